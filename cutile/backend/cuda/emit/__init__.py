@@ -1,6 +1,6 @@
 """Lowered IR to the text of a Python file that Numba compiles.
 
-Readable, and the same bytes for the same input.
+The text is readable, and the same bytes for the same input.
 """
 
 from cutile.backend.cuda.emit.kernel import emit

@@ -1,4 +1,7 @@
-"""Loops and branches. What a loop carries becomes one variable: set before it, and set anew at the end of each turn."""
+"""Loops and branches.
+
+A value that a loop carries becomes one variable: set before the loop, and set anew at the end of each iteration.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def _mentions(expression: Expression, name: str) -> bool:
 def _variables(
     results: Sequence[Value], arguments: Sequence[Value], carried: Sequence[Value], kernel: Kernel
 ) -> list[str]:
-    """One variable for each carried value: the initial value's own where nothing else needs it, else a new one."""
+    """One variable for each carried value.
+
+    The initial value's own if nothing else needs it, else a new one.
+    """
     names: list[str] = []
     for result, argument, initial in zip(results, arguments, carried, strict=True):
         if kernel.may_overwrite(initial):
@@ -68,7 +74,10 @@ def _last_use(value: Value, block: Block, end: int, kernel: Kernel) -> int:
 
 
 def _settle(block: Block, names: Sequence[str], old: Sequence[Value], kernel: Kernel) -> None:
-    """Let a block's results be computed straight into their variables, where nothing reads the old value any more."""
+    """Let a block's results be computed straight into their variables.
+
+    Where nothing reads the old value any more.
+    """
     yields = block.terminator.operands
     for position, (name, value) in enumerate(zip(names, yields, strict=True)):
         where = next((i for i, op in enumerate(block.operations) if value in op.results), None)

@@ -1,6 +1,4 @@
-"""What is done to each element for itself.
-
-Arithmetic, comparisons, conversions, and tiles from nothing.
+"""Operations on single elements: arithmetic, comparisons, conversions, creation.
 
 Functions of floats are in `math.py`. Constants are written by `kernel.py`, which decides whether they need a name.
 """

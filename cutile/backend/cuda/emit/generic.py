@@ -1,4 +1,7 @@
-"""The emitter of all operations that declare their intrinsic; parts for others."""
+"""The emitter of all operations that declare their intrinsic.
+
+Below it stand the keyword arguments that emitters of other operations share.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,7 @@ def emitter(intrinsic: Intrinsic) -> Callable[[Op, Kernel], Call]:
 
 
 def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
-    """A fact as an argument of the factory.
-
-    Several where an operation has several sources.
-    """
+    """A fact as arguments of the factory; one for each source."""
     attributes = op.attributes
     match fact:
         case "name":
@@ -65,10 +65,7 @@ def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
 
 
 def _dtype(op: Op) -> DTypeLike:
-    """The dtype that an operation works on.
-
-    Its attribute's, or that of its first operand's elements.
-    """
+    """An operation's dtype: its attribute, or that of its first operand's elements."""
     if "dtype" in op.attributes:
         dtype: DTypeLike = op.attributes["dtype"]
         return dtype

@@ -1,4 +1,7 @@
-"""The kernel's file: header, imports, layouts, intrinsics, and the function, in which each operation is one call."""
+"""The kernel's file: header, imports, layouts, intrinsics, and the function.
+
+Each operation is one call of the function.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ def _import(module: str, names: Iterable[str]) -> list[str]:
 
 
 def _stem(op: Op) -> str:
-    """What a value without a name is called: `x_tile`, `block_0`, `reduce_max_of_t`, or after its family."""
+    """The name of a value that has none: `x_tile`, `block_0`, `reduce_max_of_t`.
+
+    Others are named after their family.
+    """
     if isinstance(op, LoadTile | LoadView):
         return f"{op.x.name or 'view'}_tile"
     if isinstance(op, StageRead):
@@ -91,7 +97,7 @@ def _defined(block: Block) -> Iterator[Value]:
 
 
 def _tensor_maps(function: Function) -> Iterator[Parameter]:
-    """The parameters through which the copy engine sees tensors."""
+    """The parameters by which TMA sees tensors: their descriptors."""
     maps: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...], bool], ...] = function.facts.get(
         "tensor_maps", ()
     )
@@ -101,7 +107,9 @@ def _tensor_maps(function: Function) -> Iterator[Parameter]:
 
 
 class Kernel:
-    """The file being written. Emitters ask it for names, bind intrinsics, and render operands.
+    """The file being written.
+
+    Emitters ask it for names, bind intrinsics, and render operands.
 
     Attributes:
         layouts: by their names in the lowered IR.
@@ -191,7 +199,7 @@ class Kernel:
         return self.layouts[op.attributes["source"]]
 
     def bind(self, stem: str, factory: str, *arguments: Expression) -> str:
-        """The name of the intrinsic that `factory(*arguments)` makes; bound once at the top of the file."""
+        """The name of the intrinsic `factory(*arguments)`, bound once in the file."""
         call = Call(factory, arguments)
         key = str(call)
         if key not in self._bound:
@@ -231,7 +239,10 @@ class Kernel:
         self._values[value] = name
 
     def may_overwrite(self, value: Value) -> bool:
-        """Whether a loop that starts from `value` may take its variable: nothing else in this block needs it."""
+        """Whether a loop may take over the variable of its initial `value`.
+
+        Nothing else in this block needs it then.
+        """
         mine = self._home.get(value) is self._open[-1]
         return mine and value in self._computed and self._uses[value] == 1
 
@@ -250,7 +261,10 @@ class Kernel:
         return self.names.user(value.name) if value.name else self.names.invented(stem)
 
     def typed(self, value: Value) -> Expression:
-        """A value to assign to a variable. Numbers need their type there, lest Numba infer another."""
+        """A value to assign to a variable.
+
+        Numbers get their type there, lest Numba infer another.
+        """
         expression = self.use(value)
         if isinstance(expression, str) and not self.has_name(value) and isinstance(value.type, TileType):
             number = expression

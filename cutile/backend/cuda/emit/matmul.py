@@ -1,7 +1,4 @@
-"""Matrix products, by one group of threads or warpgroups, and their stages.
-
-Loops copy operands to these stages.
-"""
+"""Matrix products, of all threads and of warpgroups, and `cp.async` stages."""
 
 from __future__ import annotations
 
@@ -179,9 +176,9 @@ def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
 
 
 def dot_wait(op: DotWait, kernel: Kernel) -> Call:
-    """`finished(acc)`: this product is.
+    """`finished(acc)`, or `finished_but_1(acc)`.
 
-    `finished_but_1(acc)`: one that was begun later may be under way.
+    This product is finished; one that began later may be under way.
     """
     name = f"finished_but_{op.pending}" if op.pending else "finished"
     kept = [f"words={value.tile.size // int(kernel.facts['computing'])}" for value in op.left]
@@ -191,9 +188,9 @@ def dot_wait(op: DotWait, kernel: Kernel) -> Call:
 
 
 def _fed(op: Wgmma | SimtMma, kernel: Kernel) -> Call:
-    """Where a product's operands are, in the file.
+    """Where a product's operands are: the right one behind the left one.
 
-    The right one behind the left one, in the stages of one pipeline.
+    Both are in the stages of one pipeline.
     """
     panels = (kernel.panels(Panels(*buffer.panels)) for buffer in buffer_types((op.left, op.right)))
     return kernel.fed(*panels, *numbers(op, "depth"), *places(op.left, kernel))

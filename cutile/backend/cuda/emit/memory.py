@@ -1,4 +1,4 @@
-"""Elements from and to global memory: tiles, tiles at any step, elements by address, atomic updates."""
+"""Elements from and to global memory: tiles, elements by address, atomics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def view(tensor: TensorType, kernel: Kernel) -> str:
 
 
 def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expression, ...]:
-    """The base address, the extents and strides that are arguments, and the tile index."""
+    """The base address, extents and strides that are arguments, and the tile index."""
     tensor = x.tensor
     extents = [kernel.part(x, "extent", axis) for axis, extent in enumerate(tensor.shape) if extent is None]
     strides = [kernel.part(x, "stride", axis) for axis, stride in enumerate(tensor.strides) if stride is None]
@@ -106,7 +106,10 @@ def _lanes(op: Op, kernel: Kernel) -> str:
 
 
 def _exchange(op: Op) -> str:
-    """Where the result of an access is handed on to other threads; None where every thread has what it needs."""
+    """Where the result of an access is handed on to other threads.
+
+    None if every thread has what it needs.
+    """
     if not op.attributes.get("exchange"):
         return "None"
     return repr((op.attributes["offset"], op.attributes["fence"]))

@@ -37,7 +37,10 @@ def _tuple(items: Iterable[str]) -> str:
 
 
 def _function(op: reduce.Folding, kernel: Kernel) -> tuple[str, str]:
-    """The function's steps: scalar intrinsics, the slots they read; result slots."""
+    """The steps of a function of scalars, and the slots of its results.
+
+    A step is a scalar intrinsic, and the slots that it reads.
+    """
     from cutile.backend.cuda.emit.table import EMITTERS
 
     slots = {value: str(slot) for slot, value in enumerate(op.body.arguments)}

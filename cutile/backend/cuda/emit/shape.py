@@ -1,7 +1,4 @@
-"""Shapes and layouts.
-
-What only renames registers, what repeats them, and what moves elements between threads.
-"""
+"""Shapes and layouts: registers renamed, repeated, or moved between threads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Operation to emitter.
+"""Operation to emitter: what `kernel.py` looks up.
 
-What `kernel.py` looks up, and what a test compares with the language's operations.
+A test compares it with the language's operations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How generated code looks.
+"""The look of generated code: expressions as data, as black formats them.
 
-Expressions as data, black's width, each user line quoted once, a map of lines.
+Each user line is quoted once, and a map leads back to it.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ def _extreme(b: Any, dtype: DTypeLike, x: Any, y: Any, least: bool) -> Any:
 
 
 def _least(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz: bool) -> Any:
-    """`min` or `max` of floats by an instruction that propagates NaN or flushes.
+    """`min` or `max` of floats that propagates NaN, or flushes to zero.
 
-    f64 has none.
+    One instruction, but for f64, which has none.
     """
     if dtype is f64:
         picked = call(b, f"llvm.{which}num.f64", x.type, [x, y])

@@ -1,4 +1,7 @@
-"""Atomic updates by address: one PTX instruction per lane, `red` where nobody asks what was there before."""
+"""Atomic updates by address: one PTX instruction per lane.
+
+It is `red` where nobody asks for the old element.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: An
 
 
 def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: Any, where: str) -> Any:
-    """A 16-bit float added by compare and swap, for architectures that lack the instruction."""
+    """A 16-bit float added by compare and swap.
+
+    For architectures that lack the instruction.
+    """
     before = b.block
     start, loop, done = (b.append_basic_block(name) for name in ("update", "again", "updated"))
     b.cbranch(active, start, done)
@@ -111,7 +117,10 @@ def update(
 def compare_and_swap(
     dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, exchange: Exchange | None = None
 ) -> Any:
-    """`f(addresses, expected, value, mask)`: what was there before, 0 where the mask is not set."""
+    """`f(addresses, expected, value, mask)`: the old elements.
+
+    They are 0 where the mask is not set.
+    """
     count = layout.registers if layout is not None else 0
 
     def generate(b: Any, values: list[Any]) -> Any:

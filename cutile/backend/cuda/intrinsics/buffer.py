@@ -1,9 +1,9 @@
-"""Tiles that threads read from the buffers of pipelines, into any layout, or write there as operands.
+"""Tiles that threads read from the buffers of pipelines, or write there.
 
-A buffer holds panels as TMA writes them: pieces of 16 bytes, of which those of one panel's row are permuted
-by bits 7 to 9 of their address (PTX ISA, "Swizzling Modes"). Addresses are made in two parts: what the thread and the
-lower bits of a register's place come to, permuted; and multiples of 1024 bytes, which the permutation does not see, and
-which an access adds by itself.
+A buffer holds panels as TMA writes them: pieces of 16 bytes, of which those of one panel's row are permuted by bits 7
+to 9 of their address (PTX ISA, "Swizzling Modes"). An address has two parts: a permuted one, of the thread and of the
+lower bits of a register's place; and multiples of 1024 bytes, which the permutation does not see, as constants of
+accesses.
 """
 
 from __future__ import annotations
@@ -117,7 +117,10 @@ def _permute(b: Any, panels: Panels, place: Any) -> Any:
 
 
 def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[Any]:
-    """Some elements beside one another. Volatile: a stage is read between its arrival and its release."""
+    """Some neighbouring elements.
+
+    Volatile: a stage is read between its arrival and its release.
+    """
     nbytes = dtype.bits // 8 * width
     if nbytes < WORD:
         # into a word whose upper bits nothing is known of: a byte of it is then converted as a byte, not as 16 bits
@@ -148,10 +151,10 @@ def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
 
 @cache
 def write(layout: Layout, place: Place) -> Any:
-    """`f(words)`: write 32-bit words of two neighbouring elements to panels; wgmma sees them behind a barrier.
+    """`f(words)`: write words of two elements to a buffer, as an operand of `wgmma`.
 
-    Lanes that differ in their row by less than 8 hold one 16-byte piece of it each, which the swizzle spreads over all
-    banks.
+    `wgmma` sees them behind a barrier. Lanes whose rows differ by less than 8 hold one 16-byte piece of each row; the
+    swizzle spreads these over all banks.
 
     Args:
         layout: of the elements: a `group_accumulator`, of which two neighbouring registers make a word.

@@ -1,8 +1,8 @@
-"""Conversions between element types, one element at a time. What they mean stands in `cutile.conversion`.
+"""Conversions between element types, one element at a time.
 
-Where the architecture has an instruction for a pair of types and a rounding it is used; the floats of 8 and 4 bits and
-tf32 go by integer arithmetic elsewhere. Numbers of more bits than an f32 reach a narrower float through one that is
-rounded to odd, so that they are rounded once.
+`cutile.conversion` has their meaning. Where the architecture has an instruction for a pair of types and a rounding it
+is used; the floats of 8 and 4 bits and tf32 go by integer arithmetic elsewhere. Numbers of more bits than an f32 reach
+a narrower float through one that is rounded to odd, so that they are rounded once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
 
 
 def _single(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
-    """An element as an f32 that a narrower float may be rounded from: exact, or rounded to odd."""
+    """An element as an f32: exact, or rounded to odd.
+
+    A narrower float may be rounded from it.
+    """
     if source in FP8 and capability >= FP8_SINCE:
         pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", b.zext(x, I16), "h")
         return widen(b, f16, b.trunc(pair, I16))
@@ -189,7 +192,7 @@ def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability
 def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> tuple[Any, Any]:
     """Two elements at once: to or from a float of 8 bits, or from f32 to one of 16.
 
-    The linker would make pairs of single conversions to 16 bits as well, but where they read a warp group's sums it
+    The linker would make pairs of single conversions to 16 bits as well, but where they read a warpgroup's sums it
     then takes them to do so while products are under way, and lets no two products run at once (C7514).
     """
     if source is f32 and target in (f16, bf16):
@@ -216,7 +219,10 @@ def convert_all(
     rounding: str | None = None,
     capability: Capability = OLDEST,
 ) -> list[Any]:
-    """Neighbouring elements of `source` as `target`, two at a time where the hardware does that."""
+    """Neighbouring elements of `source` as `target`.
+
+    Two at a time where the hardware does that.
+    """
     made: list[Any] = []
     if _pairs(source, target, rounding, capability):
         for i in range(0, len(elements) - 1, 2):

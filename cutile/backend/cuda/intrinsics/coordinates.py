@@ -1,6 +1,6 @@
-"""Where a thread's elements lie in the tile, as LLVM values.
+"""The coordinates of a thread's elements in a tile, as LLVM values.
 
-The layout's map, all constant but for the thread.
+They are the layout's map, all constant but for the thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Coordinates:
         self._thread = [self._thread_part(axis) for axis in range(layout.rank)]
 
     def _thread_part(self, axis: int) -> Any:
-        """What lane and warp contribute along an axis.
+        """The contribution of lane and warp along an axis.
 
         Runs of bits that stay in order move as one.
         """

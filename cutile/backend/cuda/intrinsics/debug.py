@@ -206,10 +206,10 @@ def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[s
 
 @cache
 def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
-    """`f(condition, report, x, y, z, *numbers)`: where the condition does not hold, tell the host (`failures.py`).
+    """`f(condition, report, x, y, z, *numbers)`: report a failure to the host.
 
-    A call, such as of `vprintf`, would make products by warpgroups wait for each other (the linker's remark C7510),
-    and cost a stack frame.
+    It does nothing if the condition holds; `failures.py` has the report. A call, such as of `vprintf`, would make
+    products by warpgroups wait for each other (the linker's remark C7510), and cost a stack frame.
 
     Args:
         site: the assertion's number.
@@ -269,7 +269,7 @@ def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: 
 
 @cache
 def has_failed(flag: int) -> Any:
-    """`f() -> bool`: whether an assertion of this thread block failed, as its flag in shared memory says."""
+    """`f() -> bool`: whether an assertion of this thread block failed, by its flag."""
 
     def generate(b: Any, _: list[Any]) -> Any:
         text = "ld.volatile.shared.b32 $0, [$1];"  # set by another warp, ahead of an arrival that this one waited for

@@ -1,7 +1,8 @@
-"""Products by warpgroups (`wgmma`, sm_90a) whose operands lie in any buffers; the left one may be in registers.
+"""Products by warpgroups (`wgmma`, sm_90a) whose operands lie in any buffers.
 
-PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": a product is begun, and goes on while the warpgroup does
-something else. Until it is waited for, its sums and the registers that it reads must not be touched.
+The left operand may be in registers. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": a product is begun,
+and goes on while the warpgroup does something else. Until it is waited for, its sums and the registers that it reads
+must not be touched.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def stage_address(b: Any, place: Place, counter: Any) -> Any:
 
 
 def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
-    """Registers as they are after a fence (PTX ISA, "wgmma.fence"): what follows it may use them in a product."""
+    """Registers behind a fence, for use in a product (PTX ISA, "wgmma.fence")."""
     flat = [each for group in groups for each in group]
     letters = ["f" if str(each.type) == "float" else "r" for each in flat]
     kind = ir.LiteralStructType([each.type for each in flat])
@@ -48,10 +49,10 @@ def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
 
 
 class _FromRegisters(Instruction):
-    """A product whose left operand is four registers of each thread: of 16 columns for elements of 16 bits.
+    """A product whose left operand is four registers of each thread.
 
-    Two neighbouring columns of sums make one register, in the order in which `wgmma` takes its left operand: what a
-    product made another may take, and no element moves.
+    They hold 16 columns of elements of 16 bits. Two neighbouring columns of sums make one register, in the order in
+    which `wgmma` takes its left operand: the result of one product is the operand of another, and no element moves.
     """
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: Panels) -> None:
@@ -159,9 +160,10 @@ def dot(
 
 @cache
 def wait(acc: DTypeLike, n: int, pending: int, words: int = 0) -> Any:
-    """`f(acc)`: wait until at most `pending` products are under way; the sums that come out may be read.
+    """`f(acc)`: wait until at most `pending` products are under way.
 
-    With `words`, `f(acc, left)`: so many registers that the product reads are kept until here.
+    The sums that come out may be read. With `words`, `f(acc, left)`: so many registers that the product reads are kept
+    until here.
     """
     kind = frag(acc, n)
 

@@ -1,4 +1,4 @@
-"""Minima and maxima of integers, and a way around a fault of NVIDIA's linker.
+"""The lesser and the greater of two integers, around a fault of NVIDIA's linker.
 
 nvJitLink before 13.4 joins `max(max(a, -b), c)` of 32-bit integers into one instruction for Hopper and drops the sign
 of the one in the middle: -2 * b becomes 2 * b. It does not join what compares first and picks then, in PTX. Of the

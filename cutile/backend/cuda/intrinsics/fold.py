@@ -1,7 +1,8 @@
-"""Reductions and scans by a function of scalars: its operations as data, each an element-wise intrinsic of scalars.
+"""Reductions and scans by a function of scalars.
 
-The function takes `a...` (what is folded so far) and `b...` (the next elements). Its steps are pairs: an intrinsic, and
-the slots that it reads. The arguments are the first slots, and each step adds one.
+The function is data: its operations are element-wise intrinsics of scalars. It takes `a...` (what is folded so far) and
+`b...` (the next elements). Its steps are pairs: an intrinsic, and the slots that it reads. The arguments are the first
+slots, and each step adds one.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ def fold(
     offset: int,
     fence: bool,
 ) -> Any:
-    """`f(*tiles)`: the reductions of tiles of `layout` along `axis`, in the registers of `layout.collapse(axis)`.
+    """`f(*tiles)`: the reductions of tiles of `layout` along `axis`.
 
-    Neighbours are folded first, then pairs of pairs: the elements stay in order, so the function need not commute.
+    The results are in the registers of `layout.collapse(axis)`. Neighbours are folded first, then pairs of pairs: the
+    elements stay in order, so the function need not commute.
 
     Args:
         offset: where in shared memory, in bytes.
@@ -131,7 +133,10 @@ def _in_registers(
 
 
 def _across_lanes(b: Any, function: _Function, dtypes: Sequence[DTypeLike], row: Row, bit: int) -> Row:
-    """Fold with the lane that differs in one bit: both lanes the lower one's elements first."""
+    """Fold with the lane that differs in one bit.
+
+    Both lanes take the lower one's elements first.
+    """
     others = [exchange(b, dtype, each, 1 << bit) for dtype, each in zip(dtypes, row, strict=True)]
     upper = b.icmp_unsigned("!=", b.and_(thread(b), i32c(1 << bit)), i32c(0))
     first = [b.select(upper, other, mine) for mine, other in zip(row, others, strict=True)]
@@ -150,7 +155,7 @@ def _across_warps(
     offset: int,
     fence: bool,
 ) -> dict[tuple[int, ...], Row]:
-    """Each warp writes its rows; after the barrier each thread folds those of the warps, the lower ones first."""
+    """Fold the rows of all warps through shared memory, the lower warps first."""
     number_ = thread(b)
     lane, warp = lane_of(b, number_), b.lshr(number_, i32c(LANE_BITS))
     others = (LANES - 1) & ~lane_mask(layout, axis)
@@ -189,7 +194,10 @@ def _across_warps(
 
 
 class _Exchange:
-    """Rows of elements in shared memory, one array for each tile, by their row-major numbers."""
+    """Rows of elements in shared memory, by their row-major numbers.
+
+    Each tile has an array of its own.
+    """
 
     def __init__(self, b: Any, dtypes: Sequence[DTypeLike], layout: Layout, offset: int) -> None:
         self._b, self._dtypes, self._layout = b, dtypes, layout
@@ -229,7 +237,7 @@ class _Exchange:
 def _at_distance(
     b: Any, memory: _Exchange, layout: Layout, axis: int, distance: int, reverse: bool
 ) -> Iterator[tuple[Any, Row]]:
-    """For each register the elements `distance` ahead of its own along the axis, and whether there are any."""
+    """For each register, whether there are elements `distance` ahead, and these."""
     length = layout.shape[axis]
     at = Coordinates(b, layout)
     for register in range(layout.registers):

@@ -1,4 +1,4 @@
-"""`Frag`: a tile in registers as a Numba type, and how an intrinsic on fragments is made.
+"""`Frag`: a tile in registers as a Numba type, and intrinsics on fragments.
 
 A fragment is the elements that one thread holds, as one LLVM array; NVVM takes it apart into registers. Which element
 of the tile each one is stands in the layout, which the intrinsics close over. A count of 0 stands for a scalar, which
@@ -85,9 +85,10 @@ Generate = Callable[[Any, list[Any]], Any]
 
 
 def intrinsic(name: str, result: Any, arguments: Sequence[Any], generate: Generate) -> Any:
-    """An intrinsic `name(*arguments) -> result` whose LLVM IR `generate(builder, values)` writes.
+    """An intrinsic `name(*arguments) -> result`.
 
-    `result` None means that it returns nothing. Numba converts numbers to the declared types.
+    `generate(builder, values)` writes its LLVM IR. `result` None means that it returns nothing. Numba converts numbers
+    to the declared types.
     """
     returned = types.void if result is None else result
     signature = returned(*arguments)

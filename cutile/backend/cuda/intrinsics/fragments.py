@@ -61,7 +61,10 @@ def _warp_coordinate(b: Any, layout: Layout, axis: int) -> Any:
 
 
 def _matrices(b: Any, address: Any, count: int, transposed: bool) -> list[Any]:
-    """`count` 8 x 8 matrices of 16-bit elements from shared memory, one 32-bit register each."""
+    """`count` 8 x 8 matrices of 16-bit elements from shared memory.
+
+    One 32-bit register of each thread for each.
+    """
     outputs = ", ".join(f"${i}" for i in range(count))
     kind = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
     result = ir.LiteralStructType([I32] * count)
@@ -80,7 +83,7 @@ class _Side:
     """
 
     def __init__(self, b: Any, stage: Stage, across: Any, stride: int, left: bool, shift: Any) -> None:
-        """`across`: of the warp, along M or N; `stride`: from the first half to the second."""
+        """Take `across` of the warp along M or N, and the `stride` between halves."""
         self._b, self._stage = b, stage
         self._size = stage.dtype.bits // 8
         # Lane l gives the address of row l % 8 of matrix l // 8, of which bit 3 and bit 4 are the two halves.
@@ -104,7 +107,10 @@ class _Side:
         self._base = b.add(base, b.add(where, i32c(stage.offset)))
 
     def _word(self, base: Any, column: Any, row: Any) -> Any:
-        """The address of this lane's first element, where `ldmatrix` cannot transpose: it loads its own."""
+        """The address of this lane's first element, if lanes load their own.
+
+        `ldmatrix` transposes only elements of 16 bits.
+        """
         b = self._b
         where = b.mul(b.add(b.mul(row, i32c(self._stage.pitch)), column), i32c(self._size))
         return b.add(base, b.add(where, i32c(self._stage.offset)))
@@ -124,7 +130,7 @@ class _Side:
         return words
 
     def read(self, other: int, k: int, count: int) -> list[Any]:
-        """The matrices of the step at `k` whose rows (or columns) of the result begin at `other`."""
+        """The matrices of the step at `k`, of the result's rows (or columns) at `other`."""
         if self._transposed and self._size > 2:
             return self._words(other, k, count)
         row, column = (k, other) if self._transposed else (other, k)
@@ -151,7 +157,7 @@ def _instruction(
 
 
 def _as_halves(b: Any, dtype: DTypeLike, word: Any, capability: Capability) -> tuple[Any, Any]:
-    """Four floats of 8 bits as four of f16 in two registers: the first two, the last two."""
+    """Four floats of 8 bits as four of f16 in two registers."""
     if capability >= FP8_SINCE:
         # Two at a time; f16 holds all numbers of both types (PTX ISA, "cvt").
         convert = f"cvt.rn.f16x2.{NAMES[dtype][0]}x2"
@@ -200,7 +206,7 @@ def _product(
 def _f64_product(
     b: Any, left: Sequence[Sequence[Any]], right: Sequence[Any], acc: Sequence[Any], capability: Capability
 ) -> list[Any]:
-    """A core's product of f64: 16 rows at once from sm_90 on, before that its two halves one after the other.
+    """A core's product of f64, of 16 rows; before sm_90 in two halves.
 
     `left` has, for each 4 of K, an element of the upper and one of the lower half of the rows; `right` has one.
     """

@@ -1,4 +1,4 @@
-"""Where a tile block is.
+"""The place of a tile block in the logical grid.
 
 The launch is one row of blocks; the logical grid `(x, y, z)` is decoded from the number.
 """

@@ -1,9 +1,8 @@
-"""LLVM IR as these intrinsics write it: types per element type, constants, inline PTX, calls of NVVM and libdevice.
+"""LLVM IR as these intrinsics write it: types, constants, PTX, calls of NVVM.
 
-The one place that imports llvmlite, which ships no types: its objects are `Any` from here on.
-
-Two dialects read what is written here: LLVM 7 below compute capability 10.0 (typed pointers, no `fneg`, no `bfloat`),
-and a recent LLVM from there on. f16 and bf16 are therefore 16 bits of integer in registers and in memory.
+The one place that imports llvmlite, which ships no types: its objects are `Any` from here on. Two dialects read what is
+written here: LLVM 7 below compute capability 10.0 (typed pointers, no `fneg`, no `bfloat`), and a recent LLVM from
+there on. f16 and bf16 are therefore 16 bits of integer in registers and in memory.
 """
 
 from __future__ import annotations
@@ -84,7 +83,10 @@ def asm(
     effect: bool = False,
     convergent: bool = False,
 ) -> Any:
-    """Inline PTX. `effect`: it touches memory or order matters; `convergent`: the warp runs it together."""
+    """Inline PTX.
+
+    `effect`: it touches memory, or its order matters. `convergent`: the warp runs it together.
+    """
     result = _named(b, result)
     assembly = ir.InlineAsm(
         ir.FunctionType(result, [each.type for each in operands]), text, constraints, side_effect=effect
@@ -100,10 +102,10 @@ SPELLED_OUT = 8
 
 
 def _named(b: Any, result: Any) -> Any:
-    """The type of what inline PTX yields; one of many registers by a name, `%"64 x float"`.
+    """The type of inline PTX's result; that of many registers by a name.
 
-    Each of the registers is taken out by an instruction that repeats the type. Of a kernel with products by warpgroups,
-    three quarters of its text were such types, which is printed here and parsed by NVVM.
+    `%"64 x float"`: each of the registers is taken out by an instruction that repeats the type. Three quarters of the
+    text of a kernel with products by warpgroups were such types, which llvmlite prints and NVVM parses.
     """
     if not isinstance(result, ir.LiteralStructType) or len(result.elements) <= SPELLED_OUT:
         return result
@@ -127,7 +129,10 @@ _AT_BARRIERS: ContextVar[int] = ContextVar("threads at barriers", default=0)
 
 @contextmanager
 def threads_at_barriers(count: int) -> Generator[None]:
-    """While this lasts, code is made for a block whose first `count` threads alone compute and meet; 0 means all."""
+    """Make code, meanwhile, for barriers of a block's first `count` threads.
+
+    Those alone compute and meet. 0 means all threads.
+    """
     token = _AT_BARRIERS.set(count)
     try:
         yield
@@ -167,13 +172,16 @@ def synchronize_warp(b: Any) -> None:
 
 
 def proxy_fence(b: Any) -> None:
-    """Show what this thread wrote to shared memory to TMA and to `wgmma`, once a barrier has ordered them behind it."""
+    """Show this thread's writes to shared memory to TMA and to `wgmma`.
+
+    They see them behind a barrier that follows.
+    """
     # Both read through the async proxy, which ordinary writes do not reach by themselves (PTX ISA, "membar / fence").
     asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
 
 
 def device_fence(b: Any) -> None:
-    """Order this thread's accesses to global memory before and after, for all threads of the GPU."""
+    """Order this thread's accesses to global memory, for all threads of the GPU."""
     # `acq_rel` does: the atomic between two such fences makes the pattern (PTX ISA, "Release and Acquire Patterns").
     asm(b, VOID, [], "fence.acq_rel.gpu;", "~{memory}", effect=True)
 
@@ -207,9 +215,10 @@ def shuffle_xor(b: Any, bits: Any, mask: int) -> Any:
 
 
 def shared(b: Any, offset: Any) -> Any:
-    """A byte pointer into the block's dynamic shared memory. `offset` is an int or an i32 value.
+    """A byte pointer into the block's dynamic shared memory.
 
-    Bytes, whatever is stored there: LLVM 7 drops stores to a typed shared array through another type.
+    `offset` is an int or an i32 value. Bytes, whatever is stored there: LLVM 7 drops stores to a typed shared array
+    through another type.
     """
     module, name = b.module, "cutile_shared"
     array = module.globals.get(name)

@@ -1,6 +1,6 @@
-"""Functions of floats, from libdevice.
+"""Functions of floats, from libdevice or, where f32 may flush, the hardware's.
 
-As accurate as the operations state; the hardware's own where f32 may flush.
+They are as accurate as the operations state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TWO = ("pow", "atan2")
 def function(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x)` or `f(x, y)` for the operation `name` of `cutile.ops.math`.
 
-    With `_ftz` behind it, flushing f32.
+    With `_ftz` behind the name, flushing f32.
     """
 
     def one(b: Any, *elements: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Matrix products with accumulation. Operands pass through shared memory; the accumulator stays in registers.
+"""Matrix products with accumulation, of operands in shared memory.
 
-Tensor cores (`fragments.py`) multiply everything but f32, which goes by outer products of fused multiply-adds: they
-would round it. A batch is staged as a whole and multiplied one product after the other.
+The accumulator stays in registers. Tensor cores (`fragments.py`) multiply everything but f32, which they would round:
+it goes by outer products of fused multiply-adds. A batch is staged as a whole and multiplied one product after the
+other.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
 
 
 def _clear(b: Any, stage: Stage, depth: int, along_rows: bool, shift: int, threads: int) -> None:
-    """Write zeros to what a stage has of K beyond `depth`, so that whole steps can be taken."""
+    """Write zeros to a stage beyond `depth` along K, up to whole steps."""
     rows = range(depth, stage.rows) if along_rows else range(stage.rows)
     columns = range(stage.columns) if along_rows else range(depth, stage.columns)
     count = len(rows) * len(columns)
@@ -106,10 +107,11 @@ def _row_vector(b: Any, at: Any, count: int) -> list[Any]:
 def _by_outer_products(
     b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shifts: Shifts
 ) -> list[Any]:
-    """Add the staged product of f32 to `sums`: for each k, the outer product of a column and a row.
+    """Add the staged product of f32 to `sums`, by outer products.
 
-    Of the left operand, which lies with its neighbours along K, four columns are read at once. Up to 32 steps of K are
-    written out, so that loads of later ones stand between the products of earlier ones, and none are spilled.
+    For each k, of a column and a row. Of the left operand, which lies with its neighbours along K, four columns are
+    read at once. Up to 32 steps of K are written out, so that loads of later ones stand between the products of
+    earlier ones, and none are spilled.
     """
     at = Coordinates(b, accumulator)
     width = accumulator.vector(1)

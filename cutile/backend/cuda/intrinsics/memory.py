@@ -51,7 +51,10 @@ class View:
     strides: tuple[int | None, ...]
 
     def arguments(self, limits: int = 0) -> list[Any]:
-        """The Numba types of an access's arguments: base, dynamic extents, dynamic strides, tile indices, limits."""
+        """The Numba types of an access's arguments.
+
+        Base, dynamic extents, dynamic strides, tile indices, limits.
+        """
         dynamic_shape = [frag(i32, 0) for each in self.shape if each is None]
         dynamic_strides = [frag(i64, 0) for each in self.strides if each is None]
         return [POINTER, *dynamic_shape, *dynamic_strides, *[frag(i32, 0)] * (len(self.shape) + limits)]
@@ -147,7 +150,7 @@ class Access:
         return as_flag(found)
 
     def bytes_inside(self, register: int, axis: int, width: int) -> Any:
-        """Of `width` neighbours along `axis`, the bytes that lie in the tile and in the tensor."""
+        """Bytes, of `width` neighbours along `axis`, in the tile and in the tensor."""
         b, size = self.b, self.view.dtype.bits // 8
         rest = b.sub(self.limits[axis], b.add(self.origin[axis], self.at.element(register, axis)))
         rest = b.select(b.icmp_signed("<", rest, i32c(width)), rest, i32c(width))
@@ -171,7 +174,10 @@ def _bits_of(dtype: DTypeLike, value: float) -> int:
 
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any, fill: int = 0) -> Any:
-    """An element where `condition` holds, else the bits `fill`. Nothing is read where it does not."""
+    """An element if `condition` holds, else the bits `fill`.
+
+    Nothing is read if it does not.
+    """
     letter, kind, wide = _REGISTERS[dtype.bits]
     zero = {"u8": "b32"}.get(kind, kind)
     # Predicated, not a branch for each element; `volatile`, so that LLVM reads nothing where the predicate is false.
@@ -191,7 +197,10 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
 
 
 def vector_type(dtype: DTypeLike, width: int) -> Any:
-    """The LLVM type of one wide access: 32-bit words where there are any, since 8- and 16-bit vectors split up."""
+    """The LLVM type of one wide access.
+
+    32-bit words if there are any, since vectors of 8 and 16 bits split up.
+    """
     bits = dtype.bits * width
     if bits <= 32 or width == 1:  # one word at most
         return ir.IntType(bits)
@@ -200,7 +209,10 @@ def vector_type(dtype: DTypeLike, width: int) -> Any:
 
 
 def split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
-    """The elements of one wide access. Small ones by shifts: a vector of them would be loaded in small pieces."""
+    """The elements of one wide access.
+
+    Small ones by shifts: a vector of them would be loaded in small pieces.
+    """
     if width == 1:
         return [from_memory(b, dtype, loaded)]
     if dtype.bits >= 32:
@@ -216,7 +228,10 @@ def split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
 
 
 def join_words(b: Any, dtype: DTypeLike, bits: Sequence[Any]) -> list[Any]:
-    """Small elements put together to words of 32 bits, or to one smaller word. LLVM sees through this and `split`."""
+    """Small elements joined to words of 32 bits, or to one smaller word.
+
+    LLVM sees through this and `split`.
+    """
     per_word = min(32 // dtype.bits, len(bits))
     word = ir.IntType(per_word * dtype.bits)
     words: list[Any] = []
@@ -254,7 +269,10 @@ def _words(b: Any, count: int, result: Any) -> Any:
 
 
 def _load_words(b: Any, address: Any, words: int, condition: Any) -> Any:
-    """1, 2 or 4 words in one access; zeros, and nothing read, where `condition` does not hold."""
+    """1, 2 or 4 words in one access.
+
+    Zeros, and nothing read, if `condition` does not hold.
+    """
     registers = [f"${i}" for i in range(words)]
     listed = "{" + ", ".join(registers) + "}" if words > 1 else registers[0]
     clear = " ".join(f"mov.b32 {each}, 0;" for each in registers)
@@ -267,7 +285,10 @@ def _load_words(b: Any, address: Any, words: int, condition: Any) -> Any:
 
 
 def _load_wide(b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, condition: Any | None) -> Any:
-    """`width` neighbouring elements in one access, unsplit. `constant`: nothing writes there during the launch."""
+    """`width` neighbouring elements in one access, unsplit.
+
+    `constant`: nothing writes there during the launch.
+    """
     kind = vector_type(dtype, width)
     if condition is not None:
         # Whole words in one access of 4, 8 or 16 bytes; else element by element.
@@ -302,7 +323,9 @@ def load(
     limited: tuple[int, ...] = (),
     padding: float = 0.0,
 ) -> Any:
-    """`f(base, *dynamic extents, *dynamic strides, *tile index, *limits)`: a tile, padded past the tensor's edges.
+    """`f(base, *extents, *strides, *tile index, *limits)`: a tile.
+
+    It is padded past the tensor's edges. Extents and strides are those that are not known.
 
     Args:
         vector: (axis, width) of a wide access along an axis of stride 1; base, strides and tile extent allow it.
@@ -362,7 +385,10 @@ def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Calla
 
 
 def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
-    """Add neighbouring elements of f32 to what is there, two at a time (PTX ISA, "red", of vectors since sm_90)."""
+    """Add neighbouring elements of f32 to memory, two at a time.
+
+    PTX ISA, "red": of vectors since sm_90.
+    """
     for first in range(0, len(elements), 2):
         pair = elements[first : first + 2]
         place = b.gep(address, [const(I64, F32_BYTES * first)])
@@ -395,9 +421,10 @@ def store(
     limited: tuple[int, ...] = (),
     adds: bool = False,
 ) -> Any:
-    """`f(tile, base, *dynamic extents, *dynamic strides, *tile index, *limits)`: write a tile; past an edge nothing.
+    """`f(tile, base, *extents, *strides, *tile index, *limits)`: write a tile.
 
-    The arguments are those of `load`. `adds`: elements of f32 are added to those that are there, one by one atomically.
+    Past an edge nothing is written. The arguments are those of `load`. `adds`: elements of f32 are added to those that
+    are there, one by one atomically.
     """
     dtype, count = view.dtype, layout.registers
     axis, width = vector or (None, 1)

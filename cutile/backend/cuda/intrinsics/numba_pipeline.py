@@ -1,4 +1,4 @@
-"""Numba's way from a generated function to LLVM IR, with the passes that generated text needs, and no others.
+"""Numba's way from a generated function to LLVM IR, with the passes it needs.
 
 Generated text is calls of intrinsics, loops, branches and assignments. What Numba does about closures, `with`, raises,
 literals, inlining and array expressions finds nothing there, and walks the whole function each time. Machine code is
@@ -37,10 +37,9 @@ _lock: Any = _of("core.compiler_lock").global_compiler_lock
 
 @_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _TypeInference(_typed.NopythonTypeInference):
-    """Types, with what is registered taken in before and behind them, and not at each call.
+    """Types, with registrations refreshed before and behind them.
 
-    Numba refreshes the target's context whenever it types a call of an intrinsic, its first or its tenth: 440 times for
-    an attention kernel, each time asking 27 registries. What typing registers, the lowering behind it asks for.
+    Numba refreshes at each call otherwise.
     """
 
     _name = "cutile_type_inference"
@@ -84,9 +83,10 @@ class _Pipeline(_compiler.CUDACompiler):
 
 @contextmanager
 def _no_collection() -> Generator[None]:
-    """Keep Python's cyclic garbage collector off: of the objects of a compilation none is garbage before its end.
+    """Keep Python's cyclic garbage collector off.
 
-    It would walk all of them again and again. Where another thread turns it off meanwhile, it comes on again.
+    No object of a compilation is garbage before its end. It would walk all of them again and again. Where another
+    thread turns it off meanwhile, it comes on again.
     """
     was = gc.isenabled()
     gc.disable()
@@ -98,7 +98,7 @@ def _no_collection() -> Generator[None]:
 
 
 def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Architecture) -> Any:
-    """The code library in which Numba has written a function for an architecture as LLVM IR.
+    """The code library that has a function for an architecture as LLVM IR.
 
     Args:
         function: a Python function, generated.

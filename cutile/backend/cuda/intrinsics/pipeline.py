@@ -53,9 +53,8 @@ LONGEST = 2 * 10**9
 def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
     """Wait until the phase of this parity is complete.
 
-    Convergent, so that LLVM does not unroll the loops around it.
-
-    `scope`, ".acquire.cluster", is how far away those are who write what is then read; the block otherwise.
+    Convergent, so that LLVM does not unroll the loops around it. `scope`, ".acquire.cluster", says how far away the
+    writers are of what is then read; the block otherwise.
     """
     # `try_wait` sleeps a while and may fail before the phase is complete, hence the loop. By default it acquires, for
     # the block: what came before the arrivals is seen behind it (PTX ISA, "mbarrier.test_wait / mbarrier.try_wait").
@@ -64,11 +63,10 @@ def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
 
 
 def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, scope: str = "") -> None:
-    """As `wait_parity`.
+    """As `wait_parity`; a wait of over two seconds ends the kernel.
 
-    Where it takes too long, say `what` is wrong, for which stage counter, and end the kernel.
-
-    One thread of a warp group does so. The others wait on: were they to end the kernel, nothing would be said.
+    It says what `what` is wrong, for which stage counter. One thread of a warpgroup does so. The others wait on: were
+    they to end the kernel, nothing would be said.
     """
     number = thread(b)
     speaks = b.zext(b.icmp_unsigned("==", b.and_(number, i32c(GROUP - 1)), i32c(0)), I32)
@@ -93,12 +91,11 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
 
 @cache
 def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0) -> Any:
-    """`f()`: set up barriers.
+    """`f()`: set up barriers, which all threads of the block see afterwards.
 
-    All threads of the block see them afterwards, or, in a cluster, behind `join`.
-
-    Those of a cluster that load need not know of the other blocks then, but wait with the rest: racecheck of
-    compute-sanitizer lets nobody past this barrier before all have come to wait.
+    In a cluster they see them behind `cluster_wait`. The producers of a cluster need not know of the other blocks
+    then, but wait with the rest: racecheck of compute-sanitizer lets nobody past this barrier before all have come to
+    wait.
 
     Args:
         barriers: where some begin, how many they are, and how many arrivals complete a phase of each.
@@ -131,10 +128,7 @@ def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0)
 
 @cache
 def cluster_wait() -> Any:
-    """`f()`: wait until all blocks of the cluster have set up their barriers.
-
-    And see them.
-    """
+    """`f()`: wait until all blocks of the cluster have set up their barriers."""
 
     def generate(b: Any, _: list[Any]) -> None:
         # The other half of `start`'s arrival (PTX ISA, "barrier.cluster"): work was done between the two.
@@ -145,10 +139,7 @@ def cluster_wait() -> Any:
 
 @cache
 def cluster_sync() -> Any:
-    """`f()`: wait until no block of the cluster writes to this one's memory any more.
-
-    Its shared memory.
-    """
+    """`f()`: wait until no block of the cluster writes to this one any more."""
 
     def generate(b: Any, _: list[Any]) -> None:
         # A block that ends takes its shared memory with it, while others may still arrive on barriers or write there.
@@ -172,7 +163,7 @@ def wait_empty(b: Any, counter: Any, stages: int, offset: int, limited: bool) ->
 
 @cache
 def acquire(stages: int, offset: int, nbytes: int, limited: bool = False) -> Any:
-    """`f(counter)`: wait until the counter's stage is empty; announce its bytes."""
+    """`f(counter)`: wait for an empty stage, and announce the bytes to arrive."""
 
     def generate(b: Any, values: list[Any]) -> None:
         full = wait_empty(b, values[0], stages, offset, limited)
@@ -236,18 +227,17 @@ def order_arrive(offset: int) -> Any:
 
 
 def group_of(b: Any) -> Any:
-    """The thread's warp group."""
+    """The thread's warpgroup."""
     return b.lshr(thread(b), i32c(GROUP.bit_length() - 1))
 
 
 @cache
 def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
-    """`f(counter, condition)`: each warpgroup arrives on the counter's `empty`.
+    """`f(counter, condition)`: a warpgroup arrives on the counter's `empty`.
 
-    In every block of the cluster.
-
-    With `warps` each warp does: they have read what is there themselves, one maybe later than another. The arrival
-    needs no release to the cluster: what follows it there is a copy, which no ordinary write precedes.
+    It does so in every block of the cluster. With `warps` each warp does: they have read what is there themselves, one
+    maybe later than another. The arrival needs no release to the cluster: what follows it there is a copy, which no
+    ordinary write precedes.
     """
 
     def generate(b: Any, values: list[Any]) -> None:

@@ -46,7 +46,10 @@ REGISTERS[64] = ("l", "b64", "b64", I64)
 
 
 class Lanes:
-    """The registers of a tile of addresses (of one address where `layout` is None), and who acts for each."""
+    """The registers of a tile of addresses, and the thread that acts for each.
+
+    Of one address if `layout` is None.
+    """
 
     def __init__(self, b: Any, layout: Layout | None) -> None:
         self.b = b
@@ -107,11 +110,11 @@ def narrowed(b: Any, dtype: DTypeLike, bits: Any) -> Any:
 
 
 def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
-    """What is left of an access's order for each of a thread's elements, once one fence has released for all of them.
+    """The order left to each element, once one fence has released for all.
 
-    A fence and a strong write after it are a release pattern of PTX's memory model (section 'Release and Acquire
-    Patterns'), whichever write that is, and as many as there are. A release for each element would be as many
-    fences, which wait for all that the thread wrote. One access of a tile does not order its elements among themselves.
+    A fence and a strong write after it are a release pattern of PTX's memory model (PTX ISA, "Release and Acquire
+    Patterns"), whichever write that is, and as many as there are. A release for each element would be as many fences,
+    which wait for all that the thread wrote. One access of a tile does not order its elements among themselves.
     """
     left = {"release": "relaxed", "acq_rel": "acquire"}.get(order)
     if left is None or len(active) < 2:

@@ -1,7 +1,4 @@
-"""Tiles loaded in wide accesses, brought to the accumulators' layout by shuffles.
-
-See `quads.py`.
-"""
+"""Tiles from a layout of wide accesses into that of an accumulator, by shuffles."""
 
 from __future__ import annotations
 
@@ -21,9 +18,10 @@ WORD_BITS = 32
 
 @cache
 def exchange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
-    """`f(x)`: a tile of `source` in `target`, by one shuffle for each pair of words.
+    """`f(x)`: a tile of `source` in the layout of `target`, by shuffles.
 
-    Bits of a lane's number have changed places with bits of a register's. Elements of 16 bits stay two to a word.
+    Bits of a lane's number have changed places with bits of a register's: each pair of words by one shuffle. Elements
+    of 16 bits stay two to a word.
     """
     together = WORD_BITS // dtype.bits
     swaps = swapped_bits(source, target)

@@ -1,6 +1,6 @@
-"""Reductions along an axis: within each thread, then across lanes by shuffles, then across warps in shared memory.
+"""Reductions along an axis: in each thread, across lanes, then across warps.
 
-f16 and bf16 are reduced in f32 and rounded once.
+Lanes shuffle, warps meet in shared memory. f16 and bf16 are reduced in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ KINDS = {
 
 
 def _identity(name: str, dtype: DTypeLike) -> Any:
-    """What changes nothing. For floats' extremes a NaN, which is dropped beside any number; infinity if it is not."""
+    """The identity of a reduction.
+
+    For floats' extremes a NaN, which is dropped beside any number; infinity if it is not.
+    """
     if name in ("reduce_sum", "reduce_prod"):
         return number(dtype, int(name == "reduce_prod"))
     if dtype.kind == "float":
@@ -77,9 +80,9 @@ def exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
 
 @cache
 def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, fence: bool) -> Any:
-    """`f(x)`: the reduction of a tile of `layout` along `axis`, in the registers of `layout.collapse(axis)`.
+    """`f(x)`: the reduction of a tile of `layout` along `axis`.
 
-    A tile of one axis reduces to a scalar.
+    The result is in the registers of `layout.collapse(axis)`. A tile of one axis reduces to a scalar.
 
     Args:
         offset: where in shared memory, in bytes.
@@ -127,7 +130,7 @@ def _across_warps(
     offset: int,
     fence: bool,
 ) -> list[Any]:
-    """Each warp writes its partial results; after the barrier each thread combines those of the warps it lacks."""
+    """Combine the partial results of all warps through shared memory."""
     number_ = thread(b)
     lane, warp = lane_of(b, number_), b.lshr(number_, i32c(LANE_BITS))
     others = (LANES - 1) & ~lane_bits

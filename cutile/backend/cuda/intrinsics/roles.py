@@ -1,4 +1,7 @@
-"""Warp specialisation and the tile scheduler: what each warp does, and which tile blocks come to it."""
+"""Warp specialisation and the tile scheduler.
+
+What each warp does, and the tile blocks that come to it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ WORD_BYTES = 4
 
 @cache
 def is_producer(groups: int) -> Any:
-    """`f()`: whether this warp is one of the producer's, which stand behind `groups` warpgroups of consumers."""
+    """`f()`: whether this warp is the producer's, behind `groups` warpgroups."""
     return intrinsic(
         "is_producer", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", group_number(b), i32c(groups))
     )
@@ -65,9 +68,9 @@ def set_max_registers(count: int, grow: bool) -> Any:
 
 @cache
 def grid_dependency_wait() -> Any:
-    """`f()`: wait for the kernels that this one was launched behind; the next one may be launched from here on.
+    """`f()`: wait for the kernels ahead in the stream, and let the next one start.
 
-    All threads do, so that none touches memory before. Where nobody launched this kernel early, it is no wait at all.
+    All threads wait, so that none touches memory before. If nobody launched this kernel early, it is no wait at all.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -81,9 +84,9 @@ def grid_dependency_wait() -> Any:
 
 @cache
 def first_tile(cluster: int, alone: int = 1) -> Any:
-    """`f()`: the number of the first tile block of this thread block, or of its cluster of `cluster`.
+    """`f()`: the first tile block of this thread block, or of its cluster.
 
-    Where `alone` groups of a block have tile blocks of their own, that of the thread's group.
+    Of a ping-pong kernel, whose `alone` warpgroups have tile blocks of their own, that of the thread's warpgroup.
     """
 
     def generate(b: Any, _: list[Any]) -> Any:
@@ -95,7 +98,7 @@ def first_tile(cluster: int, alone: int = 1) -> Any:
 
 @cache
 def tile_step(cluster: int, alone: int = 1) -> Any:
-    """`f()`: the number of thread blocks, or of clusters of `cluster`; times the groups that are `alone`."""
+    """`f()`: the number of thread blocks, or of clusters, times `alone`."""
     return intrinsic("tile_step", INTEGER, [], lambda b, _: b.mul(_clusters(b, cluster), i32c(alone)))
 
 
@@ -105,10 +108,11 @@ def _clusters(b: Any, cluster: int) -> Any:
 
 @cache
 def next_tile() -> Any:
-    """`f(workspace, total)`: how many tile blocks have been taken before, but for those that thread blocks begin with.
+    """`f(workspace, total)`: the number of tile blocks taken before.
 
-    Each thread block takes one for each that it works on, and finds none at the last: `total` in all, so that the
-    count, which begins anew behind `total - 1`, is 0 when the kernel ends. Nothing is ordered by it but itself.
+    Those that thread blocks begin with are not counted. Each thread block takes one for each that it works on, and
+    finds none at the last: `total` in all, so that the count, which begins anew behind `total - 1`, is 0 when the
+    kernel ends. Nothing is ordered by it but itself.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -122,8 +126,11 @@ def next_tile() -> Any:
 
 @cache
 def uniform() -> Any:
-    """`f(number)`: the number of the elected thread, its warp's first, as a value that the compiler knows to be one for
-    the warp. Else it has each copy of TMA in a loop over the threads that might want another one."""
+    """`f(number)`: the elected thread's number, uniform for the warp.
+
+    The elected thread is its warp's first. The compiler would else have each copy of TMA in a loop over the threads
+    that might want another one.
+    """
 
     def generate(b: Any, values: list[Any]) -> Any:
         operands = [i32c(FIRST_LANE), values[0], i32c(0), i32c(LANES - 1)]  # no other lane is here
@@ -138,7 +145,7 @@ def _word(b: Any, counter: Any, stages: int, place: int) -> Any:
 
 @cache
 def send_tile(stages: int, offset: int, place: int, limited: bool = False) -> Any:
-    """`f(counter, number)`: wait until the counter's stage is empty; write the number there, and arrive on `full`."""
+    """`f(counter, number)`: write a number to an empty stage, and arrive on `full`."""
 
     def generate(b: Any, values: list[Any]) -> None:
         counter, number = values
@@ -152,7 +159,7 @@ def send_tile(stages: int, offset: int, place: int, limited: bool = False) -> An
 
 @cache
 def receive_tile(stages: int, place: int) -> Any:
-    """`f(counter)`: the number in the counter's stage, as a value that the compiler knows to be one for the warp."""
+    """`f(counter)`: the number in the counter's stage, uniform for the warp."""
 
     def generate(b: Any, values: list[Any]) -> Any:
         # The wait for the stage's phase has acquired what the producer wrote ahead of its arrival.
@@ -166,7 +173,10 @@ def receive_tile(stages: int, place: int) -> Any:
 
 @cache
 def trip_count() -> Any:
-    """`f(start, stop, step)`: the iterations of a loop; none where `stop` is not beyond `start`."""
+    """`f(start, stop, step)`: the iterations of a loop.
+
+    None if `stop` is not beyond `start`.
+    """
 
     def generate(b: Any, values: list[Any]) -> Any:
         start, stop, step = values
@@ -179,7 +189,10 @@ def trip_count() -> Any:
 
 @cache
 def first_iteration() -> Any:
-    """`f(iterations)`: where this warpgroup begins, if those before it each have a tile block of so many iterations."""
+    """`f(iterations)`: the first iteration of this warpgroup, counted over all.
+
+    Each warpgroup before it has a tile block of so many iterations.
+    """
     return intrinsic("first_iteration", INTEGER, [INTEGER], lambda b, values: b.mul(group_number(b), values[0]))
 
 

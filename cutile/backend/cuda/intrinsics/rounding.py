@@ -1,7 +1,4 @@
-"""Arithmetic with another rounding, and flushing to zero.
-
-One PTX instruction each.
-"""
+"""Arithmetic with another rounding, and flushing to zero, by PTX instructions."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ OPERANDS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "sqrt": 1}
 def rounded(name: str, mode: str, ftz: bool, dtype: DTypeLike, n: int) -> Any:
     """`f(x, ...)`: the operation `name` rounded by `mode`.
 
-    f32 below the smallest normal number is flushed on demand.
+    `ftz` flushes f32 below the smallest normal number.
     """
     count = OPERANDS[name]
     kind, letter = ("f64", "d") if dtype is f64 else ("f32", "f")

@@ -1,4 +1,7 @@
-"""The same elements in other registers, or in other threads' registers: through shared memory where they must move."""
+"""The same elements in other registers, or in other threads' registers.
+
+Those that change threads go through shared memory.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ from cutile.dtypes import DTypeLike, i32
 
 @cache
 def take(dtype: DTypeLike, n: int, registers: tuple[int, ...]) -> Any:
-    """`f(x)`: register `i` of the result is register `registers[i]` of `x`: a permutation, a broadcast, or both."""
+    """`f(x)`: a permutation or a broadcast of registers.
+
+    Register `i` of the result is register `registers[i]` of `x`.
+    """
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], n)
@@ -36,7 +42,10 @@ def take(dtype: DTypeLike, n: int, registers: tuple[int, ...]) -> Any:
 
 @cache
 def broadcast(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
-    """`f(x)`: a tile of `source`, which is `target` with some axes collapsed, repeated along these."""
+    """`f(x)`: a tile of `source` repeated along some axes of `target`.
+
+    `source` is `target` with these axes collapsed.
+    """
     where = {offset: register for register, offset in enumerate(source.offsets)}
     repeated = tuple(a == 1 < e for a, e in zip(source.shape, target.shape, strict=True))
     flat = [tuple(0 if r else o for o, r in zip(each, repeated, strict=True)) for each in target.offsets]
@@ -45,7 +54,10 @@ def broadcast(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
 
 @cache
 def rearrange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
-    """`f(x)`: a tile of `source` in the order of `target`, where no element changes its thread."""
+    """`f(x)`: a tile of `source` in the order of `target`.
+
+    No element changes its thread.
+    """
     registers = register_map(source, target)
     if registers is None:
         raise ValueError(f"elements move between threads from {source} to {target}")
@@ -121,7 +133,10 @@ def _place(b: Any, dtype: DTypeLike, index: Any, offset: int) -> Any:
 
 @cache
 def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offset: int, fence: bool) -> Any:
-    """`f(x, y)`: two tiles side by side along `axis`, in the registers of `target`, through shared memory."""
+    """`f(x, y)`: two tiles side by side along `axis`, through shared memory.
+
+    The result is in the registers of `target`.
+    """
     strides = row_major(target.shape)
     border = x.shape[axis] * strides[axis] * dtype.bits // 8
 
@@ -139,7 +154,10 @@ def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offse
 
 @cache
 def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
-    """`f(x, *index)`: the part of `target`'s shape at an index that counts in such parts, brought inside."""
+    """`f(x, *index)`: the part of `target`'s shape at an index.
+
+    The index counts in such parts, and is brought inside.
+    """
     strides = row_major(source.shape)
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -162,7 +180,9 @@ def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
 
 @cache
 def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
-    """`f(x)`: a tile of `source` in the registers of `target`, by row-major order where the shapes differ.
+    """`f(x)`: a tile of `source` in the registers of `target`.
+
+    By row-major order if the shapes differ.
 
     Args:
         offset: where in shared memory, in bytes.

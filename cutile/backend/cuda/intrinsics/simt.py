@@ -1,4 +1,4 @@
-"""Products of f32 by FMA (SIMT), from operands that TMA has laid out in panels.
+"""Products of f32 by fused multiply-adds (SIMT), of operands that TMA loaded.
 
 Each thread reads 16 bytes at a time: of an operand that is contiguous along K four steps of one row (or column), of one
 that is contiguous along the other axis four neighbours in one step. The places of all that it reads differ in constants
@@ -62,9 +62,9 @@ class _Operand:
         return self._panels.swizzle // PIECE - 1
 
     def _permuted(self, place: Any) -> Any:
-        """What the swizzle changes of a place in a panel.
+        """The bits that the swizzle flips of a place in a panel.
 
-        Its bits from the 4th on, by those from the 7th on.
+        Those from the 4th on, by those from the 7th on.
         """
         # PTX ISA, "Swizzling Modes".
         return self._b.and_(self._b.lshr(place, i32c(ROW_SHIFT - PIECE_SHIFT)), i32c(self._mask() << PIECE_SHIFT))
@@ -76,9 +76,9 @@ class _Operand:
         return self._starts[piece]
 
     def read(self, mn: int, k: int) -> list[Any]:
-        """Four elements from depth `k` on, or in depth `k` from `mn` on.
+        """Four elements beside one another, in depth or along `mn`.
 
-        `mn` counts beyond the thread's first.
+        From depth `k` on at `mn` beyond the thread's first, or from there on in depth `k`.
         """
         b, panels = self._b, self._panels
         along, across = (k, mn) if panels.k_major else (mn, k)
@@ -145,9 +145,9 @@ class _Reads:
 
 
 def _order(rows: list[int], columns: list[int]) -> Iterator[tuple[int, int, int]]:
-    """(row, column, step) of four steps, to and fro along the columns.
+    """(row, column, step) of four steps, to and fro along some columns at a time.
 
-    Each step takes some columns at a time. Neighbours share an operand, which the multiplier then need not read again.
+    Neighbours share an operand, which the multiplier then need not read again.
     """
     for step in range(VECTOR):
         for first in range(0, len(columns), TOGETHER):

@@ -1,4 +1,7 @@
-"""The turns of a loop of products, divided, and their sums added up (`pipeline/split_k_sums.py` says how)."""
+"""Split-K through a workspace in global memory: work units and their fix-up.
+
+`pipeline/split_k_sums.py` says how.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ Numbers = Callable[[], list[Any]]
 
 
 def _chosen(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[Any]:
-    """Numbers made where a condition holds, and others elsewhere: divisions take a while, and are seldom needed."""
+    """Numbers computed if a condition holds, else other ones.
+
+    Divisions take a while, and are seldom needed.
+    """
     before = b.block
     there, after = b.append_basic_block("divided"), b.append_basic_block("known")
     b.cbranch(condition, there, after)
@@ -67,9 +73,9 @@ def _chosen(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[An
 
 @cache
 def splits(most: int, least: int, whole: bool = False) -> Any:
-    """`f(tiles, start, stop, step)`: into how many pieces each of so many tiles' turns are divided: 1 to `most`.
+    """`f(tiles, start, stop, step)`: the splits of each of so many tiles.
 
-    There are no more pieces than thread blocks, and each has `least` turns or more. With `whole` there are 1 or `most`,
+    They are 1 to `most`, no more than thread blocks, of `least` iterations or more. With `whole` there are 1 or `most`,
     which takes as many thread blocks as that makes.
     """
 
@@ -98,7 +104,7 @@ def splits(most: int, least: int, whole: bool = False) -> Any:
 
 @cache
 def work_unit() -> Any:
-    """`f(unit, start, stop, step, pieces)`: a unit's tile, which piece of it, and the bounds of the piece's turns."""
+    """`f(unit, start, stop, step, splits)`: tile, split and bounds of a work unit."""
     kind = together((INTEGER,) * 4)
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -213,10 +219,10 @@ def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits
 
 @cache
 def fixup(dtype: DTypeLike, layout: Layout) -> Any:
-    """`f(sums, workspace, tile, split, splits)`: all splits' sums, and whether this thread block has them.
+    """`f(sums, workspace, tile, split, splits)`: sums; whether they are the result.
 
-    Of one split, these are the sums. Else they are written to the workspace, and the thread block that counts last adds
-    them up; the counter then stands at 0 again.
+    Of one split, these are its own sums. Else they are written to the workspace, and the thread block that counts last
+    adds them up: it has the sums of all splits. The counter then stands at 0 again.
     """
     sums = _Workspace(dtype, layout)
     n = sums.count

@@ -1,6 +1,6 @@
-"""Split-K in a cluster: partial sums sent to each other's shared memory (DSMEM), and added there (reduce-scatter).
+"""Split-K in a cluster: partial sums meet in distributed shared memory (DSMEM).
 
-`pipeline/split_k_rules.py` says when and how.
+Each block sends them to the others, and adds its part (reduce-scatter). `pipeline/split_k_rules.py` says when and how.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ MAPA = "mapa.shared::cluster.u32 $0, $1, $2;"
 
 
 class _Places:
-    """Where sums lie that have been sent: those of a round, a part for each thread block; in these, by pieces.
+    """The places of partial sums in shared memory.
 
-    `width` registers of a thread lie side by side, then those of the next thread: no two lanes meet in a bank.
+    A round has a part for each thread block, and each part the splits. `width` registers of a thread lie side by side,
+    then those of the next thread: no two lanes meet in a bank.
     """
 
     def __init__(self, dtype: DTypeLike, sums: Layout, parts: int, blocks: int) -> None:
@@ -47,7 +48,7 @@ class _Places:
         return b.add(address(b, place), b.mul(thread(b), i32c(self.width * SUM_BYTES)))
 
     def form(self, first: int) -> tuple[str, str]:
-        """Of an access: the suffix of its name, and how its registers are listed from the `first` on."""
+        """The suffix of an access's name, and its registers from `first` on."""
         names = ", ".join(f"${first + i}" for i in range(self.width))
         vector = f".v{self.width}" if self.width > 1 else ""
         return vector + self.kind, f"{{{names}}}" if self.width > 1 else names
@@ -57,7 +58,7 @@ class _Places:
 def scatter(
     dtype: DTypeLike, sums: Layout, parts: int, blocks: int, *, place: int, offset: int, limited: bool = False
 ) -> Any:
-    """`f(sums)`: send each of `blocks` thread blocks of the cluster the parts that it adds up, and wait for one's own.
+    """`f(sums)`: send partial sums to the cluster's `blocks`, and wait for this one's.
 
     Args:
         sums: the layout of what is sent.
@@ -121,8 +122,10 @@ def scatter(
 
 @cache
 def reduce(dtype: DTypeLike, sums: Layout, parts: int, blocks: int, place: int) -> Any:
-    """`f(part)`: part number `part` of `parts` of the sums, which `blocks` thread blocks have sent, added up in the
-    order of these."""
+    """`f(part)`: subtile `part` of `parts` of the sums, of all `blocks`.
+
+    They are added up in the order of the blocks.
+    """
     places = _Places(dtype, sums, parts, blocks)
     form, listed = places.form(0)
 

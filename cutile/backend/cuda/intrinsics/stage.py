@@ -1,4 +1,7 @@
-"""Tiles from global to shared memory past the registers (`cp.async`), stage by stage, and from there to registers."""
+"""Tiles copied from global to shared memory (`cp.async`), stage by stage.
+
+They go past the registers, and come from the stages to registers.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,9 @@ def stage_tile(
     steps: tuple[int, ...] | None = None,
     limited: tuple[int, ...] = (),
 ) -> Any:
-    """`f(base, *dynamic extents, *dynamic strides, *tile index, *limits, turn)`: begin to copy; zeros past the edges.
+    """`f(base, *extents, *strides, *tile index, *limits, turn)`: begin to copy.
+
+    Zeros past the edges. Extents and strides are those that are not known.
 
     Args:
         layout: who copies what: neighbours along `axis`, which has stride 1.
@@ -116,7 +121,10 @@ def stage_read(
     stage_bytes: int,
     offset: int,
 ) -> Any:
-    """`f(turn)`: the tile in a stage, in registers. The arguments are those of `stage_tile`."""
+    """`f(turn)`: the tile in a stage, in registers.
+
+    The arguments are those of `stage_tile`.
+    """
     size, width = dtype.bits // 8, widest(layout, axis, strides, dtype)
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -156,7 +164,10 @@ def commit() -> Any:
 
 @cache
 def wait(pending: int, meet: bool = True) -> Any:
-    """`f()`: at most `pending` groups are still under way; `meet`: for every thread, and all see what has arrived."""
+    """`f()`: wait until at most `pending` groups are under way.
+
+    `meet`: for those of every thread, and all see what has arrived.
+    """
 
     def generate(b: Any, _: list[Any]) -> None:
         # Waits for the copies of this thread alone (PTX ISA, "cp.async.wait_group").

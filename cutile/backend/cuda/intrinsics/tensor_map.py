@@ -1,6 +1,4 @@
-"""Tensor maps as kernel parameters.
-
-Descriptors that lie by value in the constant bank, and their addresses.
+"""Tensor maps as kernel parameters: descriptors in the constant bank.
 
 A parameter of this type is a pointer in LLVM IR, marked `byval` and `grid_constant` when the function becomes a kernel
 (`build.py`), so that its address is taken without a copy to local memory.
@@ -41,19 +39,13 @@ TENSOR_MAP: Any = _TensorMap()
 
 
 def address(b: Any, map: Any) -> Any:
-    """The generic address (i64) of a tensor map.
-
-    As `cp.async.bulk.tensor` and `prefetch.tensormap` take it.
-    """
+    """The generic address (i64) of a tensor map, as TMA takes it."""
     return b.ptrtoint(map, I64)
 
 
 @cache
 def prefetch() -> Any:
-    """`f(map)`: prefetch a tensor map ahead of the first copy.
-
-    Into the cache of descriptors.
-    """
+    """`f(map)`: bring a descriptor into its cache, ahead of the first copy."""
 
     def generate(b: Any, values: list[Any]) -> None:
         # The descriptor's cache is read through its generic address (PTX ISA, "prefetch").

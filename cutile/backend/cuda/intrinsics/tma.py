@@ -1,4 +1,4 @@
-"""Tiles between global and shared memory by TMA (`cp.async.bulk.tensor`).
+"""Tiles copied by the tensor memory accelerator (TMA, `cp.async.bulk.tensor`).
 
 One thread begins a copy for all. A load says on an mbarrier that its bytes have arrived; stores are waited for in
 groups (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
@@ -63,11 +63,9 @@ def load(
     cluster: int,
     steps: tuple[int, ...] = (),
 ) -> Any:
-    """`f(map, *tile index, counter)`: begin to load a tile into a counter's stage.
+    """`f(map, *tile index, counter)`: begin to load a tile into a stage.
 
-    Its bytes arrive on `full`.
-
-    Of a tile that all blocks of a cluster need, each loads its part for all of them.
+    Its bytes arrive on `full`. Of a tile that all blocks of a cluster need, each loads its part for all of them.
 
     Args:
         panels: how the tile lies in shared memory.
@@ -119,7 +117,7 @@ def load(
 
 @cache
 def prefetch() -> Any:
-    """`f(map)`: one thread of the block prefetches the tensor map."""
+    """`f(map)`: one thread brings the descriptor into the cache of descriptors."""
 
     def generate(b: Any, values: list[Any]) -> None:
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
@@ -139,7 +137,10 @@ def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
 
 @cache
 def pack_pairs(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile)`: 16-bit elements as `n` words of two, made here and not at their use."""
+    """`f(tile)`: 16-bit elements as `n` words of two.
+
+    They are made here, and not where they are used.
+    """
 
     def generate(b: Any, values: list[Any]) -> Any:
         words = _pairs(b, dtype, unpack(b, values[0], 2 * n))
@@ -149,16 +150,13 @@ def pack_pairs(dtype: DTypeLike, n: int) -> Any:
 
 
 def _wait_until_read(b: Any, pending: int) -> None:
-    """Wait until TMA has read the shared memory of all but the last `pending` stores.
-
-    Of this thread.
-    """
+    """Wait until TMA has read all but the last `pending` stores of this thread."""
     # `.read`: not until the results are in global memory (PTX ISA, "cp.async.bulk.wait_group").
     asm(b, VOID, [], f"cp.async.bulk.wait_group.read {pending};", "~{memory}", effect=True)
 
 
 def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any]) -> None:
-    """Have a box stored that lies at `source`.
+    """Have TMA store a box that lies at `source`.
 
     It is a group of its own, which `_wait_until_read` counts.
     """
@@ -200,10 +198,10 @@ def store(
     apart: tuple[int, int] | None = None,
     shape: tuple[int, ...] = (),
 ) -> Any:
-    """`f(tile, map, *tile index)`: write a 16-bit tile through shared memory.
+    """`f(tile, map, *tile index)`: write a tile of 16-bit elements by TMA.
 
-    Each warp writes its 16 rows by `span` columns (`stmatrix`), its first lane has TMA store them, and so on in turn
-    over `buffers` places; a place is written again when TMA has read what was there.
+    Each warp writes its 16 rows by `span` columns to shared memory (`stmatrix`), its first lane has TMA store them,
+    and so on in turn over `buffers` places; a place is written again when TMA has read what was there.
 
     Args:
         layout: of the tile: a `group_accumulator`.
@@ -265,9 +263,9 @@ def store(
 
 
 def _lane_row(b: Any, panels: Panels, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
-    """The row address that a lane gives `stmatrix`, its 16 bytes, the swizzle's flips.
+    """The row that a lane gives `stmatrix`: address, piece, and swizzle.
 
-    Which bits the swizzle flips.
+    The piece of 16 bytes there, and the bits of its number that the swizzle flips.
     """
     # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
     row = b.and_(lane, i32c(2 * MATRIX - 1))
@@ -343,7 +341,7 @@ def store_transposed(
 
 
 def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
-    """The number of a row among axes of these extents, as an index of them."""
+    """The index of a row, given its number, over axes of these extents."""
     rows = math.prod(extents)
     index: list[Any] = []
     for extent in reversed(extents):

@@ -1,7 +1,8 @@
-"""Matrix products by warpgroups of four warps (`wgmma`, sm_90a): operands in shared memory, accumulators in registers.
+"""Matrix products by warpgroups of four warps (`wgmma`, sm_90a).
 
-PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions": a product is begun, and goes on while
-the warpgroup does something else. Until it is waited for, its accumulator must not be touched, and its operands stay.
+Operands are in shared memory, accumulators in registers. PTX ISA, "Asynchronous Warpgroup Level Matrix
+Multiply-Accumulate Instructions": a product is begun, and goes on while the warpgroup does something else. Until it is
+waited for, its accumulator must not be touched, and its operands stay.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ BLOCK = 8
 
 
 def group_number(b: Any) -> Any:
-    """The thread's warpgroup, as a value that the compiler knows to be one for the warp."""
+    """The thread's warpgroup, as a value that the compiler knows to be uniform."""
     number = b.lshr(thread(b), i32c(GROUP.bit_length() - 1))
     # Lane 0's, which is every lane's: only a shuffle lets the compiler keep it in a uniform register.
     operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
@@ -48,7 +49,10 @@ def group_number(b: Any) -> Any:
 
 
 def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: str = "") -> list[Any]:
-    """Inline PTX that changes elements in place; `$0` and so on are they, then come the operands."""
+    """Inline PTX that changes elements in place.
+
+    `$0` and so on are the elements; the operands come behind them.
+    """
     count = len(elements)
     kind = elements[0].type
     letter = "f" if str(kind) == "float" else "r"
@@ -60,7 +64,10 @@ def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: st
 
 
 def descriptor(b: Any, base: int, address_: Any) -> Any:
-    """The descriptor of what lies at an address, of which the block's number in its cluster is no part."""
+    """The matrix descriptor for an address in shared memory.
+
+    The block's number in its cluster is no part of it.
+    """
     place = b.zext(b.and_(b.lshr(address_, i32c(ADDRESS_SHIFT)), i32c(ADDRESS_BITS)), I64)
     return b.or_(place, const(I64, base - (1 << 64) if base >> 63 else base))  # as a signed number of 64 bits
 
@@ -83,7 +90,10 @@ class Instruction:
         return STEP_BYTES // (dtype.bits // 8)
 
     def add(self, b: Any, sums: list[Any], x: Any, y: Any, added: Any = None) -> list[Any]:
-        """Begin to add a product to sums; or to replace them, where `added` is a flag that does not hold."""
+        """Begin to add a product to sums.
+
+        Or to replace them, if the flag `added` does not hold.
+        """
         first = 2 * self._count
         operands = f"${first}, ${first + 1}"
         if added is None:
@@ -128,7 +138,10 @@ def begin_group(b: Any) -> None:
 
 
 def commit(b: Any) -> None:
-    """Make one group, to be waited for together, of the products begun since the last commit."""
+    """Make one group of the products begun since the last commit.
+
+    They are waited for together.
+    """
     # Only groups can be waited for (PTX ISA, "wgmma.commit_group").
     asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
@@ -145,7 +158,7 @@ def multiply(
     replaces: bool = False,
     exchanged: bool = False,
 ) -> Any:
-    """`f(acc, counter)`: begin to add the product of the operands in the stage of a counter.
+    """`f(acc, counter)`: begin to add the product of a stage's operands.
 
     Args:
         dtype: of the left operand.
@@ -209,7 +222,10 @@ def multiply(
 
 @cache
 def wait(acc: DTypeLike, n: int, pending: int) -> Any:
-    """`f(acc)`: wait until at most `pending` groups are under way; with 0 the sums that come out may be read."""
+    """`f(acc)`: wait until at most `pending` groups are under way.
+
+    With 0 the sums that come out may be read.
+    """
     kind = frag(acc, n)
     text = f"wgmma.wait_group.sync.aligned {pending};"
 
@@ -239,7 +255,10 @@ def undef(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def zero_unless(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile, condition)`: the tile, or zeros where the condition does not hold: by a jump, which is the rare case."""
+    """`f(tile, condition)`: the tile, or zeros if the condition does not hold.
+
+    By a jump, which is the rare case.
+    """
     kind = frag(dtype, n)
     zero = "mov.b32 ${}, 0;" if dtype is i32 else "mov.f32 ${}, 0f00000000;"
 
@@ -265,7 +284,10 @@ def optimization_barrier(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def subtile(dtype: DTypeLike, source: Layout, target: Layout, number: int) -> Any:
-    """`f(x)`: of a tile of `source` the `number`th columns of `target`'s shape: a choice among registers."""
+    """`f(x)`: the `number`th columns of `target`'s shape, of a tile of `source`.
+
+    A choice among registers.
+    """
     where = {offset: register for register, offset in enumerate(source.offsets)}
     moved = number * target.shape[1]
     registers = [where[row, column + moved] for row, column in target.offsets]

@@ -1,4 +1,7 @@
-"""Products by warpgroups whose left operand lies across K, and is read by threads (`pipeline/a_from_registers.py`)."""
+"""Products by warpgroups whose left operand threads read into registers.
+
+It lies across K (`pipeline/a_from_registers.py`).
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,10 @@ class Reader:
         self._turn = _select_pairs(b, self._number) if panels.size != WORD else None
 
     def read(self, row: int, k: int) -> list[Any]:
-        """What lies there of a left operand with rows from `row` on, of which this thread's are some, and 32 bytes
-        along K from `k` on."""
+        """This thread's part of the left operand's rows from `row` on.
+
+        32 bytes along K from `k` on.
+        """
         return self._words(row, k) if self._panels.size == WORD else self._bytes(row, k)
 
     def fragment(self, words: list[Any]) -> list[Any]:
@@ -79,7 +84,10 @@ class Reader:
         ]
 
     def _place(self, row: Any, above: int, k: Any, beyond: int) -> Any:
-        """The address of element (row + above, k + beyond); `beyond` is a multiple of 8 ks."""
+        """The address of element (row + above, k + beyond).
+
+        `beyond` is a multiple of 8 ks.
+        """
         b, panels = self._b, self._panels
         row = b.add(row, i32c(above)) if above % panels.span else row
         more = above // panels.span if above % panels.span == 0 else 0
@@ -129,8 +137,10 @@ class Reader:
 
 
 def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
-    """How bytes of two blocks make four ks of the first and of the second row: the second block comes first where the
-    lane's upper bit of k is set."""
+    """Selectors that make four ks of the first and of the second row.
+
+    They take bytes of two blocks. The second block comes first if the lane's upper bit of k is set.
+    """
     swapped = b.icmp_unsigned("!=", b.and_(number, i32c(2)), i32c(0))
 
     def pair(plain: int, turned: int) -> Any:
@@ -151,12 +161,13 @@ def multiply(
     exchanged: bool = False,
     replaces: bool = False,
 ) -> Any:
-    """`f(acc, counter)`: begin to add the product of a stage's operands, the left one read by threads.
+    """`f(acc, counter)`: begin to add a product whose left operand threads read.
 
-    Each step of K is a group of its own: a step's registers are read into again in the next iteration, when all
-    steps but those after it have been finished. Bytes are turned on their way there, and so are read before, a whole
-    iteration of them: a group that has the tensor cores to itself would wait for them between its products. With
-    `replaces`, `f(acc, counter, added)`: as `group.multiply`.
+    Each step of K is a group of its own: a step's registers are read into again in the next iteration, when all steps
+    but those after it have been finished. Bytes are turned on their way there, and so are read before, a whole
+    iteration of
+    them: a group that has the tensor cores to itself would wait for them between its products. With `replaces`, `f(acc,
+    counter, added)`: as `wgmma.multiply`.
 
     Args:
         dtype: of the left operand.
@@ -176,7 +187,10 @@ def multiply(
     where = {offset: register for register, offset in enumerate(layout.offsets)}
 
     def registers(row: int) -> list[int]:
-        """The places of an instruction's sums: pairs of columns, in two rows, then the next 8 columns."""
+        """The places of an instruction's sums.
+
+        Pairs of columns, in two rows, then the next 8 columns.
+        """
         # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", but for the rows: a lane's two are neighbours.
         offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(wide // 2)]
         return [where[offset[::-1] if exchanged else offset] for offset in offsets]

@@ -1,1 +1,1 @@
-"""Models of warp-specialised kernels: shared memory and barriers, as data."""
+"""Models of what warps of a lowered kernel do to shared memory and barriers."""

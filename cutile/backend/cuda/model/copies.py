@@ -1,6 +1,4 @@
-"""A model of what one group of threads copies to shared memory ahead of its use.
-
-What is there, and who may touch it.
+"""A model of `cp.async` stages: what is there, and who may touch it.
 
 Threads run alike, and each may be anywhere between two barriers. So what one thread touches that another has written,
 or writes where another reads, needs a barrier in between; and what a thread has copied, it sees once it has waited for

@@ -1,4 +1,4 @@
-"""A model of what failed assertions do to warps that wait for each other: nobody leaves, and nothing more is stored."""
+"""A model of failed assertions: no warp leaves, and nothing more is stored."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cutile.ops.view import StoreView
 
 
 def check_failures(function: Function) -> int:
-    """Check the assertions of warps with roles of their own, and return how many there are.
+    """Check the assertions of warps with roles; return how many there are.
 
-    None ends its warp, so that every barrier is reached whatever fails. Each sets a flag that is cleared before the
-    roles begin; the warps that compute read it behind their loop of products, and all that they store from there on
-    goes where that flag says. The copy engine, which no index before a tensor's begin is for, is then given nothing.
+    None ends its warp, so that every barrier is reached. Each sets a flag that is cleared before the roles begin. The
+    consumers read it behind their main loop, and all that they store from there on goes where the flag says: to an
+    index below zero, for which TMA is given nothing.
 
     Raises:
         ProtocolError: a warp leaves, or something is stored in spite of a failure.
@@ -37,7 +37,7 @@ def check_failures(function: Function) -> int:
         if isinstance(op, Store | StoreView | TmaStore) and op.index[0] not in told:
             raise ProtocolError(f"{op.name} stores where an assertion failed")
         if isinstance(op, TmaStore) and not op.dropped:
-            raise ProtocolError("the copy engine is given rows before a tensor's begin")
+            raise ProtocolError("TMA is given rows before a tensor's begin")
     return len(asserted)
 
 

@@ -1,4 +1,4 @@
-"""A model of warp groups that take turns, warp by warp.
+"""A model of the order barrier of ping-pong kernels, warp by warp.
 
 Two groups with tile blocks of their own hand over to each other (`pipeline/warpgroups.py`). A warp that is late,
 with its result yet to be written, waits to take over when others of its group already have: it must not miss that, for
@@ -13,7 +13,7 @@ from cutile.backend.cuda.model.protocol import WARPS, Protocol, ProtocolError
 
 
 def check_handing_over(protocol: Protocol) -> None:
-    """Check that a group hands over again only when every warp of the other has seen that it did.
+    """Check that every warp sees one arrival of the order barrier before the next.
 
     Raises:
         ProtocolError: a warp may miss it.
@@ -29,7 +29,10 @@ def check_handing_over(protocol: Protocol) -> None:
 
 
 def _follow(protocol: Protocol, group: int, warp: int, order: Order, seen: list[tuple[int, int, Node]]) -> None:
-    """One warp's events, in their order. `taken` collects what is taken over: by which group, for which time."""
+    """One warp's events, in their order.
+
+    `seen` collects the arrivals that were waited for: of which group, the how manieth, and where.
+    """
     last: Node = ("starts", group * WARPS + warp, 0)
     handed, under_way = 0, list[int]()
     for place, event in enumerate(protocol.reads_of(group)):

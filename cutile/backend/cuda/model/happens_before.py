@@ -1,4 +1,4 @@
-"""What happens before what: a graph of things that happen once, which is the same in every run."""
+"""What happens before what: a graph of events, the same in every run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ Node = tuple[str, int, int]
 
 
 class Order:
-    """What happens before what, in every run. An edge leads from what must have happened to what waits for it."""
+    """What happens before what, in every run.
+
+    An edge leads from an event to one that waits for it.
+    """
 
     def __init__(self) -> None:
         self._after: dict[Node, list[Node]] = {}

@@ -1,10 +1,8 @@
-"""That each operation of a lowered kernel finds its operands in the layout in which it takes them to be.
+"""A check that each operation finds its operands in the layout it expects.
 
 In shared memory too: a product says which axis of a buffer its K is, and that axis has to be as long as the product is
-deep.
-
-The IR's types say nothing of which thread holds what: lowered operations name layouts in their attributes, and what
-makes a tile and what takes it must name the same.
+deep. The IR's types say nothing of which thread holds what: lowered operations name layouts in their attributes, and
+the maker of a tile and its reader must name the same.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _FROM_SOURCE = (ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Redu
 
 
 def check_layouts(function: Function) -> int:
-    """Check the layouts of a lowered kernel's tiles; return how many operands were looked at.
+    """Check the layouts of a lowered kernel's tiles; return the operands seen.
 
     Raises:
         IRError: an operation takes a tile to be in another layout than it is in.
@@ -53,7 +51,7 @@ def check_layouts(function: Function) -> int:
 
 
 class _Layouts:
-    """Where tiles are, by value. Of those that an operation says nothing of, nothing is known."""
+    """The layout of each tile, if its operation names one."""
 
     def __init__(self) -> None:
         self._known: dict[Value, str] = {}
@@ -101,7 +99,7 @@ class _Layouts:
 
 
 def _operands_fit(op: Dot) -> int:
-    """Check that operands in shared memory are as deep, and as wide, as their product; return how many there are."""
+    """Check that buffers are as deep and wide as their product; return how many."""
     rows, columns = op.shape
     operands = [(op.right, op.right_k_major, columns)]
     if not op.from_registers:

@@ -1,7 +1,7 @@
-"""The pipeline of a lowered kernel as data: what its producer and consumer warps do to it, in the order of the IR.
+"""The pipelines of a lowered kernel as data: what each warp does to them.
 
-They share stages of buffers and two barriers for each (`ops/pipeline.py`). What consumers store by way of shared memory
-is read here too. `rings.py` checks both.
+Producer and consumers share stages of buffers and two barriers for each (`ops/pipeline.py`). Their events come in the
+order of the IR. What consumers store through shared memory is read here too. `rings.py` checks both.
 """
 
 from __future__ import annotations
@@ -75,16 +75,19 @@ class ProtocolError(IRError):
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that a side does to the ring: acquire, load, wait, begin, finish or release; take over from another
-    group, for the `count`th time, or hand over to it. Or what becomes of a result: it is kept, or a piece of it stored;
-    sums that thread blocks of a cluster have sent are dealt out or added up; the computing warps meet; a product's
-    operand is written.
+    """One event of a pipeline, of a result, or of an operand that is written.
 
-    For `read`, threads read a turn by themselves. `count` is the turn, or -1 for a product that reads nothing of this
-    pipeline; for `load` and `acquire`, `nbytes` is what is copied or announced; for `finish` the products that may
-    still be under way. For `store`, `count` is the piece of the tile of `tensor`, written to `place`, of the ring or
-    its own, when all stores before it have been read but the last `pending`. `base` is where places begin in shared
-    memory.
+    Of a pipeline: acquire, load, wait, begin, finish, release; `read`, if threads read a stage by themselves; take over
+    from another warpgroup for the `count`th time, or hand over to it. Of a result: it is kept, a piece of it is stored,
+    partial sums of a cluster are dealt out or added up, the consumers meet. Of a product's operand: it is written.
+
+    Attributes:
+        count: the iteration, or -1 of a product that reads nothing of this pipeline; of `finish`, the products that may
+            still be under way; of `store`, the piece of the tile of `tensor`.
+        nbytes: what is copied or announced, of `load` and `acquire`.
+        place: where a store writes, in the pipeline's stages or memory of its own, when TMA has read all stores before
+            it but the last `pending`.
+        base: where places begin in shared memory.
     """
 
     what: str
@@ -112,10 +115,10 @@ class Protocol:
     Attributes:
         slots: of the ring.
         arrivals: that complete a phase of `empty`.
-        groups: warp groups of a block that read, or warps, where each says for itself that it has read.
+        groups: warpgroups of a block that read, or warps, where each says for itself that it has read.
         cluster: blocks that load a part each for all of them, and read all.
         loads: the loading side's events.
-        reads: the first computing warp group's events.
+        reads: the first warpgroup's events.
         others: the events of those after it, where they are not the same.
         alone: whether groups have tile blocks, and so turns, of their own.
         handing: where they have, the warps of a group that hand over.
@@ -137,7 +140,7 @@ class Protocol:
         return 1 if self.alone else self.groups
 
     def reads_of(self, reader: int) -> tuple[Event, ...]:
-        """The events of a reader's warp group; readers count through the blocks of a cluster."""
+        """The events of a reader's warpgroup; readers count through the cluster."""
         every = (self.reads, *self.others)
         return every[reader % self.groups * len(every) // self.groups]
 
@@ -166,9 +169,10 @@ OF_RESULTS = ("keep", "store", "deal out", "add up", "meet", "write")
 
 
 class _Walk:
-    """Runs one side's numbers. What only a launch knows, the turns of a loop of products, is `turns`.
+    """Runs one side's numbers.
 
-    A thread block goes through all pieces of all tile blocks, or has one `piece` of the last.
+    What only a launch knows, the iterations of a main loop, is `turns`. A thread block goes through all splits of all
+    tile blocks, or has one `piece` of the last.
     """
 
     def __init__(
@@ -308,12 +312,18 @@ class _Walk:
         return Event("begin", found[0][1], reads=tuple(dict.fromkeys(found)))
 
     def _stays_unknown(self, op: Min | Max) -> bool:
-        """Whether nothing is known of the extreme of two numbers: what only a launch knows is not below zero."""
+        """Whether the extreme of two numbers stays unknown.
+
+        What only a launch knows is not below zero.
+        """
         known = [self._known[value] for value in op.operands if value in self._known]
         return not known or (isinstance(op, Max) and known == [0])
 
     def _assume_range(self, start: Value, stop: Value) -> None:
-        """Of bounds that only a launch knows, take the first for 0: the loop then has `turns` iterations."""
+        """Take the first of two bounds for 0, if only a launch knows them.
+
+        The loop then has `turns` iterations.
+        """
         if start not in self._known and stop not in self._known:
             self._known[start] = 0
 
@@ -367,16 +377,21 @@ def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
 def first_group(
     function: Function, tiles: int, turns: int, pieces: int = 1, piece: int | None = None
 ) -> tuple[Event, ...]:
-    """All that the first warp group of a lowered kernel does, in some tile blocks of some turns each; or in one `piece`
-    of a tile block, where `pieces` of them are a cluster."""
+    """All that the first warpgroup of a lowered kernel does, in some tile blocks.
+
+    Each has some iterations. Where `pieces` splits are a cluster, it does one `piece` of a tile block.
+    """
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     walk = _Walk(layouts_of(function), tiles, turns, pieces, piece=piece, conditions=_asked(function))
     return tuple(walk.events(roles.compute))
 
 
 def _asked(function: Function) -> frozenset[Value]:
-    """The comparisons on which it depends what a role does, and not only whether an assertion holds: the producer alone
-    asserts, so that what is assumed of its numbers would be unknown to the consumers."""
+    """The comparisons that decide what a role does.
+
+    Those that assertions alone ask are left out: the producer alone asserts, so that what is assumed of its numbers
+    would be unknown to the consumers.
+    """
     definitions = {value: op for op in function.walk() for value in op.results}
     pending = [op.condition for op in function.walk() if isinstance(op, If | Select | PipelineRelease)]
     conditions: set[Value] = set()
@@ -390,10 +405,10 @@ def _asked(function: Function) -> frozenset[Value]:
 
 
 def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> list[Protocol]:
-    """The protocol of each pipeline of a lowered kernel, for some tile blocks of some turns each.
+    """The protocol of each pipeline, for some tile blocks of some iterations each.
 
-    Where turns may be divided, one thread block goes through all `pieces` of each tile block; where those are the
-    thread blocks of a cluster, each has one of them, and this is the last.
+    Where iterations may be split, one thread block goes through all `pieces` of each tile block. Where the splits are
+    the thread blocks of a cluster, each has one of them, and this is the last.
 
     Raises:
         ProtocolError: a load fills a buffer of one pipeline and arrives on another; barriers are not set up, or are for
@@ -444,7 +459,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
 
 
 def _check_reserved(op: Pipeline, started: Collection[Value]) -> None:
-    """Check that a pipeline's barriers are set up, and that its buffers have a place for each of its stages."""
+    """Check that a pipeline's barriers are set up, and its buffers have its stages."""
     name = op.result.name or "a pipeline"
     if op.result not in started:
         raise ProtocolError(f"the barriers of {name} are not set up")
@@ -454,7 +469,7 @@ def _check_reserved(op: Pipeline, started: Collection[Value]) -> None:
 
 
 def check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:
-    """Check that pipelines do not wait for each other for ever: one thread fills all of them, in its order.
+    """Check that pipelines do not wait for each other: one thread fills all of them.
 
     Raises:
         ProtocolError: an acquisition or a wait never comes to an end.

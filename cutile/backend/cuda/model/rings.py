@@ -1,7 +1,7 @@
-"""A model of rings in shared memory that looks for deadlock, overwriting and barriers that run away.
+"""A model of pipelines that looks for deadlock, overwriting and lost phases.
 
-It works on a protocol read from the lowered IR (`protocol.py`), for more turns than the ring has slots. It needs no
-device: what it finds is in every run, or in none.
+It works on a protocol read from the lowered IR (`protocol.py`), for more iterations than the pipeline has stages. It
+needs no device: what it finds is in every run, or in none.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ def _order(protocol: Protocol, turns: int) -> _Known:
 
 
 def _check_reads(protocol: Protocol, turns: int) -> None:
-    """Check that a reader waits before it reads, and that it gives up each turn that it reads, once, and no earlier."""
+    """Check that a reader waits before it reads, and releases each stage once.
+
+    It releases no stage before it has read it.
+    """
     for event in (event for reads in (protocol.reads, *protocol.others) for event in reads):
         if event.what == "wait" and event.count >= turns:
             raise ProtocolError(f"deadlock: turn {event.count} is waited for, {turns} are loaded")
@@ -190,8 +193,11 @@ def check(protocol: Protocol) -> int:
 
 
 def _check_phases(protocol: Protocol, runs: _Known) -> None:
-    """Check that who waits for a phase has the one before behind it, since a parity does not tell them from the next
-    but one; and that no group is handed over to a second time before it has seen the first."""
+    """Check that whoever waits for a phase has the one before behind it.
+
+    A parity does not tell a phase from the next but one. For the order barrier likewise: no warpgroup arrives a second
+    time before the first was seen.
+    """
     for (reader, count), node in runs.taken.items():
         if not runs.order.follows(node, ("starts", reader, 0)):
             raise ProtocolError(f"a group waits to be handed over to for the {count}th time, which does not happen")
@@ -207,7 +213,9 @@ def _check_phases(protocol: Protocol, runs: _Known) -> None:
 
 
 def check_function(function: Function) -> int:
-    """Check the pipelines of a lowered kernel; return the number of turns gone through, 0 where it has none.
+    """Check the pipelines of a lowered kernel; return the iterations gone through.
+
+    0 for a kernel without pipelines.
 
     Raises:
         ProtocolError: as `check`.

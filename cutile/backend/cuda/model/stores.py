@@ -1,6 +1,6 @@
-"""A model of the places in shared memory through which results are stored, and in which a cluster's sums meet.
+"""A model of results on their way through shared memory, and of a cluster's sums.
 
-It goes through what the first warp group of a lowered kernel does (`protocol.py`), in order: all groups do the same,
+It goes through what the first warpgroup of a lowered kernel does (`protocol.py`), in order: all warpgroups do the same,
 and each warp has places of its own, but for the sums that other thread blocks send, which lie across all of them.
 """
 
@@ -14,9 +14,10 @@ from cutile.ir.core import Function
 
 
 def check_stores(function: Function) -> None:
-    """Check that no place is written while the copy engine, or another warp, may still read it, and that each piece of
-    each result is stored once: of a result that is put off, before the next is. Places in the ring are written when
-    there are no more turns, and the products of all are over.
+    """Check that each piece of each result is stored once, where nothing else is.
+
+    No place is written while TMA, or another warp, may still read it. A delayed result is stored before the next one.
+    Stages of the pipeline are written when nothing is loaded any more, and all products are over.
 
     Raises:
         ProtocolError: a place is written too early, or not all of a result.
@@ -37,7 +38,7 @@ def check_stores(function: Function) -> None:
 
 
 def _check_places(events: Sequence[Event]) -> None:
-    """That a place is written when what was there has been read, and the ring when all its turns are over."""
+    """That a place is written when TMA has read it, a stage when all loads are over."""
     under_way: list[tuple[bool, int]] = []
     left, running = sum(event.what == "begin" for event in events), 0
     for event in events:
@@ -55,9 +56,9 @@ def _check_places(events: Sequence[Event]) -> None:
 
 
 def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:
-    """That the pieces of results are stored in order, those that are put off before the next is.
+    """That the pieces of results are stored in order, delayed ones before the next.
 
-    Where none is, what is kept in words is the left operand of a product.
+    If none is delayed, what is kept in words is the left operand of a product.
     """
     stores = [event for event in events if event.what == "store" or (put_off and event.what == "keep")]
     results = count = 0
@@ -72,8 +73,10 @@ def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:
 
 
 def _check_sums(events: Sequence[Event]) -> None:
-    """That sums which other thread blocks send come to a place that nothing else is in, and are read by all warps
-    before it is used again."""
+    """That partial sums come to a place of their own, and all warps read them.
+
+    They read it before it is used again.
+    """
     stored: set[int] = set()
     unread: set[int] = set()
     for event in events:

@@ -1,10 +1,8 @@
-"""A model of operands that consumers write, each warpgroup a part.
+"""A model of operands that consumers write to shared memory, each a part.
 
-Products read all of it.
-
-Barriers of all consumers are what orders them: between a write and the products that read it, and between these, once
-they are waited for, and the next write. All warpgroups do the same, so that what is to be shown of one group's events
-in their order holds between any two.
+Barriers of all consumers order them: between a write and the products that read it, and between these, once they are
+waited for, and the next write. All warpgroups do the same, so that what is shown of one group's events in their order
+holds between any two.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from cutile.ir.core import Function, Value
 
 
 def check_written(function: Function) -> None:
-    """Check that what is written was read by all, and what is read, written by all.
+    """Check that all consumers read what was written, and wrote what is read.
 
     Raises:
         ProtocolError: a barrier, or a wait for a product, is missing.

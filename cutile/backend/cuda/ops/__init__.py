@@ -1,11 +1,12 @@
 """Operations that only this backend's lowered IR has.
 
-Every decision about them stands in their attributes.
+Every decision about them stands in their attributes. Lowered operations of the language keep their classes and carry
+further attributes:
 
-Lowered operations of the language keep their classes and carry further attributes: `layout`, the name of the result's
-layout, `source`, that of the operand's (for `mma` the two operands'), `vector`, the axis and width of wide accesses,
-`offset` and `fence`, the place in shared memory and whether it may still be in use. Names of layouts are looked up in
-the function's fact `layouts`.
+- `layout`: the name of the result's layout; `source`, of the operand's (of both operands' for `mma`). The function's
+  fact `layouts` has the layouts by name.
+- `vector`: the axis and width of wide accesses.
+- `offset` and `fence`: the place in shared memory, in bytes, and whether it may still be in use.
 
 Most name the `intrinsic` that they become, which `emit/generic.py` writes; the others have emitters of their own.
 """

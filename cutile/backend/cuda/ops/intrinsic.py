@@ -1,6 +1,6 @@
-"""The function of the generated file that an operation becomes.
+"""The intrinsic that an operation becomes, as a declaration.
 
-A declaration, which `emit/generic.py` carries out.
+`emit/generic.py` carries it out.
 """
 
 from __future__ import annotations

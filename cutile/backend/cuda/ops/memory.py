@@ -1,7 +1,4 @@
-"""What all threads of a block do.
-
-Stores of tiles, conversions between layouts, barriers, assertions.
-"""
+"""What all threads of a block do: stores, layouts, barriers, assertions."""
 
 from __future__ import annotations
 
@@ -25,11 +22,9 @@ class Store(Op, name="cuda.store", effect=Effect.WRITE):
 
 
 class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
-    """Add a tile to what lies at a tile index, each element at once.
+    """Add a tile to the elements at a tile index, each atomically.
 
-    What lies past the edges is dropped.
-
-    Other thread blocks may do the same there, and nobody else looks at it.
+    Elements past the edges are dropped. Other thread blocks may add there too; nobody reads there during the launch.
     """
 
     x: Value = operand(ANY_MUT)
@@ -41,11 +36,9 @@ class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
 
 
 class StoreSubtile(Op, name="cuda.store_subtile", effect=Effect.WRITE):
-    """Write the columns that are part `part` of `parts` of this block's own tile.
+    """Write subtile `part` of `parts` of this block's own tile.
 
-    Becomes a store of its own.
-
-    `number`, where it is given, says which part it is, in place of `part`.
+    A subtile is some of the columns. It becomes a store of its own. `number`, if there is one, replaces `part`.
     """
 
     x: Value = operand(ANY_MUT)
@@ -70,8 +63,7 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 class ConvertLayout(Op, name="cuda.convert_layout"):
     """The same tile in another layout.
 
-    By renaming registers (`how` is "take"), by shuffles among four lanes ("exchange"), or through shared memory
-    ("move").
+    Registers are renamed (`how` is "take"), four lanes shuffle ("exchange"), or shared memory is used ("move").
     """
 
     x: Value = operand(ANY_TILE)
@@ -81,13 +73,14 @@ class ConvertLayout(Op, name="cuda.convert_layout"):
 
 
 class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
-    """Report the failure of assertion `site` to the host, unless the condition holds.
+    """Report a failed assertion to the launch, unless the condition holds.
 
-    `thread` writes the report: which assertion of the kernel, in which tile block, and some numbers.
+    One `thread` writes the assertion's number `site`, the tile block and some numbers to the launch's report.
 
-    `rest`: the tile block's index along three axes, then the numbers that the condition is about. `leaves`: the
-    thread block then ends, with all its threads; else a flag in shared memory, the last operand, says so, and all of
-    them go on, so that nobody waits for who has left.
+    Attributes:
+        rest: the tile block's index along three axes, then the numbers that the condition is about.
+        leaves: the thread block ends, with all its threads. Else the last of `rest` is a flag in shared memory, which
+            is set; all threads go on, so that none waits for one that has left.
     """
 
     condition: Value = operand(SCALAR_BOOL)
@@ -113,9 +106,9 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
 
 
 class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
-    """Whether an assertion of this block has failed before the awaited arrivals.
+    """Whether an assertion of this thread block has failed, by `flag`.
 
-    By `flag`.
+    It knows of assertions ahead of the arrivals that were waited for.
     """
 
     intrinsic = Intrinsic("debug.has_failed", facts=("flag",))

@@ -1,4 +1,4 @@
-"""Products by warpgroups (`wgmma`) or FMA, and registers of their accumulators."""
+"""Products by warpgroups (`wgmma`) or fused multiply-adds, and accumulators."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from cutile.ir.types import TileType, Type
 
 
 class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
-    """Begin to add a stage's product to `acc`, by warpgroups (`wgmma`).
+    """Begin to add the product of a stage's operands to `acc` (`wgmma`).
 
-    The result may be read after a `WgmmaWait` alone, and the stage be released likewise. With `promoted`, so many
-    columns at a time are multiplied apart from the sums, waited for, and added in f32. `added`, where it is given, says
-    whether `acc` is added to; else the product takes its place. `exchanged`: what is multiplied is the transpose of
-    `acc`, so that its rows are the columns of the instructions.
-    `crosswise`: the left operand lies across K, and is read by threads (`pipeline/a_from_registers.py`).
+    The result may be read after a `WgmmaWait` alone, and the stage released likewise. `added`, if given, says whether
+    `acc` is added to; else the product replaces it.
+
+    Attributes:
+        depth: elements along K.
+        promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to `acc` itself.
+        crosswise: the left operand lies across K, and threads read it (`pipeline/a_from_registers.py`).
+        exchanged: A and B are swapped: the product is the transpose of `acc`, whose rows are the instruction's columns.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -41,7 +44,8 @@ class WgmmaWait(Op, name="cuda.wgmma_wait", effect=Effect.WRITE):
 
     With 0, the result may be read.
 
-    `groups`: what a product is begun in.
+    Attributes:
+        groups: groups in which one product is begun.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -75,10 +79,7 @@ class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
 
 
 class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WRITE):
-    """The same tile, whose elements the compiler does not know.
-
-    An accumulator that is not to be made anew.
-    """
+    """The same tile, hidden from the compiler: it does not compute it anew."""
 
     intrinsic = Intrinsic("wgmma.optimization_barrier", facts=("dtype", "count"))
     x: Value = operand(ANY_TILE)
@@ -88,7 +89,7 @@ class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WR
 
 
 class Subtile(Op, name="cuda.subtile"):
-    """The columns of a product's sums that are part `part` of `parts`.
+    """Subtile `part` of `parts` of an accumulator: some of its columns.
 
     A choice among each thread's registers.
     """
@@ -162,11 +163,9 @@ class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
 
 
 class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
-    """Wait until at most `pending` products that were begun later are under way.
+    """Wait until at most `pending` products that began later are under way.
 
-    What comes out may be read.
-
-    `left` are the registers that the product reads: until here they stay what they are.
+    The result may be read. `left` are the registers that the product reads: until here they stay what they are.
     """
 
     acc: Value = operand(NUMBER_TILE)

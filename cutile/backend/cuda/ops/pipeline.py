@@ -139,11 +139,9 @@ RESOURCES = (Buffer, Pipeline, Barriers, Scratch)
 
 
 class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
-    """Set up the barriers of pipelines, and others.
+    """Set up barriers, of pipelines and others; clear a flag in scratch memory.
 
-    Clear a word of scratch memory, a flag. All threads see them then.
-
-    Where the block is one of a `cluster`, all of the cluster do, behind a `ClusterStart`.
+    All threads see them then. In a `cluster`, its other blocks see them behind a `ClusterStart`.
     """
 
     of: tuple[Value, ...] = operands(STARTED)
@@ -168,10 +166,7 @@ class ClusterStart(Op, name="cuda.cluster_start", effect=Effect.WRITE):
 
 
 class ClusterEnd(Op, name="cuda.cluster_end", effect=Effect.WRITE):
-    """Wait for the cluster's other blocks, which may still write to this one's memory.
-
-    Its shared memory.
-    """
+    """Wait for the cluster's other blocks, which may still write to this block."""
 
     intrinsic = Intrinsic("pipeline.cluster_sync")
 
@@ -208,11 +203,9 @@ class PipelineWait(Op, name="cuda.pipeline_wait", effect=Effect.WRITE):
 
 
 class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
-    """Where `condition` holds, release a stage for this warpgroup.
+    """Say that this warpgroup has read a stage, if `condition` holds.
 
-    To all blocks of the pipeline's cluster.
-
-    `warps`: each of its warps says so for itself.
+    All blocks of the pipeline's cluster are told. `warps`: each of its warps says so for itself.
     """
 
     intrinsic = Intrinsic("pipeline.release", pipeline=("stages", "offset", "cluster"))
@@ -226,12 +219,10 @@ class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
 
 
 class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
-    """Wait until the warpgroup before has begun all products of its tile block.
+    """Wait until the other warpgroup has begun all products of its tile block.
 
-    Where groups have tile blocks of their own.
-
-    Only then may this one wait for operands: which phase of a stage is the next is not to be known any earlier.
-    `number` is the tile block's, `step` that from one of the group's to the next.
+    For ping-pong kernels, whose warpgroups have tile blocks of their own. Only behind it is known which phase of a
+    stage comes next. `number` is the tile block's, `step` leads from one of the warpgroup's to its next.
     """
 
     intrinsic = Intrinsic("pipeline.order_wait")
@@ -245,11 +236,9 @@ class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
 
 
 class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRITE):
-    """All products of this warpgroup's tile block have begun.
+    """Let the other warpgroup begin: all products of this tile block have begun.
 
-    The next group may begin (see `OrderBarrierWait`).
-
-    Each of its warps says so: one that has not taken over yet would else miss the other group's next handing over.
+    Every warp arrives: a late warp could otherwise miss a full phase of the barrier. See `OrderBarrierWait`.
     """
 
     intrinsic = Intrinsic("pipeline.order_arrive")
@@ -262,9 +251,7 @@ class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRI
 class ReadBuffer(Op, name="cuda.read_buffer", effect=Effect.WRITE):
     """The tile in a stage of a buffer, in registers.
 
-    `axis` is the one that is contiguous there.
-
-    Each thread reads what it has of the tile, so that each warp releases the stage for itself.
+    Each thread reads its own elements, so each warp releases the stage for itself. `axis` is the contiguous one.
     """
 
     buffer: Value = operand(A_BUFFER)

@@ -24,9 +24,7 @@ class Roles(Op, name="cuda.roles"):
 class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRITE):
     """Wait for the kernels ahead in the stream, and let the next one start.
 
-    From here on it may set itself up.
-
-    What stands before it may run while another kernel still writes to what this one reads.
+    Programmatic dependent launch. Code ahead of it may run while another kernel still writes what this one reads.
     """
 
     intrinsic = Intrinsic("roles.grid_dependency_wait")
@@ -57,7 +55,7 @@ class Elected(Op, name="cuda.elected"):
 
 
 class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
-    """The number of this warp group, of those that compute."""
+    """The number of this warpgroup of the consumers."""
 
     intrinsic = Intrinsic("roles.warpgroup_index")
 
@@ -66,9 +64,9 @@ class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
 
 
 class FirstTile(Op, name="cuda.first_tile"):
-    """The number of the first tile block of this thread block or cluster.
+    """The number of the first tile block of this thread block, or its cluster.
 
-    Where the `alone` groups of a block have tile blocks of their own, that of the thread's group.
+    Of a ping-pong kernel, whose `alone` warpgroups have tile blocks of their own, that of the thread's warpgroup.
     """
 
     intrinsic = Intrinsic("roles.first_tile", facts=("cluster",))
@@ -80,11 +78,9 @@ class FirstTile(Op, name="cuda.first_tile"):
 
 
 class TileStep(Op, name="cuda.tile_step"):
-    """From one tile block of a thread block to its next.
+    """The step from one tile block to the next: the thread blocks, or clusters.
 
-    How many thread blocks, or clusters, there are.
-
-    Times `alone`, the groups of a block that have tile blocks of their own.
+    Times `alone`, the warpgroups of a block that have tile blocks of their own.
     """
 
     intrinsic = Intrinsic("roles.tile_step", facts=("cluster",))
@@ -96,12 +92,10 @@ class TileStep(Op, name="cuda.tile_step"):
 
 
 class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
-    """Take the next tile block.
+    """Take the next tile block: the number of those taken before.
 
-    How many have been taken before, but for those that thread blocks begin with.
-
-    Thread blocks begin with one of their own number each, and count the others in the workspace. When all have found
-    that there is none left of `total`, the count is 0 again.
+    Thread blocks begin with a tile block of their own number, and count the others in the workspace. The count is 0
+    again when all have found that none is left of `total`.
     """
 
     intrinsic = Intrinsic("roles.next_tile", call=(WORKSPACE, "total"))
@@ -112,10 +106,7 @@ class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
 
 
 class Uniform(Op, name="cuda.uniform"):
-    """The producer's number, in a register that the warp shares.
-
-    What TMA is told must be in one.
-    """
+    """The producer's number in a uniform register, as TMA's operands must be."""
 
     intrinsic = Intrinsic("roles.uniform")
     x: Value = operand(SCALAR_INT)
@@ -125,11 +116,9 @@ class Uniform(Op, name="cuda.uniform"):
 
 
 class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
-    """Wait until a stage is empty, and pass a tile block's number to the consumers.
+    """Wait for an empty stage, and send the number of a tile block to consumers.
 
-    In its word of `through`.
-
-    `limited`: a wait of over two seconds ends the kernel.
+    It lies in the stage's word of `through`. `limited`: a wait of over two seconds ends the kernel.
     """
 
     intrinsic = Intrinsic("roles.send_tile")
@@ -144,7 +133,7 @@ class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
 
 
 class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
-    """The number of a tile block that the producer sent, in a full stage."""
+    """The number of a tile block that the producer sent, in a stage that arrived."""
 
     intrinsic = Intrinsic("roles.receive_tile", pipeline=("stages",))
     pipeline: Value = operand(A_PIPELINE)
@@ -156,14 +145,15 @@ class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
 
 
 class TileIndex(Op, name="cuda.tile_index"):
-    """Tile block `number`'s index along `axis`, in an order that keeps neighbours.
+    """The index along `axis` of tile block `number`, in rasterised order.
 
-    It keeps neighbours together.
+    Neighbours are at work together, and share what they load. `backwards`: along `axis` the last tile block comes
+    first.
 
-    Of the axes `(rows, columns)`, `group` rows at a time are gone through column by column, so that the tile blocks at
-    work at one time share what they load; the third axis is the slowest. The blocks of a cluster of `cluster` work on
-    neighbours along the axis `along`: what is numbered is the cluster's part of the grid. `backwards`: along `axis`
-    the last tile block comes first.
+    Attributes:
+        rows, columns: two axes of the grid; the third is the slowest.
+        group: rows that are gone through column by column.
+        cluster: blocks of a cluster, which are neighbours along the axis `along`; `number` counts clusters.
     """
 
     intrinsic = Intrinsic("roles.tile_index", facts=("axis",), stem="tile_index_{axis}", call=("number", *GRID_NAMES))
@@ -181,10 +171,7 @@ class TileIndex(Op, name="cuda.tile_index"):
 
 
 class TripCount(Op, name="cuda.trip_count"):
-    """How many turns the loop of products has.
-
-    None where `stop` is not beyond `start`.
-    """
+    """The iterations of a main loop; none if `stop` is not beyond `start`."""
 
     intrinsic = Intrinsic("roles.trip_count")
     start: Value = operand(SCALAR_INT)
@@ -196,9 +183,9 @@ class TripCount(Op, name="cuda.trip_count"):
 
 
 class FirstIteration(Op, name="cuda.first_iteration"):
-    """The first iteration of the thread's group, in ping-pong.
+    """The first iteration of the thread's warpgroup, counted over warpgroups.
 
-    Groups have tile blocks of `turns` iterations each of their own.
+    For ping-pong kernels: each warpgroup has a tile block of `turns` iterations.
     """
 
     intrinsic = Intrinsic("roles.first_iteration")

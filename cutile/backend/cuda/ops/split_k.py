@@ -1,6 +1,4 @@
-"""Split-K: the K iterations of a tile divided among thread blocks.
-
-Their partial sums are added.
+"""Split-K: the K iterations of a tile, divided among thread blocks.
 
     %splits = cuda.k_splits(%tiles, %start, %stop, %step) {...}             how many thread blocks share a tile
     %tile, %split, %first, %last = cuda.work_unit(%unit, ..., %splits)      what one of them does of it
@@ -20,11 +18,10 @@ from cutile.ir.types import TileType, Type
 
 
 class KSplits(Op, name="cuda.k_splits"):
-    """Into how many pieces the turns of each of `tiles` tile blocks are divided.
+    """The number of splits of each tile's K iterations; 1 if the tiles fill the GPU.
 
-    1 where these fill the GPU.
-
-    With `whole`, into `most` or not at all: where the launch has a thread block for each.
+    Each split has `least` iterations or more. With `whole` there are `most` splits or one: `most` if the launch has a
+    thread block for each.
     """
 
     intrinsic = Intrinsic("split_k.splits", stem="k_splits")
@@ -41,11 +38,10 @@ class KSplits(Op, name="cuda.k_splits"):
 
 
 class WorkUnit(Op, name="cuda.work_unit"):
-    """Of unit number `unit` of the work.
+    """The tile and the split of work unit `unit`, and the split's iterations.
 
-    Its tile block, which piece of it, and where the piece's turns begin and end.
-
-    The pieces of a tile block follow each other, and so do their turns.
+    Results: the tile block, the split's number, and the bounds of its iterations. The splits of a tile block are
+    neighbours, and so are their iterations.
     """
 
     intrinsic = Intrinsic("split_k.work_unit")
@@ -62,7 +58,8 @@ class WorkUnit(Op, name="cuda.work_unit"):
 class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
     """The sums of all splits of a tile block, and whether this thread block has them.
 
-    Of one piece, they are its own. Else each is written to the workspace, and who comes last adds them, in their order.
+    Of one split, they are its own. Else each split is written to the workspace, and the last thread block to arrive
+    adds them in the order of the splits.
     """
 
     intrinsic = Intrinsic("split_k.fixup", facts=("dtype", "layout"), call=("x", WORKSPACE, "tile", "piece", "pieces"))
@@ -76,12 +73,10 @@ class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
 
 
 class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
-    """Send a split's sums to the cluster's thread blocks, and wait for one's own.
+    """Send partial sums to the blocks of the cluster, and wait for this block's.
 
-    Each is sent the parts that it adds up.
-
-    Of `parts` parts of the columns, thread block `i` of `blocks` adds up number `i`, `i + blocks` and so on. They
-    arrive in `place`, and are counted by a barrier of their own.
+    Thread block `i` of `blocks` adds up the subtiles `i`, `i + blocks` and so on of `parts`. They arrive in `place`; a
+    barrier of their own counts them.
     """
 
     intrinsic = Intrinsic(
@@ -99,9 +94,9 @@ class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
 
 
 class ReducePartials(Op, name="cuda.reduce_partials", effect=Effect.READ):
-    """The columns of `x` that are part `part` of `parts`, added up over the cluster.
+    """Subtile `part` of `parts` of `x`, added up over the cluster's `blocks`.
 
-    Over its `blocks` thread blocks, in the order of the splits: what they have sent to this one.
+    The order is that of the splits. The partial sums are those that `ScatterPartials` sent to this block.
     """
 
     intrinsic = Intrinsic(

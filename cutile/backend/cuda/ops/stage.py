@@ -1,7 +1,7 @@
-"""Tiles that one group of threads copies ahead (`cp.async`), and their readers.
+"""Tiles copied to shared memory ahead of their use (`cp.async`), by all threads.
 
-Copies go to stage `turn % stages` of a place. Where a place is, `stage` says: its first byte from the begin of what the
-loop reserves (the attribute `offset`), its stages, and the bytes from stage to stage.
+Copies go to stage `turn % stages` of a place. `stage` says where: its first byte from the begin of the loop's
+reservation (the attribute `offset`), its stages, and the bytes from stage to stage.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
 class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
     """The tile in a stage, in registers.
 
-    `own`: each thread reads what it copied itself. `of`: the tensor's name.
+    Attributes:
+        own: each thread reads the elements that it copied.
+        of: the tensor's name.
     """
 
     turn: Value = operand(SCALAR_INT)
@@ -90,7 +92,7 @@ class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
 class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):
     """Write an operand of a `staged_mma` from registers to a stage.
 
-    `right`: which one; the rest is that product's.
+    `right` says which operand it is; the other attributes are the product's.
     """
 
     value: Value = operand(ANY_TILE)

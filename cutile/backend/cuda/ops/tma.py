@@ -1,4 +1,4 @@
-"""Specialised warps: what the copy engine loads and stores."""
+"""Tiles that the tensor memory accelerator (TMA) loads and stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutile.ir.types import TileType, Type
 
 
 class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
-    """Prefetch a tensor's descriptor for TMA, ahead of the first copy."""
+    """Bring a tensor's descriptor into TMA's cache, ahead of the first copy."""
 
     intrinsic = Intrinsic("tma.prefetch", call=("map",))
     x: Value = operand(ANY_TENSOR)
@@ -23,12 +23,16 @@ class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
 class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
     """Begin to load the tile at a tile index into a stage of a buffer.
 
-    Zeros past the edges. It arrives on `full`.
+    Zeros past the edges. Its bytes arrive on the stage's barrier `full`. The tile lies there as panels one after the
+    other, each as wide as the swizzle along the contiguous `axis`; one copy loads one panel.
 
-    The tile lies there as panels one after the other, each as wide as the swizzle along the contiguous `axis`, and
-    one copy loads one panel. Where `cluster` blocks share the tile, each loads its part for all of them: some of the
-    panels, or of each panel's rows, as `split` says. `steps` lead from tile to tile where these do not lie
-    side by side. `shape` is the tile's, where the buffer was reserved for tiles of another shape that lie there alike.
+    Attributes:
+        map: the parameter that has the tensor's descriptor.
+        axis: the contiguous one.
+        cluster: blocks that share the tile: each loads its part for all, some of the panels or some of each panel's
+            rows.
+        steps: elements from tile to tile along each axis, if tiles do not lie side by side.
+        shape: the tile's, if the buffer was reserved for tiles of another shape that lie there alike.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -41,7 +45,6 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
     cluster: int = attribute(default=1)
     steps: tuple[int, ...] = attribute(default=())
     shape: tuple[int, ...] = attribute(default=())
-    transposed: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -50,15 +53,18 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
 class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     """Write a tile at a tile index through shared memory.
 
-    What lies past the edges is dropped.
+    Elements past the edges are dropped. Each warp writes its own rows to shared memory, `span` columns at a time, to
+    `buffers` places of `through` in turn, and TMA stores them. It waits only before it writes to a place again.
 
-    Each warp writes its own rows, `span` columns at a time, into `buffers` places of `through` in turn, and has the
-    copy engine store them; it waits only before it writes to a place again. Of a tile that is `packed`, the value is
-    words of two elements each. A buffer that it goes through is that of left operands, whose stages nothing is loaded
-    to any more: there a place is the group's own part of one, and `warp_bytes` lead from warp to warp. Where it may be
-    `dropped`, a tile whose first index is below zero is not stored. `shape` is the tile's in the tensor, where the
-    value's rows are several axes there. A `transposed` value has its columns where others have rows: a warp has 16 of
-    them stored, `span` rows at a time.
+    Attributes:
+        map: the parameter that has the tensor's descriptor.
+        packed: the value is words of two elements each.
+        warp_bytes: bytes from warp to warp, if `through` is the buffer of left operands, into which nothing is loaded
+            any
+            more: a place is then the warpgroup's own part of a stage.
+        dropped: a tile whose first index is below zero is not stored.
+        shape: the tile's in the tensor, if the value's rows are several axes there.
+        transposed: a warp has 16 columns, of which `span` rows at a time are stored.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -77,9 +83,9 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
 
 
 class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
-    """Wait until the copy engine has read all that is to be stored.
+    """Wait until TMA has read all that it is to store.
 
-    Shared memory outlives that.
+    Shared memory must live until then.
     """
 
     intrinsic = Intrinsic("tma.store_wait")
@@ -89,9 +95,9 @@ class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
 
 
 class PackPairs(Op, name="cuda.pack_pairs", effect=Effect.WRITE):
-    """A tile of 16-bit elements, two to a word, in registers of their own.
+    """A tile of 16-bit elements, two to a word, in registers of its own.
 
-    A result that is put off (`pipeline/delayed_epilogue.py`).
+    For a result whose store is delayed (`pipeline/delayed_epilogue.py`).
     """
 
     intrinsic = Intrinsic("tma.pack_pairs", facts=("dtype", "count"), stem="pack")
