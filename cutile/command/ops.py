@@ -217,7 +217,11 @@ def _bold(match: re.Match[str]) -> str:
 def _entry(entry: Entry) -> str:
     lines = [f"### `{entry.name}{entry.signature}`\n"]
     for heading, text in sections(entry.text):
-        lines.append(f"{heading}:\n\n{items(text)}\n" if heading else f"{text}\n")
+        listed = items(text)
+        if heading and listed.count("\n"):
+            lines.append(f"{heading}:\n\n{listed}\n")
+        else:
+            lines.append(f"{heading}: {listed.removeprefix('- ')}\n" if heading else f"{text}\n")
     facts: list[str] = []
     if entry.dtypes:
         facts.append("dtypes " + " ".join(entry.dtypes))

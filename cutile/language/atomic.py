@@ -42,6 +42,12 @@ def atomic_add(
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
         scope: among whom.
 
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+
     Example:
         >>> @ct.entry
         ... def histogram(counts: ct.Mut, x: ct.Tensor):
@@ -67,6 +73,20 @@ def atomic_and(
 ) -> Tile:
     """`y &= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
 
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+
     Example:
         >>> @ct.entry
         ... def all_blocks(flags: ct.Mut):
@@ -82,6 +102,20 @@ def atomic_and(
 def atomic_or() -> None:
     """`y |= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
 
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+
     Example:
         >>> @ct.entry
         ... def all_blocks(flags: ct.Mut):
@@ -96,6 +130,20 @@ def atomic_or() -> None:
 @alike(atomic_and)
 def atomic_xor() -> None:
     """`y ^= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -114,6 +162,20 @@ def atomic_max() -> None:
 
     See `atomic_add`. 32 or 64 bits.
 
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+
     Example:
         >>> @ct.entry
         ... def all_blocks(flags: ct.Mut):
@@ -131,6 +193,20 @@ def atomic_min() -> None:
 
     See `atomic_add`. 32 or 64 bits.
 
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+
     Example:
         >>> @ct.entry
         ... def all_blocks(flags: ct.Mut):
@@ -145,6 +221,20 @@ def atomic_min() -> None:
 @alike(atomic_add)
 def atomic_xchg() -> None:
     """`y = value`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
+
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -171,6 +261,21 @@ def atomic_cas(
     """`value` into elements that have the bits of `expected`, atomically.
 
     See `atomic_add`. Anything of 32 or 64 bits.
+
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        expected: of the tensor's dtype; compared bit by bit.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -208,6 +313,12 @@ def atomic_rmw_tko(
         mask: bools; where it is false nothing happens.
         token: happen after the accesses that this stands for.
 
+    Returns:
+        What was there before, of the pointers' shape and dtype, 0 where `mask` is false; and a token.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `ordering` is WEAK, or shapes do not broadcast.
+
     Example:
         >>> @ct.entry(unsafe=True)
         ... def histogram(counts: ct.Ptr[ct.i32], x: ct.Tensor):
@@ -235,6 +346,21 @@ def atomic_cas_tko(
     What was there before, and a token.
 
     Elements of 32 or 64 bits; the other arguments as for `atomic_rmw_tko`.
+
+    Args:
+        pointers: any shape, which the result has.
+        expected: of the pointers' dtype; compared bit by bit.
+        value: of the pointers' dtype; broadcast to their shape.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+        mask: bools; where it is false nothing happens.
+        token: happen after the accesses that this stands for.
+
+    Returns:
+        What was there before, of the pointers' shape and dtype, 0 where `mask` is false; and a token.
+
+    Raises:
+        KernelTypeError: the elements have neither 32 nor 64 bits, `ordering` is WEAK, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -269,6 +395,13 @@ def atomic_red_view_tko(
         mode: as for `atomic_rmw_tko`.
         ordering: RELAXED.
         scope: TILE_BLOCK or DEVICE.
+
+    Returns:
+        A token.
+
+    Raises:
+        KernelTypeError: `part` is neither, `ordering` or `scope` is another, or the index has another number of
+            axes.
 
     Example:
         >>> @ct.entry

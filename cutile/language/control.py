@@ -16,6 +16,15 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
 
     The loop variable is a constant in each copy of the body.
 
+    Args:
+        start, stop, step: constants, as for `range`.
+
+    Returns:
+        What a `for` loop goes through.
+
+    Raises:
+        KernelTypeError: one is not constant.
+
     Example:
         >>> @ct.entry
         ... def fill(y: ct.Mut):
@@ -35,6 +44,13 @@ def static_assert(condition: Any, message: str | None = None) -> None:
     It must be known when the kernel is compiled.
 
     A false one raises KernelTypeError with the message, at the line.
+
+    Args:
+        condition: a constant.
+        message: what the error says.
+
+    Raises:
+        KernelTypeError: the condition is false, or not constant.
 
     Example:
         >>> @ct.entry
@@ -59,6 +75,9 @@ def static_eval(value: Any) -> Any:
 
     Returns:
         The constant. A list becomes a tuple.
+
+    Raises:
+        KernelTypeError: the expression is not constant.
 
     Example:
         >>> @ct.entry

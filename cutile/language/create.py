@@ -11,6 +11,17 @@ from cutile.tile import Tile
 def constant(value: float | bool, shape: tuple[int, ...], dtype: DTypeLike) -> Tile:
     """A tile whose elements are all a compile-time `value`.
 
+    Args:
+        value: a number or a bool, known when the kernel is compiled.
+        shape: constant extents, each at least 1. `()` makes a scalar.
+        dtype: any element type.
+
+    Returns:
+        A tile of `shape` and `dtype`.
+
+    Raises:
+        KernelTypeError: the value or the shape is not constant.
+
     Example:
         >>> run(lambda x: x + ct.constant(3, (2,), ct.f32), [1.0, 2.0])
         [4.0, 5.0]
@@ -20,7 +31,22 @@ def constant(value: float | bool, shape: tuple[int, ...], dtype: DTypeLike) -> T
 
 @operation
 def iota(shape: tuple[int] | int, dtype: DTypeLike = i32) -> Tile:
-    """`0, 1, 2, ...` as a tile of rank 1."""
+    """`0, 1, 2, ...` as a tile of rank 1.
+
+    Args:
+        shape: one constant extent, at least 1.
+        dtype: integers.
+
+    Returns:
+        A tile of one axis, of `dtype`.
+
+    Raises:
+        KernelTypeError: the shape has another number of axes, or `dtype` is no integer.
+
+    Example:
+        >>> run(lambda x: x + ct.convert_tile(ct.iota((4,)), x.dtype), [10.0, 10.0, 10.0, 10.0])
+        [10.0, 11.0, 12.0, 13.0]
+    """
     ...
 
 

@@ -25,6 +25,13 @@ def cuda_tile_print(format: str, *values: Tile | float) -> None:
 
     `{:.3f}` gives a format; no newline is added.
 
+    Args:
+        format: a constant text.
+        values: tiles, scalars or numbers, one for each `{}`.
+
+    Raises:
+        KernelTypeError: the text is not constant, or has another number of `{}`.
+
     Example:
         >>> @ct.entry
         ... def hello(y: ct.Mut):
@@ -41,6 +48,17 @@ def cuda_tile_print(format: str, *values: Tile | float) -> None:
 def print_tko(format: str, *values: Tile | float, token: Token | None = None) -> Token:
     """`cuda_tile_print`, after the accesses that `token` stands for; a token.
 
+    Args:
+        format: a constant text.
+        values: tiles, scalars or numbers, one for each `{}`.
+        token: print after the accesses that this stands for.
+
+    Returns:
+        A token.
+
+    Raises:
+        KernelTypeError: the text is not constant, or has another number of `{}`.
+
     Example:
         >>> @ct.entry
         ... def tell(y: ct.Mut):
@@ -54,6 +72,13 @@ def print_tko(format: str, *values: Tile | float, token: Token | None = None) ->
 @operation
 def cuda_tile_assert(condition: Tile | bool, message: str = "") -> None:
     """`assert condition, message`. Of a tile every element must hold.
+
+    Args:
+        condition: a bool, a scalar or a tile; of numbers, whether they are not 0.
+        message: a constant text.
+
+    Raises:
+        KernelAssertionError: where the kernel is waited for, the condition was false.
 
     Example:
         >>> @ct.entry

@@ -32,6 +32,12 @@ def gather(
         padding_value: what the result has there, and where an index is not in the tensor (negative ones count from
             nowhere: they are not in it).
 
+    Returns:
+        A tile of the indices' shape, of the tensor's dtype.
+
+    Raises:
+        KernelTypeError: the number of indices is not that of the tensor's axes, or shapes do not broadcast.
+
     Example:
         >>> @ct.entry
         ... def flip(y: ct.Mut, x: ct.Tensor):
@@ -60,6 +66,17 @@ def scatter(
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing is written.
+
+    Raises:
+        KernelTypeError: `y` is no `Mut`, the number of indices is not that of its axes, or shapes do not broadcast.
+
+    Example:
+        >>> @ct.entry
+        ... def flip(y: ct.Mut, x: ct.Tensor):
+        ...     ct.scatter(y, 1 - ct.iota((2,)), ct.load_tile_like(x, y))
+        >>> x = ct.api.arange(2, ct.f32).sync()
+        >>> flip(ct.api.zeros((2,)).partition((2,)), x).first().unpartition().to_numpy().sync().tolist()
+        [1.0, 0.0]
     """
     ...
 
@@ -76,6 +93,17 @@ def make_gather_scatter_view(x: Tensor, shape: tuple[int, ...], axis: int = 0) -
     """A view of `x` in tiles of `shape`, gathered along `axis`.
 
     An index tile at each load gives the places along `axis`.
+
+    Args:
+        x: a tensor.
+        shape: constant extents, each at least 1. One for each axis of `x`.
+        axis: a constant: along which places are chosen.
+
+    Returns:
+        The view.
+
+    Raises:
+        KernelTypeError: the shape has another number of axes than `x`.
 
     Example:
         >>> @ct.entry
@@ -113,6 +141,12 @@ def load_gather_scatter_view_tko(
         scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
         latency: accepted, and without effect: accesses by address do not run ahead.
         token: happen after the accesses that this stands for.
+
+    Returns:
+        A tile of the view's shape, of the tensor's dtype; and a token.
+
+    Raises:
+        KernelTypeError: the number of indices is not that of the view's axes.
 
     Example:
         >>> run(lambda x: ct.load_gather_scatter_view_tko(

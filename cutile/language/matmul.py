@@ -22,6 +22,17 @@ def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
         acc: what is added to.
         use_fast_acc: for floats of 8 bits that add up in f32: leave all sums to the tensor cores, where these keep
             fewer bits (Hopper: about 14) but take less time for it, or fewer registers. Nothing elsewhere.
+
+    Returns:
+        A tile of the shape and dtype of `acc`.
+
+    Raises:
+        KernelTypeError: the shapes or the dtypes do not fit together.
+
+    Example:
+        >>> run(lambda x: ct.mma(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
+        ...     [1.0, 2.0, 3.0, 4.0])
+        [7.0, 10.0, 15.0, 22.0]
     """
     ...
 
@@ -29,6 +40,17 @@ def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
 @operation
 def mmaf(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
     """`mma` of floats.
+
+    Args:
+        a, b: floats: M x K and K x N, or batches of these.
+        acc: M x N.
+        use_fast_acc: as for `mma`.
+
+    Returns:
+        A tile of the shape and dtype of `acc`.
+
+    Raises:
+        KernelTypeError: a factor is no float, or shapes or dtypes do not fit together.
 
     Example:
         >>> run(lambda x: ct.mmaf(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
@@ -52,6 +74,17 @@ def mmai(
         a, b: tiles of i8 or u8.
         acc: a tile of i32.
         a_signedness, b_signedness: how the bits of `a` and of `b` are read; None: as their dtype says.
+
+    Returns:
+        A tile of the shape of `acc`, of i32.
+
+    Raises:
+        KernelTypeError: a factor is not of bytes, or the shapes do not fit together.
+
+    Example:
+        >>> run(lambda x: ct.mmai(x.reshape((2, 2)).astype(ct.i8), x.reshape((2, 2)).astype(ct.u8),
+        ...                       ct.constant(0, (2, 2), ct.i32)).astype(ct.f32).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [7.0, 10.0, 15.0, 22.0]
     """
     ...
 
@@ -66,6 +99,18 @@ def mmaf_scaled(a: Tile, b: Tile, acc: Tile, a_scale: Tile, b_scale: Tile) -> Ti
         a, b: M x K and K x N, of f4e2m1fn, f8e4m3fn or f8e5m2.
         acc: M x N, of f32.
         a_scale, b_scale: M x (K / block) and (K / block) x N, of f8e8m0fnu or f8e4m3fn.
+
+    Returns:
+        A tile of the shape of `acc`, of f32.
+
+    Raises:
+        KernelTypeError: the shapes or the dtypes do not fit together.
+
+    Example:
+        >>> run(lambda x: ct.mmaf_scaled(ct.constant(1.0, (1, 32), ct.f4e2m1fn), ct.constant(3.0, (32, 1), ct.f4e2m1fn),
+        ...     ct.constant(0.0, (1, 1), ct.f32), ct.constant(2.0, (1, 1), ct.f8e8m0fnu),
+        ...     ct.constant(0.5, (1, 1), ct.f8e8m0fnu)).reshape((1,)), [0.0])
+        [96.0]
     """
     ...
 

@@ -12,6 +12,18 @@ from cutile.tile import Tile
 def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...], padding: padding = padding.ZERO) -> Tile:
     """The tile of `shape` at a tile index of `x`; `padding` past the edges.
 
+    Args:
+        x: a tensor.
+        shape: constant extents, each at least 1. One for each axis of `x`.
+        index: one integer scalar for each axis, counted in tiles. It is checked, by default.
+        padding: what lies past the edges.
+
+    Returns:
+        A tile of `shape`, of the dtype of `x`.
+
+    Raises:
+        KernelTypeError: the shape or the index has another number of axes than `x`.
+
     Example:
         >>> run(lambda x: ct.load_tile(x_in, (2,), (0,)), [1.0, 2.0])
         [1.0, 2.0]
@@ -27,6 +39,17 @@ def load_tile_like(x: Tensor, y: Mut, padding: padding = padding.ZERO) -> Tile:
 
     `x` keeps its dtype and must have `y`'s rank. Past its edges lies `padding`.
 
+    Args:
+        x: a tensor.
+        y: a `Mut` of as many axes.
+        padding: what lies past the edges of `x`.
+
+    Returns:
+        A tile of the shape of `y`'s tile, of the dtype of `x`.
+
+    Raises:
+        KernelTypeError: the numbers of axes differ.
+
     Example:
         >>> run(lambda x: x + ct.load_tile_like(x_in, result), [1.0, 2.0])
         [2.0, 4.0]
@@ -37,6 +60,15 @@ def load_tile_like(x: Tensor, y: Mut, padding: padding = padding.ZERO) -> Tile:
 @operation
 def load_tile_mut(y: Mut) -> Tile:
     """`y.load()`: this block's tile; zeros past the edges of the tensor.
+
+    Args:
+        y: a `Mut`.
+
+    Returns:
+        A tile of `y`'s tile shape and dtype.
+
+    Raises:
+        KernelTypeError: `y` is no `Mut`.
 
     Example:
         >>> @ct.entry
@@ -53,6 +85,13 @@ def store_tile(y: Mut, value: Tile | float) -> None:
     """`y.store(value)`: write this block's tile.
 
     What lies past the edges of the tensor is dropped.
+
+    Args:
+        y: a `Mut`.
+        value: a tile of `y`'s tile shape and dtype, or a scalar or a number for all elements.
+
+    Raises:
+        KernelTypeError: the value has another shape or dtype.
 
     Example:
         >>> @ct.entry

@@ -149,6 +149,15 @@ class Ptr(Subscriptable):
 def pointer_to_tile(pointer: Ptr) -> Ptr:
     """A pointer as a tile of shape `()`: the same, since a scalar is such a tile here.
 
+    Args:
+        pointer: one pointer.
+
+    Returns:
+        `pointer`.
+
+    Raises:
+        KernelTypeError: it has axes.
+
     Example:
         >>> run(lambda x: ct.pointer_to_tile(x_at).reshape((1,)).load(), [3.0])
         [3.0]
@@ -159,6 +168,15 @@ def pointer_to_tile(pointer: Ptr) -> Ptr:
 @operation
 def tile_to_pointer(pointers: Ptr) -> Ptr:
     """The pointer in a tile of shape `()`.
+
+    Args:
+        pointers: a tile of shape `()`.
+
+    Returns:
+        The pointer.
+
+    Raises:
+        KernelTypeError: it has axes.
 
     Example:
         >>> run(lambda x: x + ct.tile_to_pointer(x_at.reshape((1,)).reshape(())).load(), [3.0])
@@ -171,6 +189,16 @@ def tile_to_pointer(pointers: Ptr) -> Ptr:
 def addptr(pointers: Ptr, count: Tile | int) -> Ptr:
     """Every pointer `count` elements further on; `count` is an integer scalar.
 
+    Args:
+        pointers: pointers of any shape.
+        count: an integer scalar or number; negative ones go back.
+
+    Returns:
+        Pointers of the same shape and dtype.
+
+    Raises:
+        KernelTypeError: `count` has axes, or is no integer.
+
     Example:
         >>> run(lambda x: x + ct.addptr(x_at, 1).load(), [1.0, 5.0])
         [6.0, 10.0]
@@ -181,6 +209,16 @@ def addptr(pointers: Ptr, count: Tile | int) -> Ptr:
 @operation
 def addptr_tile(pointers: Ptr, counts: Tile) -> Ptr:
     """Pointers `counts` elements further on, lane by lane; the two broadcast.
+
+    Args:
+        pointers: pointers of any shape.
+        counts: integers; negative ones go back.
+
+    Returns:
+        Pointers of the broadcast shape, of the same dtype.
+
+    Raises:
+        KernelTypeError: `counts` are no integers, or the shapes do not broadcast.
 
     Example:
         >>> run(lambda x: ct.addptr_tile(x_at, 1 - ct.iota((2,))).load(), [1.0, 5.0])
@@ -193,6 +231,16 @@ def addptr_tile(pointers: Ptr, counts: Tile) -> Ptr:
 def broadcast_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
     """One pointer, or axes of size 1, repeated to `shape`.
 
+    Args:
+        pointers: pointers of any shape.
+        shape: constant extents. Each is the pointers', or theirs is 1.
+
+    Returns:
+        Pointers of `shape`, of the same dtype.
+
+    Raises:
+        KernelTypeError: the shapes do not broadcast.
+
     Example:
         >>> run(lambda x: ct.broadcast_ptr(x_at, (2,)).load(), [7.0, 8.0])
         [7.0, 7.0]
@@ -203,6 +251,16 @@ def broadcast_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
 @operation
 def reshape_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
     """The same pointers, in row-major order, under another shape.
+
+    Args:
+        pointers: pointers of any shape.
+        shape: constants whose product is the number of pointers.
+
+    Returns:
+        Pointers of `shape`, of the same dtype.
+
+    Raises:
+        KernelTypeError: the pointers do not fit the shape.
 
     Example:
         >>> run(lambda x: x * ct.reduce_sum(ct.reshape_ptr(x_at.offset(ct.iota((2,))), (2, 1)).load(), 0), [1.0, 2.0])
@@ -215,6 +273,16 @@ def reshape_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
 def int_to_ptr(addresses: Tile | int, dtype: DTypeLike) -> Ptr:
     """Addresses in bytes (i64 or u64) as pointers to elements of `dtype`.
 
+    Args:
+        addresses: i64 or u64, in bytes.
+        dtype: any element type.
+
+    Returns:
+        Pointers of the addresses' shape.
+
+    Raises:
+        KernelTypeError: the addresses are of another dtype.
+
     Example:
         >>> run(lambda x: x + ct.int_to_ptr(ct.ptr_to_int(x_at) + 4, ct.f32).load(), [1.0, 5.0])
         [6.0, 10.0]
@@ -226,6 +294,15 @@ def int_to_ptr(addresses: Tile | int, dtype: DTypeLike) -> Ptr:
 def ptr_to_int(pointers: Ptr) -> Tile:
     """The addresses in bytes, as a tile of i64.
 
+    Args:
+        pointers: pointers of any shape.
+
+    Returns:
+        A tile of i64, of the pointers' shape.
+
+    Raises:
+        KernelTypeError: they are no pointers.
+
     Example:
         >>> run(lambda x: x + (ct.ptr_to_int(x_at.offset(3)) - ct.ptr_to_int(x_at)), [0], dtype="i64")
         [24]
@@ -236,6 +313,16 @@ def ptr_to_int(pointers: Ptr) -> Tile:
 @operation
 def ptr_to_ptr(pointers: Ptr, dtype: DTypeLike) -> Ptr:
     """The same addresses as pointers to elements of another dtype.
+
+    Args:
+        pointers: pointers of any shape.
+        dtype: any element type.
+
+    Returns:
+        Pointers of the same shape.
+
+    Raises:
+        KernelTypeError: they are no pointers.
 
     Example:
         >>> run(lambda x: x + (ct.ptr_to_ptr(x_at, ct.u32).load() >> 23).astype(ct.f32), [1.0])  # the exponent's bits
@@ -264,6 +351,12 @@ def load_ptr_tko(
         pad: what the result has there; zero by default.
         token: happen after the accesses that this stands for.
         latency: accepted, and without effect: accesses by address do not run ahead.
+
+    Returns:
+        A tile of the pointers' shape and dtype; and a token.
+
+    Raises:
+        KernelTypeError: shapes do not broadcast, the dtypes differ, or the kernel is not `unsafe`.
 
     Example:
         >>> run(lambda x: ct.load_ptr_tko(x_at.offset(ct.iota((3,))), mask=x > 1.0, pad=-1.0)[0], [1.0, 2.0, 3.0])
@@ -294,6 +387,12 @@ def store_ptr_tko(
         mask: bools; where it is false nothing is written.
         token: happen after the accesses that this stands for.
         latency: accepted, and without effect: accesses by address do not run ahead.
+
+    Returns:
+        A token.
+
+    Raises:
+        KernelTypeError: shapes do not broadcast, the dtypes differ, or the kernel is not `unsafe`.
 
     Example:
         >>> @ct.entry(unsafe=True)

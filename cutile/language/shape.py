@@ -20,6 +20,16 @@ T = TypeVar("T")
 def broadcast_scalar(x: Tile | float, shape: tuple[int, ...]) -> Tile:
     """A scalar repeated to `shape`.
 
+    Args:
+        x: a scalar or a number.
+        shape: constant extents, each at least 1.
+
+    Returns:
+        A tile of `shape`, of the dtype of `x`.
+
+    Raises:
+        KernelTypeError: `x` has axes.
+
     Example:
         >>> run(lambda x: ct.broadcast_scalar(ct.reduce_max(x, 0), (3,)), [1.0, 5.0, 2.0])
         [5.0, 5.0, 5.0]
@@ -31,6 +41,15 @@ def broadcast_scalar(x: Tile | float, shape: tuple[int, ...]) -> Tile:
 def scalar_to_tile(x: Tile | float) -> Tile:
     """A scalar as a tile of shape `()`, which a scalar is.
 
+    Args:
+        x: a scalar or a number.
+
+    Returns:
+        `x`.
+
+    Raises:
+        KernelTypeError: `x` has axes.
+
     Example:
         >>> run(lambda x: x + ct.scalar_to_tile(ct.num_tiles(x_in.partition((2,)), 0)), [1, 2, 3], dtype="i32")
         [3, 4, 5]
@@ -41,6 +60,15 @@ def scalar_to_tile(x: Tile | float) -> Tile:
 @operation
 def tile_to_scalar(x: Tile) -> Tile:
     """A tile of shape `()` as a scalar, which such a tile is.
+
+    Args:
+        x: a tile of shape `()`.
+
+    Returns:
+        `x`.
+
+    Raises:
+        KernelTypeError: `x` has axes.
 
     Example:
         >>> run(lambda x: x / ct.tile_to_scalar(ct.reduce_sum(x, 0)), [1.0, 3.0])
@@ -55,6 +83,16 @@ def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]
 
     Entry `k` of the result is `values[axes[k]]`.
 
+    Args:
+        values: a tuple.
+        axes: constants: each position of `values` once.
+
+    Returns:
+        A tuple as long as `values`.
+
+    Raises:
+        KernelTypeError: the axes are no order of the entries.
+
     Example:
         >>> run(lambda x: x.reshape(ct.permute_array((1, 4), (1, 0))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
         [1.0, 2.0, 3.0, 4.0]
@@ -66,6 +104,15 @@ def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]
 def get_tensor_shape(x: Tensor | Mut) -> tuple[int, ...]:
     """The extents of a whole tensor, also of one that is cut into tiles.
 
+    Args:
+        x: a tensor, or a `Mut`, of which it is the whole tensor.
+
+    Returns:
+        One extent for each axis: a constant where it is known, else an i32 scalar.
+
+    Raises:
+        KernelTypeError: `x` is no tensor.
+
     Example:
         >>> run(lambda x: x + ct.get_tensor_shape(x_in)[0], [1, 2, 3], dtype="i32")
         [4, 5, 6]
@@ -76,6 +123,16 @@ def get_tensor_shape(x: Tensor | Mut) -> tuple[int, ...]:
 @operation
 def get_shape_dim(shape: tuple[int, ...], axis: int) -> int:
     """One extent of a shape: `shape[axis]`.
+
+    Args:
+        shape: a tuple of extents.
+        axis: a constant; negative ones count from the end.
+
+    Returns:
+        The extent.
+
+    Raises:
+        KernelTypeError: there is no such axis.
 
     Example:
         >>> run(lambda x: x + ct.get_shape_dim(x_in.shape, 0), [1, 2, 3], dtype="i32")
@@ -89,6 +146,20 @@ def cat(x: Tile, y: Tile, axis: int) -> Tile:
     """Two tiles side by side along a constant `axis`.
 
     They agree in dtype and in every other extent.
+
+    Args:
+        x, y: tiles of one dtype, with the same extents along all axes but `axis`.
+        axis: a constant; negative ones count from the end.
+
+    Returns:
+        A tile whose extent along `axis` is the sum of both.
+
+    Raises:
+        KernelTypeError: the dtypes or the other extents differ.
+
+    Example:
+        >>> run(lambda x, y: ct.reduce_max(ct.cat(x, y, 0), 0) - x, [1.0, 2.0], [7.0, 5.0])
+        [6.0, 5.0]
     """
     ...
 
@@ -98,31 +169,100 @@ def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> T
     """The part of `shape` at an index that counts in such parts.
 
     Each extent divides the tile's.
+
+    Args:
+        x: a tile.
+        index: one integer for each axis, counted in parts; a scalar outside is taken for the nearest part.
+        shape: of the part: constants that divide the tile's extents.
+
+    Returns:
+        A tile of `shape`.
+
+    Raises:
+        KernelTypeError: the shape does not divide the tile's, or a constant index is outside.
+
+    Example:
+        >>> run(lambda x: ct.extract(ct.cat(x, -x, 0), (1,), (2,)), [1.0, 2.0])
+        [-1.0, -2.0]
     """
     ...
 
 
 @operation
 def broadcast(x: Tile | float, shape: tuple[int, ...]) -> Tile:
-    """A scalar, or axes of size 1, repeated to `shape`."""
+    """A scalar, or axes of size 1, repeated to `shape`.
+
+    Args:
+        x: a tile, a scalar or a number.
+        shape: constant extents, each at least 1. Each is the tile's, or the tile's is 1.
+
+    Returns:
+        A tile of `shape`, of the dtype of `x`.
+
+    Raises:
+        KernelTypeError: the shapes do not broadcast.
+
+    Example:
+        >>> run(lambda x: ct.broadcast(ct.reduce_sum(x, 0), (2,)), [1.0, 2.0])
+        [3.0, 3.0]
+    """
     ...
 
 
 @operation
 def reshape(x: Tile, shape: tuple[int, ...]) -> Tile:
-    """The same elements in row-major order under another shape; one extent may be -1."""
+    """The same elements in row-major order under another shape; one extent may be -1.
+
+    Args:
+        x: a tile.
+        shape: constants whose product is the number of elements; one may be -1, for what is left.
+
+    Returns:
+        A tile of `shape`, of the dtype of `x`.
+
+    Raises:
+        KernelTypeError: the elements do not fit the shape.
+
+    Example:
+        >>> run(lambda x: ct.reshape(ct.reshape(x, (2, -1)), (4,)), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 2.0, 3.0, 4.0]
+    """
     ...
 
 
 @operation
 def permute(x: Tile, axes: tuple[int, ...]) -> Tile:
-    """The axes in another order: axis `k` of the result is axis `axes[k]` of `x`."""
+    """The axes in another order: axis `k` of the result is axis `axes[k]` of `x`.
+
+    Args:
+        x: a tile.
+        axes: constants: each axis of `x` once.
+
+    Returns:
+        A tile whose axis `k` has the extent of axis `axes[k]` of `x`.
+
+    Raises:
+        KernelTypeError: the axes are no order of those of `x`.
+
+    Example:
+        >>> run(lambda x: ct.permute(x.reshape((2, 2)), (1, 0)).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 3.0, 2.0, 4.0]
+    """
     ...
 
 
 @operation
 def transpose(x: Tile) -> Tile:
     """The transpose of a tile of rank 2.
+
+    Args:
+        x: a tile of two axes, M x N.
+
+    Returns:
+        A tile N x M.
+
+    Raises:
+        KernelTypeError: `x` has another number of axes.
 
     Example:
         >>> run(lambda x: ct.transpose(x.reshape((2, 2))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])

@@ -25,6 +25,9 @@ class Token:
 def new_token_unordered() -> Token:
     """A token that nothing comes before.
 
+    Returns:
+        The token.
+
     Example:
         >>> run(lambda x: x + ct.load_ptr_tko(x_at, token=ct.new_token_unordered())[0], [1.0, 2.0])
         [2.0, 3.0]
@@ -35,6 +38,15 @@ def new_token_unordered() -> Token:
 @operation
 def join_tokens(*tokens: Token | tuple[Token, ...]) -> Token:
     """A token that comes after all of these, given one by one or as a tuple.
+
+    Args:
+        tokens: tokens, or tuples of them.
+
+    Returns:
+        A token.
+
+    Raises:
+        KernelTypeError: one is no token.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -56,6 +68,15 @@ def join_tokens(*tokens: Token | tuple[Token, ...]) -> Token:
 def get_tensor_token(x: Any) -> Token:
     """The token of the last access through this tensor or `Mut`.
 
+    Args:
+        x: a tensor or a `Mut`.
+
+    Returns:
+        A token.
+
+    Raises:
+        KernelTypeError: `x` is no tensor.
+
     Example:
         >>> @ct.entry(unsafe=True)
         ... def through_memory(y: ct.Mut, p: ct.Ptr[ct.f32]):
@@ -74,6 +95,13 @@ def get_tensor_token(x: Any) -> Token:
 def set_tensor_token(x: Any, token: Token) -> None:
     """Let the next access through this tensor or `Mut` come after `token`.
 
+    Args:
+        x: a tensor or a `Mut`.
+        token: what the next access comes after.
+
+    Raises:
+        KernelTypeError: `x` is no tensor, or `token` is no token.
+
     Example:
         >>> @ct.entry(unsafe=True)
         ... def through_memory(y: ct.Mut, p: ct.Ptr[ct.f32]):
@@ -90,6 +118,15 @@ def set_tensor_token(x: Any, token: Token) -> None:
 @operation
 def get_partition_token(x: Any) -> Token:
     """The token of the last access through this partition.
+
+    Args:
+        x: a partition.
+
+    Returns:
+        A token.
+
+    Raises:
+        KernelTypeError: `x` is no partition.
 
     Example:
         >>> @ct.entry(unsafe=True)

@@ -18,6 +18,15 @@ _Index = tuple[int, ...] | int
 def get_index_space_shape(view: Partition | Mut) -> tuple[int, ...]:
     """How many tiles there are along each axis: `num_tiles` of all of them.
 
+    Args:
+        view: a partition, or a `Mut`.
+
+    Returns:
+        One number for each axis: an i32 scalar, or a constant where the extent is known.
+
+    Raises:
+        KernelTypeError: `view` is no partition.
+
     Example:
         >>> run(lambda x: x + ct.get_index_space_shape(x_in.partition((2,)))[0], [1, 2, 3], dtype="i32")
         [3, 4, 5]
@@ -47,6 +56,12 @@ def make_tensor_view(
         alignment: bytes that divide the address and all strides but 1, where that is more than an element: 16 allows
             the widest accesses. `ct.assume_div_by(base, 16)` says the same of the address.
 
+    Returns:
+        A tensor to read, and to make partitions of.
+
+    Raises:
+        KernelTypeError: shape and strides have different lengths, or the kernel is not `unsafe`.
+
     Example:
         >>> run(lambda x: x + ct.reduce_sum(ct.make_tensor_view(x_at, (2,), (2,)).load_tile((2,), (0,)), 0),
         ...     [1.0, 2.0, 3.0])                                   # every second element
@@ -69,6 +84,26 @@ def load_tensor(
     For kernels that say `@entry(unsafe=True)`. The host makes such a tensor with `api.device_vec([a, b, c])`.
 
     The further arguments are those of `make_tensor_view`.
+
+    Args:
+        pointers: a tensor of addresses, u64 or i64.
+        index: of the address: one integer per axis.
+        shape, strides, dtype, alignment: as for `make_tensor_view`.
+
+    Returns:
+        A tensor to read.
+
+    Raises:
+        KernelTypeError: `pointers` are no addresses, or the kernel is not `unsafe`.
+
+    Example:
+        >>> @ct.entry(unsafe=True)
+        ... def sums(y: ct.Mut, rows: ct.Tensor, n: ct.i32):
+        ...     row = ct.load_tensor(rows, ct.get_tile_block_id()[0], (n,), (1,), ct.f32)
+        ...     y.store(ct.reduce_sum(row.load_tile((4,), (0,)), 0))
+        >>> rows = ct.api.device_vec([ct.api.ones((3,)).sync(), ct.api.arange(3, ct.f32).sync()]).sync()
+        >>> sums(ct.api.zeros((2,)).sync().partition((1,)), rows, 3).first().unpartition().to_numpy().sync()
+        array([3., 3.], dtype=float32)
     """
     ...
 
@@ -84,6 +119,19 @@ def make_partition_view(
     """A tensor as a grid of tiles, with all that may be chosen.
 
     `x.partition`, `x.partition_permuted` in one.
+
+    Args:
+        x: a tensor, or the whole tensor of a `Mut`.
+        tile: constant extents, one for each axis.
+        padding: what loads give past the edges.
+        dim_map: axis `k` of a tile is axis `dim_map[k]` of the tensor; None: the same order.
+        token: what comes before.
+
+    Returns:
+        The partition.
+
+    Raises:
+        KernelTypeError: `tile` has another number of axes, or `dim_map` is no order of them.
 
     Example:
         >>> run(lambda x: x + ct.reduce_max(ct.make_partition_view(x_in, (2,), padding=ct.padding.NEG_INF).load(1), 0),
@@ -104,6 +152,16 @@ def make_partition_view_mut(
     """`make_partition_view` to write, of a `Mut` or a view of an address.
 
     For kernels that say `@entry(unsafe=True)`.
+
+    Args:
+        x: a `Mut`, or a view of an address.
+        tile, padding, dim_map, token: as for `make_partition_view`.
+
+    Returns:
+        The partition, to read and write.
+
+    Raises:
+        KernelTypeError: `x` is not to be written, `tile` does not fit, or the kernel is not `unsafe`.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -128,6 +186,28 @@ def make_strided_view(
     """Windows of `tile`, one at each multiple of `strides` elements.
 
     They overlap where the strides are smaller.
+
+    Args:
+        x: a tensor, or the whole tensor of a `Mut`.
+        tile: constant extents, one for each axis.
+        strides: constant steps in elements, one for each axis.
+        padding: what loads give past the edges.
+        dim_map: as for `make_partition_view`.
+
+    Returns:
+        A partition, to read.
+
+    Raises:
+        KernelTypeError: `tile` or `strides` have another number of axes.
+
+    Example:
+        >>> @ct.entry
+        ... def largest(y: ct.Mut, x: ct.Tensor):
+        ...     windows = ct.make_strided_view(x, (4,), (2,), padding=ct.padding.NEG_INF)
+        ...     y.store(ct.reduce_max(windows.load(ct.get_tile_block_id()[0]), 0))
+        >>> y, x = ct.api.zeros((3,)).sync(), ct.api.arange(6, ct.f32).sync()
+        >>> largest(y.partition((1,)), x).first().unpartition().to_numpy().sync()
+        array([3., 5., 5.], dtype=float32)
     """
     ...
 
@@ -151,6 +231,12 @@ def load_view_tko(
         scope: among whom a RELAXED or ACQUIRE load is ordered.
         latency, tma: hints, for a WEAK load of a product's operand; see `Latency`, `tma`.
 
+    Returns:
+        A tile of the view's shape and dtype.
+
+    Raises:
+        KernelTypeError: `view` is no partition, or the index has another number of axes.
+
     Example:
         >>> run(lambda x: ct.load_view_tko(x_in.partition((4,)), 0, latency=2), [1.0, 2.0, 3.0, 4.0])
         [1.0, 2.0, 3.0, 4.0]
@@ -170,6 +256,17 @@ def load_strided_view_tko(
     """The window at an index of a strided view.
 
     The other arguments are those of `load_view_tko`.
+
+    Args:
+        view: what `make_strided_view` made.
+        index: of the window; checked.
+        ordering, scope, latency, tma: as for `load_view_tko`.
+
+    Returns:
+        A tile of the view's shape and dtype.
+
+    Raises:
+        KernelTypeError: `view` is no partition, or the index has another number of axes.
 
     Example:
         >>> run(lambda x: ct.load_strided_view_tko(ct.make_strided_view(x_in, (4,), (1,)), 1), [1.0, 2.0, 3.0, 4.0])
@@ -198,6 +295,12 @@ def store_view_tko(
             load it meanwhile; what this tile block did before a RELEASE store is seen by who ACQUIREs it.
         scope: among whom a RELAXED or RELEASE store is ordered.
         latency, tma: accepted, and without effect: stores are not waited for, and these do not use the copy engine.
+
+    Returns:
+        A token.
+
+    Raises:
+        KernelTypeError: `view` is no partition, or the index has another number of axes.
 
     Example:
         >>> @ct.entry

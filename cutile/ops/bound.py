@@ -130,10 +130,6 @@ class AssumeDivisible(Assumption, name="assume_div_by", spelled=("assume_div_by"
 
     With `every` and `along`: the first of each group of `every` neighbours along an axis is, and the others count up
     from it.
-
-    Examples:
-        >>> run(lambda x: x + ct.convert_tile(ct.assume_div_by(8 * ct.get_tile_block_id()[0], 8), x.dtype), [1.0, 2.0])
-        [1.0, 2.0]
     """
 
     x: Value = operand(INT_TILE)
@@ -162,10 +158,6 @@ class AssumeSame(Assumption, name="assume_same_elements", spelled=("assume_same_
     """Within each group of neighbours, all elements are equal.
 
     `groups[k]` neighbours along axis `k`.
-
-    Examples:
-        >>> run(lambda x: ct.assume_same_elements(x, (2,)), [1.0, 1.0])
-        [1.0, 1.0]
     """
 
     groups: tuple[int, ...] = attribute()

@@ -13,12 +13,7 @@ from cutile.ir.types import TileType, Type
 
 
 class Iota(Op, name="iota", spelled=("iota",)):
-    """`0, 1, ..., length - 1`.
-
-    Examples:
-        >>> run(lambda x: x + ct.convert_tile(ct.iota((4,)), x.dtype), [10.0, 10.0, 10.0, 10.0])
-        [10.0, 11.0, 12.0, 13.0]
-    """
+    """`0, 1, ..., length - 1`."""
 
     length: int = attribute()
     dtype: DTypeLike = attribute(i32)

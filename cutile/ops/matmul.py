@@ -85,14 +85,6 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
     Products are exact but for those of f32 and f64, which are fused with their sum. The order of the sums is free,
     and so is their last bit; tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats. Where that
     is so, the sums are moved to f32 every few hundred products, unless `use_fast_acc` leaves all of them there.
-
-    Examples:
-        >>> run(lambda x: ct.mma(x.reshape((2, 2)), x.reshape((2, 2)), ct.constant(0.0, (2, 2), ct.f32)).reshape((4,)),
-        ...     [1.0, 2.0, 3.0, 4.0])
-        [7.0, 10.0, 15.0, 22.0]
-        >>> run(lambda x: ct.mmai(x.reshape((2, 2)).astype(ct.i8), x.reshape((2, 2)).astype(ct.u8),
-        ...                       ct.constant(0, (2, 2), ct.i32)).astype(ct.f32).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
-        [7.0, 10.0, 15.0, 22.0]
     """
 
     a: Value = operand(PRODUCT_TILE)
@@ -145,12 +137,6 @@ class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",), accuracy=SUMS):
     `a` is M x K and `b` is K x N, of f4e2m1fn, f8e4m3fn or f8e5m2; `a_scale` is M x (K / block) and `b_scale` is
     (K / block) x N, of f8e8m0fnu (as in MXFP8 and MXFP4) or f8e4m3fn (as in NVFP4). The cpu and the reference give the
     exact numbers, summed in f32.
-
-    Examples:
-        >>> run(lambda x: ct.mmaf_scaled(ct.constant(1.0, (1, 32), ct.f4e2m1fn), ct.constant(3.0, (32, 1), ct.f4e2m1fn),
-        ...     ct.constant(0.0, (1, 1), ct.f32), ct.constant(2.0, (1, 1), ct.f8e8m0fnu),
-        ...     ct.constant(0.5, (1, 1), ct.f8e8m0fnu)).reshape((1,)), [0.0])
-        [96.0]
     """
 
     a: Value = operand(PRODUCT_TILE)

@@ -116,17 +116,7 @@ class LoadPointer(
 
 
 class StorePointer(Op, name="store_pointer", spelled=("scatter", "store_ptr_tko", "Ptr.store"), effect=Effect.OUTSIDE):
-    """Write `value` to the elements at `pointers` where `mask` holds. Of lanes with one address, any one wins.
-
-    Examples:
-        >>> @ct.entry
-        ... def flip(y: ct.Mut, x: ct.Tensor):
-        ...     ct.scatter(y, 1 - ct.iota((2,)), ct.load_tile_like(x, y))
-        >>> x = ct.api.arange(2, ct.f32).sync()
-        >>> done = flip(ct.api.zeros((2,)).partition((2,)), x).first().unpartition().sync()
-        >>> done.to_numpy().sync().tolist()
-        [1.0, 0.0]
-    """
+    """Write `value` to the elements at `pointers` where `mask` holds. Of lanes with one address, any one wins."""
 
     pointers: Value = operand(ADDRESSES)
     value: Value = operand(ANY_TILE)

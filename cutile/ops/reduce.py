@@ -40,23 +40,13 @@ GROUPED = Accuracy(note="the function's own operations round; the elements stay 
 
 
 class ReduceSum(Reduce, name="reduce_sum", spelled=("reduce_sum",), accuracy=STEPWISE):
-    """The sum along an axis.
-
-    Examples:
-        >>> run(lambda x: x + ct.reduce_sum(x, 0), [1.0, 2.0])
-        [4.0, 5.0]
-    """
+    """The sum along an axis."""
 
     function = staticmethod(np.sum)
 
 
 class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",), accuracy=STEPWISE):
-    """The product along an axis.
-
-    Examples:
-        >>> run(lambda x: x + ct.reduce_prod(x, 0), [2.0, 3.0])
-        [8.0, 9.0]
-    """
+    """The product along an axis."""
 
     function = staticmethod(np.prod)
 
@@ -80,12 +70,6 @@ class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max",)):
     """The largest element along an axis.
 
     NaN is dropped where there is a number, unless asked otherwise.
-
-    Examples:
-        >>> run(lambda x: x - ct.reduce_max(x, 0), [1.0, 3.0])
-        [-2.0, 0.0]
-        >>> run(lambda x: x - ct.reduce_max(x, 0, nan=True), [1.0, float("nan")])
-        [nan, nan]
     """
 
     function = staticmethod(np.fmax.reduce)
@@ -96,10 +80,6 @@ class ReduceMin(ReduceExtreme, name="reduce_min", spelled=("reduce_min",)):
     """The smallest element along an axis.
 
     NaN is dropped where there is a number, unless asked otherwise.
-
-    Examples:
-        >>> run(lambda x: x - ct.reduce_min(x, 0), [1.0, 3.0])
-        [0.0, 2.0]
     """
 
     function = staticmethod(np.fmin.reduce)
@@ -172,12 +152,6 @@ class Scan(Folding, name="scan", spelled=("scan", "scan_sum"), accuracy=GROUPED)
     Element `i` is what the elements up to `i`, itself included, fold to.
 
     With `reverse` they are the elements from `i` on. The function must associate; `identity` must change nothing.
-
-    Examples:
-        >>> run(lambda x: ct.scan_sum(x, 0), [1.0, 2.0, 3.0])
-        [1.0, 3.0, 6.0]
-        >>> run(lambda x: ct.scan(x, 0, ct.reverse.REVERSE, 1.0, lambda a, b: a * b), [2.0, 3.0, 4.0])
-        [24.0, 12.0, 4.0]
     """
 
     reverse: bool = attribute(default=False)

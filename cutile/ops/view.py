@@ -43,15 +43,6 @@ class LoadView(
     """The tile of `shape` whose axis `k` begins at the element `index[k] * steps[k]`; `padding` past the edges.
 
     `index` has one i32 scalar per axis, then the limit (in elements) of each axis in `limited`.
-
-    Examples:
-        >>> @ct.entry
-        ... def largest(y: ct.Mut, x: ct.Tensor):
-        ...     windows = ct.make_strided_view(x, (4,), (2,), padding=ct.padding.NEG_INF)
-        ...     y.store(ct.reduce_max(windows.load(ct.get_tile_block_id()[0]), 0))
-        >>> y, x = ct.api.zeros((3,)).sync(), ct.api.arange(6, ct.f32).sync()
-        >>> largest(y.partition((1,)), x).first().unpartition().to_numpy().sync()
-        array([3., 5., 5.], dtype=float32)
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -149,15 +140,6 @@ class TensorView(Op, name="tensor_view", spelled=("make_tensor_view", "load_tens
     """A tensor at an address known only when the kernel runs.
 
     `numbers` has the extents (i32) that `shape` leaves open, then the strides (i64, in elements) that `strides` does.
-
-    Examples:
-        >>> @ct.entry(unsafe=True)
-        ... def sums(y: ct.Mut, rows: ct.Tensor, n: ct.i32):
-        ...     row = ct.load_tensor(rows, ct.get_tile_block_id()[0], (n,), (1,), ct.f32)
-        ...     y.store(ct.reduce_sum(row.load_tile((4,), (0,)), 0))
-        >>> rows = ct.api.device_vec([ct.api.ones((3,)).sync(), ct.api.arange(3, ct.f32).sync()]).sync()
-        >>> sums(ct.api.zeros((2,)).sync().partition((1,)), rows, 3).first().unpartition().to_numpy().sync()
-        array([3., 3.], dtype=float32)
     """
 
     address: Value = operand(SCALAR_INT)
