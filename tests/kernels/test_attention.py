@@ -1,15 +1,26 @@
-"""Attention with heads that share keys, windows, and keys in pages: right on the CPU, by NumPy in float64."""
+"""Attention with heads that share keys, windows, and keys in pages: right by the reference, beside NumPy in float64.
+
+For the CPU a kernel of attention takes 2 to 5 s to compile; test_kernels.py has it done for its cases.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from cutile import api, f16
+from cutile import api, f16, use_backend
 from kernels.attention import attend, attention_of, tile_of
 from kernels.decode import decode_of_pages
 
 Array = np.ndarray
+
+
+@pytest.fixture(autouse=True)
+def _by_reference() -> Iterator[None]:
+    with use_backend("reference"):
+        yield
 
 
 def drawn(*shape: int) -> Array:

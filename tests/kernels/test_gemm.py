@@ -51,8 +51,15 @@ def _device(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.usefixtures("_device")
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize(("with_bias", "with_residual"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("activation", "with_bias", "with_residual"),
+    [
+        *((name, True, True) for name in ACTIVATIONS),
+        ("none", True, False),
+        ("gelu", False, True),
+        ("relu", False, False),
+    ],
+)
 def test_what_follows_a_product_is_fused(activation: Activation, with_bias: bool, with_residual: bool) -> None:
     x, y, bias, residual = draw(M, K, seed=1), draw(K, N, seed=2), draw(N, seed=3), draw(M, N, seed=4)
     result = matmul(
