@@ -11,7 +11,7 @@ from cutile.frontend.families.arith import max_tile, min_tile
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import magnitude
 from cutile.frontend.registry import BUILTINS, Handler, operation
-from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.frontend.values import Range, Table, describe, is_tile, items_of
 from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
 from cutile.language.markers import Latency
 from cutile.ops import arith
@@ -92,6 +92,8 @@ def _int(frame: Frame, x: Any) -> Any:
 
 
 def _len(frame: Frame, x: Any) -> Any:
+    if isinstance(x, Table):
+        return len(x.items)
     if isinstance(x, tuple | str):
         return len(items_of(x))
     if isinstance(x, Range) and not any(map(is_tile, (x.start, x.stop, x.step))):

@@ -13,7 +13,7 @@ from cutile.frontend.assign import assign
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import truth
 from cutile.frontend.scan import assigned
-from cutile.frontend.values import Range, describe, is_tile, items_of
+from cutile.frontend.values import Range, Table, describe, is_tile, items_of
 
 MAX_ITEMS = 1 << 16
 
@@ -101,6 +101,8 @@ def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a 
     """The items of a tuple, or of a range whose bounds are constants."""
     if isinstance(value, tuple):
         return items_of(value)
+    if isinstance(value, Table):
+        return tuple(value.items)
     if isinstance(value, Range):
         bounds = (value.start, value.stop, value.step)
         if not any(map(is_tile, bounds)):

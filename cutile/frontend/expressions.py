@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import inspect
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,8 @@ from cutile.frontend.records import attribute
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import children
 from cutile.frontend.syntax import refuse
+from cutile.frontend.tables import dictionary, item_of, table_method
+from cutile.frontend.tensor_parts import one_of
 from cutile.frontend.values import (
     IndexComponent,
     Keywords,
@@ -37,6 +40,7 @@ from cutile.frontend.values import (
     PartitionRef,
     PointerRef,
     Record,
+    Table,
     TensorRef,
     describe,
     is_tile,
@@ -115,6 +119,8 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return owner.dtype if name == "dtype" else Method(owner, name)
     if isinstance(owner, IndexComponent):
         return owner.value if name == "value" else attribute_of(frame, owner.value, name, node)
+    if isinstance(owner, Table):
+        return table_method(frame, owner, name, node)
     if isinstance(owner, tuple | Record):
         return attribute(frame, owner, name, node)
     if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):
@@ -170,7 +176,7 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         remedy = "Tensors are read: x.load_tile(shape, index), x.partition(shape).load(index). "
         remedy += "What a kernel writes is annotated with Mut, and a partition of the tensor is passed."
     elif isinstance(owner, MutRef):
-        remedy = elsewhere.of_mut(name, known)
+        remedy = elsewhere.of_mut(name, known | {"index"})
     else:
         words = elsewhere.of_tile if is_tile(owner) else elsewhere.among
         remedy = (elsewhere.of_tensor if isinstance(owner, TensorRef) else words)(name, known)
@@ -181,6 +187,12 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     owner = evaluate(frame, node.value)
     if is_tile(owner):
         return with_new_axes(frame, owner, [_axis(frame, each) for each in _parts(node.slice)], node)
+    if isinstance(owner, Table):
+        return item_of(frame, owner, evaluate(frame, node.slice), node)
+    own = inspect.getattr_static(owner.kind, "__getitem__", None) if isinstance(owner, Record) else None
+    if isinstance(own, types.FunctionType):
+        frame.captures.attribute(owner.kind, "__getitem__")
+        return invoke(frame, own, [owner, evaluate(frame, node.slice)], {}, node)
     items = children(owner) if isinstance(owner, tuple) else None
     if items is not None:
         if isinstance(node.slice, ast.Slice):
@@ -195,6 +207,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
                 "The number of items is fixed when the kernel is compiled: use numbers or generics.",
             )
         index = evaluate(frame, node.slice)
+        if is_tile(index) and (one := one_of(frame, items, index)) is not None:
+            return one
         if not isinstance(index, int):
             frame.type_error(
                 f"a tuple's index must be a constant integer, got {describe(index)}",
@@ -279,6 +293,7 @@ _VISITORS: dict[type[ast.expr], Callable[[Frame, Any], Any]] = {
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,
     ast.List: _tuple,
+    ast.Dict: dictionary,
     ast.ListComp: comprehension,
     ast.GeneratorExp: comprehension,
     ast.Lambda: lambda_expression,

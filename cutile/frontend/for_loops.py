@@ -15,7 +15,7 @@ from cutile.frontend.interval import I64, counted
 from cutile.frontend.logic import changed, conjunction
 from cutile.frontend.loops import Loop, exited
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
-from cutile.frontend.values import MutRef, PartitionRef, Range, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import MutRef, PartitionRef, Range, Table, TensorRef, describe, is_tile, items_of
 from cutile.frontend.weak import dtype_of_weak, interval_of, weak
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
@@ -30,6 +30,8 @@ UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 def for_loop(frame: Frame, node: ast.For) -> None:
     """`for i in range(...)`: a loop. `for x in <tuple>` (or `ct.static_range`): the body once per item."""
     iterable = frame.evaluate(node.iter)
+    if isinstance(iterable, Table):
+        iterable = tuple(iterable.items)
     if isinstance(iterable, tuple):
         _unrolled(frame, node, items_of(iterable))
     elif isinstance(iterable, Range):

@@ -92,7 +92,7 @@ class Frame:
         variables: what its local names mean now.
         places: the syntax that assigned each of them last.
         outer: the frame of the function that a nested function was defined in.
-        active: the helpers being inlined, outermost first.
+        active: the helpers being inlined, outermost first, each with the `dynamic_depth` of its call.
         dynamic_depth: how many loops and branches that are decided at run time enclose the current statement.
         flow: where control goes after the statements so far.
         loop: the loop around the current statement.
@@ -107,7 +107,7 @@ class Frame:
     places: dict[str, ast.AST] = field(default_factory=dict[str, ast.AST])
     caller: Location | None = None
     outer: Frame | None = None
-    active: tuple[Any, ...] = ()
+    active: tuple[tuple[Any, int], ...] = ()
     dynamic_depth: int = 0
     flow: Flow = field(default_factory=Flow)
     loop: LoopState | None = None

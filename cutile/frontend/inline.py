@@ -6,13 +6,14 @@ Their bodies are compiled in place, in a frame of their own.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from cutile.errors import KernelSyntaxError
+from cutile.errors import KernelSyntaxError, Location
 from cutile.frontend.closures import Closure
 from cutile.frontend.frame import Frame
 from cutile.frontend.jumps import returned
@@ -20,6 +21,9 @@ from cutile.frontend.names import compile_time
 from cutile.frontend.report import Suppressed
 from cutile.frontend.source import FunctionSource, take_source
 from cutile.frontend.values import Keywords
+
+MAX_DEPTH = 16
+"""How deep a function may call itself; each call is compiled in place."""
 
 _sources: weakref.WeakKeyDictionary[types.FunctionType, tuple[types.CodeType, FunctionSource]]
 _sources = weakref.WeakKeyDictionary()
@@ -40,7 +44,14 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
         KernelSyntaxError: it calls itself (through others, too), or has no source.
         KernelTypeError: the arguments do not fit its signature.
     """
-    _refuse_recursion(frame, function, function.__name__, node)
+    return _run(entered(frame, function, node, args, kwargs))
+
+
+def entered(
+    frame: Frame, function: types.FunctionType, node: ast.AST, args: list[Any], kwargs: dict[str, Any]
+) -> Frame:
+    """The frame of a function, its parameters bound. Raises as `inline` does."""
+    _refuse_endless(frame, function, function.__name__, node)
     frame.captures.read(function, "$.__code__", function.__code__)
     source = source_of(function)
 
@@ -54,22 +65,21 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
         return compile_time(each.default, each.name, frame.captures)
 
     variables = _bind(frame, own_signature(function), function.__name__, node, args, kwargs, default)
-    inner = Frame(
+    return Frame(
         function=function,
         source=source,
         body=source.tree.body,
         compilation=frame.compilation,
         variables=variables,
         caller=frame.locate(node),
-        active=(*frame.active, function),
+        active=(*frame.active, (function, frame.dynamic_depth)),
         dynamic_depth=frame.dynamic_depth,
     )
-    return _run(inner)
 
 
 def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`inline`, for a function or lambda that was defined inside a kernel."""
-    _refuse_recursion(frame, function.node, function.name, node)
+    _refuse_endless(frame, function.node, function.name, node)
     variables = _bind(frame, function.signature, function.name, node, args, kwargs, lambda each: each.default)
     home = function.frame
     inner = Frame(
@@ -80,19 +90,36 @@ def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[An
         variables=variables,
         caller=frame.locate(node),
         outer=home,
-        active=(*frame.active, function.node),
+        active=(*frame.active, (function.node, frame.dynamic_depth)),
         dynamic_depth=frame.dynamic_depth,
     )
     return _run(inner)
 
 
-def _refuse_recursion(frame: Frame, function: Any, name: str, node: ast.AST) -> None:
-    if any(each is function for each in frame.active):
+def _refuse_endless(frame: Frame, function: Any, name: str, node: ast.AST) -> None:
+    """Refuse recursion that no constant ends."""
+    depths = [depth for each, depth in frame.active if each is function]
+    if depths and frame.dynamic_depth > depths[-1]:
         raise KernelSyntaxError(
-            f"{name!r} calls itself, and recursion is not compiled",
+            f"{name!r} calls itself under a condition or in a loop that is decided when the kernel runs",
             frame.locate(node),
-            "Write a loop.",
+            "Recursion is compiled where constants end it: n == 0 of a number n that each call makes smaller. Else "
+            "write a loop.",
         )
+    if len(depths) >= MAX_DEPTH:
+        raise KernelSyntaxError(
+            f"{name!r} calls itself {MAX_DEPTH} deep, and goes on",
+            _once(frame.locate(node)),
+            "End it by a constant sooner, or write a loop.",
+        )
+
+
+def _once(place: Location) -> Location:
+    """The place of a call, without the calls of the same function that led there."""
+    caller = place.caller
+    while caller is not None and caller.function == place.function:
+        caller = caller.caller
+    return dataclasses.replace(place, caller=caller)
 
 
 def own_signature(function: types.FunctionType) -> inspect.Signature:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import math
 import types
 from typing import Any
@@ -18,7 +19,7 @@ from cutile.frontend.names import compile_time
 from cutile.frontend.operators import PYTHON, binary, comparison, unary
 from cutile.frontend.records import construct
 from cutile.frontend.structure import field_names
-from cutile.frontend.values import BoundFunction, describe, is_tile
+from cutile.frontend.values import BoundFunction, Record, describe, is_tile
 
 _FOLDED = {each for each in vars(math).values() if callable(each)}
 """Functions of Python that are computed now, on numbers."""
@@ -81,6 +82,10 @@ def invoke(
         return invoke(frame, function.__func__, [owner, *args], kwargs, node)
     if isinstance(function, type) and field_names(function) is not None:
         return construct(frame, function, args, kwargs, node)
+    called = inspect.getattr_static(function.kind, "__call__", None) if isinstance(function, Record) else None
+    if isinstance(called, types.FunctionType):
+        frame.captures.attribute(function.kind, "__call__")
+        return invoke(frame, called, [function, *args], kwargs, node)
     if hasattr(function, "__wrapped_kernel__"):
         frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
     if _is_folded(function):
@@ -95,6 +100,12 @@ def invoke(
     what = name  # the type of a NumPy function says nothing
     if not callable(function):
         what = f"{name} ({describe(function)})" if named else describe(function)
+    if isinstance(inspect.getattr_static(type(function), "__call__", None), types.FunctionType):
+        frame.type_error(
+            f"{what} is an object of {type(function).__name__}, whose attributes may change",
+            node,
+            "Decorate the class with @dataclass(frozen=True): its __call__ is compiled then.",
+        )
     frame.type_error(
         f"{what} cannot be called in a kernel",
         node,

@@ -15,7 +15,7 @@ import numpy as np
 from cutile.dtypes import DTypeMeta
 from cutile.errors import KernelTypeError
 from cutile.frontend.captures import Captures, is_frozen
-from cutile.frontend.values import Record, items_of
+from cutile.frontend.values import Record, Table, items_of
 from cutile.language.variable import DeviceVariable
 
 _CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enum.Enum, np.dtype, DeviceVariable)
@@ -36,6 +36,15 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
         items = tuple(compile_time(item, name, captures) for item in items_of(found))
         make: Any = getattr(found, "_make", None)
         return items if make is None else make(items)
+    if isinstance(value, dict):
+        captures.read(found, "len($)", len(found))
+        if all(isinstance(key, bool | int | float | str) for key in found):
+            read = {key: captures.read(found, f"$[{key!r}]", each) for key, each in found.items()}
+            return Table({key: compile_time(each, name, captures) for key, each in read.items()})
+        raise KernelTypeError(
+            f"{name!r} comes from outside the kernel, and is a dict with keys that are no numbers and no strings",
+            remedy="A kernel sees changes of dicts with such keys alone: look the value up outside.",
+        )
     if is_frozen(found):
         kind: Any = captures.read(found, "$.__class__", found.__class__)
         fields = (captures.attribute(found, each.name) for each in dataclasses.fields(kind))

@@ -21,7 +21,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import BINARY, I32, inverted, negated
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import children, kind_of, leaves
-from cutile.frontend.values import Method, MutRef, PartitionRef, TensorRef, describe, is_tile, items_of, plain
+from cutile.frontend.values import Method, MutRef, PartitionRef, Table, TensorRef, describe, is_tile, items_of, plain
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value, remedy
@@ -432,6 +432,8 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
 def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`, a bool or a tile of bool."""
     left, right = plain(left), plain(right)
+    if isinstance(right, Table) and kind in (ast.In, ast.NotIn):
+        right = tuple(right.items)
     if kind in _OF_ITEMS and (_holds_tiles(left) or _holds_tiles(right)):
         return _of_items(frame, kind, left, right)
     if not is_tile(left) and not is_tile(right):

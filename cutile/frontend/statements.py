@@ -12,6 +12,7 @@ from cutile.frontend.assertions import assert_statement
 from cutile.frontend.assign import assign
 from cutile.frontend.branches import guarded, if_statement
 from cutile.frontend.closures import define
+from cutile.frontend.contexts import with_statement
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.flow import Flow
 from cutile.frontend.for_loops import for_loop, while_loop
@@ -96,4 +97,5 @@ STATEMENTS: dict[type[ast.stmt], Callable[[Frame, Any], None]] = {
     ast.Return: return_statement,
     ast.FunctionDef: define,
     ast.Assert: assert_statement,
+    ast.With: with_statement,
 }

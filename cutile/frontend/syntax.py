@@ -12,16 +12,14 @@ _MATERIAL = "Use a tuple, a named tuple or a dataclass: the values of a kernel a
 _RAISES = "Nothing in a kernel raises: check arguments on the host, or use ct.static_assert for what is constant."
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "Dict": ("a dict", _MATERIAL),
     "Set": ("a set", _MATERIAL),
     "SetComp": ("a set comprehension", "Write a list comprehension, which makes a tuple."),
-    "DictComp": ("a dict comprehension", "Write a list comprehension, which makes a tuple."),
+    "DictComp": ("a dict comprehension", "Write the items out, or compute it with ct.static_eval."),
     "Yield": ("yield", "Return a tuple, or store results into a Mut parameter."),
     "YieldFrom": ("yield from", "Return a tuple, or store results into a Mut parameter."),
     "Try": ("try", _RAISES),
     "TryStar": ("try with except*", _RAISES),
     "Raise": ("raise", _RAISES),
-    "With": ("with", "A kernel has no context managers: call what you need."),
     "AsyncFunctionDef": ("an async function", "Nothing in a kernel waits: write a plain function."),
     "ClassDef": ("a class", "Define it outside the kernel, as a dataclass or NamedTuple."),
     "Import": ("import", "Import at the top of the file: a kernel sees the names there."),

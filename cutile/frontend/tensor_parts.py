@@ -18,6 +18,9 @@ from cutile.frontend.values import PartitionRef, TensorParts, TensorRef
 from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
+from cutile.ops.bound import CheckIndex
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Eq, Select
 from cutile.ops.memory import TensorDim
 from cutile.ops.pointer import TensorAddress, TensorStride
 from cutile.ops.view import TensorView
@@ -106,6 +109,30 @@ def joined_form(a: Any, b: Any) -> Form | None:
 def like(template: Any, tensor: TensorRef) -> Any:
     """A tensor, cut into tiles as `template` is, if that is a partition."""
     return replace(template, value=tensor.value) if isinstance(template, PartitionRef) else tensor
+
+
+def one_of(frame: Frame, items: Sequence[Any], index: Value) -> Any:
+    """The tensor at an index that is known only when the kernel runs; None where the items are not alike."""
+    if not items or not index.tile.is_scalar or index.tile.dtype.kind not in ("int", "uint"):
+        return None
+    form: Form | None = Form.of(items[0].value) if is_tensor(items[0]) else None
+    for each in items[1:]:
+        other = joined_form(items[0], each)
+        form = None if form is None or other is None else form.join(other)
+    if form is None:
+        return None
+    place = index if index.tile.dtype in (i32, i64) else frame.emit(Convert(x=index, dtype=i64))
+    count = Constant(value=len(items), dtype=i32, shape=())
+    text = f"the index into a tuple of {len(items)} tensors"
+    frame.builder.add(CheckIndex(index=place, count=frame.emit(count), what=text))
+    *others, last = [parts_of(frame, each.value, form) for each in items]
+    parts = last
+    for k in reversed(range(len(others))):
+        number = frame.emit(Constant(value=k, dtype=place.tile.dtype, shape=()))
+        here = frame.emit(Eq(x=place, y=number))
+        pairs = zip(others[k], parts, strict=True)
+        parts = [frame.emit(Select(condition=here, x=one, y=other)) for one, other in pairs]
+    return like(items[0], tensor_of(frame, form, parts))
 
 
 def taken_apart(value: Any, forms: Mapping[int, Form]) -> Any:

@@ -55,6 +55,17 @@ class PartitionRef:
 
 
 @dataclass(frozen=True)
+class WindowRef(PartitionRef):
+    """Windows the first of which begins elsewhere than at element 0, also before it.
+
+    Attributes:
+        starts: where, in elements, in the order of the tile's axes.
+    """
+
+    starts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class TensorParts:
     """A tensor or partition as a loop carries it: the scalars that say where it is; see `tensor_parts.py`.
 
@@ -158,6 +169,13 @@ class Record:
     items: tuple[Any, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A dict whose keys are constants. Nothing in it changes."""
+
+    items: Mapping[Any, Any]
+
+
 @dataclass(frozen=True)
 class Undefined:
     """A variable that has no value here.
@@ -226,6 +244,8 @@ def describe(value: Any) -> str:
         return f"method {value.function.__name__!r}"
     if isinstance(value, Keywords):
         return f"keywords ({', '.join(value.items) or 'none'})"
+    if isinstance(value, Table):
+        return f"dict of {', '.join(map(repr, value.items)) or 'nothing'}"
     if isinstance(value, Undefined):
         return "undefined variable"
     if isinstance(value, Record):

@@ -156,10 +156,49 @@ def load_gather_scatter_view_tko(
     ...
 
 
+@operation
+def store_gather_scatter_view_tko(
+    view: GatherScatterView,
+    value: Tile,
+    index: tuple[Tile | int, ...],
+    ordering: ordering = ordering.WEAK,
+    scope: scope | None = None,
+    token: Token | None = None,
+    latency: Latency | None = None,
+) -> Token:
+    """Write a tile of a gather view, row by row where the index says.
+
+    What has an index outside of the tensor is dropped. Of places that are chosen twice, one of the values stays.
+
+    Args:
+        view: what `make_gather_scatter_view` made of a `Mut`.
+        value: a tile of the view's shape and of the tensor's dtype, or a number.
+        index: as for `load_gather_scatter_view_tko`.
+        ordering: WEAK, RELAXED or RELEASE.
+        scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
+        token: happen after the accesses that this stands for.
+        latency: accepted, and without effect.
+
+    Returns:
+        A token that stands for the store.
+
+    Example:
+        >>> @ct.entry
+        ... def put(y: ct.Mut, x: ct.Tensor):
+        ...     view = ct.make_gather_scatter_view(y, (2, 2), axis=0)
+        ...     ct.store_gather_scatter_view_tko(view, x.load_tile((2, 2), (0, 0)), (2 - 2 * ct.iota((2,)), 0))
+        >>> x = ct.api.arange(4, ct.i32).reshape((2, 2)).sync()
+        >>> put(ct.api.zeros((3, 2), ct.i32).partition((3, 2)), x).first().unpartition().to_numpy().sync().tolist()
+        [[2, 3], [0, 0], [0, 1]]
+    """
+    ...
+
+
 __all__ = (
     "GatherScatterView",
     "gather",
     "load_gather_scatter_view_tko",
     "make_gather_scatter_view",
+    "store_gather_scatter_view_tko",
     "scatter",
 )

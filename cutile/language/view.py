@@ -182,32 +182,35 @@ def make_strided_view(
     strides: tuple[int, ...],
     padding: padding = padding.ZERO,
     dim_map: tuple[int, ...] | None = None,
+    starts: tuple[int, ...] | None = None,
 ) -> Partition:
     """Windows of `tile`, one at each multiple of `strides` elements.
 
-    They overlap where the strides are smaller.
+    They overlap where the strides are smaller. Of a `Mut`, they are written in kernels that say `@entry(unsafe=True)`.
 
     Args:
         x: a tensor, or the whole tensor of a `Mut`.
         tile: constant extents, one for each axis.
         strides: constant steps in elements, one for each axis.
-        padding: what loads give past the edges.
+        padding: what loads give outside of the tensor.
         dim_map: as for `make_partition_view`.
+        starts: where the first window begins, along each axis of the tile: `(-1, -1)` pads an image by one. Such
+            windows are read, element by element.
 
     Returns:
-        A partition, to read.
+        A partition: to read, and in an unsafe kernel that of a `Mut` to write.
 
     Raises:
-        KernelTypeError: `tile` or `strides` have another number of axes.
+        KernelTypeError: `tile`, `strides` or `starts` have another number of axes.
 
     Example:
         >>> @ct.entry
         ... def largest(y: ct.Mut, x: ct.Tensor):
-        ...     windows = ct.make_strided_view(x, (4,), (2,), padding=ct.padding.NEG_INF)
+        ...     windows = ct.make_strided_view(x, (4,), (2,), padding=ct.padding.NEG_INF, starts=(-1,))
         ...     y.store(ct.reduce_max(windows.load(ct.get_tile_block_id()[0]), 0))
         >>> y, x = ct.api.zeros((3,)).sync(), ct.api.arange(6, ct.f32).sync()
         >>> largest(y.partition((1,)), x).first().unpartition().to_numpy().sync()
-        array([3., 5., 5.], dtype=float32)
+        array([2., 4., 5.], dtype=float32)
     """
     ...
 

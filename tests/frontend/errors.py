@@ -219,6 +219,15 @@ BODIES: dict[str, str] = {
     "or_of_integer_and_float": "t = n or 2.5",
     "or_of_bool_and_tile": "t = n > 0 or y.load()",
     "and_of_float_and_integer": "t = a and n",
+    "dict_without_the_key": "t = {'a': 1, 'b': 2}['c']",
+    "dict_by_a_scalar": "t = {0: 1}[n]",
+    "dict_that_changes": "t = {'a': 1}\nt.update(b=2)",
+    "dict_of_a_scalar": "t = {n: 1}",
+    "object_that_changes": "t = changing_object(y.load())",
+    "recursion_that_a_scalar_ends": "def f(k):\n    return 0 if k == 0 else f(k - 1)\nt = f(n)",
+    "context_manager_of_a_class": "with changing_object:\n    y.store(y.load())",
+    "context_left_by_return": "with twice_stored(y) as t:\n    if n > 0:\n        return\n    y.store(t)",
+    "windows_stored_in_a_safe_kernel": "ct.make_strided_view(y, (4,), (2,)).store(ct.constant(1.0, (4,), f32), 0)",
     "one_function_or_another": "f = (lambda t: t) if n > 0 else (lambda t: -t)",
     "slice_by_a_float": "t = x.slice(0, 1.5)",
     "slice_along_no_axis": "t = x.slice(1, 0, 4)",
@@ -250,7 +259,7 @@ BODIES: dict[str, str] = {
     "math_of_a_scalar": "t = math.sqrt(a)",
     "dtype_of_two_values": "t = f32(1, 2)",
     "mistakes_in_several_places": "t = y.load() + undefined_name\nu = t * 2\nw = ct.exp(ct.iota((8,)))\nif n > 0:\n"
-    "    y.store(w)\n    v = {1: 2}\nelse:\n    y.store(u)\ny.store(y.load() & 1)",
+    "    y.store(w)\n    v = {1, 2}\nelse:\n    y.store(u)\ny.store(y.load() & 1)",
     # records and patterns
     "field_of_a_dataclass": "s = State(y.load())\ny.store(s.totl)",
     "dataclass_arguments": "s = State()",
@@ -278,7 +287,6 @@ BODIES: dict[str, str] = {
 }
 
 REFUSED: dict[str, str] = {
-    "Dict": "t = {1: 2}",
     "Set": "t = {1, 2}",
     "SetComp": "t = {i for i in range(3)}",
     "DictComp": "t = {i: i for i in range(3)}",

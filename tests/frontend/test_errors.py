@@ -44,6 +44,18 @@ CHECKED_BLOCK = define(
 )
 
 
+TWICE_STORED = define(
+    "import contextlib\n@contextlib.contextmanager\ndef twice_stored(y):\n    yield y.load()\n    y.store(y.load())\n"
+)
+
+
+class ChangingObject:
+    """An object whose attributes may change, so that no kernel calls it."""
+
+    def __call__(self, t: Any) -> Any:
+        return t
+
+
 def message_of(error: KernelError) -> str:
     return re.sub(r"<kernel \d+>", "<kernel>", f"{type(error).__name__}: {error}")
 
@@ -59,6 +71,7 @@ def mistake(body: str) -> KernelError:
     """What compiling a kernel with this body raises."""
     text = HELPERS + HEAD + textwrap.indent(body, "    ") + "\n"
     names = {"table": np.zeros(3), "api": api, "Checked": Checked, "cdiv": cdiv, "checked_block": CHECKED_BLOCK}
+    names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED}
     function = define(text, **names, operator=operator, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -109,6 +110,77 @@ def test_what_a_computed_function_reads_is_watched() -> None:
     made.__wrapped__.__globals__["BASE"] = 5
     assert result(made(part()))[0] == 25
     assert result(made(part(), N=3))[0] == 125
+
+
+# Objects
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    coefficients: tuple[float, ...]
+
+    def __call__(self, t: Any) -> Any:
+        total = t * 0.0
+        for c in self.coefficients:
+            total = total * t + c
+        return total
+
+    def __getitem__(self, k: int) -> float:
+        return self.coefficients[-1 - k]
+
+
+CUBIC = Polynomial((1.0, -2.0, 0.5))
+SCALES = {"half": 0.5, "double": 2.0, 3: 1.0}
+
+
+def power(t: Any, n: int) -> Any:
+    if n == 0:
+        return t * 0.0 + 1.0
+    half = power(t, n // 2)
+    return half * half * t if n % 2 else half * half
+
+
+@contextlib.contextmanager
+def framed(part: Any, value: Any, at: int = 0) -> Any:
+    part.store(value, at)
+    try:
+        yield value + 1
+    finally:
+        part.store(value + 2, at + 2)
+
+
+@ct.entry
+def objects(y: Mut, a: f32, *, MODE: Const[str] = "half"):
+    r = y.partition_mut((1,))
+    with framed(r, ct.broadcast(a, (1,))) as following, framed(r, following * 10.0, at=3) as other:
+        r.store(following, 1)
+        r.store(other, 4)
+    local = {"a": (CUBIC, a), "b": None}
+    t = local["a"][0](a) + CUBIC[1] + SCALES.get(MODE, 0.0) + SCALES.get("none", 0.25)
+    for name, each in SCALES.items():
+        t += each if isinstance(name, str) else len(SCALES)
+    r.store(t, 6)
+    r.store(power(a, 5), 7)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_objects_dicts_recursion_and_context_managers(backend: str) -> None:
+    with on(backend):
+        for mode in ("half", "double", "other"):
+            a = 1.5
+            got = result(objects(part(), a, MODE=mode))
+            t = a * a - 2 * a + 0.5 - 2.0 + SCALES.get(mode, 0.0) + 0.25 + 2.5 + 3
+            np.testing.assert_array_equal(got, np.array([a, a + 1, a + 2, 25, 26, 27, t, a**5], np.float32))
+
+
+def test_a_dict_that_changes_is_seen() -> None:
+    table = {"a": 1.0}
+    reading = kernel("def reading(y: Mut):\n    y.store(table['a'] * len(table))\n", table=table)
+    assert result(reading(part()))[0] == 1
+    table["a"] = 4.0
+    assert result(reading(part()))[0] == 4
+    table["b"] = 0.0
+    assert result(reading(part()))[0] == 8
 
 
 # Conditions

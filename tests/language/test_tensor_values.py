@@ -135,6 +135,59 @@ def test_slices_are_compiled_for_gpus() -> None:
         assert walking.inspect(y.partition((4,)), x, x, 1, arch=arch)
 
 
+# Tuples of tensors, and windows
+
+
+@ct.entry
+def picked(y: Mut, xs: list[Tensor]):
+    t = ct.constant(0.0, y.shape, f32)
+    for i in range(len(xs)):
+        t += xs[i].load_tile(y.shape, (0,)) * (i + 1) + xs[i].shape[0]
+    y.store(t)
+
+
+@ct.entry(unsafe=True)
+def overlapping(y: Mut):
+    windows = ct.make_strided_view(y, (4,), (2,))
+    for i in range(3):
+        windows.store(ct.constant(1.0, (4,), f32) * (i + 1), i)
+
+
+@ct.entry
+def put_rows(y: Mut, x: Tensor):
+    view = ct.make_gather_scatter_view(y, (2, 2), axis=0)
+    ct.store_gather_scatter_view_tko(view, x.load_tile((2, 2), (0, 0)), (2 - 2 * ct.iota((2,)), 0))
+
+
+@ct.entry
+def padded(y: Mut, x: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    windows = ct.make_strided_view(x, (4, 4), (1, 2), starts=(-1, -2))
+    y.store(ct.reduce_sum(ct.reduce_sum(windows.load((i, j)), 1), 0) + ct.num_tiles(windows, 1))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_lists_of_tensors_and_windows(backend: str) -> None:
+    with on(backend):
+        lengths = (8, 5, 3)
+        got = result(picked(api.zeros((8,)).partition((8,)), [tensor(X[:n]) for n in lengths]))
+        np.testing.assert_array_equal(got, sum(np.pad(X[:n], (0, 8 - n)) * (i + 1) + n for i, n in enumerate(lengths)))
+        got = result(overlapping(api.zeros((8,)).sync().partition((8,))))
+        np.testing.assert_array_equal(got, [1, 1, 2, 2, 3, 3, 3, 3])
+        got = result(put_rows(api.zeros((3, 2)).sync().partition((3, 2)), tensor(X[:4].reshape(2, 2))))
+        np.testing.assert_array_equal(got, [[2, 3], [0, 0], [0, 1]])
+        image = np.arange(30, dtype=np.float32).reshape(5, 6)
+        around = np.pad(image, ((1, 9), (2, 9)))
+        wanted = [[around[i : i + 4, 2 * j : 2 * j + 4].sum() + 4 for j in range(4)] for i in range(6)]
+        np.testing.assert_array_equal(result(padded(api.zeros((6, 4)).partition((1, 1)), tensor(image))), wanted)
+
+
+def test_an_index_into_a_tuple_of_tensors_is_checked() -> None:
+    text = "def at(y: Mut, xs: tuple[Tensor, ...], n: i32):\n    y.store(xs[n].load_tile(y.shape, (0,)))\n"
+    with pytest.raises(ct.LaunchError, match="into a tuple of 2 tensors is 2; it must be at least 0 and below 2"):
+        kernel(text)(api.zeros((4,)).partition((4,)), (tensor(X), tensor(W)), 2).sync()
+
+
 # Many axes
 
 

@@ -375,6 +375,36 @@ def f(x, n, m):
     return x * a + b
 """,
     ),
+    "dict_display": Sample(
+        """\
+def f(x, n, m):
+    by_name = {'n': n, 2: x, None: (m, 3)}
+    total = by_name['n'] * by_name.get('absent', 2) + by_name[2]
+    for key in by_name:
+        total = total + (1 if key == 'n' else len(by_name))
+    return total + by_name[None][1] if 'n' in by_name and 'm' not in by_name else x
+""",
+    ),
+    "with_a_generator": Sample(
+        """\
+import contextlib
+
+@contextlib.contextmanager
+def shifted(x, by=1):
+    y = x + by
+    try:
+        yield y, by
+    finally:
+        pass
+
+def f(x, n, m):
+    with shifted(x, by=3) as (a, b), shifted(a):
+        c = a * b
+        if n > m:
+            c = c + n
+    return c
+""",
+    ),
     # compile time
     "assert_constant": Sample(
         """\

@@ -188,18 +188,8 @@ def make_gather_scatter_view(frame: Frame, x: Any, shape: Any, axis: Any = 0) ->
     return GatherRef(tensor, extents, axis_of(frame, axis, len(extents), what))
 
 
-@operation
-def load_gather_scatter_view_tko(
-    frame: Frame,
-    view: Any,
-    index: Any,
-    ordering: Any = markers.ordering.WEAK,
-    scope: Any = None,
-    token: Any = None,
-    latency: Any = None,
-) -> Any:
-    what = "load_gather_scatter_view_tko"
-    latency_of(frame, latency, what)
+def _chosen(frame: Frame, view: Any, index: Any, what: str) -> Elements:
+    """The elements of a tile of a gather view."""
     if not isinstance(view, GatherRef):
         frame.type_error(
             f"{what}: expected what make_gather_scatter_view made, got {describe(view)}",
@@ -224,10 +214,51 @@ def load_gather_scatter_view_tko(
             chosen = along_tile(frame, index_scalar(frame, item, what), size, size)
         alone = tuple(size if each == axis else 1 for each in range(len(view.shape)))
         places.append(chosen if alone == (size,) else frame.emit(Reshape(x=chosen, shape=alone)))
-    where = elements_of(frame, view.value, tuple(places), None, what, every=False)
+    return elements_of(frame, view.value, tuple(places), None, what, every=False)
+
+
+@operation
+def load_gather_scatter_view_tko(
+    frame: Frame,
+    view: Any,
+    index: Any,
+    ordering: Any = markers.ordering.WEAK,
+    scope: Any = None,
+    token: Any = None,
+    latency: Any = None,
+) -> Any:
+    what = "load_gather_scatter_view_tko"
+    latency_of(frame, latency, what)
+    where = _chosen(frame, view, index, what)
     how = {
         "order": ordering_of(frame, ordering, what, stores=False),
         "scope": scope_of(frame, scope, what),
         "ordered": is_ordered(frame, token, what) or not is_constant(view.value),
     }
     return load_lanes(frame, where.pointers, mask=where.mask, what=what, **how), TOKEN
+
+
+@operation
+def store_gather_scatter_view_tko(
+    frame: Frame,
+    view: Any,
+    value: Any,
+    index: Any,
+    ordering: Any = markers.ordering.WEAK,
+    scope: Any = None,
+    token: Any = None,
+    latency: Any = None,
+) -> Any:
+    what = "store_gather_scatter_view_tko"
+    latency_of(frame, latency, what)
+    where = _chosen(frame, view, index, what)
+    if is_constant(view.value):
+        frame.type_error(
+            f"{what}: {view.value.name!r} is read-only",
+            remedy="Annotate it with Mut, and pass a partition of the tensor.",
+        )
+    order = ordering_of(frame, ordering, what, stores=True)
+    is_ordered(frame, token, what)
+    place = scope_of(frame, scope, what)
+    store_lanes(frame, where.pointers, value, mask=where.mask, what=what, order=order, scope=place, ordered=True)
+    return TOKEN

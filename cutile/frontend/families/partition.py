@@ -14,9 +14,20 @@ from cutile.frontend.families.memory import extent, tiles_along
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, comparison, is_number, materialize
 from cutile.frontend.registry import method, operation
-from cutile.frontend.values import TOKEN, MappedRef, MutRef, PartitionIndex, PartitionRef, TensorRef, describe, items_of
+from cutile.frontend.values import (
+    TOKEN,
+    MappedRef,
+    MutRef,
+    PartitionIndex,
+    PartitionRef,
+    TensorRef,
+    WindowRef,
+    describe,
+    items_of,
+)
 from cutile.frontend.weak import adapted, bounded
 from cutile.ir.core import Value
+from cutile.ir.types import MutType
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.create import Iota
@@ -125,9 +136,17 @@ def get_index_space_shape(frame: Frame, view: Any) -> Any:
 def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
     """How many tiles there are along an axis of a partition's tiles."""
     step = (part.steps or part.shape)[axis]
+    if isinstance(part, WindowRef):
+        return window_count(frame, part, axis)
     if part.writes == "own":
         return -(-part.value.mut.tile[axis] // step)
     return tiles_along(frame, extent(frame, part.value, part.order[axis] if part.order else axis), step)
+
+
+def window_count(frame: Frame, part: WindowRef, axis: int) -> Any:
+    """How many windows begin before the end of the tensor along an axis of a tile."""
+    length = extent(frame, part.value, part.order[axis] if part.order else axis)
+    return ceil_div(frame, binary(frame, ast.Sub, length, part.starts[axis]), (part.steps or part.shape)[axis])
 
 
 # One access
@@ -247,7 +266,9 @@ def require_written(frame: Frame, part: PartitionRef, what: str) -> None:
     if not part.writes:
         frame.type_error(
             f"{what}: {part.value.name!r} is read only",
-            remedy="Write to a Mut parameter: y.partition_mut(shape).store(tile, index).",
+            remedy="Windows of a Mut are written in kernels that say @ct.entry(unsafe=True), since they may overlap."
+            if part.steps is not None and isinstance(part.value.type, MutType)
+            else "Write to a Mut parameter: y.partition_mut(shape).store(tile, index).",
         )
 
 

@@ -7,25 +7,36 @@ from typing import Any
 from cutile.dtypes import i32, i64, u64
 from cutile.frontend import ordered
 from cutile.frontend.expect import axis_of, constant_int, dtype_of, latency_of, marker_of, shape_of
+from cutile.frontend.families.element import along_tile, elements_of, is_constant
 from cutile.frontend.families.memory import extent
-from cutile.frontend.families.partition import load, padding_of, partition_of, store
-from cutile.frontend.families.pointer import advance, ordering_of, scope_of, wide
+from cutile.frontend.families.partition import indices_of, load, padding_of, partition_of, store, window_count
+from cutile.frontend.families.pointer import advance, load_lanes, ordering_of, scope_of, wide
 from cutile.frontend.families.token import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import materialize
 from cutile.frontend.registry import OPERATIONS, method, operation
 from cutile.frontend.tensor_parts import Form, parts_of, tensor_of
-from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import (
+    TOKEN,
+    MutRef,
+    PartitionRef,
+    PointerRef,
+    TensorRef,
+    WindowRef,
+    describe,
+    is_tile,
+    items_of,
+)
 from cutile.frontend.weak import interval_of, is_whole
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.language.markers import ordering, padding, scope, tma
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
-from cutile.ops.bound import AssumeDivisible
+from cutile.ops.bound import AssumeDivisible, CheckIndex
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Lt, Select
 from cutile.ops.pointer import TensorStride
-from cutile.ops.shape import Reshape
+from cutile.ops.shape import Permute, Reshape
 from cutile.ops.view import TensorView
 
 # Tensors at an address
@@ -229,7 +240,13 @@ def make_partition_view_mut(
 
 @operation
 def make_strided_view(
-    frame: Frame, x: Any, tile: Any, strides: Any, padding: Any = padding.ZERO, dim_map: Any = None
+    frame: Frame,
+    x: Any,
+    tile: Any,
+    strides: Any,
+    padding: Any = padding.ZERO,
+    dim_map: Any = None,
+    starts: Any = None,
 ) -> Any:
     what = "make_strided_view"
     fill = padding_of(frame, padding, what)
@@ -240,7 +257,44 @@ def make_strided_view(
             f"{what}: the tile has {len(part.shape)} axes, got {len(steps)} strides",
             remedy="Give one stride, in elements, for each axis of the tile.",
         )
-    return PartitionRef(part.value, part.shape, part.padding, part.order, steps)
+    if starts is not None:
+        items = items_of(starts) if isinstance(starts, tuple) else (starts,)
+        begins = tuple(constant_int(frame, each, f"{what}: a start") for each in items)
+        if len(begins) != len(steps):
+            frame.type_error(
+                f"{what}: the tile has {len(part.shape)} axes, got {len(begins)} starts",
+                remedy="Give one start, in elements, for each axis of the tile: (-1, -1) pads by one.",
+            )
+        if any(begins):
+            return WindowRef(part.value, part.shape, part.padding, part.order, steps, starts=begins)
+    # Windows may overlap, so that two tile blocks may store one element: that is for the author to see to.
+    writes = "full" if isinstance(x, MutRef) and frame.unsafe else ""
+    return PartitionRef(part.value, part.shape, part.padding, part.order, steps, writes)
+
+
+@method(WindowRef, "load")
+def _load_window(frame: Frame, self: WindowRef, index: Any) -> Any:
+    """A window, element by element: it may begin before the tensor does."""
+    what = "load"
+    order = self.order or tuple(range(len(self.shape)))
+    scalars = indices_of(frame, self, index, what)
+    steps = self.steps or self.shape
+    places: list[Any] = [None] * len(order)
+    for k, (axis, scalar) in enumerate(zip(order, scalars, strict=True)):
+        text = f"{what}: the index along axis {k} of the windows of {self.value.name or 'the view'!r}"
+        count = materialize(frame, window_count(frame, self, k))
+        frame.builder.add(CheckIndex(index=scalar, count=count, what=text))
+        along = along_tile(frame, scalar, self.shape[k], steps[k])
+        start = materialize(frame, self.starts[k], i64, along.tile.shape)
+        along = frame.emit(Add(x=along, y=start))
+        alone = tuple(self.shape[k] if each == axis else 1 for each in range(len(order)))
+        places[axis] = along if alone == along.tile.shape else frame.emit(Reshape(x=along, shape=alone))
+    where = elements_of(frame, self.value, tuple(places), None, what)
+    ordered_ = not is_constant(self.value)
+    tile = load_lanes(
+        frame, where.pointers, mask=where.mask, pad=markers.padding(self.padding), what=what, ordered=ordered_
+    )
+    return frame.emit(Permute(x=tile, axes=self.order)) if self.order else tile
 
 
 def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any, latency: Any, through: Any) -> Any:
@@ -250,6 +304,10 @@ def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any
     bulk = marker_of(frame, through, tma, what) is tma.ENABLED
     chosen = ordering_of(frame, order, what, stores=False)
     scope_of(frame, scope, what)
+    if isinstance(part, WindowRef):
+        if chosen != "weak":
+            frame.type_error(f"{what}: windows with starts are loaded WEAK", remedy="Leave the ordering out.")
+        return _load_window(frame, part, index)
     if chosen == "weak":
         return load(frame, part, index, what, latency=turns, bulk=bulk)
     return ordered.load(frame, part, index, what, chosen, scope)
