@@ -115,7 +115,12 @@ class LoadPointer(
         return (self.pad.type,)
 
 
-class StorePointer(Op, name="store_pointer", spelled=("scatter", "store_ptr_tko", "Ptr.store"), effect=Effect.OUTSIDE):
+class StorePointer(
+    Op,
+    name="store_pointer",
+    spelled=("scatter", "store_ptr_tko", "store_gather_scatter_view_tko", "Ptr.store"),
+    effect=Effect.OUTSIDE,
+):
     """Write `value` to the elements at `pointers` where `mask` holds. Of lanes with one address, any one wins."""
 
     pointers: Value = operand(ADDRESSES)
