@@ -6,7 +6,7 @@ And the search that `.generics([{...}, {...}])` asks for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cutile.entry import Kernel
 from cutile.errors import ArgumentTypeError, GenericsError
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ("autotune",)
 
+K = TypeVar("K", bound=Kernel)
+
 
 def autotune(
     configs: Sequence[Mapping[str, Any] | Sequence[Any]],
@@ -25,7 +27,7 @@ def autotune(
     key: Key | None = None,
     compare: bool = True,
     bench: BenchOptions | None = None,
-) -> Callable[[Kernel], Kernel]:
+) -> Callable[[K], K]:
     """Have a kernel's launches run with the fastest of some configurations.
 
     Unless they give generics themselves.
@@ -64,7 +66,7 @@ def autotune(
         )
     space = Space(tuple(configs), key, compare, bench)
 
-    def decorate(kernel: Kernel) -> Kernel:
+    def decorate(kernel: K) -> K:
         if not isinstance(kernel, Kernel):
             raise ArgumentTypeError(
                 f"autotune: expected a kernel, got {kernel!r}; it stands above @ct.entry, which makes one"

@@ -12,8 +12,9 @@ import difflib
 import math
 import re
 import sys
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsFloat, SupportsIndex, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -174,6 +175,10 @@ class DType(Tile, metaclass=DTypeMeta):
         >>> f16.bits, f16.kind, f16.numpy
         (16, 'float', dtype('float16'))
     """
+
+    if TYPE_CHECKING:
+
+        def __launch_argument__(self) -> SupportsFloat | SupportsIndex | Awaitable[Any]: ...
 
     name: ClassVar[str]
     bits: ClassVar[int]

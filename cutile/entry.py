@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, Self, TypedDict, Unpack, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
 from cutile.compile.declared import Declared, checked_hints, checked_options
@@ -25,6 +25,27 @@ from cutile.launch.kernel_op import KernelOp
 from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing, kernel_html, kernel_text, result_html, result_text
 from cutile.launch.searching import Space
+
+if TYPE_CHECKING:
+    from cutile.entry_types import (
+        B1,
+        B2,
+        B3,
+        B4,
+        B5,
+        B6,
+        B7,
+        B8,
+        EntryDecorator,
+        Kernel1,
+        Kernel2,
+        Kernel3,
+        Kernel4,
+        Kernel5,
+        Kernel6,
+        Kernel7,
+        Kernel8,
+    )  # fmt: skip
 
 _NO_GENERICS: Mapping[str, Any] = {}
 
@@ -92,7 +113,7 @@ class Kernel:
         op = KernelOp(launchable, given, generics, self._options)
         return op if self._space is None or generics else op.search(self._space)
 
-    def searched(self, space: Space) -> Kernel:
+    def searched(self, space: Space) -> Self:
         """Have launches that give no generics search this space; what `@ct.autotune` does.
 
         Returns the kernel.
@@ -340,9 +361,39 @@ class _Declaration(TypedDict, total=False):
 
 
 @overload
-def entry(function: Callable[..., None], **named: Unpack[_Declaration]) -> Kernel: ...
+def entry(
+    function: Callable[Concatenate[B1, B2, B3, B4, B5, B6, B7, B8, ...], None], **named: Unpack[_Declaration]
+) -> Kernel8[B1, B2, B3, B4, B5, B6, B7, B8]: ...
 @overload
-def entry(**named: Unpack[_Declaration]) -> Callable[[Callable[..., None]], Kernel]: ...
+def entry(
+    function: Callable[Concatenate[B1, B2, B3, B4, B5, B6, B7, ...], None], **named: Unpack[_Declaration]
+) -> Kernel7[B1, B2, B3, B4, B5, B6, B7]: ...
+@overload
+def entry(
+    function: Callable[Concatenate[B1, B2, B3, B4, B5, B6, ...], None], **named: Unpack[_Declaration]
+) -> Kernel6[B1, B2, B3, B4, B5, B6]: ...
+@overload
+def entry(
+    function: Callable[Concatenate[B1, B2, B3, B4, B5, ...], None], **named: Unpack[_Declaration]
+) -> Kernel5[B1, B2, B3, B4, B5]: ...
+@overload
+def entry(
+    function: Callable[Concatenate[B1, B2, B3, B4, ...], None], **named: Unpack[_Declaration]
+) -> Kernel4[B1, B2, B3, B4]: ...
+@overload
+def entry(
+    function: Callable[Concatenate[B1, B2, B3, ...], None], **named: Unpack[_Declaration]
+) -> Kernel3[B1, B2, B3]: ...
+@overload
+def entry(function: Callable[Concatenate[B1, B2, ...], None], **named: Unpack[_Declaration]) -> Kernel2[B1, B2]: ...
+@overload
+def entry(function: Callable[Concatenate[B1, ...], None], **named: Unpack[_Declaration]) -> Kernel1[B1]: ...
+@overload
+def entry(  # pyright: ignore[reportOverlappingOverload]  # for parameters that are groups, or may be None
+    function: Callable[..., None], **named: Unpack[_Declaration]
+) -> Kernel: ...
+@overload
+def entry(**named: Unpack[_Declaration]) -> EntryDecorator: ...
 def entry(
     function: Callable[..., None] | None = None,
     *,

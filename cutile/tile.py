@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NoReturn, Protocol
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from cutile.errors import ArgumentTypeError
 
@@ -147,6 +148,12 @@ class Tile:
     def __rmod__(self, other: float) -> Tile:
         outside_kernel("Tile %")
 
+    def __pow__(self, other: Tile | float) -> Tile:
+        outside_kernel("Tile **")
+
+    def __rpow__(self, other: float) -> Tile:
+        outside_kernel("Tile **")
+
     def __and__(self, other: Tile | int) -> Tile:
         outside_kernel("Tile &")
 
@@ -183,16 +190,16 @@ class Tile:
     def __abs__(self) -> Tile:
         outside_kernel("abs(Tile)")
 
-    def __lt__(self, other: Tile | float) -> Tile:
+    def __lt__(self, other: Tile | float) -> Condition:
         outside_kernel("Tile <")
 
-    def __le__(self, other: Tile | float) -> Tile:
+    def __le__(self, other: Tile | float) -> Condition:
         outside_kernel("Tile <=")
 
-    def __gt__(self, other: Tile | float) -> Tile:
+    def __gt__(self, other: Tile | float) -> Condition:
         outside_kernel("Tile >")
 
-    def __ge__(self, other: Tile | float) -> Tile:
+    def __ge__(self, other: Tile | float) -> Condition:
         outside_kernel("Tile >=")
 
     def __eq__(self, other: object) -> Tile:  # type: ignore[override]  # as in NumPy: element-wise, a tile of bool
@@ -205,3 +212,21 @@ class Tile:
         outside_kernel("Tile @")
 
     __hash__ = object.__hash__
+
+    if TYPE_CHECKING:
+        # Never there when a program runs: Python would take what has items for something to iterate over.
+
+        def __getitem__(self, key: NewAxes) -> Tile: ...
+        def __index__(self) -> int: ...  # of a scalar: range(first, end)
+
+
+if TYPE_CHECKING:
+    _Axis = slice[None, None, None] | EllipsisType | None
+    NewAxes = _Axis | tuple[_Axis, ...]
+    """What a tile may be indexed with: `t[:, None]` adds an axis."""
+
+    class Condition(Tile, Any):
+        """A tile of bool.
+
+        Python's `max(t, 0.0)` and `min` want comparisons that give a bool: so it passes for one.
+        """

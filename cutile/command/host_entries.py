@@ -67,7 +67,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Launch a kernel",
         "Calling a kernel makes a `KernelOp`; its methods configure it. It is a `DeviceOp`: *Run and wait*, below.",
         ("KernelOp", "KernelOp.generics", "KernelOp.grid", "KernelOp.compile_options", "KernelOp.render",
-         "KernelOp.interpret", "KernelOp.bind", "interpret", "use_backend", "autotune"),
+         "KernelOp.interpret", "KernelOp.bind", "interpret", "use_backend"),
     ),
     (
         "Run and wait",

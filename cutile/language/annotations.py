@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cutile.language.facts import Subscriptable
+from cutile.language.facts import MutArgument, Subscriptable, TensorArgument
 from cutile.language.markers import padding
 from cutile.language.partition import Partition, PartitionMut
 from cutile.tile import Tile, outside_kernel
@@ -53,6 +53,10 @@ class Tensor(Subscriptable):
         ... def double(y: ct.Mut, x: ct.Tensor):
         ...     y.store(2.0 * ct.load_tile_like(x, y))
     """
+
+    if TYPE_CHECKING:
+
+        def __launch_argument__(self) -> TensorArgument: ...
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,7 +149,7 @@ class Tensor(Subscriptable):
         """
         outside_kernel("Tensor.slice")
 
-    def load_tile(self, shape: tuple[int, ...], index: tuple[int, ...], padding: padding = padding.ZERO) -> Tile:
+    def load_tile(self, shape: tuple[int, ...], index: tuple[int | Tile, ...], padding: padding = padding.ZERO) -> Tile:
         """The tile of `shape` at a tile index; `padding` past the edges.
 
         Example:
@@ -163,6 +167,10 @@ class Mut(Subscriptable):
         ... def increment(y: ct.Mut):
         ...     y.store(y.load() + 1)
     """
+
+    if TYPE_CHECKING:
+
+        def __launch_argument__(self) -> MutArgument: ...
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Awaitable
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 
 class Subscriptable:
@@ -15,6 +16,45 @@ class Subscriptable:
 
     def __class_getitem__(cls, facts: Any) -> Any:
         return types.GenericAlias(cls, facts)
+
+
+class ReadOperand(Protocol):
+    """What a launch takes for a `Tensor`: a tensor, a view, a shared handle."""
+
+    def __kernel_input__(self) -> Any: ...
+
+
+class PointedOperand(Protocol):
+    """What stands for several tensors, by their addresses."""
+
+    def __kernel_inputs__(self) -> Any: ...
+
+
+class ForeignOperand(Protocol):
+    """Another library's tensor, which is read as it is: PyTorch, CuPy, JAX, NumPy."""
+
+    @property
+    def __dlpack__(self) -> Any: ...
+
+
+class NumbaOperand(Protocol):
+    """A device array of Numba's."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+class WrittenOperand(Protocol):
+    """What a launch takes for a `Mut`: a partition."""
+
+    def __kernel_output__(self) -> Any: ...
+
+
+_Read = ReadOperand | PointedOperand | ForeignOperand | NumbaOperand
+TensorArgument = _Read | Awaitable[_Read]
+"""For a `Tensor`, as type checkers see it; an op that yields one is awaitable."""
+MutArgument = WrittenOperand | Awaitable[WrittenOperand]
+"""For a `Mut`."""
 
 
 class Marker(Enum):

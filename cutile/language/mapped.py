@@ -6,9 +6,9 @@ Outputs of which each tile block writes a stream of tiles, and the indices that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cutile.language.facts import Subscriptable
+from cutile.language.facts import MutArgument, Subscriptable
 from cutile.language.token import Token
 from cutile.tile import Tile, outside_kernel
 
@@ -77,6 +77,10 @@ class MappedPartitionMut(Subscriptable):
         >>> float(out.z.unpartition().to_numpy().sync().sum())
         128.0
     """
+
+    if TYPE_CHECKING:
+
+        def __launch_argument__(self) -> MutArgument: ...
 
     @property
     def shape(self) -> tuple[int, ...]:

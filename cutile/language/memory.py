@@ -9,7 +9,9 @@ from cutile.tile import Tile
 
 
 @operation
-def load_tile(x: Tensor, shape: tuple[int, ...], index: tuple[int, ...], padding: padding = padding.ZERO) -> Tile:
+def load_tile(
+    x: Tensor, shape: tuple[int, ...], index: tuple[int | Tile, ...], padding: padding = padding.ZERO
+) -> Tile:
     """The tile of `shape` at a tile index of `x`; `padding` past the edges.
 
     Args:

@@ -39,7 +39,7 @@ class Partition:
         """
         outside_kernel("Partition.dtype")
 
-    def load(self, index: tuple[int, ...] | int | PartitionIndex) -> Tile:
+    def load(self, index: tuple[int | Tile, ...] | int | Tile | PartitionIndex) -> Tile:
         """The tile at a tile index, padded past the edges of the tensor.
 
         The index is checked: it must name a tile. The compiler proves that, has the launch check it, or leaves a check
@@ -51,7 +51,7 @@ class Partition:
         """
         outside_kernel("Partition.load")
 
-    def inside(self, index: tuple[int, ...] | int | PartitionIndex) -> Tile:
+    def inside(self, index: tuple[int | Tile, ...] | int | Tile | PartitionIndex) -> Tile:
         """Which elements of the tile at an index lie within the tensor: a tile of bool.
 
         The others of a loaded tile are padding. Zeros add nothing to a sum, and count all the same once something was
@@ -85,7 +85,7 @@ class Partition:
         """
         outside_kernel("Partition.load_index")
 
-    def load_pipelined(self, index: tuple[int, ...] | int, latency: int | None = None) -> Tile:
+    def load_pipelined(self, index: tuple[int | Tile, ...] | int | Tile, latency: int | None = None) -> Tile:
         """`load`, with a hint: it may be begun `latency` turns of the loop around ahead; see `Latency`.
 
         Example:
@@ -101,7 +101,7 @@ class Partition:
         """
         outside_kernel("Partition.load_pipelined")
 
-    def load_unchecked(self, index: tuple[int, ...] | int) -> Tile:
+    def load_unchecked(self, index: tuple[int | Tile, ...] | int | Tile) -> Tile:
         """`load` without the check, in kernels that say `@entry(unsafe=True)`: padding where there is no such tile.
 
         Example:
@@ -123,7 +123,7 @@ class PartitionMut(Partition):
         ...         part.store(-source.load((first * y.shape[0] + row, column)), (row, 0))
     """
 
-    def store(self, value: Tile, index: tuple[int, ...] | int) -> Token:
+    def store(self, value: Tile | float, index: tuple[int | Tile, ...] | int | Tile) -> Token:
         """Write the tile at a tile index, which is checked; what lies past the edges is dropped.
 
         Example:
@@ -150,7 +150,7 @@ class PartitionMut(Partition):
         """
         outside_kernel("PartitionMut.store_index")
 
-    def store_unchecked(self, value: Tile, index: tuple[int, ...] | int) -> Token:
+    def store_unchecked(self, value: Tile | float, index: tuple[int | Tile, ...] | int | Tile) -> Token:
         """`store` without the check, in kernels that say `@entry(unsafe=True)`: where there is no tile, nothing.
 
         Example:

@@ -14,7 +14,7 @@ users: keep the tensor, and run both on one stream. Offsets count elements.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cutile.dtypes import DTypeLike
 from cutile.language.declare import operation
@@ -41,6 +41,10 @@ class Ptr(Subscriptable):
         >>> x.to_numpy().sync()
         array([0., 3., 6., 9.], dtype=float32)
     """
+
+    if TYPE_CHECKING:
+
+        def __launch_argument__(self) -> SupportsIndex: ...
 
     @property
     def dtype(self) -> Any:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from cuda_async import Storage
 from cutile.compile.facts import LayoutClass, TensorFacts, layout_class
 from cutile.dtypes import DTypeLike
+
+if TYPE_CHECKING:
+    from cutile.launch.open_tiles import OpenTiledView
 
 Grid = tuple[int, int, int]
 
@@ -137,6 +140,6 @@ class KernelInput(Protocol):
 class KernelOutput(Protocol):
     """What a `Mut` parameter takes."""
 
-    def __kernel_output__(self) -> TiledView:
+    def __kernel_output__(self) -> TiledView | OpenTiledView:
         """The elements to be read and written. Raises OwnershipError where the object no longer holds them."""
         ...

@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "launch": _LEAF
     | _BACKEND_FACE
     | {"language", "frontend.parameters", "frontend.signature", "compile", "cuda_async"},
-    "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch"},
+    "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch", "entry_types"},
+    "entry_types": frozenset({"entry", "launch"}),  # for type checkers: nothing imports it when a program runs
     "autotune": frozenset({"errors", "bench", "entry", "launch.searching", "launch.launchable", "tune"}),
     "installation": frozenset({"cuda_async"}),
     "command": _LEAF

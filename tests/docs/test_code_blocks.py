@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -48,19 +49,45 @@ def test_the_readme_passes_ruff(readme: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+TYPES = ROOT / "tests" / "golden" / "types"
+
+
+def test_what_type_checkers_pass_runs() -> None:
+    runpy.run_path(str(TYPES / "good.py"))
+
+
 @pytest.mark.slow
 def test_the_readme_passes_strict_pyright(readme: Path) -> None:
+    """So do other kernels; in those with mistakes each is found, at its line, and nothing else."""
     pytest.importorskip("pyright", reason="needs the extra test")
+    for name in ("good.py", "bad.py"):
+        (readme.parent / name).write_text((TYPES / name).read_text(encoding="utf-8"), encoding="utf-8")
     settings = {
-        "include": [readme.name],
+        "include": [readme.name, "good.py", "bad.py"],
         "typeCheckingMode": "strict",
         "reportMissingTypeStubs": "none",
         "extraPaths": [str(ROOT)],
     }
     (readme.parent / "pyrightconfig.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "-p", str(readme.parent)]
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        "-p",
+        str(readme.parent),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, dict[int, str]] = {}
+    for each in json.loads(done.stdout)["generalDiagnostics"]:
+        lines = found.setdefault(Path(each["file"]).name, {})
+        lines[each["range"]["start"]["line"] + 1] = each["message"]
+    mistakes = (TYPES / "bad.py").read_text(encoding="utf-8").splitlines()
+    marked = {number for number, line in enumerate(mistakes, 1) if "# error" in line}
+    assert found.pop("bad.py", {}).keys() == marked
+    assert found == {}
 
 
 def links(text: str) -> list[str]:

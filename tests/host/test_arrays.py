@@ -64,7 +64,7 @@ def test_awaited_and_in_then(host: Device) -> None:
 
 
 def test_what_cannot_be_written_or_read_is_refused(sim_device: Device) -> None:
-    array = np.zeros((4, 8), np.float32)
+    array: Any = np.zeros((4, 8), np.float32)
     with Device("cpu"), pytest.raises(ArgumentTypeError, match=r"api.partition\(y, \(64, 64\)\), which shares"):
         shift(array, 1.0, array)
     words = (

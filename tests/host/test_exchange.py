@@ -111,7 +111,7 @@ def test_straight_into_kernels(host: Device) -> None:
 
 
 def test_what_a_kernel_writes_is_partitioned(host: Device) -> None:
-    x = Wrapped(np.ones(8, np.float32))
+    x: Any = Wrapped(np.ones(8, np.float32))
     with pytest.raises(
         ArgumentTypeError, match=re.escape("partition it first: api.partition(y, (64, 64)), which shares")
     ):

@@ -62,8 +62,8 @@ def test_fast_forms_are_within_the_stated_ulps(device: Device) -> None:
     x[:64] = np.linspace(-1, 1, 64)
     given = [api.from_numpy(each).sync() for each in (x, d)]
     results = [api.empty((8192,), f32).sync() for _ in range(3)]
-    parts = [each.mut.partition((1024,)) for each in results]
-    fast_forms(*parts, *given).compile_options(CompileOptions(fast_math=True)).sync()
+    arguments: list[Any] = [*(each.mut.partition((1024,)) for each in results), *given]
+    fast_forms(*arguments).compile_options(CompileOptions(fast_math=True)).sync()
     q, r, e = (each.to_numpy().sync() for each in results)
     wide, below = x.astype(np.float64), d.astype(np.float64)
     normal = np.abs(wide / below) > 2.0**-126

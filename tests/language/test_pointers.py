@@ -205,7 +205,7 @@ def test_pointers_need_an_unsafe_entry() -> None:
 
 
 def test_what_is_no_pointer_is_refused() -> None:
-    x = api.zeros((4,)).sync()
+    x: Any = api.zeros((4,)).sync()
     with pytest.raises(ArgumentTypeError, match=r"'p' must be a pointer, got Tensor; pass its pointer"):
         scale(x, 1.0, 4)
     with pytest.raises(ArgumentTypeError, match="'p' must be a pointer to f32, got one to i32"):

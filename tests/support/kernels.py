@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from cutile.entry import Kernel
 _numbers = itertools.count()
 
 
-def define(text: str, **names: Any) -> Any:
+def define(text: str, **names: Any) -> Callable[..., Any]:
     """The last function that `text` defines; `ct` and `np` are known in it, and `names`."""
     file = f"<kernel {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

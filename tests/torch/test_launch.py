@@ -148,7 +148,7 @@ def test_wrong_generics_and_grids_are_refused() -> None:
     with pytest.raises(
         ArgumentTypeError, match=r"for cutile\.torch\.launch: use that, or give api\.partition\(y, tile\)"
     ):
-        kernels.silu(ctt.partition(Y, (4,)), X)
+        kernels.silu(ctt.partition(Y, (4,)), X)  # pyright: ignore[reportArgumentType]  # on purpose
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own, of its compiler

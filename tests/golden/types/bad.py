@@ -1,0 +1,27 @@
+"""Kernels and launches with mistakes that a type checker finds: one in each line that says so."""
+
+import cutile as ct
+from cutile import Const, Mut, Tensor, api, f32
+
+
+@ct.entry
+def saxpy(y: Mut, a: f32, x: Tensor, *, K: Const = 3):
+    t = ct.load_tile_like(x, y) - "a"  # error
+    t = t.reshpe((4,))  # error
+    y.store(t.shape)  # error
+    y.store(max(y.load(), "0"))  # error
+    y.store(x.partition((4,)).inside("0"))  # error
+
+
+x = api.ones((8, 8), f32).sync()
+y = api.zeros((8, 8), f32).sync()
+part = y.mut.partition((4, 4))
+saxpy(x, 2.0, x)  # error: a tensor for a Mut
+saxpy(part, "2", x)  # error
+saxpy(part, 2.0, [1.0])  # error
+saxpy(part, 2.0, part)  # error: a partition for a Tensor
+saxpy(api.zeros((8, 8), f32), 2.0, x)  # error: an op that yields a tensor
+saxpy(part, 2.0, x).shape  # error
+saxpy(part, 2.0, x).generics(3)  # error
+y.partition((4.0, 4))  # error
+ct.autotune([{"K": 2}])(print)  # error

@@ -1,0 +1,89 @@
+"""Kernels and launches that strict type checkers pass as they stand. It runs, too."""
+
+import numpy as np
+
+import cutile as ct
+from cutile import Const, Mut, Tensor, api, f32
+
+
+@ct.entry
+def relu(y: Mut, x: Tensor):
+    """The larger of each element and 0."""
+    t = ct.load_tile_like(x, y)
+    rows, columns = y.shape
+    scale = 1.0 / (rows * columns)
+    u = max(t, 0.0) * scale + (1 - t) / 2
+    v = -u + min(u, t, 3.0) ** 2
+    w = abs(v) if rows > 2 else v
+    if columns > 8:
+        w = w[:, None].reshape((rows, columns))
+    m, n = w.shape
+    part = x.partition((m, n))
+    inside = part.inside((0, 0)) & (w > 0.5) | ~(w <= t)
+    y.store(ct.select(inside, w, 0.0).astype(y.dtype))
+
+
+@ct.entry
+def saxpy(y: Mut, a: f32, x: Tensor, *, K: Const = 3):
+    b = a * 2.0 + 1
+    y.store(b * ct.load_tile_like(x, y) + y.load() - a / K)
+
+
+x = api.ones((8, 8), f32).sync()
+y = api.zeros((8, 8), f32).sync()
+out = saxpy(y.partition((4, 4)), 2.0, x).sync()
+z = saxpy(api.zeros((8, 8), f32).partition((4, 4)), 2, np.ones((8, 8), np.float32), K=4).first().unpartition().sync()
+assert out.y.unpartition() is y
+w = saxpy(y.mut.partition((4, 4)), 2.0, x).generics([3]).sync()
+assert z.numpy().shape == w.y.numpy().shape == x.shape
+
+
+@ct.entry
+def weighted(y: Mut, x: Tensor, a: f32, extra: Tensor | None = None):
+    t = ct.load_tile_like(x, y) * a
+    if extra is not None:
+        t = t + ct.load_tile_like(extra, y)
+    y.store(t)
+
+
+weighted(y.mut.partition((4, 4)), x, 2.0).discard()
+weighted(y.mut.partition((4, 4)), x, 2.0, None).discard()
+weighted(y.mut.partition((4, 4)), x, 2.0, extra=x).discard()
+weighted(y.mut.partition((4, 4)), x, 2.0, x).discard()
+
+
+@ct.entry
+def grouped(y: Mut, xs: tuple[Tensor, ...], n: ct.i32):
+    t = y.load()
+    for x in xs:
+        t = t + ct.load_tile_like(x, y)
+    for k in range(n):
+        t = t + k
+    y.store(t)
+
+
+grouped(y.mut.partition((4, 4)), (x, x), 3).discard()
+grouped(api.zeros((8, 8), f32).partition((4, 4)), [x, x], n=3).discard()
+
+
+@ct.entry(unsafe=True)
+def pointed(p: ct.Ptr[f32], n: ct.i32, *, BK: Const):
+    lane = ct.iota((8,))
+    loaded, _ = ct.load_ptr_tko(p.offset(lane))
+    ct.store_ptr_tko(p.offset(lane), loaded + n * BK)
+
+
+pointed(x.device_pointer(), 4, BK=3).grid(1).discard()
+pointed(p=1234, n=4, BK=2).grid(1).discard()
+
+
+@ct.autotune([{"B": 2}, {"B": 4}], key=("y",))
+@ct.entry
+def tuned(y: Mut[Tensor[f32, "m"]], x: Tensor[f32, "m"], *, B: Const = 2):
+    part = x.partition((B,))
+    i = ct.get_tile_block_id()[0]
+    y.store(part.load(i) + part.load((i,)))
+
+
+row = api.zeros((8,), f32).sync()
+tuned(row.mut.partition("B"), np.ones(8, np.float32)).sync().y.numpy()
