@@ -67,12 +67,12 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         exact = array.astype(np.float64)
         stored = element(array, dtype)
         back = stored.astype(np.float64)
-    if dtype.kind == "storage" and dtype.format is not None:
+    if not dtype.computes and dtype.format is not None:
         limit, least = dtype.format.largest, 2.0**dtype.format.least_exponent
         lost = bool(np.isnan(back) != np.isnan(exact)) or (dtype.format.nan is None and bool(np.isnan(exact)))
         if lost or bool(np.abs(exact) > limit) or (dtype.format.positive and exact < least):
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
-    elif dtype.kind != "float":
+    elif not dtype.is_float:
         whole = bool(np.isfinite(exact)) and exact == np.floor(exact)
         if not whole or int(value) != int(stored):
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")

@@ -243,7 +243,7 @@ def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool
     device = view.storage.device
     if device.driver.array_interface != "__cuda_array_interface__":
         raise AttributeError(f"__cuda_array_interface__: the tensor is on {device}; np.from_dlpack(tensor) reads it")
-    if view.dtype.name == "bf16" or view.dtype.kind == "storage":
+    if view.dtype.name == "bf16" or not view.dtype.computes:
         raise AttributeError(f"__cuda_array_interface__ has no name for {view.dtype.name}; __dlpack__ may")
     usable()
     size = view.dtype.bits // 8

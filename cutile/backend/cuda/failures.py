@@ -64,7 +64,7 @@ def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
 
 def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:
     tile = value.tile
-    return tile.is_scalar and tile.dtype.kind in ("int", "uint") and not isinstance(definitions.get(value), Constant)
+    return tile.is_scalar and tile.dtype.is_integer and not isinstance(definitions.get(value), Constant)
 
 
 def failure(sites: Sequence[Any], report: bytes) -> KernelAssertionError:

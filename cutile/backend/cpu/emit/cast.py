@@ -20,7 +20,7 @@ from cutile.backend.cpu.emit._text import (
     infix,
 )
 from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64
+from cutile.dtypes import DTypeLike, f32, f64
 from cutile.ir.core import Op
 from cutile.ops.cast import Bitcast, Convert
 
@@ -55,7 +55,7 @@ def _to_float(printer: Printer, x: Text, source: DTypeLike, target: DTypeLike, r
     end = DIRECTIONS[rounding]
     if not target.computes:
         return call(printer, f"{target.name}_bits{end}", _single(printer, x, source))
-    if target in (f16, bf16):
+    if target.is_half:
         return call(printer, f"{target.name}_round{end}", _single(printer, x, source))
     if source.format is not None:
         if source is f64:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def _capability(dtype: DTypeLike, kernel: Kernel) -> tuple[str, ...]:
     """The architecture's, where the instructions depend on it."""
-    varies = dtype.kind == "storage" or dtype is f64
+    varies = not dtype.computes or dtype is f64
     return (f"capability={kernel.capability}",) if varies and kernel.capability > (8, 0) else ()
 
 

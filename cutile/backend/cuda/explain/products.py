@@ -14,7 +14,7 @@ from cutile.backend.cuda.panels import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import tensor_cores
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
-from cutile.dtypes import DTypeLike, f8e4m3fn, f8e5m2, f16, f32, f64, tf32
+from cutile.dtypes import DTypeLike, f16, f32, f64, tf32
 from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma
 
@@ -35,7 +35,7 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
         tall = next(each for each in (16, 8, 4) if depth % each == 0)
         return f"mma.sync m16n8k{tall} f64 -> f64" if capability >= (9, 0) else "mma.sync m8n8k4 f64 -> f64"
     # There are no products of 8-bit floats before sm_89, nor of single warps on sm_90: they are converted to f16.
-    converted = left in (f8e4m3fn, f8e5m2) and (capability < (8, 9) or arch.major == 9)
+    converted = left.is_float8 and (capability < (8, 9) or arch.major == 9)
     of = [f16] if converted else list(dict.fromkeys((left, right)))
     names = " x ".join(each.name for each in of)
     was = f", converted from {left}" if converted else ""

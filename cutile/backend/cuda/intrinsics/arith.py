@@ -30,15 +30,15 @@ Scalar = Callable[[Any, DTypeLike, Any, Any], Any]
 
 
 def _add(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    return b.fadd(x, y) if dtype.kind == "float" else b.add(x, y)
+    return b.fadd(x, y) if dtype.is_float else b.add(x, y)
 
 
 def _sub(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    return b.fsub(x, y) if dtype.kind == "float" else b.sub(x, y)
+    return b.fsub(x, y) if dtype.is_float else b.sub(x, y)
 
 
 def _mul(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    return b.fmul(x, y) if dtype.kind == "float" else b.mul(x, y)
+    return b.fmul(x, y) if dtype.is_float else b.mul(x, y)
 
 
 def _div(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
@@ -46,7 +46,7 @@ def _div(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _extreme(b: Any, dtype: DTypeLike, x: Any, y: Any, least: bool) -> Any:
-    if dtype.kind == "float":  # one NaN is dropped
+    if dtype.is_float:  # one NaN is dropped
         name = "minnum" if least else "maxnum"
         return call(b, f"llvm.{name}.{'f64' if dtype is f64 else 'f32'}", x.type, [x, y])
     return (lesser if least else greater)(b, dtype, x, y)
@@ -67,7 +67,7 @@ def _least(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz:
 
 def _special(which: str, nan: bool, ftz: bool) -> Scalar:
     def one(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-        if dtype.kind != "float":
+        if not dtype.is_float:
             return _extreme(b, dtype, x, y, which == "min")
         return _least(b, dtype, x, y, which, nan, ftz)
 
@@ -158,13 +158,13 @@ def _div_trunc(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _rem(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    return _remainder(b, x, y) if dtype.kind == "float" else _truncated(b, dtype, x, y)[1]
+    return _remainder(b, x, y) if dtype.is_float else _truncated(b, dtype, x, y)[1]
 
 
 def _div_ceil(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     quotient, rest = _truncated(b, dtype, x, y)
     up = b.icmp_unsigned("!=", rest, number(dtype, 0))
-    if dtype.kind == "int":  # of one sign: the quotient was rounded down
+    if dtype.is_signed:  # of one sign: the quotient was rounded down
         up = b.and_(up, b.icmp_signed(">=", b.xor(x, y), number(dtype, 0)))
     return b.add(quotient, b.zext(up, x.type))
 
@@ -173,20 +173,20 @@ def _mul_hi(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     if dtype.bits == 64:  # LLVM 7 has no 128 bits on this target
         return asm(b, x.type, [x, y], f"mul.hi.{'s' if dtype.kind == 'int' else 'u'}64 $0, $1, $2;", "=l,l,l")
     wide = ir.IntType(2 * dtype.bits)
-    extend = b.sext if dtype.kind == "int" else b.zext
+    extend = b.sext if dtype.is_signed else b.zext
     product = b.mul(extend(x, wide), extend(y, wide))
     return b.trunc(b.lshr(product, const(wide, dtype.bits)), x.type)
 
 
 def _floor_div(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    if dtype.kind == "float":
+    if dtype.is_float:
         return _floor_div_float(b, x, y)
     quotient, _, none = _divide(b, dtype, x, y)
     return b.select(none, number(dtype, 0), quotient)
 
 
 def _mod(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    if dtype.kind == "float":
+    if dtype.is_float:
         return _mod_float(b, x, y)
     _, rest, none = _divide(b, dtype, x, y)
     return b.select(none, number(dtype, 0), rest)
@@ -212,7 +212,7 @@ def _shl(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 def _shr(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     inside = b.icmp_unsigned("<", y, number(dtype, dtype.bits))
     count = b.select(inside, y, number(dtype, dtype.bits - 1))
-    if dtype.kind == "int":
+    if dtype.is_signed:
         return b.ashr(x, count)
     return b.select(inside, b.lshr(x, count), number(dtype, 0))
 
@@ -245,7 +245,7 @@ BINARY: dict[str, Scalar] = {
 
 def combine(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
     """One element of a binary operation, computed in f32 and rounded for f16 and bf16."""
-    if dtype.kind != "float":
+    if not dtype.is_float:
         return BINARY[name](b, dtype, x, y)
     return narrow(b, dtype, BINARY[name](b, dtype, widen(b, dtype, x), widen(b, dtype, y)))
 
@@ -261,17 +261,17 @@ def binary(name: str, dtype: DTypeLike, n: int) -> Any:
 
 
 def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
-    if dtype in (f16, bf16):
+    if dtype.is_half:
         return b.xor(x, const(I16, 0x8000))  # the sign bit
-    if dtype.kind == "float":
+    if dtype.is_float:
         return b.fsub(const(register_type(dtype), -0.0), x)
     return b.sub(number(dtype, 0), x)
 
 
 def _absolute(b: Any, dtype: DTypeLike, x: Any) -> Any:
-    if dtype in (f16, bf16):
+    if dtype.is_half:
         return b.and_(x, const(I16, 0x7FFF))  # all but the sign bit
-    if dtype.kind == "float":
+    if dtype.is_float:
         return call(b, f"llvm.fabs.{'f64' if dtype is f64 else 'f32'}", x.type, [x])
     if dtype.kind == "uint":
         return x

@@ -12,14 +12,14 @@ from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpac
 from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, narrow, number, widen
 from cutile.backend.cuda.intrinsics.pointer import REGISTERS, SCOPES, Exchange, Lanes, narrowed, release_once, widened
 from cutile.backend.cuda.layout import Layout
-from cutile.dtypes import DTypeLike, bf16, bool_, f16, u64
+from cutile.dtypes import DTypeLike, bool_, u64
 
 
 def _instruction(kind: str, dtype: DTypeLike) -> str:
     """The operation and the type of an update."""
     bits = dtype.bits
     if kind == "addf":
-        return f"add.noftz.{dtype.name}" if dtype in (f16, bf16) else f"add.{dtype.name}"
+        return f"add.noftz.{dtype.name}" if dtype.is_half else f"add.{dtype.name}"
     types = {"add": "u", "max": "s", "min": "s", "umax": "u", "umin": "u"}
     names = {"umax": "max", "umin": "min", "xchg": "exch"}
     return f"{names.get(kind, kind)}.{types.get(kind, 'b')}{bits}"

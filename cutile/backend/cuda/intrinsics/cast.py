@@ -57,7 +57,7 @@ def _float_letter(x: Any) -> tuple[str, str]:
 def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
     """An f32 or f64 as an integer: rounded, saturated, NaN gives 0."""
     kind, source_letter = _float_letter(x)
-    sign = "s" if target.kind == "int" else "u"
+    sign = "s" if target.is_signed else "u"
     width = max(target.bits, 32)  # `cvt` saturates at the width of the register: 32 or 64 bits
     made_type, letter = (I64, "l") if width == 64 else (I32, "r")
     made = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", made_type, letter, x, source_letter)
@@ -81,17 +81,17 @@ def _single(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
     if source in FP8 and capability >= FP8_SINCE:
         pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", b.zext(x, I16), "h")
         return widen(b, f16, b.trunc(pair, I16))
-    if source.kind == "storage":
+    if not source.computes:
         return decode(b, source, x)
     if source is f64:
         return to_odd(b, x)
-    if source.kind == "float":
+    if source.is_float:
         return widen(b, source, x)
     if source in (i64, u64):
         return to_odd(b, whole_to_odd(b, x, source is i64))
     if source in (i32, u32):
         return to_odd(b, (b.sitofp if source is i32 else b.uitofp)(x, F64))
-    return (b.sitofp if source.kind == "int" else b.uitofp)(x, F32)
+    return (b.sitofp if source.is_signed else b.uitofp)(x, F32)
 
 
 def _wide(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
@@ -132,13 +132,13 @@ def _to_full(b: Any, source: DTypeLike, target: DTypeLike, x: Any, rounding: str
     """An element as f32 or f64."""
     result, letter = (F64, "d") if target is f64 else (F32, "f")
     near = rounding == NEAREST_EVEN
-    if source.kind in ("int", "uint"):
+    if source.is_integer:
         if near or source.bits < 32:
-            return (b.sitofp if source.kind == "int" else b.uitofp)(x, result)
-        sign, taken = ("s" if source.kind == "int" else "u"), ("l" if source.bits == 64 else "r")
+            return (b.sitofp if source.is_signed else b.uitofp)(x, result)
+        sign, taken = ("s" if source.is_signed else "u"), ("l" if source.bits == 64 else "r")
         name = f"{FLOAT_SUFFIX[rounding]}.{target.name}.{sign}{source.bits}"
         return _cvt(b, name, result, letter, x, taken)
-    if source.kind == "bool":
+    if source.is_bool:
         return b.uitofp(x, result)
     wide = _wide(b, source, x, capability)
     if wide.type == result:
@@ -169,16 +169,16 @@ def converted(
         mode = rounding or NEAREST_EVEN
         if target in (f32, f64):
             return _to_full(b, source, target, x, mode, capability)
-        if target in (f16, bf16):
+        if target.is_half:
             return _to_half(b, source, target, x, mode, capability)
         return _to_stored(b, _single(b, source, x, capability), target, mode, capability)
     if floating:
         return _to_whole(b, _wide(b, source, x, capability), target, rounding or ZERO)
-    if source.kind != "bool" and target.bits < source.bits:
+    if not source.is_bool and target.bits < source.bits:
         return b.trunc(x, register_type(target))
-    if source.kind != "bool" and target.bits == source.bits:
+    if not source.is_bool and target.bits == source.bits:
         return x
-    return (b.sext if source.kind == "int" else b.zext)(x, register_type(target))
+    return (b.sext if source.is_signed else b.zext)(x, register_type(target))
 
 
 def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability: Capability) -> bool:
@@ -186,7 +186,7 @@ def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability
     near = rounding in (None, NEAREST_EVEN)
     halves = {f16, bf16, f32}
     eights = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in halves)
-    return near and ((dtype is f32 and target in (f16, bf16)) or (capability >= FP8_SINCE and eights))
+    return near and ((dtype is f32 and target.is_half) or (capability >= FP8_SINCE and eights))
 
 
 def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> tuple[Any, Any]:
@@ -195,7 +195,7 @@ def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> t
     The linker would make pairs of single conversions to 16 bits as well, but where they read a warpgroup's sums it
     then takes them to do so while products are under way, and lets no two products run at once (C7514).
     """
-    if source is f32 and target in (f16, bf16):
+    if source is f32 and target.is_half:
         # The first operand becomes the upper half (PTX ISA, "cvt").
         pair = asm(b, I32, [high, low], f"cvt.rn.{target.name}x2.f32 $0, $1, $2;", "=r,f,f")
         return b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)

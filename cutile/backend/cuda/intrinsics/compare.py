@@ -18,10 +18,10 @@ def compare(name: str, dtype: DTypeLike, n: int) -> Any:
     predicate = PREDICATES[name]
 
     def one(b: Any, x: Any, y: Any) -> Any:
-        if dtype.kind == "float":
+        if dtype.is_float:
             x, y = widen(b, dtype, x), widen(b, dtype, y)
             return (b.fcmp_unordered if name == "ne" else b.fcmp_ordered)(predicate, x, y)
-        return (b.icmp_signed if dtype.kind == "int" else b.icmp_unsigned)(predicate, x, y)
+        return (b.icmp_signed if dtype.is_signed else b.icmp_unsigned)(predicate, x, y)
 
     return elementwise(name, (dtype, dtype), bool_, n, one)
 

@@ -89,15 +89,15 @@ def _argument(b: Any, spec: str, dtype: DTypeLike, value: Any) -> tuple[str, Any
     """The C format and argument of a value."""
     if dtype is bool_:
         return spec, b.select(value, text(b, "True"), text(b, "False"))
-    if dtype.kind == "float":
+    if dtype.is_float:
         wide = widen(b, dtype, value)
         wide = b.fpext(wide, F64) if wide.type == F32 else wide
         nan = b.fcmp_unordered("uno", wide, wide)
         return spec, b.select(nan, const(F64, math.nan), wide)  # no sign
     width = I64 if dtype.bits == 64 else I32
     if dtype.bits < 32:
-        value = b.sext(value, I32) if dtype.kind == "int" else b.zext(value, I32)
-    kind = spec[-1] if dtype.kind == "int" or spec[-1] != "d" else "u"
+        value = b.sext(value, I32) if dtype.is_signed else b.zext(value, I32)
+    kind = spec[-1] if dtype.is_signed or spec[-1] != "d" else "u"
     return f"{spec[:-1]}{'ll' if width is I64 else ''}{kind}", value
 
 
@@ -259,7 +259,7 @@ def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: 
             put("b32", "r", BLOCK + axis, each)
         for i, (dtype, each) in enumerate(zip(told, numbers[axes:], strict=True)):
             if dtype.bits < 64:
-                each = b.sext(each, I64) if dtype.kind == "int" else b.zext(each, I64)
+                each = b.sext(each, I64) if dtype.is_signed else b.zext(each, I64)
             put("b64", "l", NUMBERS + 2 * i, each)
         # The host, which looks at this word first, sees the others once it sees that.
         # `.sys`, since the host is no thread of the GPU (PTX ISA, "Scope").

@@ -35,8 +35,8 @@ def greater(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _pick(b: Any, dtype: DTypeLike, x: Any, y: Any, relation: str) -> Any:
-    signed = dtype.kind == "int"
-    if dtype.kind in ("int", "uint") and dtype.bits <= 32 and drops_signs():
+    signed = dtype.is_signed
+    if dtype.is_integer and dtype.bits <= 32 and drops_signs():
         if dtype.bits == 32:
             return _apart(b, x, y, relation, signed)
         widen = b.sext if signed else b.zext

@@ -35,7 +35,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
-from cutile.dtypes import DTypeLike, bf16, f16, f32
+from cutile.dtypes import DTypeLike, f32
 
 KINDS = {
     "reduce_sum": "add",
@@ -54,11 +54,11 @@ def _identity(name: str, dtype: DTypeLike) -> Any:
     """
     if name in ("reduce_sum", "reduce_prod"):
         return number(dtype, int(name == "reduce_prod"))
-    if dtype.kind == "float":
+    if dtype.is_float:
         extreme = float("inf" if name.startswith("reduce_min") else "-inf")
         return const(float_type(dtype), extreme if name.endswith("_nan") else float("nan"))
-    bits = dtype.bits - (dtype.kind == "int")
-    low = -(1 << bits) if dtype.kind == "int" else 0
+    bits = dtype.bits - (dtype.is_signed)
+    low = -(1 << bits) if dtype.is_signed else 0
     return number(dtype, low if name.startswith("reduce_max") else (1 << bits) - 1)
 
 
@@ -90,7 +90,7 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
     """
     target = layout.collapse(axis)
     operation = BINARY[KINDS[name]]
-    wide = f32 if dtype in (f16, bf16) else dtype
+    wide = f32 if dtype.is_half else dtype
     where = {each: register for register, each in enumerate(target.offsets)}
     keep = tuple(int(a != axis) for a in range(layout.rank))
     slots = [where[tuple(o * k for o, k in zip(each, keep, strict=True))] for each in layout.offsets]

@@ -85,5 +85,5 @@ class Verdict:
             return index
         first, *others = index
         dtype, builder = first.tile.dtype, self.context.builder
-        nowhere = builder.constant(-1 if dtype.kind == "int" else 2**dtype.bits - 1, dtype)
+        nowhere = builder.constant(-1 if dtype.is_signed else 2**dtype.bits - 1, dtype)
         return (builder.value(Select(condition=self.failed, x=nowhere, y=first)), *others)

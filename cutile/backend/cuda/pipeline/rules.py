@@ -26,7 +26,6 @@ from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.pipeline.warpgroups import among_three
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
-from cutile.dtypes import bf16, f16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
@@ -146,7 +145,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     except Refused:
         computed = definitions.get(op.a)
         require(
-            dtype in (f16, bf16) and not isinstance(computed, LoadTile | LoadView),
+            dtype.is_half and not isinstance(computed, LoadTile | LoadView),
             "the left operand is loaded by threads",
         )
         if isinstance(computed, Permute) and _from_sums(computed.x, definitions):
