@@ -5,7 +5,7 @@ What they read, what is in them, whether they only compute with numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from cutile.ir.control import If, Yield
 from cutile.ir.core import Block, Op, Value
@@ -28,6 +28,18 @@ def reads(op: Op) -> list[Value]:
     Also those made in its regions.
     """
     return [value for nested in (op, *inside(op)) for value in nested.operands]
+
+
+def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]:
+    """The operations from which values are computed, as far as `definitions` lead."""
+    work: set[Op] = set()
+    pending = list(values)
+    while pending:
+        op = definitions.get(pending.pop())
+        if op is not None and op not in work:
+            work.add(op)
+            pending += reads(op)
+    return work
 
 
 def blocks_of(block: Block) -> Iterator[Block]:

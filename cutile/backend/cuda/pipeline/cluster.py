@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cutile.backend.cuda.op_facts import reads
+from cutile.backend.cuda.op_facts import work_of
 from cutile.backend.cuda.pipeline.kernel import require
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.interface import CompileOptions
@@ -18,19 +18,7 @@ CLUSTERS = (1, 2, 4, 8)
 
 def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:
     """The axes of the grid along which these numbers differ from block to block."""
-    axes: set[int] = set()
-    seen: set[Value] = set()
-    pending = list(values)
-    while pending:
-        value = pending.pop()
-        op = definitions.get(value)
-        if op is None or value in seen:
-            continue
-        seen.add(value)
-        if isinstance(op, TileBlockId):
-            axes.add(op.axis)
-        pending += reads(op)
-    return frozenset(axes)
+    return frozenset(op.axis for op in work_of(values, definitions) if isinstance(op, TileBlockId))
 
 
 def cluster_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from cutile.backend.cuda import ops
@@ -17,7 +16,7 @@ from cutile.backend.cuda.pipeline.split_k_sums import with_columns
 from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
 from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
 from cutile.backend.cuda.pipeline.vector_epilogue_load import vector_load_layout
-from cutile.ir.core import Function, Value
+from cutile.ir.core import Value
 from cutile.ops.arith import Add, Mul
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 
@@ -30,19 +29,12 @@ class Epilogue:
     """
 
     def __init__(
-        self,
-        context: LoweringContext,
-        source: Function,
-        plan: Plan,
-        pipelines: Pipelines,
-        tiles: TileScheduler,
-        maps: TensorMaps,
+        self, context: LoweringContext, plan: Plan, pipelines: Pipelines, tiles: TileScheduler, maps: TensorMaps
     ) -> None:
         self._context = context
         self._plan = plan
         self._pipelines = pipelines
         self._maps = maps
-        self._used = Counter(value for op in source.walk() for value in op.operands)
         self._as_loaded: dict[Value, Layout] = {}
         self.delayed = DelayedStore(context, plan, tiles, self._store_words) if plan.delayed else None
 
@@ -56,7 +48,7 @@ class Epilogue:
         context = self._context
         tensor, layout = op.operands[0].tensor, context.layout(op.result)
         axis, widest = tensor.unit_axis, vector_width(tensor, layout.shape)
-        if axis is None or widest is None or layout.rank != 2 or self._used[op.result] != 1:
+        if axis is None or widest is None or layout.rank != 2 or context.uses[op.result] != 1:
             return None
         vector_load = vector_load_layout(layout, axis, tensor.dtype.bits // 8)
         if (

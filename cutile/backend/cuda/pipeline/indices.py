@@ -28,7 +28,8 @@ class Indices:
             needs them earlier.
     """
 
-    def __init__(self, context: LoweringContext, source: Function, plan: Plan) -> None:
+    def __init__(self, context: LoweringContext, plan: Plan) -> None:
+        source = context.function
         self._context = context
         self._tiles = plan.tiles
         self._asked = {op.axis: op for op in reversed(list(source.walk())) if isinstance(op, TileBlockId)}

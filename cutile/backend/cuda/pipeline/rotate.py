@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from cutile.backend.cuda.op_facts import work_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Effect, Function, Op, Value
@@ -63,9 +64,9 @@ def _cut(loop: For) -> _Cut | None:
         return None
     first, second = products
     definitions = {value: op for op in operations for value in op.results}
-    ahead, behind = _slice([*first.operands], definitions), _slice([second.b], definitions)
+    ahead, behind = work_of([*first.operands], definitions), work_of([second.b], definitions)
     carried = set(loop.body.arguments[1:])
-    if first not in _slice([second.a], definitions) or any(value in carried for op in ahead for value in op.operands):
+    if first not in work_of([second.a], definitions) or any(value in carried for op in ahead for value in op.operands):
         return None
     if any(value in carried for value in first.operands) or first in behind or second in ahead:
         return None
@@ -74,18 +75,6 @@ def _cut(loop: For) -> _Cut | None:
         return None
     place = yields.index(second.result)
     return _Cut(frozenset((*ahead, first)), frozenset((*behind, second)), second, place)
-
-
-def _slice(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]:
-    """The operations among `made` from which values are computed."""
-    work: set[Op] = set()
-    pending = list(values)
-    while pending:
-        op = definitions.get(pending.pop())
-        if op is not None and op not in work:
-            work.add(op)
-            pending += op.operands
-    return work
 
 
 class _Rotated(Copier):
@@ -127,7 +116,7 @@ class _Rotated(Copier):
         places = [at for at in range(len(arguments)) if at != cut.carried]
         yields = [body.terminator.operands[at] for at in places]
         definitions = {value: op for op in body.operations for value in op.results}
-        between = _slice([cut.product.a, cut.product.acc, *yields], definitions)
+        between = work_of([cut.product.a, cut.product.acc, *yields], definitions)
         inner = between - cut.ahead - frozenset((cut.product,))
         waiting = [cut.product.a, *([cut.product.acc] if self._varies(cut.product.acc, loop) else [])]
         self.values.update(zip(arguments, initial, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 from cutile.backend.cuda.layout_assignment import is_tile
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.op_facts import reads
+from cutile.backend.cuda.op_facts import work_of
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
 from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
@@ -20,7 +20,7 @@ from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, M
 from cutile.backend.cuda.pipeline.split_k_sums import part_layout, sums_bytes
 from cutile.dtypes import bool_
 from cutile.ir.control import For
-from cutile.ir.core import Function, Op, Value
+from cutile.ir.core import Op, Value
 from cutile.ir.types import MutType
 from cutile.ops.arith import Mul
 from cutile.ops.compare import Eq, Lt
@@ -50,11 +50,10 @@ class DividedLoop:
         parts: the loop that does what follows the main loop for some columns of the tile, at the end of the kernel.
     """
 
-    def __init__(self, context: LoweringContext, source: Function, plan: Plan, pipelines: Pipelines) -> None:
+    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines) -> None:
         assert plan.mainloop is not None
         assert plan.split is not None
         self._context = context
-        self._source = source
         self._plan = plan
         self._split = plan.split
         self._loop = plan.mainloop
@@ -63,8 +62,8 @@ class DividedLoop:
         self._share: _Piece | None = None
         self._bounds: list[Value] = []
         self._mine: Value | None = None
-        self.hoisted = self._bound_work()
-        self.parts = find_parts_loop(source)
+        self.hoisted = work_of((self._loop.start, self._loop.stop, self._loop.step), context.definitions)
+        self.parts = find_parts_loop(context.function)
 
     def facts(self) -> dict[str, Any]:
         """What a launch has to know of it."""
@@ -83,21 +82,10 @@ class DividedLoop:
             "workspace_per_block": sums_bytes(dot.accumulator, dot.op.acc.tile.dtype),
         }
 
-    def _bound_work(self) -> set[Op]:
-        definitions = {value: op for op in self._source.walk() for value in op.results}
-        pending = [self._loop.start, self._loop.stop, self._loop.step]
-        work: set[Op] = set()
-        while pending:
-            op = definitions.get(pending.pop())
-            if op is not None:
-                work.add(op)
-                pending += reads(op)
-        return work
-
     def units(self, tiles: Value) -> Value:
         """How many units of work so many tile blocks are."""
         context, split, loop = self._context, self._split, self._loop
-        for op in self._source.body.operations:
+        for op in context.function.body.operations:
             if op in self.hoisted:
                 context.operation(op)
         context.builder.location = None

@@ -19,7 +19,7 @@ from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.dtypes import bool_
 from cutile.ir.control import For, While
-from cutile.ir.core import Function, Op, Value
+from cutile.ir.core import Value
 from cutile.ops.arith import Add, FloorDiv, Mul
 from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks
@@ -75,11 +75,8 @@ class TileScheduler:
     total: Value
     carried: Sequence[Value]
 
-    def __init__(
-        self, context: LoweringContext, source: Function, plan: Plan, pipelines: Pipelines, split: DividedLoop | None
-    ) -> None:
+    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines, split: DividedLoop | None) -> None:
         self._context = context
-        self._source = source
         self._plan = plan
         self._pipelines = pipelines
         self._split = split
@@ -159,14 +156,10 @@ class TileScheduler:
         """The iterations of the main loop, which are the same for all tile blocks."""
         context, loop = self._context, self._plan.mainloop
         assert loop is not None
-        definitions = {value: op for op in self._source.walk() for value in op.results}
-        for op in self._before(loop):
-            if op in self._plan.slice.needed and not block_axes(op.results, definitions):
+        operations = context.function.body.operations
+        for op in operations[: operations.index(loop)]:
+            if op in self._plan.slice.needed and not block_axes(op.results, context.definitions):
                 context.operation(op)
         context.builder.location = None
         start, stop, step = (context.lowered[value] for value in (loop.start, loop.stop, loop.step))
         return context.builder.value(ops.TripCount(start=start, stop=stop, step=step))
-
-    def _before(self, loop: For) -> Sequence[Op]:
-        operations = self._source.body.operations
-        return operations[: operations.index(loop)]

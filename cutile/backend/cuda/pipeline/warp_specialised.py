@@ -67,10 +67,10 @@ class WarpSpecialised(LoweringContext):
         self._words = in_words(function, plan)
         self._maps = TensorMaps()
         self._pipelines = Pipelines(self, plan)
-        self._indices = Indices(self, function, plan)
-        self._split = None if plan.split is None else DividedLoop(self, function, plan, self._pipelines)
-        self._tiles = TileScheduler(self, function, plan, self._pipelines, self._split)
-        self._epilogue = Epilogue(self, function, plan, self._pipelines, self._tiles, self._maps)
+        self._indices = Indices(self, plan)
+        self._split = None if plan.split is None else DividedLoop(self, plan, self._pipelines)
+        self._tiles = TileScheduler(self, plan, self._pipelines, self._split)
+        self._epilogue = Epilogue(self, plan, self._pipelines, self._tiles, self._maps)
         self._products = Products(self, plan, self._pipelines, self._words)
         self._mainloop: Mainloop | None = None
         if plan.mainloop is not None:
