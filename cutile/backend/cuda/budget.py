@@ -1,7 +1,7 @@
 """What a block may use of registers and shared memory, and the refusal of tiles that need more, before they compile.
 
 Registers are counted in words of a thread: the sums of a product live in them all the time, and so do its operands
-where they do not pass through a ring in shared memory. What is left of a thread's registers has to do for addresses and
+where they do not pass through stages in shared memory. What is left of a thread's registers has to do for addresses and
 for what is on its way; compiled on sm_80 and sm_90a, products of up to `255 - SPARE_REGISTERS` words spill nothing
 worth speaking of, and those above spill in their innermost loop, at a hundredth of the speed.
 """
@@ -141,7 +141,7 @@ def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks:
     dtype, sums = product.a.tile.dtype, product.acc.tile.dtype
     warps = min(8, max(1, round_up(m * n) // 2048))
     operand_bytes = (m + n) * k * dtype.bits // 8
-    padded = 2 * operand_bytes * 5 // 4  # two slots of a ring, which keeps operands out of registers
+    padded = 2 * operand_bytes * 5 // 4  # two stages, which keep operands out of registers
     room = (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
     filled = m * n * sums.bits // 32 // (32 * warps)
     return padded <= room and filled <= registers(arch, 32 * warps, blocks) - SPARE_REGISTERS

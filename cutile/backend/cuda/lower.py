@@ -68,7 +68,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         raise
     hoped = lowered.facts["min_blocks"]
     if hoped > 1 and lowered.facts["shared_bytes"] > shared_room(arch, hoped):
-        hoped = 0  # what is beside the rings takes the room for another block
+        hoped = 0  # what is beside the stages takes the room for another block
     lowered.facts["min_blocks"] = options.occupancy or hoped or _occupancy(lowered, arch)
     return lowered
 
@@ -103,10 +103,10 @@ def _within(room: int, function: Function, warps: int, arch: Architecture) -> tu
     memory; without any where not even two do."""
     first = lowered = OneGroup(function, warps, arch).run()
     while lowered.facts["shared_bytes"] > room:
-        rings = [op.stage[1] for op in lowered.walk() if isinstance(op, StageTile)]
-        if not rings:
+        stages = [op.stage[1] for op in lowered.walk() if isinstance(op, StageTile)]
+        if not stages:
             break
-        lowered = OneGroup(function, warps, arch, max(rings) - 1).run()
+        lowered = OneGroup(function, warps, arch, max(stages) - 1).run()
     return first, lowered
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.multistage_rules import LoadAhead, Loop, MultistageLoop, index_work, plan
+from cutile.backend.cuda.multistage_rules import LoadAhead, Loop, MultistagePlan, index_work, plan_multistage
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 from cutile.backend.cuda.smem_allocator import Span
 from cutile.backend.cuda.staged_operands import Load, Side
@@ -45,11 +45,11 @@ class Multistage:
         if not isinstance(op, For) or context.unsafe:  # a raw pointer may write what is loaded ahead
             return False
         loop = Loop(op, context.layouts, context.definitions, self._is_stable, context.arch, self._max_stages)
-        ring = plan(loop)
-        if ring is None:
+        plan = plan_multistage(loop)
+        if plan is None:
             return False
-        self.blocks = max(self.blocks, ring.blocks)
-        self._running = _RunningLoop(context, loop, ring)
+        self.blocks = max(self.blocks, plan.blocks)
+        self._running = _RunningLoop(context, loop, plan)
         self._running.run()
         self._running = None
         return True
@@ -72,33 +72,33 @@ class _RunningLoop:
     place: Span
     iteration: Value
 
-    def __init__(self, context: LoweringContext, loop: Loop, ring: MultistageLoop) -> None:
+    def __init__(self, context: LoweringContext, loop: Loop, plan: MultistagePlan) -> None:
         self._context = context
         self._loop = loop
-        self._ring = ring
+        self._plan = plan
         step = context.definitions.get(loop.op.step)
         self._step = int(step.value) if isinstance(step, Constant) else None
-        self._by_registers = [load for load, ahead in ring.loads.items() if ahead.vector is None]
+        self._by_registers = [load for load, ahead in plan.loads.items() if ahead.vector is None]
         self.met = False
         self.registers: dict[Load, Value] = {}
         self.elsewhere = False
 
     def run(self) -> None:
         """The loop, with its loads begun iterations ahead."""
-        context, builder, loop, ring, op = self._context, self._context.builder, self._loop, self._ring, self._loop.op
-        if ring.stages:
-            self.place, used = context.smem.begin(ring.nbytes)
+        context, builder, loop, plan, op = self._context, self._context.builder, self._loop, self._plan, self._loop.op
+        if plan.stages:
+            self.place, used = context.smem.begin(plan.nbytes)
             if context.loops or used:  # the last iteration, or what had its place before, may be under way elsewhere
                 builder.add(Barrier())
         start, zero = context.lowered[op.start], builder.constant(0)
         counted = loop.is_number(op.start, 0) and loop.is_number(op.step, 1) and start.type == zero.type
         self.iteration = first = start if counted else zero
-        for product, sides in ring.products.items():
+        for product, sides in plan.products.items():
             self._put(product, [side for side in sides if side.outside], zero)
-        for lead in range(ring.stages - 1, 0, -1):
+        for lead in range(plan.stages - 1, 0, -1):
             self._copies(start, first, lead)
         firsts = [self._loaded(load, start) for load in self._by_registers]
-        counter = [] if counted or not ring.stages else [zero]
+        counter = [] if counted or not plan.stages else [zero]
         context.loops += 1
         arguments = [context.copy(value) for value in op.body.arguments]
         carried = [Value(value.type, value.name) for value in (*firsts, *counter)]
@@ -106,10 +106,10 @@ class _RunningLoop:
             self.iteration = carried[-1] if counter else arguments[0]
             self.registers = dict(zip(self._by_registers, carried, strict=False))
             builder.location = op.location
-            if ring.stages:
-                builder.location = next(iter(ring.products or ring.loads)).location
-                builder.add(StageWait(pending=ring.pending, meet=ring.meets is True))
-            if not isinstance(ring.meets, Mma):
+            if plan.stages:
+                builder.location = next(iter(plan.products or plan.loads)).location
+                builder.add(StageWait(pending=plan.pending, meet=plan.meets is True))
+            if not isinstance(plan.meets, Mma):
                 self._meet()
             # At the top: behind the iteration's work there would be nothing left to hide what they wait for.
             following = [self._loaded(load, self._later(arguments[0], 1)) for load in self.registers]
@@ -122,21 +122,21 @@ class _RunningLoop:
         builder.location = op.location
         operands = [*(context.lowered[value] for value in op.operands), *firsts, *counter]
         context.finish(op, op.copy_with(operands, [body], ()))
-        if ring.stages:
-            builder.add(StageWait(pending=0, meet=ring.meets is not False))
+        if plan.stages:
+            builder.add(StageWait(pending=0, meet=plan.meets is not False))
             context.smem.end()
 
     def lower(self, op: Op) -> bool:
         """Lower an operation of the loop, if it is one that is about that."""
-        ring = self._ring
+        plan = self._plan
         if self.elsewhere:
             return False
-        if isinstance(op, LoadTile | LoadView) and op in ring.loads:
-            self._arrived(op, ring.loads[op])
-        elif isinstance(op, Mma) and op in ring.products:
+        if isinstance(op, LoadTile | LoadView) and op in plan.loads:
+            self._arrived(op, plan.loads[op])
+        elif isinstance(op, Mma) and op in plan.products:
             self._staged_mma(op)
         else:
-            return op in ring.passed
+            return op in plan.passed
         return True
 
     # What is loaded for another iteration.
@@ -173,7 +173,7 @@ class _RunningLoop:
     def _copies(self, induction: Value, iteration: Value, lead: int = 0) -> None:
         """Begin the copies that are due in an iteration; ahead of the loop, `lead` iterations before its first."""
         builder = self._context.builder
-        for ahead in self._ring.loads.values():
+        for ahead in self._plan.loads.values():
             distance = ahead.distance - lead
             if ahead.vector is not None and distance >= 0:
                 at = self._later(induction, distance) if distance else induction
@@ -185,7 +185,7 @@ class _RunningLoop:
 
     def _stage(self, ahead: LoadAhead, induction: Value, iteration: Value) -> None:
         """Begin to copy a tile, if its iteration comes and loads it."""
-        context, load, ring, loop = self._context, ahead.load, self._ring, self._loop
+        context, load, plan, loop = self._context, ahead.load, self._plan, self._loop
         context.builder.location = load.location
         with self._at(induction, [*load.index, *(op.condition for op, _ in ahead.guards)]):
             conditions = [(context.lowered[op.condition], first) for op, first in ahead.guards]
@@ -200,7 +200,7 @@ class _RunningLoop:
                 index=tuple(context.lowered[value] for value in load.index),
                 shape=load.shape,
                 strides=ahead.strides,
-                stage=(ahead.place, ring.stages, ring.stage_bytes),
+                stage=(ahead.place, plan.stages, plan.stage_bytes),
                 steps=load.steps if view else (),
                 limited=load.limited if view else (),
             )
@@ -229,12 +229,12 @@ class _RunningLoop:
     def _meet(self) -> None:
         """What others have copied and written is here, and what they have read may be written over."""
         self.met = True
-        if self._ring.stages:
+        if self._plan.stages:
             self._copies(self._context.lowered[self._loop.op.induction], self.iteration)
 
     def _arrived(self, load: Load, ahead: LoadAhead) -> None:
         """A tile that was loaded ahead, in registers."""
-        context, ring = self._context, self._ring
+        context, plan = self._context, self._plan
         if ahead.vector is None:
             context.lowered[load.result] = self.registers[load]
             return
@@ -245,7 +245,7 @@ class _RunningLoop:
             dtype=load.x.tensor.dtype,
             shape=load.shape,
             strides=ahead.strides,
-            stage=(ahead.place, ring.stages, ring.stage_bytes),
+            stage=(ahead.place, plan.stages, plan.stage_bytes),
             own=ahead.own,
             of=load.x.name,
         )
@@ -257,7 +257,7 @@ class _RunningLoop:
         """Write operands to where their product reads them."""
         context = self._context
         accumulator = context.layout_name(context.layouts.accumulator(product))
-        left, right = self._ring.products[product]
+        left, right = self._plan.products[product]
         for side in sides:
             put = StagePut(
                 value=context.lowered[side.value],
@@ -277,7 +277,7 @@ class _RunningLoop:
 
     def _staged_mma(self, product: Mma) -> None:
         """A product whose operands are in stages, or are written there for it."""
-        context, ring, sides = self._context, self._ring, self._ring.products[product]
+        context, plan, sides = self._context, self._plan, self._plan.products[product]
         if written := [side for side in sides if side.written]:
             self._put(product, written, self.iteration)
             context.builder.add(Barrier())  # each thread reads what others have written
@@ -286,7 +286,7 @@ class _RunningLoop:
         context.builder.location = product.location
         accumulator = context.layouts.accumulator(product)
         left, right = (
-            (side.place, ring.stages, ring.stage_bytes) if side.load else (side.place, side.copies, side.stage.bytes)
+            (side.place, plan.stages, plan.stage_bytes) if side.load else (side.place, side.copies, side.stage.bytes)
             for side in sides
         )
         dot = StagedMma(

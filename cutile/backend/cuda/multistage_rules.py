@@ -87,7 +87,7 @@ class LoadAhead:
 
 
 @dataclass(frozen=True)
-class MultistageLoop:
+class MultistagePlan:
     """A loop that loads ahead.
 
     Attributes:
@@ -208,7 +208,7 @@ def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
     return work
 
 
-def plan(loop: Loop) -> MultistageLoop | None:
+def plan_multistage(loop: Loop) -> MultistagePlan | None:
     """What a loop loads ahead, and how; None where it is nothing: the rules are in the order of the tests below."""
     if any(isinstance(op, For | While) for op in loop.operations):
         return None
@@ -221,14 +221,14 @@ def plan(loop: Loop) -> MultistageLoop | None:
     }
     operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
-    ring = next(
-        (ring for some in (staged, *fewer) if (ring := _sized(loop, products, some)) is not None), MultistageLoop({})
+    plan = next(
+        (plan for some in (staged, *fewer) if (plan := _sized(loop, products, some)) is not None), MultistagePlan({})
     )
-    others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in ring.loads]
-    if not ring.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
+    others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in plan.loads]
+    if not plan.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
         others = []
-    loads = {ahead.load: replace(ahead, distance=1) for ahead in others} | ring.loads
-    return replace(ring, loads={load: loads[load] for load in candidates if load in loads}) if loads else None
+    loads = {ahead.load: replace(ahead, distance=1) for ahead in others} | plan.loads
+    return replace(plan, loads={load: loads[load] for load in candidates if load in loads}) if loads else None
 
 
 def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | None:
@@ -261,8 +261,8 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     return replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
 
 
-def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistageLoop | None:
-    """The ring of these loads, with as many stages as fit; None where there are not even two of them."""
+def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistagePlan | None:
+    """The plan of these loads, with as many stages as fit; None where there are not even two of them."""
     products = products.only(staged)
     loads: dict[Load, LoadAhead] = {}
     stage_bytes = 0
@@ -284,7 +284,7 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> 
             loads_ahead = {
                 op: replace(ahead, distance=min(ahead.distance or stages, stages - 1)) for op, ahead in loads.items()
             }
-            return MultistageLoop(
+            return MultistagePlan(
                 loads_ahead, sides, frozenset(products.passed), stages, stage_bytes, first + written, meets, blocks
             )
     return None

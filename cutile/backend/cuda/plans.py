@@ -1,6 +1,6 @@
 """The ladder of plans.
 
-Specialised warps with bulk copies, one group with a ring of copies, plain.
+Warp specialisation with TMA, one group of warps with a multistage pipeline, plain.
 
 Which step a kernel gets is decided by rules on its IR. What the steps above it lacked stands in the fact `refused` of
 the lowered function, and so in the dump.

@@ -6,7 +6,7 @@
                                                        acc = mma(a, b, acc)
 
 Tiles of half the extent lie at twice the index, so nothing else changes. This is for operands that pass through
-registers: what goes through a ring of copies does not wait there.
+registers: what goes through stages of copies does not wait there.
 """
 
 from __future__ import annotations

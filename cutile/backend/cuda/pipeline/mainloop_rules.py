@@ -297,4 +297,4 @@ def _with_room(plan: Plan, arch: Architecture) -> Plan:
         stages = min(most, (arch.shared_bytes - ALIGNMENT - fitted.staging_bytes) // plan.stage_bytes(0))
         if stages >= min(GOOD_STAGES, most) or (buffers <= 1 and stages >= 2):
             return replace(fitted, stages=(stages,))
-    raise Refused(f"two slots of {plan.stage_bytes(0)} bytes do not fit into shared memory")
+    raise Refused(f"two stages of {plan.stage_bytes(0)} bytes do not fit into shared memory")
