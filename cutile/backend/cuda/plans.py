@@ -15,9 +15,10 @@ from functools import partial
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
-from cutile.backend.cuda.pipeline.plan import Cooperative, Plan
+from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.pipeline.rules import plan
+from cutile.backend.cuda.pipeline.schedule import Cooperative
 from cutile.backend.cuda.pipeline.split_k_launches import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles

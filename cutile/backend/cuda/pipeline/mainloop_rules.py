@@ -27,18 +27,9 @@ from cutile.backend.cuda.pipeline.groups import groups_of
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
-from cutile.backend.cuda.pipeline.plan import (
-    Cooperative,
-    Dot,
-    PingPong,
-    Plan,
-    Schedule,
-    SplitK,
-    Tiles,
-    TmaStore,
-    square_group,
-)
+from cutile.backend.cuda.pipeline.plan import Dot, Plan, TmaStore
 from cutile.backend.cuda.pipeline.reads import Reads
+from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, Schedule, SplitK, Tiles, square_group
 from cutile.backend.cuda.pipeline.simt_mma import simt_accumulator
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import (

@@ -17,8 +17,9 @@ from cutile.backend.cuda.pipeline.groups import groups_of, loads_on
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
-from cutile.backend.cuda.pipeline.plan import Dot, Plan, Tiles, Written
+from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
+from cutile.backend.cuda.pipeline.schedule import Tiles
 from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.stages import max_stages, stages_of
 from cutile.backend.cuda.pipeline.tile_order import order_of

@@ -18,7 +18,8 @@ from cutile.analysis.affine import Affine, Facts, ceil_div
 from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.plan import NUM_SMS, Plan
+from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.schedule import NUM_SMS
 from cutile.backend.cuda.pipeline.split_k_rules import MAX_PIECES, MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS
 from cutile.backend.cuda.pipeline.split_k_sums import sums_bytes
 from cutile.ir.core import Attribute, Function, Value

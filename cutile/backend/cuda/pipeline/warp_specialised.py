@@ -33,8 +33,9 @@ from cutile.backend.cuda.pipeline.mainloop import Mainloop
 from cutile.backend.cuda.pipeline.nests import Nests
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
-from cutile.backend.cuda.pipeline.plan import Group, Plan, SplitK
+from cutile.backend.cuda.pipeline.plan import Group, Plan
 from cutile.backend.cuda.pipeline.products import Products
+from cutile.backend.cuda.pipeline.schedule import SplitK
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_loop
 from cutile.backend.cuda.pipeline.split_k_sums import part_layout
