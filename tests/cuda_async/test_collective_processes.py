@@ -58,7 +58,7 @@ def run(world: int, **environment: str) -> tuple[list[str], list[int], float]:
         for rank in range(world)
     ]
     begin = time.monotonic()
-    texts = [process.communicate(timeout=60)[0] for process in processes]
+    texts = [process.communicate(timeout=500)[0] for process in processes]
     seconds = time.monotonic() - begin
     assert not os.path.exists(name.rpartition(":")[0]), "the folder of the ranks was not removed"
     return texts, [process.returncode for process in processes], seconds

@@ -57,7 +57,7 @@ def replayed(device: Device, a: Storage) -> list[int]:
 def settle(device: Device, driver: SimDriver) -> None:
     """Until the reactor and the finalizers have done what they have to."""
     wait_all_idle(device)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 500
     while driver.memory_info().used and time.monotonic() < deadline:
         wait_all_idle(device)
 
@@ -103,7 +103,7 @@ def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseExceptio
         for error in (failure, failure.__cause__, failure.__context__):
             if error is not None:
                 error.__traceback__ = None
-    deadline = time.monotonic() + 10  # an update is not waited for: the reactor ends its leases
+    deadline = time.monotonic() + 500  # an update is not waited for: the reactor ends its leases
     while mode == "graph" and time.monotonic() < deadline and is_lent(a, b):
         driver.run_until_idle()
     assert not is_lent(a, b)

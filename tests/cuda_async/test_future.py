@@ -68,7 +68,7 @@ def test_it_is_a_coroutine_that_tasks_and_groups_take(device: Device) -> None:
             tasks = [group.create_task(value(n).into_future()) for n in range(8)]
         assert [task.result() for task in tasks] == list(range(8))
         assert await asyncio.wait_for(value(2).into_future(), 10) == 2
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(500):
             assert await value(3) == 3
 
     asyncio.run(main())
@@ -182,7 +182,7 @@ def test_cancelling_keeps_memory_until_the_device_is_done(sim_device: Device, si
 
     asyncio.run(main())
     sim.automatic = True
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 500
     while sim.memory_info().used > 256 and time.monotonic() < deadline:
         assert value(1).sync() == 1
         gc.collect()

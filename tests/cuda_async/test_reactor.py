@@ -40,7 +40,7 @@ class Later:
 
 
 def wait_until_idle(reactor: Reactor) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 500
     while reactor.statistics().in_flight and time.monotonic() < deadline:
         pass
 

@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
-LIMIT_S = 100
+LIMIT_S = 500
 
 _DETAILS = re.compile(r"<details>(.*?)</details>", re.DOTALL)
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -129,7 +129,7 @@ def test_what_waits_while_python_ends_is_silent(tmp_path: Path) -> None:
     file.write_text(script)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=500, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -87,7 +87,7 @@ def test_the_environment_interprets_a_whole_process() -> None:
 
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "CUTILE_INTERPRET": "1"}, capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "CUTILE_INTERPRET": "1"}, capture_output=True, text=True, timeout=500, check=True,
     )  # fmt: skip
     assert done.stdout == "block 0: [5 6]\n"
 

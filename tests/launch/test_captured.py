@@ -190,5 +190,5 @@ def test_autoreload_of_a_notebook(tmp_path: Path) -> None:
     """Kernels and helpers that were imported by name, edited in their file, launched again."""
     pytest.importorskip("IPython")
     command = [sys.executable, "-m", "tests.launch.autoreload_run", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, cwd=ROOT)
     assert ran.stdout.splitlines()[-1:] == ["all seen"], ran.stdout + ran.stderr

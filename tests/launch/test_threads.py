@@ -94,6 +94,6 @@ def test_kernels_run_in_a_forked_child() -> None:
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.stdout.strip() == "both fine", done.stderr

@@ -58,7 +58,7 @@ print("inside", flush=True)
     ],
 )
 def test_a_byte_beside_the_memory_ends_the_process(program: str, said: str) -> None:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == -signal.SIGSEGV, done.stderr
     assert done.stdout == said
 
@@ -66,4 +66,4 @@ def test_a_byte_beside_the_memory_ends_the_process(program: str, said: str) -> N
 @pytest.mark.slow
 def test_a_kernel_that_stays_inside_runs() -> None:
     command = [sys.executable, "-c", KERNEL.format(first=0)]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout == "inside\n"
+    assert subprocess.run(command, capture_output=True, text=True, timeout=500, check=False).stdout == "inside\n"

@@ -46,7 +46,7 @@ def test_some_of_them_run_by_command(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.gpu
 def test_small_products_are_right_on_a_gpu() -> None:
     command = [sys.executable, "-m", "tests.properties.small_products", "--device", "cuda"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.stdout.endswith(f"\n{len(CASES)} products are right\n"), done.stdout + done.stderr
 
 
@@ -105,11 +105,11 @@ def test_what_did_not_run_to_the_end_is_not_clean(log: str) -> None:
 
 def test_a_run_that_hangs_is_ended(tmp_path: Path) -> None:
     script = tmp_path / "sanitizer"
-    script.write_text("#!/bin/sh\necho begun\necho right: one\nsleep 60 &\nwait\n", encoding="utf-8")
+    script.write_text("#!/bin/sh\necho begun\necho right: one\nsleep 600 &\nwait\n", encoding="utf-8")
     script.chmod(0o755)
     start = time.monotonic()
     log = sanitize.watch(str(script), "memcheck", "", 0.2)  # ends once nobody is left who could still say something
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 300
     assert "begun" in log
     assert "the last one that did: one" in str(read(log))
     assert "ended after 0.2 seconds" in log

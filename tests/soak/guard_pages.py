@@ -15,4 +15,4 @@ def run(rounds: int, seed: int) -> Outcome:
     return Outcome(found.count, [failure.text for failure in found.failures])
 
 
-PART = Part("guard_pages", "a random kernel between guard pages, on the CPU", 2000, 10, run)
+PART = Part("guard_pages", "a random kernel between guard pages, on the CPU", 2000, 5, run)

@@ -116,7 +116,7 @@ def check(folder: Path, pid: int) -> list[str]:
 def run(rounds: int, seed: int) -> Outcome:
     """Kill writers of one folder in each round; the folder stays from round to round."""
     command = [sys.executable, "-m", "tests.soak.killed_writers", str(rounds), str(seed)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60 + 2 * rounds)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=500 + 2 * rounds)
     return Outcome(**json.loads(done.stdout))
 
 

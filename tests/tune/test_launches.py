@@ -168,7 +168,7 @@ def test_another_process_measures_nothing(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-W", "error", str(file), str(tmp_path), *arguments]
-        return subprocess.run(line, capture_output=True, text=True, cwd=ROOT, timeout=100)
+        return subprocess.run(line, capture_output=True, text=True, cwd=ROOT, timeout=500)
 
     first = run("first", "5000")
     assert first.returncode == 0, first.stderr

@@ -334,7 +334,7 @@ def test_a_second_process_measures_nothing(tmp_path: Path) -> None:
 
     def run() -> list[int]:
         done = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=100, check=False
+            [sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=500, check=False
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""  # quiet, outside of a notebook

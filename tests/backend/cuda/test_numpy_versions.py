@@ -26,7 +26,7 @@ assert "scipy.linalg" not in sys.modules  # 0.1 s of a first kernel
 @pytest.mark.slow
 def test_the_compiler_is_imported_where_numpy_lacks_what_it_registers() -> None:
     command = [sys.executable, "-W", "error::DeprecationWarning", "-c", CHILD]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -106,6 +106,6 @@ def test_the_code_itself_says_its_cluster(tmp_path: Path) -> None:
         image = tmp_path / "kernel.cubin"
         image.write_bytes(made.image)
         command = [nvdisasm(), image]
-        texts.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+        texts.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=500).stdout)
     assert "EIATTR_CTA_PER_CLUSTER" not in texts[0]
     assert "EIATTR_CTA_PER_CLUSTER" in texts[1]
