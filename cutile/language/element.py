@@ -182,6 +182,9 @@ def store_gather_scatter_view_tko(
     Returns:
         A token that stands for the store.
 
+    Raises:
+        KernelTypeError: the view is not of a `Mut`, or the number of indices is not that of the view's axes.
+
     Example:
         >>> @ct.entry
         ... def put(y: ct.Mut, x: ct.Tensor):
