@@ -60,17 +60,44 @@ class _FromRegisters(Instruction):
         # The flag that says which axis of the left operand is contiguous is there for descriptors alone.
         self._flags = MMA_ATOMS[dtype].flags + f", {int(not right.k_major)}"
 
-    def begin_from(self, b: Any, x: list[Any], y: Any) -> list[Any]:
-        """Begin a product in registers of its own."""
+    def add(self, b: Any, sums: list[Any], x: Any, y: Any, added: Any = None) -> list[Any]:
+        """As `Instruction.add`, of four registers."""
+        return self.add_from(b, sums, x, y, added)
+
+    def begin(self, b: Any, x: Any, y: Any) -> list[Any]:
+        """As `Instruction.begin`, of four registers."""
         letter = "r" if self._sums is I32 else "f"
         count = self._count
         # Four registers, as in `add_from`; then the right operand's descriptor.
         operands = f"{{{', '.join(f'${count + i}' for i in range(4))}}}, ${count + 4}"
         constraints = ",".join([f"={letter}"] * count + ["r", "r", "r", "r", "l"])
         kind = ir.LiteralStructType([self._sums] * count)
-        # scale-d is 0, as in `begin`.
+        # scale-d is 0, as in `Instruction.begin`.
         sums = asm(b, kind, [*x, y], self._text(operands, "0"), constraints, effect=True)
         return [b.extract_value(sums, i) for i in range(count)]
+
+
+class _Left:
+    """The left operand of a product: registers, or descriptors of a stage."""
+
+    def __init__(self, b: Any, left: Place | Layout, value: Any, groups: int, tall: int) -> None:
+        self._b, self._left, self._rows = b, left, ROWS * groups
+        if isinstance(left, Layout):
+            self.words = unpack(b, value, left.registers)
+            self._per_row = len(self.words) // tall
+            return
+        stage = stage_address(b, left, value)
+        own = b.mul(group_number(b), i32c(left.panels.offset(ROWS, 0)))
+        self._first = descriptor(b, left.panels.descriptor, b.add(stage, own) if groups > 1 else stage)
+
+    def at(self, m: int, k: int) -> Any:
+        """Of the `m`th rows, from depth `k` on."""
+        if isinstance(self._left, Layout):
+            # 16 columns are two blocks of 8, each two registers: rows 0 and 8 of the thread's
+            first = m * self._per_row + k // BLOCK * 2
+            return self.words[first : first + 4]
+        offset = self._left.panels.offset(m * self._rows, k)
+        return self._b.add(self._first, const(I64, offset >> ADDRESS_SHIFT))
 
 
 @cache
@@ -107,51 +134,29 @@ def dot(
         instruction: Instruction = _FromRegisters(dtype, other, columns, right.panels)
     else:
         instruction = Instruction(dtype, other, columns, left.panels, right.panels)
-    step = instruction.step_of(dtype)
-    sums_per_row = layout.registers // len(tall)
 
     def generate(b: Any, values: list[Any]) -> Any:
         counter, left_value, *more = values
         right_stage = stage_address(b, right, counter)
         if sharing > 1:
-            own = b.mul(group_number(b), i32c(right.panels.offset(columns, 0)))
-            right_stage = b.add(right_stage, own)
+            right_stage = b.add(right_stage, b.mul(group_number(b), i32c(right.panels.offset(columns, 0))))
         right_at = descriptor(b, right.panels.descriptor, right_stage)
-        if isinstance(left, Layout):
-            words = unpack(b, left_value, left.registers)
-            per_row = len(words) // len(tall)
-            a: Any = None
-        else:
-            words, per_row = [], 0
-            stage = stage_address(b, left, left_value)
-            own = b.mul(group_number(b), i32c(left.panels.offset(ROWS, 0)))
-            a = descriptor(b, left.panels.descriptor, b.add(stage, own) if groups > 1 else stage)
-        sums = (
-            [list[Any]() for _ in tall]
-            if fresh
-            else [unpack(b, more[0], layout.registers)[m * sums_per_row : (m + 1) * sums_per_row] for m in tall]
-        )
+        operand = _Left(b, left, left_value, groups, len(tall))
+        count = layout.registers // len(tall)
+        sums = [[] if fresh else unpack(b, more[0], layout.registers)[m * count : (m + 1) * count] for m in tall]
         if isinstance(left, Layout):
             # Tied to the fence, the registers that the product reads are not defined while another is under way: a copy
             # of them there would have the linker serialise both (ptxas C7513).
-            *sums, words = _fenced(b, *sums, words)
+            *sums, operand.words = _fenced(b, *sums, operand.words)
         else:
             begin_group(b)  # the sums may have been set by other instructions
-        for k in range(0, depth, step):
+        for k in range(0, depth, instruction.step_of(dtype)):
             y = b.add(right_at, const(I64, right.panels.offset(0, k) >> ADDRESS_SHIFT))
             for m in tall:
-                if isinstance(instruction, _FromRegisters):
-                    # 16 columns are two blocks of 8, each two registers: rows 0 and 8 of the thread's
-                    first = m * per_row + k // BLOCK * 2
-                    x = words[first : first + 4]
-                    begins = fresh and k == 0
-                    sums[m] = instruction.begin_from(b, x, y) if begins else instruction.add_from(b, sums[m], x, y)
-                else:
-                    assert isinstance(left, Place)
-                    x = b.add(a, const(I64, left.panels.offset(m * ROWS * groups, k) >> ADDRESS_SHIFT))
-                    sums[m] = instruction.begin(b, x, y) if fresh and k == 0 else instruction.add(b, sums[m], x, y)
+                x = operand.at(m, k)
+                sums[m] = instruction.begin(b, x, y) if fresh and k == 0 else instruction.add(b, sums[m], x, y)
         commit(b)
-        return pack(b, [value for some in sums for value in some], layout.registers)
+        return pack(b, [element for row in sums for element in row], layout.registers)
 
     kind = frag(acc, layout.registers)
     source = frag(i32, left.registers) if isinstance(left, Layout) else INTEGER

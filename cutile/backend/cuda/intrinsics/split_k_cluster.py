@@ -53,6 +53,24 @@ class _Places:
         vector = f".v{self.width}" if self.width > 1 else ""
         return vector + self.kind, f"{{{names}}}" if self.width > 1 else names
 
+    def write(self, b: Any, place: Any, beyond: int, sums: list[Any]) -> None:
+        """Write some sums to this block's shared memory, for this thread's own read."""
+        form, listed = self.form(1)
+        letters = ",".join(["r", *[self.letter] * self.width, "~{memory}"])
+        # In PTX, with the width chosen here; no barrier stands between this and the thread's own read.
+        asm(b, VOID, [place, *sums], f"st.shared{form} [$0+{beyond}], {listed};", letters, effect=True)
+
+    def send(self, b: Any, place: Any, beyond: int, sums: list[Any], barrier: Any) -> None:
+        """Write some sums to another block's shared memory, and count them on its barrier."""
+        form, listed = self.form(1)
+        letters = ",".join(["r", *[self.letter] * self.width, "r", "~{memory}"])
+        # Counts its bytes on the owner's barrier, so that nobody waits here (PTX ISA, "st.async").
+        text = (
+            f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{form} "
+            f"[$0+{beyond}], {listed}, [${1 + self.width}];"
+        )
+        asm(b, VOID, [place, *sums, barrier], text, letters, effect=True)
+
 
 @cache
 def scatter(
@@ -68,7 +86,6 @@ def scatter(
         limited: whether the kernel ends where they do not come.
     """
     n, places = sums.registers, _Places(dtype, sums, parts, blocks)
-    form, listed = places.form(1)
 
     def generate(b: Any, values: list[Any]) -> None:
         elements = unpack(b, values[0], n)
@@ -81,7 +98,6 @@ def scatter(
             text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
             asm(b, VOID, [barrier, b.mul(owned, i32c(places.round - places.part))], text, "r,r,~{memory}", effect=True)
         mine = b.add(places.mine(b, place), b.mul(rank, i32c(places.part)))
-        values_of = ["r", *[places.letter] * places.width]
         for owner in range(min(parts, blocks)):
             writes: list[tuple[int, list[Any]]] = []
             for part in range(owner, parts, blocks):
@@ -92,26 +108,12 @@ def scatter(
             with b.if_else(b.icmp_unsigned("==", rank, i32c(owner))) as (own, others):
                 with own:  # which the same thread will read
                     for beyond, sums_of_chunk in writes:
-                        # In PTX, with the width chosen here; no barrier stands between this and the thread's own read.
-                        text = f"st.shared{form} [$0+{beyond}], {listed};"
-                        asm(b, VOID, [mine, *sums_of_chunk], text, ",".join([*values_of, "~{memory}"]), effect=True)
+                        places.write(b, mine, beyond, sums_of_chunk)
                 with others:
                     # The same places in the owner's shared memory.
                     there, counts = (asm(b, I32, [each, i32c(owner)], MAPA, "=r,r,r") for each in (mine, barrier))
                     for beyond, sums_of_chunk in writes:
-                        # Counts its bytes on the owner's barrier, so that nobody waits here (PTX ISA, "st.async").
-                        text = (
-                            f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{form} "
-                            f"[$0+{beyond}], {listed}, [${1 + places.width}];"
-                        )
-                        asm(
-                            b,
-                            VOID,
-                            [there, *sums_of_chunk, counts],
-                            text,
-                            ",".join([*values_of, "r", "~{memory}"]),
-                            effect=True,
-                        )
+                        places.send(b, there, beyond, sums_of_chunk, counts)
         if limited:
             wait_limited(b, barrier, i32c(0), "the sums of other pieces do not come", scope=ACQUIRE)
         else:

@@ -90,15 +90,7 @@ def load(
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
             if step % extent:  # what begins before a tensor's first element lies outside as a whole, not in part
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
-        places = ", ".join(f"${2 + i}" for i in range(len(shape)))
-        # $0 the place in shared memory, $1 the tensor map, then the coordinates, the innermost first, the barrier that
-        # counts the bytes, and the mask of the blocks that get the tile (PTX ISA, "cp.async.bulk.tensor").
-        text = (
-            f"cp.async.bulk.tensor.{len(shape)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-            f"{'.multicast::cluster' if cluster > 1 else ''} "
-            f"[$0], [$1, {{{places}}}], [${len(shape) + 2}]{f', ${len(shape) + 2 + 1}' if cluster > 1 else ''};"
-        )
-        letters = ["r", "l", *["r"] * (len(shape) + 1), *["h"] * (cluster > 1), "~{memory}"]
+        text, letters = _load_text(len(shape), cluster > 1)
         everyone = [const(I16, (1 << cluster) - 1)] * (cluster > 1)
         if split != "none":
             rank = cluster_rank(b)
@@ -110,9 +102,22 @@ def load(
             start = [b.add(origin[a], i32c(panel * panels.span)) if a == axis else origin[a] for a in order]
             operands = [target, map_address(b, map_), *start, full, *everyone]
             # One box per panel: a box is at most as wide as the swizzle.
-            asm(b, VOID, operands, text, ",".join(letters), effect=True)
+            asm(b, VOID, operands, text, letters, effect=True)
 
     return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1)], generate)
+
+
+def _load_text(rank: int, multicast: bool) -> tuple[str, str]:
+    """The instruction that loads a box of `rank` axes, and its constraints."""
+    places = ", ".join(f"${2 + i}" for i in range(rank))
+    # $0 the place in shared memory, $1 the tensor map, then the coordinates, the innermost first, the barrier that
+    # counts the bytes, and the mask of the blocks that get the tile (PTX ISA, "cp.async.bulk.tensor").
+    text = (
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        f"{'.multicast::cluster' if multicast else ''} "
+        f"[$0], [$1, {{{places}}}], [${rank + 2}]{f', ${rank + 2 + 1}' if multicast else ''};"
+    )
+    return text, ",".join(["r", "l", *["r"] * (rank + 1), *["h"] * multicast, "~{memory}"])
 
 
 @cache
@@ -205,14 +210,10 @@ def store(
 
     Args:
         layout: of the tile: a `group_accumulator`.
-        span: columns at a time.
-        buffers: places per warp.
-        place: where the places are in shared memory, in bytes.
-        first: the place that comes first.
-        begins: whether this is the first piece of its tile: then all places are waited for, which is no wait, since a
-            main loop lies between two tiles.
-        packed: the tile comes as words of two elements.
-        dropped: a tile whose first index is below zero is not stored.
+        span, buffers: columns at a time; places per warp.
+        place, first: where the places are in shared memory, in bytes; the number of the one that comes first.
+        begins: whether this is its tile's first piece, which waits for all places: a main loop lies in between.
+        packed, dropped: the tile comes as words of two elements; one whose first index is below zero is not stored.
         apart: bytes from place to place of a warp, and from warp to warp; one behind the other by default.
         shape: of the tile in the tensor, whose axes ahead of the last are the rows; the layout's by default.
     """
@@ -226,15 +227,10 @@ def store(
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
         words = unpack(b, tile, count) if packed else _pairs(b, dtype, unpack(b, tile, count))
-        # Read here, so that no address made of it is kept in a register while the products before the store run.
-        number = asm(b, I32, [], "mov.u32 $0, %tid.x;", "=r", effect=True)
-        lane, warp = lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
+        lane, warp = _late_lane_and_warp(b)
         mine = b.add(address(b, place), b.mul(warp, i32c(own)))
         at_row, unit, mask = _lane_row(b, panels, mine, lane)
-        leads = b.icmp_unsigned("==", lane, i32c(0))
-        # TMA drops what lies past a tensor's end: each result that ends within a tile relies on that. It does not drop
-        # rows ahead of the first, so that for such a tile nothing is begun at all.
-        stores = b.and_(leads, b.icmp_signed(">=", index[0], i32c(0))) if dropped else leads
+        leads, stores = _leads(b, lane, index[0], dropped)
         first_row = b.mul(_warp_of_tile(b, layout, 0, warp), i32c(WARP_ROWS))
         origins = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
         buffer = first
@@ -244,22 +240,40 @@ def store(
                     _wait_until_read(b, 0 if begins and m == column == 0 else buffers - 1)
                 synchronize_warp(b)  # no lane writes before its first lane has waited
                 base = b.add(at_row, i32c(buffer * step))
-                for part in range(0, span, 2 * MATRIX):
-                    piece = b.xor(b.add(unit, i32c(part // MATRIX)), mask)
-                    where = b.add(base, b.shl(piece, i32c(PIECE_SHIFT)))
-                    at = (m * columns + column + part) // MATRIX * 2
-                    _write_matrices(b, where, words[at : at + MATRICES])
+                at = (m * columns + column) // MATRIX * 2
+                _write_rows(b, base, unit, mask, words[at : at + span // MATRIX * 2])
                 proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
                 synchronize_warp(b)  # the first lane begins when all have written
                 with b.if_then(stores):
                     source = b.add(mine, i32c(buffer * step))
-                    row_of = _apart(b, b.add(first_row, i32c(m * layout.core[0])), ahead)
-                    where = [b.add(at, within) for at, within in zip(origins, (*row_of, i32c(column)), strict=True)]
-                    _begin_store(b, map_, source, where[::-1])
+                    within = *_apart(b, b.add(first_row, i32c(m * layout.core[0])), ahead), i32c(column)
+                    _begin_store(b, map_, source, [b.add(*each) for each in zip(origins, within, strict=True)][::-1])
                 buffer = (buffer + 1) % buffers
 
     kind = frag(i32 if packed else dtype, count)
     return intrinsic("store", None, [kind, TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)], generate)
+
+
+def _late_lane_and_warp(b: Any) -> tuple[Any, Any]:
+    """The numbers of lane and warp, read at this place and no earlier."""
+    # With an effect, so that no address made of it is kept in a register while the products before the store run.
+    number = asm(b, I32, [], "mov.u32 $0, %tid.x;", "=r", effect=True)
+    return lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
+
+
+def _leads(b: Any, lane: Any, row: Any, dropped: bool) -> tuple[Any, Any]:
+    """Whether the lane is its warp's first, and whether TMA stores the tile then."""
+    leads = b.icmp_unsigned("==", lane, i32c(0))
+    # TMA drops what lies past a tensor's end: each result that ends within a tile relies on that. It does not drop rows
+    # ahead of the first, so that for such a tile nothing is begun at all.
+    return leads, b.and_(leads, b.icmp_signed(">=", row, i32c(0))) if dropped else leads
+
+
+def _write_rows(b: Any, base: Any, unit: Any, mask: Any, words: Sequence[Any]) -> None:
+    """Write a warp's words of 16 rows to the pieces that the swizzle gives them."""
+    for first in range(0, len(words), MATRICES):
+        piece = b.xor(b.add(unit, i32c(first // 2)), mask)
+        _write_matrices(b, b.add(base, b.shl(piece, i32c(PIECE_SHIFT))), words[first : first + MATRICES])
 
 
 def _lane_row(b: Any, panels: Panels, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
@@ -312,8 +326,7 @@ def store_transposed(
         piece = b.and_(b.lshr(lane, i32c(3)), i32c(1))  # the matrix's lowest bit
         turned = b.xor(piece, b.and_(b.lshr(row, i32c(2)), i32c(1)))  # rows of 32 bytes: by the fourth row
         at_row = b.add(mine, b.add(b.mul(row, i32c(panels.swizzle)), b.shl(turned, i32c(PIECE_SHIFT))))
-        leads = b.icmp_unsigned("==", lane, i32c(0))
-        stores = b.and_(leads, b.icmp_signed(">=", index[0], i32c(0))) if dropped else leads
+        leads, stores = _leads(b, lane, index[0], dropped)
         among = _warp_of_tile(b, layout, 1, warp)
         origin_row = b.mul(index[0], i32c(rows))
         origin_column = b.add(b.mul(index[1], i32c(columns)), b.mul(among, i32c(WARP_ROWS)))

@@ -146,6 +146,34 @@ def commit(b: Any) -> None:
     asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
+class _Operands:
+    """The descriptors of both operands in the stage of a counter.
+
+    The left one begins at the rows of this thread's warpgroup.
+    """
+
+    def __init__(self, b: Any, fed: Fed, counter: Any, groups: int) -> None:
+        self._b, self._fed, self._rows = b, fed, ROWS * groups
+        left, stage = fed.left, stage_at(b, fed, counter)
+        mine = b.add(stage, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else stage
+        self._left = descriptor(b, left.descriptor, mine)
+        self._right = descriptor(b, fed.right.descriptor, b.add(stage, i32c(left.place_bytes)))
+
+    def at(self, m: int, column: int, k: int) -> tuple[Any, Any]:
+        """Those of the `m`th rows, from `column` on, and from depth `k` on."""
+        b, fed = self._b, self._fed
+        x = b.add(self._left, const(I64, fed.left.offset(m * self._rows, k) >> ADDRESS_SHIFT))
+        return x, b.add(self._right, const(I64, fed.right.offset(column, k) >> ADDRESS_SHIFT))
+
+
+def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
+    """Wait for products, and add each to the elements at its place, in f32."""
+    # Tied: the products are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
+    over = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", [each for product in products for each in product]))
+    for place in places:
+        elements[place] = [b.fadd(x, next(over)) for x in elements[place]]
+
+
 @cache
 def multiply(
     dtype: DTypeLike,
@@ -170,50 +198,35 @@ def multiply(
         replaces: `f(acc, counter, added)`: the product takes the place of the sums where `added` does not hold.
         exchanged: the sums are those of the transpose: their rows are the instruction's columns.
     """
-    left, right = fed.left, fed.right
     rows, columns = reversed(layout.cover) if exchanged else layout.cover
     groups = layout.core[1 if exchanged else 0] // ROWS
     wide = promoted or columns
-    instruction = Instruction(dtype, other, wide, left, right)
-    step = instruction.step_of(dtype)
+    instruction = Instruction(dtype, other, wide, fed.left, fed.right)
     tall = range(-(-rows // (ROWS * groups)))
 
-    def part(elements: int, m: int, column: int) -> slice:
-        first = elements // len(tall) * m + column // 2
+    def place(m: int, column: int) -> slice:
+        first = layout.registers // len(tall) * m + column // 2
         return slice(first, first + wide // 2)
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
-        stage = stage_at(b, fed, values[1])
-        mine = b.add(stage, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else stage
-        a = descriptor(b, left.descriptor, mine)
-        right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
-
-        def operands(m: int, column: int, k: int) -> tuple[Any, Any]:
-            x = b.add(a, const(I64, left.offset(m * ROWS * groups, k) >> ADDRESS_SHIFT))
-            return x, b.add(right_at, const(I64, right.offset(column, k) >> ADDRESS_SHIFT))
-
+        operands = _Operands(b, fed, values[1], groups)
         for column in range(0, columns, wide):
             begin_group(b)  # the sums may have been set by other instructions
-            apart: list[list[Any]] = [[] for _ in tall]
-            for k in range(0, fed.depth, step):
+            products: list[list[Any]] = [[] for _ in tall]
+            for k in range(0, fed.depth, instruction.step_of(dtype)):
                 for m in tall:
-                    at = part(len(elements), m, column)
+                    at = place(m, column)
                     if not promoted:
                         added = values[2] if replaces and k == 0 else None
-                        elements[at] = instruction.add(b, elements[at], *operands(m, column, k), added)
+                        elements[at] = instruction.add(b, elements[at], *operands.at(m, column, k), added)
                     elif k == 0:
-                        apart[m] = instruction.begin(b, *operands(m, column, k))
+                        products[m] = instruction.begin(b, *operands.at(m, column, k))
                     else:
-                        apart[m] = instruction.add(b, apart[m], *operands(m, column, k))
+                        products[m] = instruction.add(b, products[m], *operands.at(m, column, k))
             commit(b)
             if promoted:
-                # Tied: the sums are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
-                over = tied(b, "wgmma.wait_group.sync.aligned 0;", [each for some in apart for each in some])
-                for m in tall:
-                    at = part(len(elements), m, column)
-                    some = over[m * wide // 2 : (m + 1) * wide // 2]
-                    elements[at] = [b.fadd(x, y) for x, y in zip(elements[at], some, strict=True)]
+                _add_promoted(b, elements, products, [place(m, column) for m in tall])
         return pack(b, elements, layout.registers)
 
     kind = frag(acc, layout.registers)

@@ -150,6 +150,24 @@ def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
     return first, second
 
 
+def _wait_for_oldest(b: Any, groups: int) -> None:
+    """Wait for the oldest of as many groups of products as an iteration has."""
+    # All but the last `groups - 1` are done then (PTX ISA, "wgmma.wait_group").
+    text = f"wgmma.wait_group.sync.aligned {groups - 1};"
+    asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+
+
+def _places(layout: Layout, row: int, wide: int, exchanged: bool) -> list[int]:
+    """The registers of an instruction's sums, whose rows begin at `row`.
+
+    Pairs of columns, in two rows, then the next 8 columns.
+    """
+    registers = {offset: register for register, offset in enumerate(layout.offsets)}
+    # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", but for the rows: a lane's two are neighbours.
+    offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(wide // 2)]
+    return [registers[offset[::-1] if exchanged else offset] for offset in offsets]
+
+
 @cache
 def multiply(
     dtype: DTypeLike,
@@ -165,42 +183,28 @@ def multiply(
 
     Each step of K is a group of its own: a step's registers are read into again in the next iteration, when all steps
     but those after it have been finished. Bytes are turned on their way there, and so are read before, a whole
-    iteration of
-    them: a group that has the tensor cores to itself would wait for them between its products. With `replaces`, `f(acc,
-    counter, added)`: as `wgmma.multiply`.
+    iteration of them: a group that has the tensor cores to itself would wait for them between its products.
 
     Args:
-        dtype: of the left operand.
-        other: of the right one.
-        acc: of the sums.
+        dtype, other, acc: of the left operand, the right one, the sums.
         layout: of the sums: an `a_from_registers_accumulator`.
         fed: where the operands are, the left one across K.
         exchanged: whether the layout is of the product's transpose.
-        replaces: whether it depends on a condition that the sums are added to.
+        replaces: `f(acc, counter, added)`, as of `wgmma.multiply`.
     """
     left, right = fed.left, fed.right
     tall, wide = reversed(layout.cover) if exchanged else layout.cover
     groups = layout.warps // 4  # of four warps each
     instruction = Instruction(dtype, other, wide, left, right)
-    step = instruction.step_of(dtype)
     rows = range(0, tall, ROWS * groups)
-    where = {offset: register for register, offset in enumerate(layout.offsets)}
-
-    def registers(row: int) -> list[int]:
-        """The places of an instruction's sums.
-
-        Pairs of columns, in two rows, then the next 8 columns.
-        """
-        # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", but for the rows: a lane's two are neighbours.
-        offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(wide // 2)]
-        return [where[offset[::-1] if exchanged else offset] for offset in offsets]
+    places = [_places(layout, row, wide, exchanged) for row in rows]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
         stage = stage_at(b, fed, values[1])
         reader = Reader(b, left, groups, stage)
         right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
-        steps = range(0, fed.depth, step)
+        steps = range(0, fed.depth, instruction.step_of(dtype))
         words: list[list[list[Any]]] = []
 
         def read(until: int) -> None:
@@ -209,20 +213,16 @@ def multiply(
         if left.size != WORD:
             read(len(steps))
         for number, k in enumerate(steps):
-            # The product that last read this step's registers is done: of `len(steps)` groups each iteration, the
-            # oldest (PTX ISA, "wgmma.wait_group").
-            text = f"wgmma.wait_group.sync.aligned {len(steps) - 1};"
-            asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+            _wait_for_oldest(b, len(steps))  # the product that last read this step's registers
             read(number + 1)
             fragments = [reader.fragment(each) for each in words[number]]
             begin_group(b)  # the operand's registers have just been written
-            for row, fragment in zip(rows, fragments, strict=True):
+            for registers, fragment in zip(places, fragments, strict=True):
                 y = b.add(right_at, const(I64, right.offset(0, k) >> ADDRESS_SHIFT))
-                places = registers(row)
-                sums = [elements[register] for register in places]
                 added = values[2] if replaces and k == 0 else None
-                for register, each in zip(places, instruction.add_from(b, sums, fragment, y, added), strict=True):
-                    elements[register] = each
+                sums = instruction.add_from(b, [elements[register] for register in registers], fragment, y, added)
+                for register, element in zip(registers, sums, strict=True):
+                    elements[register] = element
             commit(b)
         return pack(b, elements, layout.registers)
 

@@ -187,180 +187,152 @@ class _Walk:
         pipeline_of: Mapping[Value, Value] | None = None,
         conditions: frozenset[Value] = frozenset(),
     ) -> None:
-        self._layouts = layouts
-        self._blocks = blocks
-        self._piece = piece
-        self._group = group
-        self._turns = turns
-        self._taken = 0
-        self._pieces = pieces
-        self._known: dict[Value, Any] = {}
-        self._pipeline_of = pipeline_of or {}
-        self._asked = conditions
+        self.layouts = layouts
+        self.blocks = blocks
+        self.piece = piece
+        self.group = group
+        self.turns = turns
+        self.taken = 0
+        self.pieces = pieces
+        self.known: dict[Value, Any] = {}
+        self.pipeline_of = pipeline_of or {}
+        self.conditions = conditions
 
-    def _number(self, value: Value) -> Any:
-        return self._known.get(value, self._turns)
+    def number(self, value: Value) -> Any:
+        return self.known.get(value, self.turns)
 
     def events(self, block: Block) -> Iterator[Event]:
         for op in block.operations:
-            yield from self._event(op)
+            yield from self.event(op)
 
-    def _event(self, op: Op) -> Iterator[Event]:
-        if isinstance(op, Constant):
-            self._known[op.result] = op.value
-        elif isinstance(op, FirstTile):
-            first = 0 if self._piece is None else (self._blocks - 1) * self._pieces + self._piece
-            self._known[op.result] = self._group if op.alone > 1 else first
-        elif isinstance(op, TileStep):
-            self._known[op.result] = op.alone if self._piece is None else self._blocks * self._pieces
-        elif isinstance(op, Elected):
-            self._known[op.result] = True
-        elif isinstance(op, TripCount):
-            self._known[op.result] = len(self._range(op))
-        elif isinstance(op, FirstIteration):
-            self._known[op.result] = self._group * self._number(op.turns)
-        elif isinstance(op, NumTileBlocks):
-            self._known[op.result] = self._blocks if op.axis == 0 else 1
-        elif type(op) in _FOLDED and all(value in self._known for value in op.operands):
-            self._known[op.result] = _FOLDED[type(op)](*map(self._number, op.operands))
-        elif isinstance(op, WarpgroupIndex):
-            self._known[op.result] = self._group
-        elif isinstance(op, Min | Max) and self._stays_unknown(op):
-            pass  # a loop from here on has its iterations too
-        elif isinstance(op, Min | Max):
-            chosen = min if isinstance(op, Min) else max
-            self._known[op.result] = chosen(self._number(op.x), self._number(op.y))
-        elif isinstance(op, Select):
-            self._known[op.result] = self._number(op.x if self._number(op.condition) else op.y)
-        elif isinstance(op, Lt | Ge):
-            if op.result in self._asked:
-                self._assume_range(op.x, op.y)
-            self._known[op.result] = _FOLDED[type(op)](self._number(op.x), self._number(op.y))
-        elif isinstance(op, KSplits):
-            self._known[op.result] = self._pieces
-        elif isinstance(op, WorkUnit):
-            pieces = self._number(op.pieces)
-            tile, piece = divmod(self._number(op.unit), pieces)
-            whole = self._range(op)
-            first, last = (whole.start + len(whole) * each // pieces * whole.step for each in (piece, piece + 1))
-            self._known.update(zip(op.results, (tile, piece, first, last), strict=True))
-        elif isinstance(op, Fixup):
-            self._known[op.results[1]] = self._number(op.piece) == self._number(op.pieces) - 1
-        elif isinstance(op, If):
-            taken = op.then if self._number(op.condition) else op.orelse
-            yield from self.events(taken)
-            self._carry(op.results, [self._known.get(value) for value in taken.terminator.operands])
-        elif isinstance(op, For):
-            yield from self._loop(op)
-        elif isinstance(op, While):
-            yield from self._while(op)
-        elif isinstance(op, NextTile):  # of one thread block: it takes all, one by one
-            self._known[op.result] = self._taken
-            self._taken += 1
-        elif isinstance(op, Uniform):
-            self._known[op.result] = self._number(op.x)
-        elif isinstance(op, SendTile):
-            yield Event("acquire", self._number(op.counter), _WORD, pipeline=op.pipeline)
-            yield Event("load", self._number(op.counter), _WORD, pipeline=op.pipeline)
-        elif isinstance(op, ReceiveTile):
-            self._known[op.result] = self._number(op.counter) + 1
-            yield Event("begin", 0, reads=((op.pipeline, self._number(op.counter)),))
-            yield Event("finish", 0, pipeline=op.pipeline)
-        elif isinstance(op, PipelineAcquire):
-            yield Event("acquire", self._number(op.counter), op.nbytes, pipeline=op.pipeline)
-        elif isinstance(op, TmaLoad):
-            (buffer,) = buffer_types([op.buffer])
-            nbytes = Panels(*buffer.panels).nbytes
-            yield Event("load", self._number(op.counter), nbytes, pipeline=op.pipeline)
-        elif isinstance(op, PipelineWait):
-            yield Event("wait", self._number(op.counter), pipeline=op.pipeline)
-        elif isinstance(op, Wgmma):
-            yield self._begin((op.right, op.counter))
-        elif isinstance(op, SimtMma):
-            yield self._begin((op.right, op.counter))
-            yield Event("finish", 0)
-        elif isinstance(op, Dot):
-            left = [] if op.left_counter is None else [(op.left, op.left_counter)]
-            yield self._begin((op.right, op.counter), *left)
-        elif isinstance(op, ReadBuffer):
-            pipeline = self._pipeline_of.get(op.buffer, op.buffer)
-            yield Event("read", self._number(op.counter), pipeline=pipeline)
-        elif isinstance(op, WriteOperand):
-            yield Event("write", 0, reads=((op.buffer, 0),))
-        elif isinstance(op, DotWait | WgmmaWait):
-            yield Event("finish", op.pending)
-        elif isinstance(op, PipelineRelease) and self._number(op.condition):
-            yield Event("release", self._number(op.counter), pipeline=op.pipeline)
-        elif isinstance(op, OrderBarrierWait):
-            yield Event("take over", self._number(op.number) // self._number(op.step))
-        elif isinstance(op, OrderBarrierArrive):
-            yield Event("hand over", 0)
-        elif isinstance(op, PackPairs):
-            yield Event("keep", 0)
-        elif isinstance(op, ScatterPartials):
-            yield Event("deal out", 0, base=id(op.place))
-        elif isinstance(op, ReducePartials):
-            yield Event("add up", 0, base=id(op.place[0]))
-        elif isinstance(op, Barrier):
-            yield Event("meet", 0)
-        elif isinstance(op, TmaStore):
-            yield from _stored(op, self._layouts[op.attributes["layout"]])
+    def event(self, op: Op) -> Iterable[Event]:
+        """The events of an operation; its results become known."""
+        kind = type(op)
+        if kind in _FOLDED and all(value in self.known for value in op.operands):
+            self.known[op.result] = _FOLDED[kind](*map(self.number, op.operands))
+        elif kind in _NUMBERS:
+            self.known[op.result] = _NUMBERS[kind](self, op)
+        elif kind in _STEPS:
+            return _STEPS[kind](self, op) or ()
+        return ()
 
-    def _begin(self, *reads: tuple[Value, Value]) -> Event:
+    def first_tile(self, op: FirstTile) -> int:
+        if op.alone > 1:
+            return self.group
+        return 0 if self.piece is None else (self.blocks - 1) * self.pieces + self.piece
+
+    def next_tile(self, op: NextTile) -> int:
+        """Of one thread block: it takes all, one by one."""
+        self.taken += 1
+        return self.taken - 1
+
+    def comparison(self, op: Lt | Ge) -> Any:
+        if op.result in self.conditions:
+            self.assume_range(op.x, op.y)
+        return _FOLDED[type(op)](self.number(op.x), self.number(op.y))
+
+    def extreme(self, op: Min | Max) -> None:
+        if not self.stays_unknown(op):  # else a loop from here on has its iterations too
+            extreme = min if isinstance(op, Min) else max
+            self.known[op.result] = extreme(self.number(op.x), self.number(op.y))
+
+    def work_unit(self, op: WorkUnit) -> None:
+        splits, whole = self.number(op.pieces), self.iterations(op)
+        tile, split = divmod(self.number(op.unit), splits)
+        first, last = (whole.start + len(whole) * end // splits * whole.step for end in (split, split + 1))
+        self.known.update(zip(op.results, (tile, split, first, last), strict=True))
+
+    def fixup(self, op: Fixup) -> None:
+        self.known[op.results[1]] = self.number(op.piece) == self.number(op.pieces) - 1
+
+    def branch(self, op: If) -> Iterator[Event]:
+        branch = op.then if self.number(op.condition) else op.orelse
+        yield from self.events(branch)
+        self.carry(op.results, [self.known.get(value) for value in branch.terminator.operands])
+
+    def receive(self, op: ReceiveTile) -> Iterator[Event]:
+        self.known[op.result] = self.number(op.counter) + 1
+        yield Event("begin", 0, reads=((op.pipeline, self.number(op.counter)),))
+        yield Event("finish", 0, pipeline=op.pipeline)
+
+    def of_stage(self, what: str, op: Any, nbytes: int = 0) -> Event:
+        return Event(what, self.number(op.counter), nbytes, pipeline=op.pipeline)
+
+    def send(self, op: SendTile) -> Iterator[Event]:
+        yield self.of_stage("acquire", op, _WORD)
+        yield self.of_stage("load", op, _WORD)
+
+    def load(self, op: TmaLoad) -> Iterator[Event]:
+        (buffer,) = buffer_types([op.buffer])
+        yield self.of_stage("load", op, Panels(*buffer.panels).nbytes)
+
+    def dot(self, op: Dot) -> Iterator[Event]:
+        left = [] if op.left_counter is None else [(op.left, op.left_counter)]
+        yield self.begin((op.right, op.counter), *left)
+
+    def read(self, op: ReadBuffer) -> Iterator[Event]:
+        pipeline = self.pipeline_of.get(op.buffer, op.buffer)
+        yield Event("read", self.number(op.counter), pipeline=pipeline)
+
+    def release(self, op: PipelineRelease) -> Iterator[Event]:
+        if self.number(op.condition):
+            yield self.of_stage("release", op)
+
+    def begin(self, *reads: tuple[Value, Value]) -> Event:
         """A product that reads stages of buffers."""
-        found = [(self._pipeline_of.get(buffer, buffer), self._number(counter)) for buffer, counter in reads]
+        found = [(self.pipeline_of.get(buffer, buffer), self.number(counter)) for buffer, counter in reads]
         return Event("begin", found[0][1], reads=tuple(dict.fromkeys(found)))
 
-    def _stays_unknown(self, op: Min | Max) -> bool:
+    def stays_unknown(self, op: Min | Max) -> bool:
         """Whether the extreme of two numbers stays unknown.
 
         What only a launch knows is not below zero.
         """
-        known = [self._known[value] for value in op.operands if value in self._known]
+        known = [self.known[value] for value in op.operands if value in self.known]
         return not known or (isinstance(op, Max) and known == [0])
 
-    def _assume_range(self, start: Value, stop: Value) -> None:
+    def assume_range(self, start: Value, stop: Value) -> None:
         """Take the first of two bounds for 0, if only a launch knows them.
 
         The loop then has `turns` iterations.
         """
-        if start not in self._known and stop not in self._known:
-            self._known[start] = 0
+        if start not in self.known and stop not in self.known:
+            self.known[start] = 0
 
-    def _range(self, op: For | TripCount | WorkUnit) -> range:
-        self._assume_range(op.start, op.stop)
-        self._known.setdefault(op.start, self._turns)  # what else asks for it has to be told the same
-        start, stop, step = (self._number(bound) for bound in (op.start, op.stop, op.step))
+    def iterations(self, op: For | TripCount | WorkUnit) -> range:
+        self.assume_range(op.start, op.stop)
+        self.known.setdefault(op.start, self.turns)  # what else asks for it has to be told the same
+        start, stop, step = (self.number(bound) for bound in (op.start, op.stop, op.step))
         if step == 0:
             raise ProtocolError(f"{op.name} has the step 0, and never ends")
         return range(start, stop, step)
 
-    def _loop(self, op: For) -> Iterator[Event]:
-        carried = [self._known.get(value) for value in op.carried]
-        for count in self._range(op):
-            self._known[op.induction] = count
-            self._carry(op.body.arguments[1:], carried)
+    def for_loop(self, op: For) -> Iterator[Event]:
+        carried = [self.known.get(value) for value in op.carried]
+        for count in self.iterations(op):
+            self.known[op.induction] = count
+            self.carry(op.body.arguments[1:], carried)
             yield from self.events(op.body)
-            carried = [self._known.get(value) for value in op.body.terminator.operands]
-        self._carry(op.results, carried)
+            carried = [self.known.get(value) for value in op.body.terminator.operands]
+        self.carry(op.results, carried)
 
-    def _while(self, op: While) -> Iterator[Event]:
+    def while_loop(self, op: While) -> Iterator[Event]:
         """A loop whose condition only a launch may know: it then has `turns` iterations."""
-        carried = [self._known.get(value) for value in op.carried]
+        carried = [self.known.get(value) for value in op.carried]
         for turn in itertools.count():
-            self._carry(op.condition.arguments, carried)
+            self.carry(op.condition.arguments, carried)
             yield from self.events(op.condition)
-            if not self._known.get(op.condition.terminator.operands[0], turn < self._turns):
+            if not self.known.get(op.condition.terminator.operands[0], turn < self.turns):
                 break
-            self._carry(op.body.arguments, carried)
+            self.carry(op.body.arguments, carried)
             yield from self.events(op.body)
-            carried = [self._known.get(value) for value in op.body.terminator.operands]
-        self._carry(op.results, carried)
+            carried = [self.known.get(value) for value in op.body.terminator.operands]
+        self.carry(op.results, carried)
 
-    def _carry(self, values: tuple[Value, ...], numbers: list[Any]) -> None:
+    def carry(self, values: tuple[Value, ...], numbers: list[Any]) -> None:
         for value, number in zip(values, numbers, strict=True):
             if number is not None:
-                self._known[value] = number
+                self.known[value] = number
 
 
 def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
@@ -372,6 +344,56 @@ def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
         yield Event(
             "store", facts["piece"] + number, 0, place, pending, bool(op.warp_bytes), id(op.through), tensor=op.x
         )
+
+
+_NUMBERS: Mapping[type[Op], Callable[[_Walk, Any], Any]] = {
+    Constant: lambda walk, op: op.value,
+    FirstTile: _Walk.first_tile,
+    TileStep: lambda walk, op: op.alone if walk.piece is None else walk.blocks * walk.pieces,
+    Elected: lambda walk, op: True,
+    TripCount: lambda walk, op: len(walk.iterations(op)),
+    FirstIteration: lambda walk, op: walk.group * walk.number(op.turns),
+    NumTileBlocks: lambda walk, op: walk.blocks if op.axis == 0 else 1,
+    WarpgroupIndex: lambda walk, op: walk.group,
+    Select: lambda walk, op: walk.number(op.x if walk.number(op.condition) else op.y),
+    Lt: _Walk.comparison,
+    Ge: _Walk.comparison,
+    KSplits: lambda walk, op: walk.pieces,
+    NextTile: _Walk.next_tile,
+    Uniform: lambda walk, op: walk.number(op.x),
+}
+"""The result of an operation that is one number."""
+
+_STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
+    Min: _Walk.extreme,
+    Max: _Walk.extreme,
+    WorkUnit: _Walk.work_unit,
+    Fixup: _Walk.fixup,
+    If: _Walk.branch,
+    For: _Walk.for_loop,
+    While: _Walk.while_loop,
+    SendTile: _Walk.send,
+    ReceiveTile: _Walk.receive,
+    PipelineAcquire: lambda walk, op: [walk.of_stage("acquire", op, op.nbytes)],
+    TmaLoad: _Walk.load,
+    PipelineWait: lambda walk, op: [walk.of_stage("wait", op)],
+    Wgmma: lambda walk, op: [walk.begin((op.right, op.counter))],
+    SimtMma: lambda walk, op: [walk.begin((op.right, op.counter)), Event("finish", 0)],
+    Dot: _Walk.dot,
+    ReadBuffer: _Walk.read,
+    WriteOperand: lambda walk, op: [Event("write", 0, reads=((op.buffer, 0),))],
+    DotWait: lambda walk, op: [Event("finish", op.pending)],
+    WgmmaWait: lambda walk, op: [Event("finish", op.pending)],
+    PipelineRelease: _Walk.release,
+    OrderBarrierWait: lambda walk, op: [Event("take over", walk.number(op.number) // walk.number(op.step))],
+    OrderBarrierArrive: lambda walk, op: [Event("hand over", 0)],
+    PackPairs: lambda walk, op: [Event("keep", 0)],
+    ScatterPartials: lambda walk, op: [Event("deal out", 0, base=id(op.place))],
+    ReducePartials: lambda walk, op: [Event("add up", 0, base=id(op.place[0]))],
+    Barrier: lambda walk, op: [Event("meet", 0)],
+    TmaStore: lambda walk, op: _stored(op, walk.layouts[op.attributes["layout"]]),
+}
+"""The events of an operation, or what it does to the walk's numbers."""
 
 
 def first_group(

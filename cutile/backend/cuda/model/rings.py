@@ -63,13 +63,11 @@ class _Known:
     taken: Places
 
 
-def _order(protocol: Protocol, turns: int) -> _Known:
-    """The order of a protocol."""
-    order = Order()
-    seen: Places = {}
-    over: Places = {}
-    befores: Places = {}
-    handed_over: Places = {}
+def _order_loads(order: Order, protocol: Protocol, turns: int) -> None:
+    """A load follows the one before, and the release of its stage.
+
+    Its bytes arrive in all blocks of the cluster.
+    """
     blocks = range(protocol.cluster)
     for block in blocks:
         for turn in range(turns):
@@ -80,6 +78,17 @@ def _order(protocol: Protocol, turns: int) -> _Known:
                 order.edge(("empty", block, turn - protocol.slots), loads)
             for other in blocks:  # a block's part of a tile arrives in all of them
                 order.edge(loads, ("full", other, turn))
+
+
+def _order(protocol: Protocol, turns: int) -> _Known:
+    """The order of a protocol."""
+    order = Order()
+    seen: Places = {}
+    over: Places = {}
+    befores: Places = {}
+    handed_over: Places = {}
+    blocks = range(protocol.cluster)
+    _order_loads(order, protocol, turns)
     for reader in range(protocol.groups * protocol.cluster):
         (block, group), under_way, last = divmod(reader, protocol.groups), list[int](), ("starts", reader, 0)
         handed = 0
