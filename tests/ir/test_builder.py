@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cutile.dtypes import f32, i32
+from cutile.dtypes import bool_, f32, i32
 from cutile.errors import IRError, Location
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
-from cutile.ir.control import Yield
+from cutile.ir.control import If, Yield
 from cutile.ir.core import Block, Value
 from cutile.ir.types import TileType
 from cutile.ops.arith import Add
@@ -108,3 +108,21 @@ def test_an_operation_has_its_fields_and_no_others(fields: dict[str, object], me
 def test_an_operand_that_is_missing_is_named() -> None:
     with pytest.raises(IRError, match="add: operand 'y' is missing"):
         Add(x=Value(TileType(f32)))  # type: ignore[call-arg]
+
+
+def test_a_branch_yields_what_its_functions_return_and_stands_where_it_was_asked_for() -> None:
+    builder = Builder(Block())
+    condition = builder.constant(True, bool_)
+    builder.location = HERE
+
+    def one() -> tuple[Value]:
+        builder.location = THERE
+        return (builder.constant(1),)
+
+    (result,) = builder.branch(condition, one, lambda: (builder.constant(2),))
+    op = builder.current.operations[-1]
+    assert isinstance(op, If)
+    assert (op.location, builder.location, op.results) == (HERE, HERE, (result,))
+    assert [nested.attributes["value"] for block in op.regions for nested in block.operations[:-1]] == [1, 2]
+    assert builder.branch(condition, None, lambda: None) == ()
+    assert [len(block.operations) for block in builder.current.operations[-1].regions] == [1, 1]

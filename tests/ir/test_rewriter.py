@@ -8,7 +8,7 @@ from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.rewriter import ERASE, KEEP, Replacement, Rewriter, rewrite
+from cutile.ir.rewriter import ERASE, KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.text import print_function
 from cutile.ir.types import TileType
 from cutile.ir.verify import verify
@@ -140,3 +140,18 @@ def test_facts_and_stage_are_kept() -> None:
     assert (after.name, after.file, after.stage, after.facts) == ("f", "kernels.py", "ir", {"threads": 128})
     assert after.source == {5: "x"}
     assert isinstance(after.body.operations[0], Constant)
+
+
+def test_a_copier_copies_regions_too_and_leaves_the_values_of_others() -> None:
+    function = sample()
+    loop = next(op for op in function.body.operations if isinstance(op, For))
+    other = Value(I32, "other")
+    builder = Builder(Block())
+    Copier(builder, {loop.stop: other}).operation(loop)
+    (copy,) = builder.current.operations
+    assert isinstance(copy, For)
+    assert copy.stop is other
+    assert copy.start is loop.start
+    assert copy.location == PLACE
+    assert [type(op) for op in copy.body.operations] == [type(op) for op in loop.body.operations]
+    assert {id(value) for op in [copy, *copy.body.operations] for value in op.results}.isdisjoint(map(id, loop.results))
