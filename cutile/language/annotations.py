@@ -143,6 +143,7 @@ class Tensor(Subscriptable):
             ...     for k in range(ct.num_tiles(segment, 0)):
             ...         total += ct.reduce_sum(segment.load(k), 0)
             ...     y.store(total)
+            >>> import numpy as np
             >>> x, offsets = ct.api.ones((10,)).sync(), ct.api.from_numpy(np.array([0, 3, 3, 10], np.int32)).sync()
             >>> segment_sums(ct.api.zeros((3,)).partition((1,)), x, offsets).first().unpartition().to_numpy().sync()
             array([3., 0., 7.], dtype=float32)
