@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from textwrap import dedent
 from typing import Any
 
 import ml_dtypes
@@ -21,12 +22,6 @@ from tests.support.memory import launch
 from tests.support.programs import GEMM
 
 Array = np.ndarray[Any, Any]
-
-
-def text(source: str) -> str:
-    lines = source.strip("\n").splitlines()
-    margin = len(lines[0]) - len(lines[0].lstrip())
-    return "\n".join(line[margin:] for line in lines) + "\n"
 
 
 def matrix(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Array:
@@ -58,7 +53,7 @@ def test_floats(dtype: Any, acc: str, tolerance: float, sizes: tuple[int, int, i
     m, n, k = sizes
     rng = np.random.default_rng(1)
     x, y, z = matrix(rng, m, k, dtype=dtype), matrix(rng, k, n, dtype=dtype), np.full((m, n), 7, dtype)
-    launch(kernel(text(GEMM.replace(", f32)", f", ct.{acc})"))), (z, tile), x, y, backend="cpu", BK=16)
+    launch(kernel(dedent(GEMM.replace(", f32)", f", ct.{acc})"))), (z, tile), x, y, backend="cpu", BK=16)
     check(z, x, y, tolerance)
 
 
@@ -66,7 +61,7 @@ def test_floats(dtype: Any, acc: str, tolerance: float, sizes: tuple[int, int, i
 def test_integers_wrap_in_i32(dtype: Any) -> None:
     rng = np.random.default_rng(2)
     x, y, z = matrix(rng, 45, 70, dtype=dtype), matrix(rng, 70, 37, dtype=dtype), np.zeros((45, 37), np.int32)
-    launch(kernel(text(GEMM.replace(", f32)", ", ct.i32)"))), (z, (16, 32)), x, y, backend="cpu", BK=16)
+    launch(kernel(dedent(GEMM.replace(", f32)", ", ct.i32)"))), (z, (16, 32)), x, y, backend="cpu", BK=16)
     np.testing.assert_array_equal(z, x.astype(np.int32) @ y.astype(np.int32))
 
 
@@ -95,7 +90,7 @@ def layouts(x: Array) -> dict[str, Array]:
 def test_layouts(of_x: str, of_y: str) -> None:
     rng = np.random.default_rng(3)
     x, y, z = matrix(rng, 50, 40), matrix(rng, 40, 60), np.zeros((50, 60), np.float32)
-    launch(kernel(text(GEMM)), (z, (32, 32)), layouts(x)[of_x], layouts(y)[of_y], backend="cpu", BK=16)
+    launch(kernel(dedent(GEMM)), (z, (32, 32)), layouts(x)[of_x], layouts(y)[of_y], backend="cpu", BK=16)
     check(z, x, y, 1e-6)
 
 
@@ -103,7 +98,7 @@ def test_a_repeated_row_is_no_operand_for_blas() -> None:
     rng = np.random.default_rng(4)
     x = np.broadcast_to(matrix(rng, 1, 40), (50, 40))
     y, z = matrix(rng, 40, 60), np.zeros((50, 60), np.float32)
-    launch(kernel(text(GEMM)), (z, (32, 32)), x, y, backend="cpu", BK=16)
+    launch(kernel(dedent(GEMM)), (z, (32, 32)), x, y, backend="cpu", BK=16)
     check(z, x, y, 1e-6)
 
 
@@ -115,7 +110,7 @@ def test_depths_that_differ_meet_zeros(of_x: int, of_y: int) -> None:
     unchecked = GEMM.replace("part_x.load((i, k))", "ct.load_tile(x, (BM, BK), (i, k))")
     unchecked = unchecked.replace("part_y.load((k, j))", "ct.load_tile(y, (BK, BN), (k, j))")
     for backend in ("reference", "cpu"):
-        launch(kernel(text(unchecked)), (z, (32, 32)), x, y, backend=backend, BK=16)
+        launch(kernel(dedent(unchecked)), (z, (32, 32)), x, y, backend=backend, BK=16)
         results.append(z.copy())
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-5)
 
@@ -123,7 +118,7 @@ def test_depths_that_differ_meet_zeros(of_x: int, of_y: int) -> None:
 def test_zeros_past_one_depth_meet_what_is_not_finite() -> None:
     x, y, z = np.ones((4, 16), np.float32), np.ones((20, 4), np.float32), np.zeros((4, 4), np.float32)
     y[18] = np.inf  # x is padded to 32 columns: 0 * inf
-    launch(kernel(text(GEMM)), (z, (4, 4)), x, y, backend="cpu", BK=32)
+    launch(kernel(dedent(GEMM)), (z, (4, 4)), x, y, backend="cpu", BK=32)
     assert np.all(np.isnan(z))
 
 
@@ -184,7 +179,7 @@ KERNELS = {
 def test_products_among_other_things(name: str) -> None:
     rng = np.random.default_rng(6)
     x, y, start = matrix(rng, 40, 45), matrix(rng, 45, 37), matrix(rng, 40, 37)
-    made = kernel(text(KERNELS[name]))
+    made = kernel(dedent(KERNELS[name]))
     results: list[Array] = []
     for backend in ("reference", "cpu"):
         z = start.copy()
@@ -261,7 +256,7 @@ def test_operands_that_are_stored_as_other_dtypes(left: Any, right: Any, wide: A
     rng = np.random.default_rng(6)
     x, y = (rng.integers(0, 5, (70, 70)).astype(stored) for stored in (left, right))
     z = np.full((70, 70), np.nan, wide)
-    launch(kernel(text(MIXED)), (z, (32, 32)), x, y, backend="cpu")
+    launch(kernel(dedent(MIXED)), (z, (32, 32)), x, y, backend="cpu")
     np.testing.assert_array_equal(z, x.astype(wide) @ y.astype(wide))
 
 
@@ -283,5 +278,5 @@ def test_a_step_that_the_blas_has_no_integer_for_goes_another_way() -> None:
     x = np.lib.stride_tricks.as_strided(np.frombuffer(memory, np.float32), (2, 16), (4 * step, 4))
     y, z = np.eye(16, dtype=np.float32), np.zeros((2, 16), np.float32)
     x[0], x[1] = 1, 2
-    launch(kernel(text(GEMM)), (z, (2, 16)), x, y, backend="cpu", BK=16)
+    launch(kernel(dedent(GEMM)), (z, (2, 16)), x, y, backend="cpu", BK=16)
     np.testing.assert_array_equal(z, x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,6 @@ from tests.support.programs import GEMM
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 500
-
-
-def text(source: str) -> str:
-    lines = source.strip("\n").splitlines()
-    return "\n".join(line[4:] for line in lines) + "\n"
 
 
 def work(saxpy: Any, gemm: Any, seed: int, rounds: int) -> None:
@@ -38,7 +34,7 @@ def work(saxpy: Any, gemm: Any, seed: int, rounds: int) -> None:
 
 
 def test_two_threads_at_once() -> None:
-    saxpy, gemm = kernel(text(SAXPY)), kernel(text(GEMM))
+    saxpy, gemm = kernel(dedent(SAXPY)), kernel(GEMM)
     failures: list[BaseException] = []
 
     def run(seed: int) -> None:
@@ -60,7 +56,7 @@ def test_two_threads_at_once() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_process_goes_on() -> None:
-    saxpy, gemm = kernel(text(SAXPY)), kernel(text(GEMM))
+    saxpy, gemm = kernel(dedent(SAXPY)), kernel(GEMM)
     work(saxpy, gemm, 5, 1)
     child = os.fork()
     if child == 0:
