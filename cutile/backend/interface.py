@@ -12,13 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.ir.core import Function
 
 Grid = tuple[int, int, int]
+
+Change = tuple[tuple[str, Any], ...]
+"""Compile options, by name, that a variant of a kernel has in place of the kernel's."""
+
+S_contra = TypeVar("S_contra", contravariant=True)
+"""What a loaded kernel sees of the runtime; `cuda_async.Stream` satisfies each backend's protocol."""
 
 Row = tuple[str, str]
 """A line of a kernel's plan: its heading, and what is so."""
@@ -132,39 +138,6 @@ DEFAULT_OPTIONS = CompileOptions()
 
 ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map", "workspace", "report"]
 
-Swizzle = Literal[0, 32, 64, 128]
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """How bulk copies between a tensor and shared memory go: what a launch makes a tensor's descriptor from.
-
-    The descriptor's element type is the parameter's dtype; elements past the tensor's edges are loaded as zeros and
-    not stored.
-
-    Attributes:
-        box: extents of one copy, one per axis of the tensor, in the tensor's order of axes.
-        swizzle: bytes of a row in shared memory over which 16-byte pieces are permuted; 0 for none.
-        order: the tensor's axes from the outermost in memory to the one with stride 1; empty for the order they have.
-            The transposed view `(K, N)` of a matrix stored by rows of `K` has the order `(1, 0)`.
-        rounded: whether f32 elements are rounded to tf32 on the way in.
-
-    Example:
-        >>> TensorMap((64, 256), 128, order=(1, 0)).memory_order
-        (1, 0)
-    """
-
-    box: tuple[int, ...]
-    swizzle: Swizzle = 0
-    order: tuple[int, ...] = ()
-    rounded: bool = False
-
-    @property
-    def memory_order(self) -> tuple[int, ...]:
-        """`order`, spelled out."""
-        return self.order or tuple(range(len(self.box)))
-
-
 Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Where a tensor is: the address of its first element, its extents, its strides in elements."""
 
@@ -186,7 +159,7 @@ class Parameter:
         argument: the position of the kernel argument it comes from; -1 for the grid, the workspace and the report.
         axis: the axis, for extents, strides and the grid.
         dtype: how the value is packed.
-        map: how the descriptor is made, for the kind "tensor_map" alone.
+        map: what the backend alone reads, of the kind "tensor_map": plain data, which the disk cache keeps as it is.
     """
 
     name: str
@@ -194,7 +167,7 @@ class Parameter:
     argument: int
     axis: int
     dtype: DTypeLike
-    map: TensorMap | None = None
+    map: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -243,106 +216,6 @@ class Executable:
     log: str = ""
 
 
-class Workspace(Protocol):
-    """Memory of a device for what the blocks of one launch hand each other; freed when nobody holds it."""
-
-    @property
-    def address(self) -> int: ...
-
-
-class Report(Protocol):
-    """Memory in which launches tell the host what failed, once they are over."""
-
-    @property
-    def address(self) -> int: ...
-
-    def expect(self) -> None:
-        """A launch that may write there was enqueued."""
-        ...
-
-
-class LaunchStream(Protocol):
-    """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
-
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:
-        """Load a GPU image on the stream's device; the caller keeps the result per device.
-
-        `early`: its launches may begin before the work ahead of them has ended, for which the kernel waits itself.
-        """
-        ...
-
-    def launch_function(
-        self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
-    ) -> None:
-        """Enqueue a GPU kernel. `parameters` is a ctypes array of addresses of the packed values, or its address."""
-        ...
-
-    def launcher(
-        self, function: Any, block: tuple[int, int, int], shared_bytes: int
-    ) -> Callable[[Any, int, int], None]:
-        """What enqueues a GPU kernel on any stream of this one's device; for `Packed`."""
-        ...
-
-    def prepare_launch(
-        self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
-    ) -> Callable[[], None]:
-        """What does `launch_function` at each call, with all that can be done once done here."""
-        ...
-
-    def expect_output(self) -> None:
-        """Kernels launched from here on may print: what they print is to come out when they have completed."""
-        ...
-
-    def encode_tensor_map(
-        self,
-        element: str,
-        address: int,
-        extents: Sequence[int],
-        strides: Sequence[int],
-        box: Sequence[int],
-        swizzle: int,
-    ) -> bytes:
-        """The 128 bytes of a GPU's descriptor of a tensor. The axis with stride 1 comes first, as CUDA has it.
-
-        Args:
-            element: "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "tf32" or "f64".
-            address: of the first element.
-            extents: in elements.
-            strides: of the axes after the first, in bytes.
-            box: extents of one copy, in elements.
-            swizzle: 0, 32, 64 or 128.
-        """
-        ...
-
-    def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a loaded function a GPU holds at once, in whole clusters of `cluster` blocks."""
-        ...
-
-    def workspace(self, nbytes: int) -> Workspace:
-        """Memory that the launches of this stream use one after the other; all zeros before the first.
-
-        Each leaves the first 4096 bytes as zeros, and the rest as it likes. Who launches once need not hold it; who
-        launches again and again does.
-        """
-        ...
-
-    def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
-        """Memory of 64 bytes in which a launch of this stream may tell the host what failed.
-
-        It is zeros when the launch begins. Where the first word is 2 once that is over, whatever waits for it fails
-        with `read(memory)`; while it is 1, the memory is being written.
-
-        Args:
-            read: makes the exception.
-            lasting: for launches that are repeated; else for one.
-        """
-        ...
-
-    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
-        """Enqueue `body(first, last)` over ranges that cover `[0, count)`, each about `grain` long, in any order."""
-        ...
-
-
 class Packed(NamedTuple):
     """A kernel whose launches are numbers packed into memory, and one call. What `Loaded.packed` returns.
 
@@ -373,10 +246,42 @@ class PreparedLaunch(Protocol):
         ...
 
 
-class Loaded(Protocol):
-    """A kernel that can be launched."""
+class Variants(Protocol):
+    """Other compilations of a kernel, of which some launches take one in its place.
 
-    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
+    What a launch takes depends on the kernel, the extents and the device alone, so that equal launches have equal
+    results.
+    """
+
+    @property
+    def count(self) -> Any:
+        """What a launch counts to choose, as data; see `Executable`."""
+        ...
+
+    @property
+    def max_blocks(self) -> int:
+        """Tile blocks beyond which a launch takes the kernel itself, and counts nothing."""
+        ...
+
+    def choose(self, blocks: int, count: int) -> Change:
+        """What is different in what a launch takes; nothing for the kernel itself.
+
+        Args:
+            blocks: tile blocks of the launch.
+            count: what it counted.
+        """
+        ...
+
+
+class Loaded(Protocol[S_contra]):
+    """A kernel that can be launched, on streams of which its backend says what they have to be able to do."""
+
+    @property
+    def variants(self) -> Variants | None:
+        """Other compilations that launches may take; None where all take this one."""
+        ...
+
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: S_contra) -> None:
         """Enqueue the kernel; never wait.
 
         Args:
@@ -386,11 +291,11 @@ class Loaded(Protocol):
         """
         ...
 
-    def packed(self, stream: LaunchStream) -> Packed | None:
+    def packed(self, stream: S_contra) -> Packed | None:
         """How launches on the device of `stream` go where they are as simple as that; None where they are not."""
         ...
 
-    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> PreparedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: S_contra) -> PreparedLaunch:
         """What launches the kernel again and again at the least cost; arguments as for `launch`."""
         ...
 
@@ -431,4 +336,4 @@ class Backend(Protocol):
 
     def build(self, source: Source, target: Target) -> Executable: ...
 
-    def load(self, executable: Executable) -> Loaded: ...
+    def load(self, executable: Executable) -> Loaded[Any]: ...

@@ -56,7 +56,7 @@ class Compiled:
         options: what it was compiled with.
     """
 
-    loaded: Loaded
+    loaded: Loaded[Any]
     executable: Executable
     program: Program
     key: str

@@ -8,13 +8,12 @@ it. A byte that differs anywhere makes the entry a damaged one.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
-from cutile.backend.interface import Executable, Parameter, ParameterKind, Swizzle, Target, TensorMap
+from cutile.backend.interface import Executable, Parameter, ParameterKind, Target
 from cutile.dtypes import BY_NAME
 
 IMAGE, SOURCE, META = "image", "source.py", "meta.json"
@@ -88,20 +87,12 @@ def _head(key: str, *parts: bytes) -> bytes:
 def _parameter(parameter: Parameter) -> list[Any]:
     form = parameter.map
     plain = [parameter.name, parameter.kind, parameter.argument, parameter.axis, parameter.dtype.name]
-    return plain if form is None else [*plain, dataclasses.asdict(form)]
+    return plain if form is None else [*plain, list(form)]
 
 
 def _read_parameter(name: Any, kind: Any, argument: Any, axis: Any, dtype: Any, form: Any = None) -> Parameter:
-    made = None
-    if form is not None:
-        made = TensorMap(
-            _integers(form["box"]),
-            _one_of(form["swizzle"], Swizzle),
-            _integers(form["order"]),
-            _checked(form["rounded"], bool),
-        )
-    kind = _one_of(kind, ParameterKind)
-    return Parameter(_checked(name, str), kind, _checked(argument, int), _checked(axis, int), BY_NAME[dtype], made)
+    kind, data = _one_of(kind, ParameterKind), None if form is None else _plain(_listed(form))
+    return Parameter(_checked(name, str), kind, _checked(argument, int), _checked(axis, int), BY_NAME[dtype], data)
 
 
 def _checked(value: Any, kind: type[T]) -> T:
@@ -118,8 +109,13 @@ def _mapped(value: Any) -> dict[str, Any]:
     return _checked(value, dict[str, Any])
 
 
-def _integers(value: Any) -> tuple[int, ...]:
-    return tuple(_checked(each, int) for each in _listed(value))
+def _plain(value: Any) -> Any:
+    """Numbers, words and tuples of them, of which a backend knows the meaning."""
+    if isinstance(value, list):
+        return tuple(_plain(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(value, bool | int | float | str):
+        raise TypeError(f"{value!r:.80} is no plain data")
+    return value
 
 
 def _one_of(value: Any, choices: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
+from cutile.backend.interface import DEFAULT_OPTIONS, Change, CompileOptions, Target
 from cutile.compile.constants import generics_key
 from cutile.compile.declared import DEFAULT_DECLARED, Declared, capped
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
@@ -27,20 +27,20 @@ class Plan:
         kernel: which.
         specialization: for which arguments.
         options: what the launch says.
-        pieces: into which launches of few tile blocks divide the turns of each; None for what the options say.
+        change: compile options that are others than the launch says; see `Loaded.variants`.
 
     Attributes:
         memo: what launches work out once and keep, by device.
     """
 
     def __init__(
-        self, kernel: KernelCache, specialization: Specialization, options: CompileOptions, pieces: int | None = None
+        self, kernel: KernelCache, specialization: Specialization, options: CompileOptions, change: Change = ()
     ) -> None:
         self._kernel = kernel
         self.specialization = specialization
         self._options = options
-        self._pieces = pieces
-        self._divided: dict[int, Plan] = {}
+        self._change = change
+        self._variants: dict[Change, Plan] = {}
         self._compiled: SingleFlight[Compiled] = SingleFlight()
         self.memo: dict[Any, Any] = {}
         self._last: tuple[Target, Compiled] | None = None  # the same target object comes again and again
@@ -51,17 +51,19 @@ class Plan:
         options = kernel.declared.options(self._options, target)
         if options.max_divisibility < self._options.max_divisibility:
             made = capped(made, options)
-        if self._pieces is not None:
-            options = replace(options, num_pieces=self._pieces)
+        if self._change:
+            options = replace(options, **dict(self._change))
         return Request(kernel.function, kernel.source, made, options, target, kernel.declared)
 
-    def divided(self, pieces: int) -> Plan:
-        """The same, compiled to divide the turns of its tile blocks into so many pieces."""
-        found = self._divided.get(pieces)
-        if found is None:
-            made = Plan(self._kernel, self.specialization, self._options, pieces)
-            found = self._divided.setdefault(pieces, made)
-        return found
+    def variant(self, change: Change) -> Plan:
+        """The same, compiled with other options; the plan itself where none is another."""
+        if not change:
+            return self
+        plan = self._variants.get(change)
+        if plan is None:
+            plan = Plan(self._kernel, self.specialization, self._options, change)
+            plan = self._variants.setdefault(change, plan)
+        return plan
 
     def interpreted(self) -> Interpreted:
         """The kernel to be run as plain Python."""
@@ -104,8 +106,8 @@ class Plan:
         return found is not None and found.program.captures.unchanged()
 
     def ready(self) -> list[Compiled]:
-        """What was compiled, for whatever target, divided or not."""
-        plans = [self, *list(self._divided.values())]
+        """What was compiled, for whatever target, variants included."""
+        plans = [self, *list(self._variants.values())]
         return [compiled for plan in plans for compiled in plan._compiled.ready()]
 
     def render(self, target: Target, stage: str) -> str:
@@ -113,7 +115,7 @@ class Plan:
         return render(self.request(target), stage)
 
     def __len__(self) -> int:
-        return len(self._compiled) + sum(map(len, self._divided.values()))
+        return len(self._compiled) + sum(map(len, self._variants.values()))
 
 
 class KernelCache:

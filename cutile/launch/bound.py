@@ -21,14 +21,14 @@ from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar
 from cutile.launch.checks import verify
-from cutile.launch.division import division_of
 from cutile.launch.named_extents import refuse_disagreement
 from cutile.launch.packing import Number, number_of, numbers_of
 from cutile.launch.variables import use_variables
+from cutile.launch.variants import chooser_of
 from cutile.launch.views import PointingView, TiledView, View
 
 if TYPE_CHECKING:
-    from cutile.backend.interface import PreparedLaunch, Target
+    from cutile.backend.interface import Change, PreparedLaunch, Target
     from cutile.compile.driver import Compiled
     from cutile.compile.kernels import KernelCache, Plan
 
@@ -74,22 +74,22 @@ class BoundLaunch:
         self._stream = stream
         self._site = user_site()
         self._storages: tuple[tuple[Storage, bool], ...] = ()
-        self._whole = plan.compiled(target)
-        self._division = division_of(self._whole)
-        self._divided: dict[int, Compiled] = {}
-        found = self._taken(self._checked)
-        verify(found, kernel.signature.names, self._checked, grid)
-        self._prepare(found, self._checked)
+        self._itself = plan.compiled(target)
+        self._chooser = chooser_of(self._itself)
+        self._variants: dict[Change, Compiled] = {}
+        compiled = self._compiled_for(self._checked)
+        verify(compiled, kernel.signature.names, self._checked, grid)
+        self._prepare(compiled, self._checked)
         self._note_storages()
 
-    def _taken(self, checked: Sequence[Checked]) -> Compiled:
-        """What a launch with these arguments takes: the kernel, or that for the pieces of its tile blocks' turns."""
-        pieces = 1 if self._division is None else self._division.pieces(checked, self._grid)
-        if pieces == 1:
-            return self._whole
-        if pieces not in self._divided:
-            self._divided[pieces] = self._plan.divided(pieces).compiled(self._target)
-        return self._divided[pieces]
+    def _compiled_for(self, checked: Sequence[Checked]) -> Compiled:
+        """What a launch with these arguments takes: the kernel, or a variant of it."""
+        change = () if self._chooser is None else self._chooser.change(checked, self._grid)
+        if not change:
+            return self._itself
+        if change not in self._variants:
+            self._variants[change] = self._plan.variant(change).compiled(self._target)
+        return self._variants[change]
 
     def _prepare(self, compiled: Compiled, checked: list[Checked]) -> None:
         """Make ready to launch this with these arguments; where that fails, what was ready stays so."""
@@ -156,10 +156,10 @@ class BoundLaunch:
         if moved:
             refuse_shared(signature.name, kernel_uses(signature.names, candidate))
             refuse_disagreement(signature, candidate)
-        found = self._taken(candidate)
-        verify(found, signature.names, candidate, self._grid)
-        if found is not self._compiled:
-            self._prepare(found, candidate)
+        compiled = self._compiled_for(candidate)
+        verify(compiled, signature.names, candidate, self._grid)
+        if compiled is not self._compiled:
+            self._prepare(compiled, candidate)
         else:
             self._checked = candidate
             for position in fresh:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from cuda_async import ContextError
 from cutile.launch.checks import condition_of, verify
-from cutile.launch.division import Division, division_of
 from cutile.launch.fastpath import Enqueue, Repeat, enqueuer, repeater
 from cutile.launch.packing import numbers_of
 from cutile.launch.target import target_of
 from cutile.launch.variables import use_variables
+from cutile.launch.variants import Chooser, chooser_of
 
 if TYPE_CHECKING:
     from cuda_async import Device, Storage, Stream
-    from cutile.backend.interface import Grid
+    from cutile.backend.interface import Change, Grid
     from cutile.compile.kernels import KernelCache, Plan
     from cutile.launch.arguments import Checked
     from cutile.launch.fastpath import ViewUse
@@ -33,8 +33,17 @@ class CompiledKernel:
     """
 
     __slots__ = (
-        "_compiled", "_condition", "_divided", "_division", "_kernel", "_loaded", "_numbers", "_packed", "_variables",
-        "enqueue", "unchanged",
+        "_chooser",
+        "_compiled",
+        "_condition",
+        "_kernel",
+        "_loaded",
+        "_numbers",
+        "_packed",
+        "_variables",
+        "_variants",
+        "enqueue",
+        "unchanged",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, kernel: KernelCache, stream: Stream, backend: str | None) -> None:
@@ -57,26 +66,25 @@ class CompiledKernel:
                 verify=None if self._condition is None else self._verify,
                 check_devices=check_devices,
             )
-        self._divided: dict[int, CompiledKernel] = {}
-        self._division = division_of(compiled)
-        if self._division is not None:
+        self._variants: dict[Change, CompiledKernel] = {}
+        self._chooser = chooser_of(compiled)
+        if self._chooser is not None:
 
-            def make(pieces: int, stream: Stream) -> CompiledKernel:
-                return CompiledKernel(plan.divided(pieces), kernel, stream, backend)
+            def make(change: Change, stream: Stream) -> CompiledKernel:
+                return CompiledKernel(plan.variant(change), kernel, stream, backend)
 
-            self.enqueue = _whole_or_divided(self.enqueue, self._division, self._divided, make)
+            self.enqueue = _itself_or_variant(self.enqueue, self._chooser, self._variants, make)
 
     def compiles_nothing(self, checked: Sequence[Checked], grid: Grid) -> bool:
         """Whether all that a launch takes is there.
 
-        Also the kernel for its pieces, where it divides its turns.
+        Also the variant of the kernel, where it takes one.
         """
-        division = self._division
-        if division is None:
+        if self._chooser is None:
             return True
-        pieces = division.pieces(checked, grid)
-        divided = self._divided.get(pieces)
-        return pieces == 1 or (divided is not None and divided.unchanged())
+        change = self._chooser.change(checked, grid)
+        variant = self._variants.get(change)
+        return not change or (variant is not None and variant.unchanged())
 
     def repeated(self, checked: Sequence[Checked], grid: Grid) -> Repeat | None:
         """Make what launches again with these arguments, at other addresses.
@@ -91,9 +99,9 @@ class CompiledKernel:
             return None
         signature = self._kernel.signature
         scalars = any(parameter.kind not in ("tensor", "mut") for parameter in signature.parameters)
-        if scalars and not (self._condition is None and self._division is None):
+        if scalars and not (self._condition is None and self._chooser is None):
             return None
-        if self._division is not None and self._division.pieces(checked, grid) != 1:
+        if self._chooser is not None and self._chooser.change(checked, grid):
             return None
         return repeater(signature, self._compiled.executable.parameters, packed, checked, grid)
 
@@ -113,31 +121,31 @@ class CompiledKernel:
             verify(self._compiled, self._kernel.signature.names, checked, grid)  # which says what fails
 
 
-def _whole_or_divided(
-    whole: Enqueue,
-    division: Division,
-    divided: dict[int, CompiledKernel],
-    make: Callable[[int, Stream], CompiledKernel],
+def _itself_or_variant(
+    itself: Enqueue,
+    chooser: Chooser,
+    variants: dict[Change, CompiledKernel],
+    make: Callable[[Change, Stream], CompiledKernel],
 ) -> Enqueue:
-    """Make the `enqueue` of a kernel that launches of few tile blocks divide.
-
-    These take the kernel for their pieces.
+    """Make the `enqueue` of a kernel of which some launches take a variant.
 
     Args:
-        whole: the `enqueue` of all others.
-        division: says which is which.
-        divided: what launches these, by their pieces; is filled.
-        make: makes what launches a kernel of so many pieces, on the device of a stream.
+        itself: the `enqueue` of all others.
+        chooser: says which is which.
+        variants: what launches these, by what is different in them; is filled.
+        make: makes what launches a variant, on the device of a stream.
     """
-    most = division.most
+    max_blocks, choose = chooser.max_blocks, chooser.change
 
     def enqueue(checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
-        pieces = division.pieces(checked, grid) if grid[0] * grid[1] * grid[2] <= most else 1
-        if pieces == 1:
-            return whole(checked, uses, grid, stream)
-        kernel = divided.get(pieces)
+        if grid[0] * grid[1] * grid[2] > max_blocks:
+            return itself(checked, uses, grid, stream)
+        change = choose(checked, grid)
+        if not change:
+            return itself(checked, uses, grid, stream)
+        kernel = variants.get(change)
         if kernel is None or not kernel.unchanged():
-            kernel = divided[pieces] = make(pieces, stream)
+            kernel = variants[change] = make(change, stream)
         return kernel.enqueue(checked, uses, grid, stream)
 
     return enqueue

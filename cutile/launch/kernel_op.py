@@ -30,7 +30,6 @@ from cutile.errors import GenericsError, LaunchError, MissingGenericsError
 from cutile.launch.arguments import Checked, carried, give_back, is_op, words_of_argument
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices
-from cutile.launch.division import taken
 from cutile.launch.fastpath import ViewUse
 from cutile.launch.grid import Grid, check_grid
 from cutile.launch.launchable import Launchable
@@ -39,6 +38,7 @@ from cutile.launch.open_tiles import open_names, tiled
 from cutile.launch.searched import SearchedOp
 from cutile.launch.searching import Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
+from cutile.launch.variants import plan_of_launch
 
 _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
 """The line of the source at the end of a line of IR."""
@@ -409,13 +409,13 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         plan = self._plan
         if plan is not None and self._backend != INTERPRET:
             target = target_of(device, self._backend)
-            if not (plan.is_compiled(target) and self._taken(plan, target).is_compiled(target)):
-                yield lambda: self._taken(plan, target).compiled(target)
+            if not (plan.is_compiled(target) and self._plan_of_launch(plan, target).is_compiled(target)):
+                yield lambda: self._plan_of_launch(plan, target).compiled(target)
 
-    def _taken(self, plan: Plan, target: Target) -> Plan:
-        """What the launch takes, if its grid is known: the plan, or one whose turns are divided."""
+    def _plan_of_launch(self, plan: Plan, target: Target) -> Plan:
+        """What the launch takes, if its grid is known: the plan, or a variant."""
         grid = self._grid
-        return plan if grid is None else taken(plan, target, self._checked, grid)
+        return plan if grid is None else plan_of_launch(plan, target, self._checked, grid)
 
     def request(self, device: Device) -> Request | None:
         """What is to be compiled for `device`; None where an argument has to run first, or nothing is compiled."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cutile.backend.interface import Executable, Parameter, Target, TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
+from cutile.backend.interface import Executable, Parameter, Target
 from cutile.dtypes import bf16, f32, u64
 
 EXECUTABLE = Executable(

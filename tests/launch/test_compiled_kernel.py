@@ -41,6 +41,8 @@ class Gpu:
         self.memories: list[list[Any]] = []
         self.launches: list[tuple[Any, int, list[Any]]] = []
 
+    variants = None
+
     def packed(self, stream: Stream) -> Packed:
         return Packed(self.pack, self.launch_packed, self.most, self.make_memory, self)
 

@@ -6,14 +6,15 @@ Arguments in a list.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from cutile.backend.interface import Argument, Grid, LaunchStream, Loaded
+from cutile.backend.interface import Argument, Grid, Loaded
 
 
 class RepeatedLaunch:
     """Launches a kernel with the arguments as they are at the time."""
 
-    def __init__(self, loaded: Loaded, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
+    def __init__(self, loaded: Loaded[Any], grid: Grid, arguments: Sequence[Argument], stream: Any) -> None:
         self._loaded = loaded
         self._grid = grid
         self._arguments = list(arguments)

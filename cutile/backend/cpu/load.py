@@ -17,10 +17,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from cutile.backend.common.host_stream import HostStream
 from cutile.backend.common.prepared import RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
 from cutile.backend.cpu.target import initialize, llvm, target_machine
-from cutile.backend.interface import Argument, Executable, Grid, LaunchStream, Parameter
+from cutile.backend.interface import Argument, Executable, Grid, Parameter
 from cutile.config import usable_cores
 from cutile.conversion import bits_of, element
 from cutile.dtypes import BY_NAME
@@ -70,6 +71,8 @@ def _prepared(parameter: Parameter, value: float) -> float | int:
 class CpuKernel:
     """Loaded code, ready to launch."""
 
+    variants = None
+
     def __init__(self, executable: Executable, units: int = 0) -> None:
         initialize()
         facts = executable.facts
@@ -116,14 +119,14 @@ class CpuKernel:
             joins[widest] = _ceil(joins[widest], 2)
         return (joins[0], joins[1], joins[2])
 
-    def packed(self, stream: LaunchStream) -> None:
+    def packed(self, stream: HostStream) -> None:
         """None: a launch hands over a function of Python's."""
 
-    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> RepeatedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> RepeatedLaunch:
         """What launches the kernel again and again."""
         return RepeatedLaunch(self, grid, arguments, stream)
 
-    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> None:
         """Enqueue the kernel; never wait."""
         joins = self.joins(grid)
         plain = list(arguments)

@@ -16,20 +16,11 @@ from typing import Any, cast
 
 from cuda_async.locks import new_lock
 from cutile.backend.cuda.failures import failure
+from cutile.backend.cuda.gpu_stream import GpuStream, Report, Workspace
 from cutile.backend.cuda.persistent_grid import MAX_GRID_BLOCKS, PersistentGrid, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
-from cutile.backend.interface import (
-    Argument,
-    Executable,
-    Grid,
-    LaunchStream,
-    Loaded,
-    Packed,
-    Parameter,
-    Place,
-    Report,
-    Workspace,
-)
+from cutile.backend.cuda.variants import SplitKVariants
+from cutile.backend.interface import Argument, Executable, Grid, Loaded, Packed, Parameter, Place
 from cutile.conversion import bits_of
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
 
@@ -64,7 +55,7 @@ Pointed = dict[int, tuple[Place, Encoded]]
 """The tensor maps that a launch points to, by position, each with the place it was made for."""
 
 
-class CudaLoaded(Loaded):
+class CudaLoaded(Loaded[GpuStream]):
     """A kernel on any number of devices.
 
     The image is loaded on each at its first launch there.
@@ -83,12 +74,19 @@ class CudaLoaded(Loaded):
         self._residency = PersistentGrid(executable.facts)
         self._reports = [i for i, each in enumerate(self._parameters) if each.kind == "report"]
         self._failure = partial(failure, executable.facts.get("failures", ()))
+        division = executable.facts.get("division")
+        self._variants = None if division is None else SplitKVariants(*division)
         self._limits: dict[Any, int] = {}
         self._functions: dict[Any, Any] = {}
         self._lock = new_lock()
         self._local = threading.local()
 
-    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
+    @property
+    def variants(self) -> SplitKVariants | None:
+        """Kernels that divide the iterations of their tile blocks, which launches of few tile blocks take."""
+        return self._variants
+
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: GpuStream) -> None:
         """Enqueue the kernel over `grid`; never wait.
 
         Raises:
@@ -110,7 +108,7 @@ class CudaLoaded(Loaded):
         if report is not None:
             report.expect()
 
-    def packed(self, stream: LaunchStream) -> Packed | None:
+    def packed(self, stream: GpuStream) -> Packed | None:
         """How launches go on the stream's device.
 
         None with tensor maps, a workspace, a report, or values as bits.
@@ -120,7 +118,7 @@ class CudaLoaded(Loaded):
         launch = stream.launcher(self._function(stream), self._block, self._shared)
         return Packed(self._pack, launch, MAX_GRID_BLOCKS, self._packed_memory, self)
 
-    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> CudaPreparedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: GpuStream) -> CudaPreparedLaunch:
         """What launches the kernel again and again, at the cost of the driver's call.
 
         Raises:
@@ -142,7 +140,7 @@ class CudaLoaded(Loaded):
         return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, workspace, stream)
 
     def _shape(
-        self, function: Any, blocks: int, arguments: Sequence[Argument], stream: LaunchStream
+        self, function: Any, blocks: int, arguments: Sequence[Argument], stream: GpuStream
     ) -> tuple[int, Sequence[Argument], Workspace | None]:
         """The number of blocks, and the arguments with the workspace's address.
 
@@ -163,7 +161,7 @@ class CudaLoaded(Loaded):
         return blocks, plain, workspace
 
     def _point(
-        self, arguments: Sequence[Argument], addresses: Any, pointed: Pointed, stream: LaunchStream
+        self, arguments: Sequence[Argument], addresses: Any, pointed: Pointed, stream: GpuStream
     ) -> list[Argument]:
         """Point to the tensor maps, and return the arguments with 0 in place of them.
 
@@ -194,7 +192,7 @@ class CudaLoaded(Loaded):
             plain[i] = bits_of(cast("float", plain[i]), self._parameters[i].dtype)
         return plain
 
-    def _function(self, stream: LaunchStream) -> Any:
+    def _function(self, stream: GpuStream) -> Any:
         """The function on the stream's device, loaded once."""
         device = getattr(stream, "device", None)
         found = self._functions.get(device)
@@ -239,7 +237,7 @@ class CudaPreparedLaunch:
         maps: dict[int, TensorMaps],
         held: Pointed,
         workspace: Workspace | None,
-        stream: LaunchStream,
+        stream: GpuStream,
     ) -> None:
         self.launch = go
         self._memory = memory

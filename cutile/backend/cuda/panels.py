@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cutile.backend.interface import Swizzle
+from cutile.backend.cuda.tensor_map import Swizzle
 
 GROUP = 128
 """Threads of a warp group."""

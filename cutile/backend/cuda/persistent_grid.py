@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cutile.backend.interface import Grid, LaunchStream
+from cutile.backend.cuda.gpu_stream import GpuStream
+from cutile.backend.interface import Grid
 from cutile.errors import LaunchError
 
 MAX_GRID_BLOCKS = 2**31 - 1
@@ -68,7 +69,7 @@ class PersistentGrid:
         work = min(tiles * self._persistent, limit) if self._persistent else tiles
         return -(-work // self._cluster) * self._cluster
 
-    def limit(self, function: Any, stream: LaunchStream) -> int:
+    def limit(self, function: Any, stream: GpuStream) -> int:
         """How many thread blocks of a loaded function the stream's device holds at once; 0 where nobody asks.
 
         Raises:

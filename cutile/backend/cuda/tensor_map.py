@@ -9,9 +9,10 @@ takes about 5 us, as much as a launch, so each is made once for a place in memor
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from cutile.backend.interface import LaunchStream, Parameter, Place
+from cutile.backend.cuda.gpu_stream import GpuStream
+from cutile.backend.interface import Parameter, Place
 from cutile.dtypes import DTypeLike
 from cutile.errors import LaunchError
 
@@ -43,8 +44,40 @@ def element_of(dtype: DTypeLike, *, rounded: bool = False) -> str:
     return dtype.name if dtype.name in _FLOATS else f"u{dtype.bits}"
 
 
+Swizzle = Literal[0, 32, 64, 128]
+
+
+class TensorMap(NamedTuple):
+    """How bulk copies between a tensor and shared memory go: what a launch makes a tensor's descriptor from.
+
+    The descriptor's element type is the parameter's dtype; elements past the tensor's edges are loaded as zeros and
+    not stored.
+
+    Attributes:
+        box: extents of one copy, one per axis of the tensor, in the tensor's order of axes.
+        swizzle: bytes of a row in shared memory over which 16-byte pieces are permuted; 0 for none.
+        order: the tensor's axes from the outermost in memory to the one with stride 1; empty for the order they have.
+            The transposed view `(K, N)` of a matrix stored by rows of `K` has the order `(1, 0)`.
+        rounded: whether f32 elements are rounded to tf32 on the way in.
+
+    Example:
+        >>> TensorMap((64, 256), 128, order=(1, 0)).memory_order
+        (1, 0)
+    """
+
+    box: tuple[int, ...]
+    swizzle: Swizzle = 0
+    order: tuple[int, ...] = ()
+    rounded: bool = False
+
+    @property
+    def memory_order(self) -> tuple[int, ...]:
+        """`order`, spelled out."""
+        return self.order or tuple(range(len(self.box)))
+
+
 class Descriptor(NamedTuple):
-    """What a tensor's descriptor is made from, for `LaunchStream.encode_tensor_map`."""
+    """What a tensor's descriptor is made from, for `GpuStream.encode_tensor_map`."""
 
     element: str
     address: int
@@ -60,8 +93,8 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
     Raises:
         LaunchError: the copy engine takes no such tensor, or no such box; says which rule it breaks.
     """
-    form = parameter.map
-    assert form is not None, f"{parameter.name} has no tensor map"
+    assert parameter.map is not None, f"{parameter.name} has no tensor map"
+    form = TensorMap(*parameter.map)  # what the disk cache returns is a plain tuple
     address, shape, steps = place
     size = parameter.dtype.bits // 8
     order = form.memory_order[::-1]
@@ -139,7 +172,7 @@ class TensorMaps:
         self._parameter = parameter
         self._made: dict[Place, Encoded] = {}
 
-    def get(self, place: Place, stream: LaunchStream) -> Encoded:
+    def get(self, place: Place, stream: GpuStream) -> Encoded:
         """The descriptor of the tensor at a place.
 
         The caller holds it for as long as a launch may read it.

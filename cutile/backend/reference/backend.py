@@ -9,18 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cutile.backend.common.abi import kernel_parameters
+from cutile.backend.common.host_stream import HostStream
 from cutile.backend.common.prepared import RepeatedLaunch
-from cutile.backend.interface import (
-    Argument,
-    Backend,
-    CompileOptions,
-    Executable,
-    Grid,
-    LaunchStream,
-    Row,
-    Source,
-    Target,
-)
+from cutile.backend.interface import Argument, Backend, CompileOptions, Executable, Grid, Row, Source, Target
 from cutile.backend.reference.interpret import run_block
 from cutile.backend.reference.memory import bind_parameters
 from cutile.ir.core import Function
@@ -31,18 +22,20 @@ from cutile.ops import OPS
 class ReferenceKernel:
     """A kernel to be walked."""
 
+    variants = None
+
     def __init__(self, executable: Executable) -> None:
         self._function = parse(executable.image.decode(), OPS)
         self._parameters = executable.parameters
 
-    def packed(self, stream: LaunchStream) -> None:
+    def packed(self, stream: HostStream) -> None:
         """None: a launch walks the IR."""
 
-    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> RepeatedLaunch:
+    def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> RepeatedLaunch:
         """What launches the kernel again and again."""
         return RepeatedLaunch(self, grid, arguments, stream)
 
-    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: LaunchStream) -> None:
+    def launch(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> None:
         """Enqueue all blocks, in linear order."""
         values = bind_parameters(self._function, self._parameters, arguments)
         gx, gy, gz = grid

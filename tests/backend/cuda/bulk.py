@@ -11,7 +11,8 @@ from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, barrier, i32c, shared, thread
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP, address
-from cutile.backend.interface import Executable, Parameter, Source, Target, TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
+from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.dtypes import DTypeLike, i32, u64
 
 TEXT = """\

@@ -13,7 +13,8 @@ import numpy as np
 from cuda_async import Device, DeviceOp, ExecutionContext, Storage
 from cutile import api
 from cutile.backend.cuda.load import load
-from cutile.backend.interface import Executable, Swizzle, TensorMap
+from cutile.backend.cuda.tensor_map import Swizzle, TensorMap
+from cutile.backend.interface import Executable
 from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32
 from tests.backend.cuda.bulk import bulk_copy, census
 

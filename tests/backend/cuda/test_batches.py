@@ -10,7 +10,7 @@ from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import TileIndex, Wgmma
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.interface import TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f32
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType, Type

@@ -10,7 +10,7 @@ from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import TileIndex, TmaLoad, Wgmma
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.backend.interface import TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType, Type

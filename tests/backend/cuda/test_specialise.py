@@ -30,7 +30,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.interface import TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f64, i16, i32, i64, u32
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function

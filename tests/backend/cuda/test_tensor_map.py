@@ -13,8 +13,8 @@ import pytest
 
 from cutile.backend.cuda import tensor_map
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.tensor_map import descriptor
-from cutile.backend.interface import Executable, Parameter, Place, Swizzle, Target, TensorMap
+from cutile.backend.cuda.tensor_map import Swizzle, TensorMap, descriptor
+from cutile.backend.interface import Executable, Parameter, Place, Target
 from cutile.compile.driver import Compiled
 from cutile.compile.store import DiskStore
 from cutile.dtypes import DTYPES, DTypeLike, bf16, f16, f32, f64, i32, i64

@@ -23,7 +23,8 @@ from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.target import architecture
-from cutile.backend.interface import CompileOptions, Parameter, Source, Swizzle, Target, TensorMap
+from cutile.backend.cuda.tensor_map import Swizzle, TensorMap
+from cutile.backend.interface import CompileOptions, Parameter, Source, Target
 from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError, cell_of
 from cutile.ir.constant import Constant

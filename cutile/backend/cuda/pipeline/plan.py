@@ -23,7 +23,7 @@ from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles
 from cutile.backend.cuda.pipeline.slice import Slice
 from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes
-from cutile.backend.interface import TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma

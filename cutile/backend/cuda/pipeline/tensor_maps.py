@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.backend.interface import TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.ir.core import Function, Value
 
 

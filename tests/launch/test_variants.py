@@ -15,6 +15,7 @@ from cuda_async import CudaGraph, Device, Stream
 from cuda_async.testing import SimDriver
 from cutile import api, bf16, f32
 from cutile.backend import registry
+from cutile.backend.cuda.variants import SplitKVariants
 from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.backend.reference.backend import ReferenceBackend, ReferenceKernel
 from cutile.ir.core import Function
@@ -69,8 +70,14 @@ class Dividing(ReferenceBackend):
 class Noting(ReferenceKernel):
     """Notes its launches."""
 
+    @property
+    def variants(self) -> SplitKVariants | None:  # type: ignore[override]
+        return self._variants
+
     def __init__(self, executable: Executable, launched: list[int | None], refused: set[int | None]) -> None:
         super().__init__(executable)
+        division = executable.facts.get("division")
+        self._variants = None if division is None else SplitKVariants(*division)
         self._pieces = executable.facts["pieces"]
         self._launched = launched
         self._refused = refused
