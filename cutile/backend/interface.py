@@ -11,7 +11,7 @@ Loaded.launch(grid, arguments, stream)            enqueue; never wait
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from cutile.dtypes import DTypeLike
@@ -54,6 +54,9 @@ OPTIONS_ELSEWHERE: dict[str, str] = {
     "num_warps": "write num_worker_warps=...",
 }
 """What to write in place of other compilers' options."""
+
+NEUTRAL_OPTIONS = ("max_divisibility",)
+"""Options that no target reads: they decide what a specialization may assume."""
 
 FAST_MATH = ("contract", "div", "exp", "ftz", "sqrt")
 """The parts of `CompileOptions.fast_math`."""
@@ -116,6 +119,17 @@ class CompileOptions:
             raise ArgumentError(
                 f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16"
             )
+
+    def only(self, names: Collection[str]) -> CompileOptions:
+        """These options as a target sees them: those of these names, and those of the specialization.
+
+        Example:
+            >>> options = CompileOptions(occupancy=2, num_worker_warps=4).only({"occupancy"})
+            >>> options.occupancy, options.num_worker_warps
+            (2, None)
+        """
+        others = {each.name: each.default for each in fields(self) if each.name not in (*names, *NEUTRAL_OPTIONS)}
+        return replace(self, **others)
 
     @property
     def fast_math_parts(self) -> tuple[str, ...]:
@@ -305,6 +319,11 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The names of the compile options that it reads. Others do not reach it, and are no part of a cache key."""
+        ...
 
     def version(self) -> str:
         """Everything about the toolchain that changes its output; part of the cache key, as are cutile's sources."""

@@ -48,6 +48,7 @@ def job_of(request: Request) -> Job | None:
     Raises:
         KernelError: the kernel does not compile; shows the place.
     """
+    request = request.as_compiled()
     settings = config.load()
     made_by = backend(request.target.backend)
     function = run_passes(front(request).function, check=settings.verify)

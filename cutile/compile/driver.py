@@ -39,6 +39,10 @@ class Request:
     target: Target
     declared: Declared = DEFAULT_DECLARED
 
+    def as_compiled(self) -> Request:
+        """The request with the options that its target reads; launches that differ in others share a kernel."""
+        return replace(self, options=self.options.only(backend(self.target.backend).options))
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -130,6 +134,7 @@ def compile_kernel(request: Request) -> Compiled:
         KernelError: the kernel does not compile; shows the place.
         CompilationError: the toolchain refused the generated code.
     """
+    request = request.as_compiled()
     settings = request.declared.shown(config.load())
     dump = Dump(settings, request.source.name)
     made_by = backend(request.target.backend)
@@ -225,6 +230,7 @@ def render(request: Request, stage: str) -> str:
             "; for machine code: python -m cutile compile FILE KERNEL --stage image --output k.cubin, and nvdisasm"
         )
         raise ArgumentError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
+    request = request.as_compiled()
     program = front(request)
     if stage == "ir":
         return print_function(program.function)

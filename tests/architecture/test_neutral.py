@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
+from cutile.backend.interface import NEUTRAL_OPTIONS, CompileOptions
+from cutile.backend.registry import BACKENDS, backend
 from tests.architecture.sources import PACKAGES, ROOT, modules
 
 TARGETS_OWN = ("cutile/backend/cuda/", "cutile/backend/gpu/", "cuda_async/driver/")
@@ -47,6 +52,25 @@ def asks_for_a_target(root: Path) -> Iterator[str]:
 
 def test_neutral_ground_asks_no_target_for_its_name() -> None:
     assert list(asks_for_a_target(ROOT)) == []
+
+
+def options_read(folder: Path) -> set[str]:
+    """The compile options that the files of a backend read, by their names."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py"))
+    read = (
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).rpartition(".")[2] in ("options", "_options")
+    )
+    return {name.removesuffix("_parts") for name in read} & {field.name for field in fields(CompileOptions)}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_names_the_options_that_it_reads(name: str) -> None:
+    """Others do not reach it: a kernel of the CPU is the same whatever a launch says of warps."""
+    assert options_read(ROOT / "cutile" / "backend" / name) == backend(name).options
+    assert not backend(name).options & {*NEUTRAL_OPTIONS}
 
 
 def test_each_breach_is_reported(tmp_path: Path) -> None:

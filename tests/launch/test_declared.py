@@ -1,5 +1,6 @@
 """The keywords of `@entry` that say how a kernel is compiled and what of it is shown."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 
 import cutile as ct
+from cuda_async import Device
 from cutile.backend.interface import Target
+from cutile.backend.registry import target_named
 from cutile.config import STAGES
 from tests.support.kernels import define
 from tests.support.memory import launch
@@ -56,3 +59,20 @@ def test_mistakes_in_hints_are_named() -> None:
         ct.entry(optimization_hints={"hopper": ct.CompileOptions()})
     with pytest.raises(TypeError, match="expected CompileOptions"):
         ct.entry(optimization_hints={"sm_90": 2})  # type: ignore[dict-item]
+
+
+def test_options_that_a_target_does_not_read_make_no_other_kernel() -> None:
+    y, options = ct.api.zeros((8,)).sync(), ct.CompileOptions(num_worker_warps=4, occupancy=2, fast_math=("contract",))
+    op = negate_in_place(y.partition((8,))).compile_options(options)
+    request = op.request(Device.host())
+    op.discard()
+    assert request is not None
+    assert request.as_compiled().options == ct.CompileOptions(fast_math=("contract",))
+    on_gpu = replace(request, target=target_named("sm_90a"))
+    assert on_gpu.as_compiled().options == options
+
+
+@ct.entry
+def negate_in_place(y: ct.Mut):
+    """y = -y."""
+    y.store(-y.load())

@@ -15,6 +15,7 @@ from cuda_async import CudaGraph, Device, Stream
 from cuda_async.testing import SimDriver
 from cutile import api, bf16, f32
 from cutile.backend import registry
+from cutile.backend.cuda.backend import CudaBackend
 from cutile.backend.cuda.variants import SplitKVariants
 from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.backend.reference.backend import ReferenceBackend, ReferenceKernel
@@ -40,14 +41,16 @@ class Dividing(ReferenceBackend):
 
     Attributes:
         compiled: the pieces of the kernels that were compiled, in order.
-        options: what each of them was compiled with.
+        compiled_with: the options of each of them.
         launched: those of the kernels that were launched or bound.
         refused: of which no kernel is made ready, as where a device has no memory for it.
     """
 
+    options = CudaBackend.options
+
     def __init__(self) -> None:
         self.compiled: list[int | None] = []
-        self.options: list[CompileOptions] = []
+        self.compiled_with: list[CompileOptions] = []
         self.launched: list[int | None] = []
         self.refused: set[int | None] = set()
 
@@ -55,7 +58,7 @@ class Dividing(ReferenceBackend):
         return f"{super().version()}, dividing"
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
-        self.options.append(options)
+        self.compiled_with.append(options)
         said = {"division": (("//", ("+", ("extent", 1, 1), 7), 8), WAYS)} if options.num_pieces is None else {}
         return replace(super().emit(function, target, options), facts={"pieces": options.num_pieces, **said})
 
@@ -145,7 +148,7 @@ def test_other_hints_are_those_of_the_launch(backend: Dividing, stream: Stream) 
     y, x = operands(stream, 1, 20)
     options = CompileOptions(occupancy=2)
     kernel(SUMS)(y.mut.partition((4,)), x).compile_options(options).sync_on(stream)
-    assert backend.options == [options, replace(options, num_pieces=8)]
+    assert backend.compiled_with == [options, replace(options, num_pieces=8)]
     assert backend.launched == [8]
 
 

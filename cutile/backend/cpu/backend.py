@@ -22,6 +22,7 @@ class CpuBackend:
     """The processor that this process runs on."""
 
     name = "cpu"
+    options = frozenset({"fast_math"})
 
     def version(self) -> str:
         """The toolchain's versions."""

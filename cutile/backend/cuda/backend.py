@@ -18,6 +18,9 @@ class CudaBackend:
     """NVIDIA GPUs from sm_80 on."""
 
     name = "cuda"
+    options = frozenset(
+        {"fast_math", "limit_waits", "num_cta_in_cga", "num_pieces", "num_worker_warps", "occupancy"},
+    )
 
     def version(self) -> str:
         """The toolchain's versions."""

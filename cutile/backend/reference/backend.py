@@ -52,6 +52,7 @@ class ReferenceBackend:
     """`lower` changes nothing, `emit` prints IR, `build` keeps it, `load` parses it."""
 
     name = "reference"
+    options = frozenset[str]()
 
     def version(self) -> str:
         """Nothing but cutile itself decides what this backend makes."""
