@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cutile import api
 from cutile.dtypes import DTYPES, DTypeLike, bf16, f16, f32, f64, i32, u64
 from cutile.frontend.build import build
 from cutile.frontend.source import take_source
@@ -16,7 +17,7 @@ from cutile.ir.types import TileType, Type
 from cutile.passes.pipeline import run_passes
 from tests.backend.cuda.programs import compiled, instructions, lowered, source
 from tests.support.golden import Golden
-from tests.support.kernels import define
+from tests.support.kernels import define, kernel
 from tests.support.programs import mut, scalar, tensor
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
@@ -228,3 +229,20 @@ def test_a_product_beside_what_speaks_or_updates_keeps_one_block_per_tile(extra:
     assert any(op.name == "cuda.roles" for op in plain.walk())
     assert not any(op.name == "cuda.roles" for op in other.walk())
     assert compiled(safe(PRODUCT.format(extra=extra), **types)).facts["spills"] == 0
+
+
+INSIDE = """
+def layer_norm(y: Mut, x: Tensor):
+    part, row = x.partition(y.shape), (ct.get_tile_block_id()[0], 0)
+    n = ct.get_tensor_shape(x)[1]
+    t = part.load(row)
+    centred = ct.select(part.inside(row) & y.inside(), t - (ct.reduce_sum(t, 1) / n)[:, None], 0.0)
+    y.store(centred * ct.rsqrt(ct.reduce_sum(centred * centred, 1) / n + 1e-5)[:, None])
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_mask_of_what_lies_inside_costs_no_memory(arch: str) -> None:
+    op = kernel(INSIDE)(api.meta((500, 100)).partition((2, 128)), api.meta((500, 100)))
+    log = op.render("log", arch)
+    assert "0 bytes stack frame, 0 bytes spill stores" in log
