@@ -122,6 +122,10 @@ class Drawer:
             "not n == 3",
             "at[0] % 2 == 0",
             "1 < n <= 3",
+            "(n, at[0]) == (3, 0)",
+            "(at[0], n) in ((0, 3), (1, 2))",
+            "n in (2, at[0])",
+            "(n > 3 or at[0]) != 1",
         ))  # fmt: skip
 
     def expression(self, depth: int) -> str:

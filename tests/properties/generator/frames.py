@@ -22,11 +22,13 @@ FLOATS = (f32, f64, f16, bf16)
 INTEGERS = (i32, i64, u8, i8, i16, u16, u32, u64)
 TILES = (
     (4, 8), (1, 16), (16, 1), (8, 8), (3, 5), (2, 33), (1, 1), (32, 32), (6, 4), (16, 16), (16, 32), (64, 64), (64, 32),
-    (8,), (1,), (7,), (64,), (200,), (2, 3, 4), (1, 8, 4), (2, 1, 5), (1, 16, 16),
+    (8,), (1,), (7,), (64,), (200,), (2, 3, 4), (1, 8, 4), (2, 1, 5), (1, 16, 16), (1, 2, 2, 3), (2, 1, 1, 1, 4),
 )  # fmt: skip
 PRODUCTS = ((16, 16), (32, 32), (64, 64), (64, 32), (16, 64), (32, 16), (128, 64), (64, 128))
 MULTIPLIED = (f16, bf16, f32, f64, i8, u8)
 """Of kernels that multiply matrices in a loop: one in eight."""
+GRID_AXES = 3
+"""Of a launch: partitions of more axes tell their own index."""
 MOST = 2**13
 """Elements of the result; more take time and show nothing else."""
 
@@ -64,13 +66,13 @@ class Frame:
 
 
 def _grid(counts: tuple[int, ...]) -> tuple[int, int, int]:
-    x, y, z = (*counts, 1, 1)[:3]
-    return x, y, z
+    x, y = (*counts, 1)[:2]
+    return x, y, math.prod(counts[2:])
 
 
 def own(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
     """One tile per block."""
-    head = f"at = ct.get_tile_block_id()[:{len(counts)}]"
+    head = f"at = ct.get_tile_block_id()[:{len(counts)}]" if len(counts) <= GRID_AXES else "at = out.index"
     return Frame(out, _grid(counts), (head,), "ct.load_tile_like(x, out)", alone=True)
 
 
@@ -149,7 +151,7 @@ def kernels(draw: st.DrawFn) -> RandomKernel:
     shape = tuple(c * e - draw(st.integers(0, e - 1)) for c, e in zip(counts, tile, strict=True))
     layouts = st.sampled_from(LAYOUTS)
     out = Output("out", dtype, shape, draw(layouts), tile=tile)
-    frame = draw(st.sampled_from(FRAMES))(draw, out, tuple(counts))
+    frame = draw(st.sampled_from(FRAMES if len(tile) <= GRID_AXES else (own,)))(draw, out, tuple(counts))
     x = Input("x", dtype, shape, draw(layouts))
     other = draw(st.booleans())
     z = Input("z", dtype, tuple(draw(st.integers(1, 2 * e)) for e in shape) if other else shape, draw(layouts))

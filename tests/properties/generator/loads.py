@@ -80,6 +80,39 @@ def unchecked(d: Drawer) -> str:
     return f"{d.pick(('x', 'z'))}.load_tile(t.shape, {anywhere(d)}, {padding(d)})"
 
 
+def begun(d: Drawer) -> str:
+    """Windows the first of which begins before the tensor, or behind its begin."""
+    steps = tuple(d.number(1, each + 2) for each in d.tile)
+    starts = tuple(d.number(-3, 2) if extent > 2 else d.number(-3, 0) for extent in map(min, d.x.shape, d.z.shape))
+    view = f"ct.make_strided_view({d.pick(('x', 'z'))}, t.shape, {steps}, {padding(d)}, starts={starts})"
+    return f"{view}.load({named(d, view)})"
+
+
+def bounds(d: Drawer) -> str:
+    """The bounds of a slice, some known when the kernel runs; there is an element between them, or none."""
+    first = d.pick(("0", "1", "n - 2", "-2", "at[0]", "None", "-n"))
+    return f"{first}, {d.pick(('n', '-1', 'None', 'at[0] + 2', '2147483647', '-n + 1'))}"
+
+
+def sliced(d: Drawer) -> str:
+    """A tile of a tensor that is cut along an axis, or two."""
+    tensor = d.pick(("x", "z"))
+    for _ in range(d.number(1, 2)):
+        tensor += f".slice({d.axis()}, {bounds(d)})"
+    return f"{tensor}.load_tile(t.shape, {anywhere(d)}, {padding(d)})"
+
+
+def either(d: Drawer) -> str:
+    """A tile of one tensor or another, as is decided when the kernel runs."""
+    tensor = d.pick((
+        f"(x if {d.scalar_condition()} else z)",
+        f"(z if {d.scalar_condition()} else x.slice({d.axis()}, 0, n))",
+        "(x, z)[n % 2]",
+        "(z, x, z)[at[0] % 3]",
+    ))  # fmt: skip
+    return f"{tensor}.load_tile(t.shape, {anywhere(d)}, {padding(d)})"
+
+
 def turned(d: Drawer) -> str:
     """A tile of other extents, brought into shape."""
     if d.rank == 1:
@@ -200,7 +233,8 @@ def no_check(d: Drawer) -> str:
 
 
 SAFE: tuple[Callable[[Drawer], str], ...] = (
-    partition, permuted, controlled, windows, unchecked, turned, other_dtype, gather, chosen_rows,
+    partition, permuted, controlled, windows, unchecked, turned, other_dtype, gather, chosen_rows, begun, sliced,
+    either,
 )  # fmt: skip
 UNSAFE: tuple[Callable[[Drawer], str], ...] = (*SAFE, by_address, tensor_by_address, tensor_in_memory, no_check)
 

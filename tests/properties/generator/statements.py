@@ -103,6 +103,20 @@ def scalars(d: Drawer, name: str, step: str) -> list[str]:
     ]
 
 
+def walked(d: Drawer, name: str, step: str) -> list[str]:
+    """A tensor, and a partition of it, that a loop carries."""
+    w = f"w_{name}"
+    cut = d.pick(("x", f"{w}.slice({d.axis()}, 0, n + 1)", f"{w}.slice({d.axis()}, i)"))
+    index = ", ".join(d.pick(("0", f"at[{k}]")) for k in range(d.rank))
+    return [
+        f"{w} = {d.pick(('x', 'z'))}",
+        f"for i in range({d.pick(('n', '2', '1, n'))}):",
+        f"    {name} = {d.damped(f'{name} + {w}.load_tile(t.shape, ({index},))')}",
+        f"    {w} = {cut} if {d.pick(('i % 2 == 0', d.scalar_condition()))} else z",
+        f"{name} = {d.damped(f'{name} + {w}.load_tile(t.shape, ({index},))')}",
+    ]
+
+
 def asserted(d: Drawer, name: str, step: str) -> list[str]:
     """An assertion that holds."""
     return [f"assert {d.pick(('n == 3', 'n < 9 and at[0] >= 0'))}, 'never'", f"{name} = {step}"]
@@ -111,7 +125,7 @@ def asserted(d: Drawer, name: str, step: str) -> list[str]:
 Statement = Callable[[Drawer, str, str], list[str]]
 CONTROL: tuple[Statement, ...] = (
     plain, plain, for_loop, while_loop, branch, branches, nested, jump, swap, unrolled, augmented, flags,
-    scalars, asserted,
+    scalars, asserted, walked,
 )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def product_loop(d: Drawer, name: str, step: str) -> list[str]:
 
 def second_output(d: Drawer, name: str, step: str) -> list[str]:
     """Another output, of another dtype; of what was computed, or of its extremes along an axis."""
-    if not d.alone:
+    if not d.alone or d.rank > len(d.grid):
         return reload(d, name, step)
     made = d.extra.get("w")
     if made is None:
