@@ -39,7 +39,8 @@ def invoke(
     `written`: `node` is the call as it is written, and not one that makes it.
     """
     named = isinstance(node, ast.Call) and written
-    name = ast.unparse(node.func) if named else getattr(function, "__name__", repr(function))
+    call_node: Any = node
+    name = ast.unparse(call_node.func) if named else getattr(function, "__name__", repr(function))
     handler = handler_of(function)
     if handler is not None:
         return call(frame, handler, name, args, kwargs)
@@ -82,9 +83,10 @@ def invoke(
         return invoke(frame, function.__func__, [owner, *args], kwargs, node)
     if isinstance(function, type) and field_names(function) is not None:
         return construct(frame, function, args, kwargs, node)
-    called = inspect.getattr_static(function.kind, "__call__", None) if isinstance(function, Record) else None
+    record: Any = function
+    called = inspect.getattr_static(record.kind, "__call__", None) if isinstance(record, Record) else None
     if isinstance(called, types.FunctionType):
-        frame.captures.attribute(function.kind, "__call__")
+        frame.captures.attribute(record.kind, "__call__")
         return invoke(frame, called, [function, *args], kwargs, node)
     if hasattr(function, "__wrapped_kernel__"):
         frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")

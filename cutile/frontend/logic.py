@@ -127,7 +127,8 @@ def _of_bool_and_number(frame: Frame, condition: Value, block: Block, second: An
     """`flag and n`, `flag or n`: the bool is 0 or 1 where it is the one that counts, as in Python."""
     if not is_number(second) and not (is_tile(second) and second.tile.is_scalar):
         _mixed(frame, condition, second, node)
-    dtype = second.tile.dtype if is_tile(second) else default_dtype(second)
+    number: Any = second
+    dtype = second.tile.dtype if is_tile(second) else default_dtype(number)
     if is_tile(second) and not second.tile.dtype.computes:
         _mixed(frame, condition, second, node)
     with frame.builder.within(block):

@@ -165,7 +165,8 @@ def assembled(arranged: Arranged, parts: Mapping[str, Any]) -> Any:
     kind: Any = arranged.kind
     if not dataclasses.is_dataclass(kind):
         return kind._make(items) if hasattr(kind, "_make") else tuple(items)
-    instance: Any = object.__new__(kind)
-    for field, item in zip(dataclasses.fields(kind), items, strict=True):
+    new: Any = object.__new__
+    instance: Any = new(arranged.kind)
+    for field, item in zip(dataclasses.fields(instance), items, strict=True):
         object.__setattr__(instance, field.name, item)
     return instance

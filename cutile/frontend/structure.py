@@ -90,7 +90,7 @@ def made_of(kind: type, items: tuple[Any, ...]) -> Any:
     """A tuple, a named tuple, or an instance of a dataclass."""
     if dataclasses.is_dataclass(kind):
         return Record(kind, items)
-    make: Any = getattr(kind, "_make", None)
+    make: Any = getattr(kind, "_make", None)  # pyright: ignore[reportUnknownArgumentType]
     return items if make is None else make(items)
 
 

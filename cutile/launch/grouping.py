@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from cutile.compile.constants import constant, constant_key
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
@@ -123,7 +123,7 @@ class Taken:
 
 
 def _kind(argument: Any) -> str:
-    kind = type(argument)
+    kind = cast("type[Any]", type(argument))
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
