@@ -22,6 +22,9 @@ STILL: tuple[str, ...] = (
     "cutile/tune/",
 )
 
+# Folders in those above that have none.
+DONE = tuple(f"cutile/backend/cuda/{folder}/" for folder in ("emit", "intrinsics", "model", "ops"))
+
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -37,7 +40,8 @@ def long_first_lines(root: Path) -> Iterator[str]:
 
 
 def test_first_lines_are_short() -> None:
-    assert [line for line in long_first_lines(ROOT) if not line.startswith(STILL)] == []
+    lines = long_first_lines(ROOT)
+    assert [line for line in lines if line.startswith(DONE) or not line.startswith(STILL)] == []
 
 
 def test_the_list_of_what_is_left_is_true() -> None:
