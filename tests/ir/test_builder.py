@@ -71,10 +71,10 @@ def test_an_isolated_part_reads_no_block_from_outside() -> None:
 def test_an_operation_is_where_the_builder_is_unless_it_says_so_itself() -> None:
     builder = Builder(Block())
     builder.location = HERE
-    placed = Constant(value=1, dtype=i32)
+    placed = Constant(value=1, dtype=i32, shape=())
     placed.location = THERE
     assert builder.add(placed).location == THERE
-    assert builder.add(Constant(value=1, dtype=i32)).location == HERE
+    assert builder.add(Constant(value=1, dtype=i32, shape=())).location == HERE
 
 
 def test_a_block_ends_with_what_it_passes_on() -> None:

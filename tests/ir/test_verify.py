@@ -198,7 +198,7 @@ def test_what_a_builder_makes_is_accepted() -> None:
     with builder.block() as then:
         builder.yield_(builder.value(Add(x=x, y=x)))
     with builder.block() as orelse:
-        builder.yield_(builder.value(Constant(value=0.0, dtype=f32)))
+        builder.yield_(builder.value(Constant(value=0.0, dtype=f32, shape=())))
     builder.value(If(flag, then=then, orelse=orelse))
     verify(Function("f", builder.current))
 
