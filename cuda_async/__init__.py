@@ -1,4 +1,6 @@
-"""Asynchronous work on GPUs and on the CPU: lazy operations, streams, awaitable results.
+"""Asynchronous work on GPUs and on the CPU.
+
+Lazy operations, streams, awaitable results.
 
     from cuda_async import Device, value, zip
 

@@ -212,7 +212,10 @@ class Select(_Step[U]):
 
 
 class Zip(DeviceOp[tuple[Any, ...]]):
-    """Runs operations from left to right on one stream; yields the tuple of their results."""
+    """Runs operations from left to right on one stream.
+
+    Yields the tuple of their results.
+    """
 
     __slots__ = ("_parts", "arity")
 
@@ -257,7 +260,7 @@ def zip(
 @overload
 def zip(*ops: DeviceOp[T] | T) -> DeviceOp[tuple[T, ...]]: ...
 def zip(*ops: Any) -> DeviceOp[Any]:
-    """Run operations from left to right on one stream and yield the tuple of their results.
+    """Run operations from left to right on one stream; yield the tuple of results.
 
     Anything that is no operation counts as `value(it)`. Any number of them; one gives a 1-tuple.
 

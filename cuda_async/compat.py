@@ -1,4 +1,6 @@
-"""The names of cuda-async 0.0.1, for programs written against them. Thin: each says what it is called now.
+"""The names of cuda-async 0.0.1, for programs written against them.
+
+Thin: each says what it is called now.
 
 | then | now |
 | --- | --- |
@@ -67,11 +69,17 @@ class OldMethods:
         return cast("DeviceOp[Any]", self).then(lambda result: with_context(lambda context: function(context, result)))
 
     def arc(self) -> DeviceOp[Any]:
-        """The result, shared: `shared()` of a tensor, of a partition once it is unpartitioned; else as it is."""
+        """The result, shared.
+
+        `shared()` of a tensor, of a partition once it is unpartitioned; else as it is.
+        """
         return cast("DeviceOp[Any]", self).map(_arc)
 
     def unwrap(self) -> DeviceOp[Any]:
-        """The result's `unwrap()`: of a partition its tensor, of a single owner the tensor."""
+        """The result's `unwrap()`.
+
+        Of a partition its tensor, of a single owner the tensor.
+        """
         return cast("DeviceOp[Any]", self).map(lambda result: result.unwrap())
 
 

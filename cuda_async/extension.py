@@ -1,4 +1,6 @@
-"""Methods that an operation forwards to its result: `op.reshape(s)` is `op.map(lambda r: r.reshape(s))`.
+"""Methods that an operation forwards to its result.
+
+`op.reshape(s)` is `op.map(lambda r: r.reshape(s))`.
 
 They let a chain read in one line, `gemm(...).first().unpartition().to_numpy()`, whatever package the result comes
 from. This package gives the names no meaning: a result that has the method gets the call, at submission, and its type
@@ -83,7 +85,10 @@ OpT = TypeVar("OpT")
 
 
 def _single(op: OpT, method: str) -> OpT:
-    """`op`, which yields one result. Raises TypeError where it is known to yield a tuple, which has no such methods."""
+    """`op`, which yields one result.
+
+    Raises TypeError where it is known to yield a tuple, which has no such methods.
+    """
     arity: int | None = getattr(op, "arity", None)
     if arity is not None:
         raise ArgumentTypeError(
@@ -94,7 +99,10 @@ def _single(op: OpT, method: str) -> OpT:
 
 
 class ResultMethods:
-    """What `DeviceOp` forwards. An `AttributeError` at submission says that the result has no such method."""
+    """What `DeviceOp` forwards.
+
+    An `AttributeError` at submission says that the result has no such method.
+    """
 
     __slots__ = ()
 

@@ -1,4 +1,6 @@
-"""The fast path: `sync`, `sync_on`, `async_on` and `await` of operations that need no `Run`.
+"""The fast path: `sync`, `sync_on`, `async_on`, `await` without a `Run`.
+
+For operations that need none.
 
 A `Run` tracks completion for observers, and releases resources when the device is done. An operation that nobody
 observes beyond the call, and that says that it needs neither (`DeviceOp.fast_path`), is enqueued at once. Where
@@ -70,7 +72,10 @@ class Enqueued(Generic[T]):
 
 
 def sync(op: Operation[T]) -> T:
-    """Run `op` on the default device's next stream and wait for it; see `DeviceOp.sync`."""
+    """Run `op` on the default device's next stream and wait for it.
+
+    See `DeviceOp.sync`.
+    """
     __tracebackhide__ = True
     refuse_nested("sync()")
     return sync_on(op, default_stream())
@@ -116,8 +121,9 @@ def _sync_by_run(op: Operation[T], stream: Stream) -> T:
 def leave(
     op: Operation[Any], leases: list[Lease], enqueued: Enqueued[Any] | Run[Any] | None, error: BaseException
 ) -> None:
-    """Whoever ran an operation waits for it no more, because of `error`, which may be Ctrl-C at any place: what was
-    enqueued goes on by itself, and holds what it uses.
+    """Whoever ran an operation waits for it no more, because of `error`.
+
+    That may be Ctrl-C at any place: what was enqueued goes on by itself, and holds what it uses.
 
     Args:
         op: the operation, which was begun.
@@ -134,7 +140,7 @@ def leave(
 
 
 def async_on(op: Operation[T], stream: Stream) -> T:
-    """Enqueue an operation and return its handles at once, without waiting and without a future.
+    """Enqueue an operation and return its handles, without waiting or a future.
 
     What was lent to it is usable at once: later uses are ordered behind it. Unsafe, because a failure of the device
     reaches nobody but the next wait on `stream`, whatever that is for, and later uses of what it was to write, once it
@@ -168,8 +174,10 @@ def async_on(op: Operation[T], stream: Stream) -> T:
 
 
 def fast_path(op: Operation[T], stream: Stream, *, waited: bool) -> Callable[[Stream], T] | None:
-    """What enqueues `op` without a run. None where it takes one: the operation says so, the stream captures, somebody
-    is told of runs, or this thread submits one.
+    """What enqueues `op` without a run.
+
+    None where it takes one: the operation says so, the stream captures, somebody is told of runs, or this thread
+    submits one.
     """
     try:
         recorder = stream.recorder
@@ -184,7 +192,10 @@ def fast_path(op: Operation[T], stream: Stream, *, waited: bool) -> Callable[[St
 def enqueue(
     op: Operation[T], stream: Stream, enqueue_on: Callable[[Stream], T], leases: list[Lease]
 ) -> Enqueued[T] | Run[T]:
-    """Enqueue an operation without a run, and record its end; where that fails, the run that tells of it."""
+    """Enqueue an operation without a run, and record its end.
+
+    Where that fails, the run that tells of it.
+    """
     try:
         with stream.submission:  # as `Run.submit`
             stream.begin_single(leases)
@@ -198,7 +209,7 @@ def enqueue(
 
 
 class _FastFuture(DeviceFuture[T]):
-    """A future whose operation makes no run where a brief spin is all the waiting that there is."""
+    """A future whose operation makes no run if a brief spin is all its waiting."""
 
     __slots__ = ()
 

@@ -1,4 +1,6 @@
-"""Memory that another library lends: ordered with that library's streams, its owner held until we are done with it.
+"""Memory that another library lends.
+
+Ordered with that library's streams, its owner held until we are done with it.
 
 Before each use, the stream that uses it waits for the stream that the library uses at that moment; after the
 submission, that stream waits for ours. So both sides may go on writing and reading in the order of their code.
@@ -58,7 +60,10 @@ def _shared(device: Device) -> _PerDevice:
 
 
 def import_stream(device: Device) -> Stream:
-    """The stream that a lender is to make wait for its data (`__dlpack__(stream=...)`). Nothing else runs on it."""
+    """The stream that a lender makes wait for its data; nothing else runs on it.
+
+    `__dlpack__(stream=...)`.
+    """
     return _shared(device).imports
 
 
@@ -112,7 +117,9 @@ class ForeignStorage(Storage):
         return self._allocation.keep
 
     def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
-        """Order the next work on `stream` behind our other uses and behind the lender's stream; see `Storage.use`.
+        """Order work on `stream` behind our uses and the lender's stream.
+
+        See `Storage.use`.
 
         Raises:
             ContextError: `stream` belongs to another device, or the memory is read-only and would be written.
@@ -149,7 +156,9 @@ class ForeignStorage(Storage):
 
 
 def end_export(storage: Storage, stream: Stream) -> None:
-    """Have whoever uses or frees `storage` next wait for what another library's `stream` has by then.
+    """Have the next user of `storage` wait for another library's `stream`.
+
+    Who frees it is a user, too.
 
     For finalizers: takes no lock, calls no driver. For the end of an export; the library may have written.
     """
@@ -159,7 +168,9 @@ def end_export(storage: Storage, stream: Stream) -> None:
 
 
 def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool = False) -> None:
-    """Wait on this thread until the values are there, for a reader that orders itself by nothing (on the CPU).
+    """Wait on this thread for the values, for a reader that orders nothing.
+
+    On the CPU.
 
     Args:
         storage: the memory.

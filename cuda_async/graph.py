@@ -1,4 +1,6 @@
-"""CUDA graphs: an operation recorded once and replayed any number of times. On the CPU, a recorded list.
+"""CUDA graphs: an operation recorded once and replayed any number of times.
+
+On the CPU, a recorded list.
 
     graph = forward(buffers).graph_on(stream)         # records; nothing runs
     output = graph.take_output()                      # handles: no data before the first launch
@@ -46,7 +48,9 @@ Output = TypeVar("Output", covariant=True)
 
 
 class CudaGraph(Generic[T]):
-    """Recorded work. Made by `op.graph()`, `op.graph_on(stream)`, `CudaGraph.capture`, `CudaGraph.scope`.
+    """Recorded work.
+
+    Made by `op.graph()`, `op.graph_on(stream)`, `CudaGraph.capture`, `CudaGraph.scope`.
 
     As a context manager it closes itself at the end of the block.
 
@@ -158,7 +162,9 @@ class CudaGraph(Generic[T]):
         return self._output.pop() if self._output else None
 
     def update(self, op: DeviceOp[U]) -> U:
-        """Enqueue `op`, which may write what the graph uses, on the graph's stream. Does not wait.
+        """Enqueue `op`, which may write what the graph uses, on the graph's stream.
+
+        Does not wait.
 
         A later launch, on whatever stream, comes after it.
 
@@ -191,7 +197,10 @@ class CudaGraph(Generic[T]):
         return GraphLaunch(self)
 
     def enqueue(self, stream: Stream) -> Held:
-        """Replay on `stream`. For launches; what is returned must live until the device is done."""
+        """Replay on `stream`.
+
+        For launches; what is returned must live until the device is done.
+        """
         handle = self._check_open()
         if stream.device is not self._stream.device:
             self.check_device(stream)
@@ -213,8 +222,10 @@ class CudaGraph(Generic[T]):
             )
 
     def close(self) -> None:
-        """Let go of everything the graph uses, once its last launch has finished, and of an output that nobody took.
-        Does not wait."""
+        """Let go of everything the graph uses, once its last launch has finished.
+
+        Also of an output that nobody took. Does not wait.
+        """
         if not self.closed:
             self.closed = True
             end((self._lease,))
@@ -249,7 +260,10 @@ class CudaGraph(Generic[T]):
         return f"<CudaGraph of {self._stream.device}, {state}, captured at {format_site(self._site)}>"
 
     def diagram(self) -> str:
-        """What was recorded, as text: a line for each operation that uses memory, and which it has to follow."""
+        """What was recorded, as text.
+
+        A line for each operation that uses memory, and which it has to follow.
+        """
         return self.picture().text()
 
     def _repr_html_(self) -> str:
@@ -292,7 +306,10 @@ def _capture(stream: Stream, op: DeviceOp[U], site: Site) -> CudaGraph[U]:
 
 
 class Scope:
-    """Records operations one by one; made by `CudaGraph.scope`, used by the thread that made it."""
+    """Records operations one by one.
+
+    Made by `CudaGraph.scope`, used by the thread that made it.
+    """
 
     def __init__(self, stream: Stream, site: Site) -> None:
         self._home = stream
@@ -303,7 +320,9 @@ class Scope:
         self._graph: CudaGraph[None] | None = None
 
     def record(self, op: DeviceOp[U]) -> U:
-        """Record an operation; what was lent to it is free again. Returns handles, without data.
+        """Record an operation; what was lent to it is free again.
+
+        Returns handles, without data.
 
         Raises:
             TypeError: the operation is no graph node: it may allocate.
@@ -401,7 +420,9 @@ class _Nothing(DeviceOp[None]):
 
 
 class Module(ABC, Generic[Input, Output]):
-    """A model that runs by a graph: `forward` updates its inputs, launches it and returns its output.
+    """A model that runs by a graph.
+
+    `forward` updates its inputs, launches it and returns its output.
 
     Example:
         >>> class Doubler(Module[int, int]):

@@ -30,12 +30,12 @@ def install_command(extra: str = "", *, package: Path | None = None) -> str:
     if (root / "pyproject.toml").is_file():
         return f"pip install -e {_quoted(f'{root}{extras}')}"
     try:
-        found = importlib.metadata.distribution(_DISTRIBUTION)
+        distribution = importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return f"pip install {_quoted(f'{_DISTRIBUTION}{extras}')}"
-    uv = (found.read_text("INSTALLER") or "").strip() == "uv"
-    is_this = Path(str(found.locate_file(""))).resolve() == root.resolve()
-    source = _source(found.read_text("direct_url.json"), extras) if is_this else f"{_DISTRIBUTION}{extras}"
+    uv = (distribution.read_text("INSTALLER") or "").strip() == "uv"
+    is_this = Path(str(distribution.locate_file(""))).resolve() == root.resolve()
+    source = _source(distribution.read_text("direct_url.json"), extras) if is_this else f"{_DISTRIBUTION}{extras}"
     return f"{'uv pip' if uv else 'pip'} install {_quoted(source)}"
 
 

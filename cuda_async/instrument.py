@@ -1,4 +1,6 @@
-"""Hooks around what runs: for progress bars, logs, profilers and tests. They cost nothing while none is registered.
+"""Hooks around what runs: for progress bars, logs, profilers and tests.
+
+They cost nothing while none is registered.
 
     class Log(Instrument):
         def after_complete(self, operation, error):
@@ -75,7 +77,10 @@ class Instrument:
         """Everything was enqueued, or `error` ended that; still on this thread."""
 
     def after_complete(self, operation: ObservedOperation, error: BaseException | None) -> None:
-        """The device is done with it, and whoever waits is about to be woken. On whatever thread noticed."""
+        """The device is done with it, and whoever waits is about to be woken.
+
+        On whatever thread noticed.
+        """
 
 
 _registered: tuple[Instrument, ...] = ()  # replaced as a whole, so that reading it needs no lock
@@ -86,7 +91,9 @@ _logger = logging.getLogger("cuda_async")
 
 
 def add_instrument(instrument: Instrument) -> None:
-    """Tell `instrument` of every operation that is enqueued from now on. Adding it twice changes nothing.
+    """Tell `instrument` of every operation that is enqueued from now on.
+
+    Adding it twice changes nothing.
 
     Example:
         >>> from cuda_async import Instrument, add_instrument, remove_instrument, value

@@ -66,17 +66,17 @@ class LaunchConfig:
         object.__setattr__(self, "shared_mem_bytes", shared_mem_bytes)
 
 
-def _extents(name: str, given: Any) -> Extents:
+def _extents(name: str, extents: Any) -> Extents:
     try:
         items = (
-            (operator.index(given), 1, 1)
-            if not isinstance(given, tuple | list)
-            else tuple(operator.index(each) for each in cast("tuple[Any, ...]", given))
+            (operator.index(extents), 1, 1)
+            if not isinstance(extents, tuple | list)
+            else tuple(operator.index(each) for each in cast("tuple[Any, ...]", extents))
         )
     except TypeError:
         items = ()
     if not 1 <= len(items) <= 3 or any(each < 1 for each in items):
-        raise LaunchError(f"{name}: expected one to three positive extents, got {given!r}")
+        raise LaunchError(f"{name}: expected one to three positive extents, got {extents!r}")
     x, y, z = (*items, 1, 1)[:3]
     return x, y, z
 
@@ -130,7 +130,7 @@ Push = TypeVar("Push", bound=Callable[..., Any])
 
 
 def _building(push: Push) -> Push:
-    """An op that fails to build holds nothing, and does not complain about never having run."""
+    """An op that fails to build holds nothing, and never complains of not having run."""
 
     @functools.wraps(push)
     def checked(self: AsyncKernelLaunch, *arguments: Any, **named: Any) -> Any:
@@ -144,7 +144,9 @@ def _building(push: Push) -> Push:
 
 
 class AsyncKernelLaunch(DeviceOp[None]):
-    """A launch of a raw kernel. Yields None; what was pushed is usable again when it is done.
+    """A launch of a raw kernel.
+
+    Yields None; what was pushed is usable again when it is done.
 
     The `push_*` methods append one parameter each (a tensor several) and return the op.
 
@@ -201,7 +203,9 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     @_building
     def push_arg_arc(self, tensor: Any) -> AsyncKernelLaunch:
-        """Append a tensor to be read: its pointer, then its shape and its strides in elements, each an i32.
+        """Append a tensor to be read.
+
+        Its pointer, then its shape and its strides in elements, each an i32.
 
         Raises:
             LaunchError: the kernel's parameters do not fit, or this is no tensor.
@@ -212,7 +216,9 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     @_building
     def push_input(self, tensor: Any) -> AsyncKernelLaunch:
-        """Append the pointer to a tensor, or to a `Storage`, that the kernel reads. It is lent and ordered.
+        """Append the pointer to a tensor, or to a `Storage`, that the kernel reads.
+
+        It is lent and ordered.
 
         Raises as `push_arg_arc`.
         """
@@ -222,7 +228,9 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     @_building
     def push_output(self, tensor: Any) -> AsyncKernelLaunch:
-        """Append the pointer to what the kernel writes: a partition, a tensor, `view.mut` or a `Storage`.
+        """Append the pointer to what the kernel writes.
+
+        A partition, a tensor, `view.mut` or a `Storage`.
 
         Raises as `push_arg_arc`.
         """
@@ -239,7 +247,9 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     @_building
     def push_device_ptr(self, address: int) -> AsyncKernelLaunch:
-        """Append an address. Unsafe: nothing holds the memory, and nothing orders the launch behind its users.
+        """Append an address.
+
+        Unsafe: nothing holds the memory, and nothing orders the launch behind its users.
 
         Raises:
             LaunchError: the kernel has no such parameter, or one that is no pointer.
@@ -350,7 +360,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
 
 def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
-    """The bytes of a number, by its own type, by `dtype`, or by what the kernel declares."""
+    """The bytes of a number, by its own type, by `dtype`, or by the kernel's."""
     if dtype is not None:
         return _typed(number, getattr(dtype, "numpy", dtype), declared, where)
     if isinstance(number, ctypes._SimpleCData):  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,6 @@
-"""`DeviceOp`: what to enqueue on a stream and what that yields. Lazy: building one runs nothing.
+"""`DeviceOp`: what to enqueue on a stream and what that yields.
+
+Lazy: building one runs nothing.
 
 A subclass overrides `execute`:
 
@@ -52,7 +54,7 @@ U = TypeVar("U")
 
 
 class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic[T_co]):
-    """Work for a device that yields a `T_co`, to be run by `.sync()`, `await` or as part of another.
+    """Work for a device that yields a `T_co`: run by `.sync()`, `await`, or as a part.
 
     Example:
         >>> from cuda_async import value
@@ -66,7 +68,9 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return f"<{expression(self)} made at {format_site(self.site)}, {self.state}>"
 
     def diagram(self) -> str:
-        """What this is composed of, as text: a line for each operation, in the order in which they run.
+        """What this is composed of, as text.
+
+        A line for each operation, in the order in which they run.
 
         Example:
             >>> from cuda_async import value
@@ -85,7 +89,9 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
     # -- composing ----------------------------------------------------------------------------
 
     def then(self, function: Callable[[T_co], DeviceOp[U]]) -> DeviceOp[U]:
-        """Run this, then the operation that `function` makes of its result, on the same stream.
+        """Run this, then the operation that `function` makes of its result.
+
+        Both on the same stream.
 
         `function` is called on the submitting thread, before the device has computed anything: it
         gets handles, and reading values there raises `NotReadyError`.
@@ -116,10 +122,10 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         from cuda_async.combinators import Map
 
         if more:
-            given = ", ".join(map(repr, (function, *more)))
+            arguments = ", ".join(map(repr, (function, *more)))
             raise ArgumentTypeError(
-                f"map: expected a function of the result, got ({given}); to call the map of what {self!r} yields, "
-                f"write .map(lambda result: result.map({given}))"
+                f"map: expected a function of the result, got ({arguments}); to call the map of what {self!r} yields, "
+                f"write .map(lambda result: result.map({arguments}))"
             )
         return Map(self, function)
 
@@ -161,7 +167,9 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return Select(self, -1)
 
     def unzip(self: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U], ...]:
-        """One operation for each element; this runs once, with the first of them that runs.
+        """One operation for each element.
+
+        This runs once, with the first of them that runs.
 
         Args:
             n: the number of elements; may be left out where the operation knows it.
@@ -180,7 +188,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return unzip(self, n)
 
     def shared(self) -> SharedDeviceOp[T_co]:
-        """An operation that runs once however many clones are run, all of which get its result.
+        """An operation that runs once, and whose clones all get its result.
 
         Example:
             >>> from cuda_async import value, zip
@@ -193,7 +201,10 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return SharedDeviceOp(self)
 
     def boxed(self) -> DeviceOp[T_co]:
-        """This operation, with its class forgotten: for a list of operations of several kinds."""
+        """This operation, with its class forgotten.
+
+        For a list of operations of several kinds.
+        """
         return self
 
     # -- running ------------------------------------------------------------------------------
@@ -287,7 +298,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return CudaGraph.capture(default_stream(), self)
 
     def graph_on(self, stream: Stream) -> CudaGraph[T_co]:
-        """Record this, without running it, as a graph that can be launched again and again.
+        """Record this, without running it, as a graph to be launched repeatedly.
 
         Raises:
             OwnershipError: the operation was used before, or what it uses is lent for writing.
@@ -313,7 +324,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
 
 
 def into_op(item: DeviceOp[T] | T) -> DeviceOp[T]:
-    """Return `item` if it is an operation, what its `__device_op__()` makes, else `value(item)`.
+    """`item` if it is an operation, else what `__device_op__()` or `value` makes.
 
     Example:
         >>> from cuda_async import into_op

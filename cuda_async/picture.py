@@ -1,4 +1,6 @@
-"""What is composed of what, as data: of an operation, and of a captured graph. Drawn as text here, as SVG in `svg.py`.
+"""What is composed of what, as data: of an operation, and of a captured graph.
+
+Drawn as text here, as SVG in `svg.py`.
 
     Picture("then, built", nodes)        # nodes in the order in which they run; each names those it follows
 
@@ -61,7 +63,10 @@ class Picture:
     nodes: tuple[Node, ...]
 
     def text(self) -> str:
-        """One line for each node: its number, what it is, the numbers it follows, where it was made."""
+        """One line for each node.
+
+        Its number, what it is, the numbers it follows, where it was made.
+        """
         rows = [(node.caption, _after(node.sources), node.site) for node in self.nodes]
         caption = max((len(row[0]) for row in rows), default=0)
         after = max((len(row[1]) for row in rows), default=0)
@@ -84,11 +89,11 @@ def _short(site: tuple[str, int]) -> str:
 
 def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
     """The composition of an operation: what runs first comes first."""
-    chosen = _nearest(op, limit)
+    near = _nearest(op, limit)
     nodes: list[Node] = []
     numbers: dict[int, int] = {}
-    if len(chosen) < (total := _count(op)):
-        nodes.append(Node(f"… {total - len(chosen):,} more", "", "", ()))
+    if len(near) < (total := _count(op)):
+        nodes.append(Node(f"… {total - len(near):,} more", "", "", ()))
     # Post-order without recursion: a chain may have ten thousand links.
     stack: list[tuple[Operation[Any], bool]] = [(op, False)]
     while stack:
@@ -98,7 +103,7 @@ def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
         sources = list(current.sources())
         if not expanded:
             stack.append((current, True))
-            stack += [(each, False) for each in reversed(sources) if id(each) in chosen]
+            stack += [(each, False) for each in reversed(sources) if id(each) in near]
             continue
         follows = dict.fromkeys(numbers.get(id(each), 0) for each in sources)
         numbers[id(current)] = len(nodes)
@@ -108,47 +113,50 @@ def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
 
 def _nearest(op: Operation[Any], limit: int) -> set[int]:
     """The identities of up to `limit` operations, the nearest to the result."""
-    chosen, waiting = {id(op)}, deque([op])
+    near, waiting = {id(op)}, deque([op])
     while waiting:
-        for each in waiting.popleft().sources():
-            if len(chosen) >= limit:
-                return chosen
-            if id(each) not in chosen:
-                chosen.add(id(each))
-                waiting.append(each)
-    return chosen
+        for source in waiting.popleft().sources():
+            if len(near) >= limit:
+                return near
+            if id(source) not in near:
+                near.add(id(source))
+                waiting.append(source)
+    return near
 
 
 def _count(op: Operation[Any]) -> int:
     seen, waiting = {id(op)}, [op]
     while waiting:
-        for each in waiting.pop().sources():
-            if id(each) not in seen:
-                seen.add(id(each))
-                waiting.append(each)
+        for source in waiting.pop().sources():
+            if id(source) not in seen:
+                seen.add(id(source))
+                waiting.append(source)
     return len(seen)
 
 
 def expression(op: Operation[Any]) -> str:
-    """The composition in one line, `then(zip(value, saxpy))`, with dots for what is too much."""
+    """The composition in one line, `then(zip(value, saxpy))`, shortened by dots."""
     left = _EXPRESSION_LIMIT
 
-    def write(each: Operation[Any]) -> str:
+    def write(operation: Operation[Any]) -> str:
         nonlocal left
         left -= 1
-        sources = list(each.sources())
+        sources = list(operation.sources())
         if not sources:
-            return each.label()
+            return operation.label()
         inner = [write(source) if left > 0 else "…" for source in sources[:_EXPRESSION_LIMIT]]
         if len(sources) > len(inner):
             inner.append("…")
-        return f"{each.label()}({', '.join(inner)})"
+        return f"{operation.label()}({', '.join(inner)})"
 
     return write(op)
 
 
 def picture_of_steps(title: str, steps: Iterable[Step], limit: int = LIMIT) -> Picture:
-    """What a graph recorded: a step follows those whose memory it uses, where one of the two writes it."""
+    """What a graph recorded.
+
+    A step follows those whose memory it uses, where one of the two writes it.
+    """
     steps = list(steps)
     names: dict[int, int] = {}
     writer: dict[int, int] = {}

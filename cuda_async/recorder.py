@@ -1,4 +1,6 @@
-"""What a capture notes: which storage the recorded work reads and writes, and what must stay alive.
+"""What a capture notes.
+
+Which storage the recorded work reads and writes, and what must stay alive.
 
 A stream with a recorder captures instead of running. Nothing is ordered while recording (nothing
 runs); each launch of the graph orders itself behind the other users of the same storage.
@@ -31,7 +33,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Step:
-    """An operation that was recorded, for drawings: its name and line, and which storages it writes or only reads."""
+    """An operation that was recorded, for drawings.
+
+    Its name and line, and which storages it writes or only reads.
+    """
 
     label: str
     site: Site
@@ -90,12 +95,18 @@ class Recorder:
             step.uses[id(storage)] = write or step.uses.get(id(storage), False)
 
     def _lent(self, storage: Storage) -> list[tuple[int, int | None]]:
-        """Which bytes of a storage the operations that run hold; all, of memory that nobody lent to them."""
+        """Which bytes of a storage the operations that run hold.
+
+        All, of memory that nobody lent to them.
+        """
         uses = [use for op, _ in self._running for lease in op.leases for use in lease.uses]
         return [(start, stop) for _, lent, _, start, stop in uses if lent is storage] or [(0, None)]
 
     def workspace(self, nbytes: int) -> Storage:
-        """Memory of the graph's own for the launch that is being recorded; zeros before the graph's first launch."""
+        """Memory of the graph's own for the launch that is being recorded.
+
+        Zeros before the graph's first launch.
+        """
         found = self._workspace
         if found is None or found.nbytes < nbytes:
             found = self._workspace = workspace_of_graph(self.home, nbytes)
@@ -107,7 +118,10 @@ class Recorder:
         return list(self._uses.values())
 
     def operands(self) -> list[Use]:
-        """The bytes that each launch of the graph uses: nobody else is to write them as long as the graph lives."""
+        """The bytes that each launch of the graph uses.
+
+        Nobody else is to write them as long as the graph lives.
+        """
         return list(self._operands.values())
 
     def check_allocation(self) -> None:

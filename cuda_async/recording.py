@@ -1,4 +1,4 @@
-"""A capture in progress, on a stream of its own, and the driver's graph that comes of it."""
+"""A capture in progress, on a stream of its own, and its driver graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ("Handle", "Recording")
 
 
 class Handle:
-    """A driver's graph, closed when nobody refers to it: neither its owner nor a launch in flight."""
+    """A driver's graph, closed when nobody refers to it.
+
+    Neither its owner nor a launch in flight.
+    """
 
     __slots__ = ("_device", "driver")
 
@@ -32,7 +35,10 @@ class Handle:
 
 
 class Recording:
-    """A capture on a stream of its own. Whatever fails, the capture is ended and the graph given back."""
+    """A capture on a stream of its own.
+
+    Whatever fails, the capture is ended and the graph given back.
+    """
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.recorder = Recorder(home, may_allocate=may_allocate)
@@ -46,7 +52,10 @@ class Recording:
         self.stream.driver.begin_capture()
 
     def end(self, failure: BaseException | None) -> Handle:
-        """Stop recording; the failure of the operation, if any, goes before that of the capture."""
+        """Stop recording.
+
+        The failure of the operation, if any, goes before that of the capture.
+        """
         driver = self.stream.driver
         try:
             try:
@@ -66,7 +75,10 @@ class Recording:
         return handle
 
     def abort(self) -> None:
-        """End what goes on: the recording, whose graph is given back, and the driver's run. Nothing after `end`."""
+        """End the recording, which returns its graph, and the driver's run.
+
+        Nothing after `end`.
+        """
         driver = self.stream.driver
         if self._capturing:
             self._capturing = False

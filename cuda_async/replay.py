@@ -19,7 +19,7 @@ __all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
 
 
 class Held(NamedTuple):
-    """What a launch needs until the device is done with it, also when the graph is closed meanwhile."""
+    """What a launch needs until the device is done, even if the graph is closed."""
 
     handle: Handle | None
     uses: list[tuple[Storage, bool]]
@@ -68,7 +68,7 @@ class GraphLaunch(DeviceOp[None]):
         return [storage for storage, write in self._held.uses if write] if self._held else []
 
     def bind(self, stream: Stream) -> BoundGraphLaunch:
-        """A launch on `stream` that can be repeated at little more than the cost of the driver's call.
+        """A launch on `stream`, to be repeated at about a driver call's cost.
 
         The operation is used up by it.
 
@@ -82,7 +82,9 @@ class GraphLaunch(DeviceOp[None]):
 
 
 class BoundGraphLaunch:
-    """A graph's launch on a stream, to be repeated. Made by `graph.launch().bind(stream)`.
+    """A graph's launch on a stream, to be repeated.
+
+    Made by `graph.launch().bind(stream)`.
 
     Example:
         >>> from cuda_async import Device, value

@@ -68,7 +68,7 @@ class _Once(Generic[T]):
         return self._site
 
     def get(self, context: ExecutionContext) -> T:
-        """Execute the parent in this context, or order this context behind where it was executed."""
+        """Execute the parent here, or order this context behind its execution."""
         with self._lock:
             if self._state == _NEW:
                 self._execute(context)
@@ -277,16 +277,16 @@ def unzip(op: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U
     >>> right.sync(), left.sync()
     (2, 1)
     """
-    known = op.arity
+    arity = op.arity
     if n is None:
-        if known is None:
+        if arity is None:
             raise ArgumentError(f"unzip: {op!r} does not know how many elements it yields before it runs; say unzip(n)")
-        n = known
+        n = arity
     elif not isinstance(cast("object", n), int) or n < 1:
         raise ArgumentTypeError(f"unzip({n!r}): expected how many elements {op!r} yields, 1 or more")
-    elif known is not None and n != known:
+    elif arity is not None and n != arity:
         raise ArgumentError(
-            f"unzip({n}): {op!r} yields {known} elements; write unzip({known}), or leave the number out"
+            f"unzip({n}): {op!r} yields {arity} elements; write unzip({arity}), or leave the number out"
         )
     once = _Once(op)
     return tuple(_Branch[U](once, index, n) for index in range(n))

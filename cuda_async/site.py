@@ -44,11 +44,11 @@ def register_internal_package(name: str) -> None:
     _files.clear()
 
 
-def user_site(made: object = None) -> Site:
+def user_site(instance: object = None) -> Site:
     """The file and line of the innermost frame outside registered packages.
 
     Args:
-        made: an object in the making: the `__init__` of a user's own subclass is not where it was made.
+        instance: an object in the making: the `__init__` of a user's own subclass is not where it was made.
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     internal = _files.get
@@ -57,7 +57,7 @@ def user_site(made: object = None) -> Site:
         frame = outer
         code = frame.f_code
         if not internal(code.co_filename) and not (
-            is_internal(frame) or (made is not None and code.co_name == "__init__" and _is_init_of(frame, made))
+            is_internal(frame) or (instance is not None and code.co_name == "__init__" and _is_init_of(frame, instance))
         ):
             break
         outer = frame.f_back
@@ -87,12 +87,12 @@ def site_at(place: Place) -> Site:
 def is_internal(frame: FrameType) -> bool:
     """Whether a frame belongs to a registered package."""
     file = frame.f_code.co_filename
-    known = _files.get(file)
-    if known is None:
-        known = frame.f_globals.get("__name__", "").partition(".")[0] in _internal
+    internal = _files.get(file)
+    if internal is None:
+        internal = frame.f_globals.get("__name__", "").partition(".")[0] in _internal
         if not file.startswith("<"):  # "<string>" is the name of many files
-            _files[file] = known
-    return known
+            _files[file] = internal
+    return internal
 
 
 def _is_init_of(frame: FrameType, made: object) -> bool:

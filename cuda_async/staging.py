@@ -84,7 +84,9 @@ def upload(
 def download(
     context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int = 0, keep: object
 ) -> None:
-    """Copy `nbytes` at byte `offset` of `storage` to host address `destination`, there once the run is done.
+    """Copy `nbytes` at byte `offset` of `storage` to host address `destination`.
+
+    They are there once the run is done.
 
     Raises:
         ValueError: the storage is shorter.
@@ -106,7 +108,9 @@ def download(
 
 
 def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int = 0) -> None:
-    """Copy `nbytes` at byte `offset` of `storage` to host address `destination`; they are there when this returns.
+    """Copy `nbytes` at byte `offset` of `storage` to host address `destination`.
+
+    They are there when this returns.
 
     Waits for the stream. `download` brings bytes by the end of the run, too late for what the run itself does with
     them.
@@ -146,7 +150,10 @@ def _move(destination: int, source: int, nbytes: int) -> None:
 
 
 class _Pipe:
-    """A few page-locked slots between the host, on a stream of its own, and the device, on the run's."""
+    """A few page-locked slots between the host and the device.
+
+    The host's side has a stream of its own, the device's side is the run's.
+    """
 
     def __init__(self, context: ExecutionContext) -> None:
         device = context.device
@@ -192,8 +199,10 @@ class _Pipe:
 
     @contextmanager
     def _submitting(self) -> Generator[None]:
-        """The host side's part of the run. Where it fails, the run's stream waits for what workers were given already:
-        the run holds the memory that they touch.
+        """The host side's part of the run.
+
+        Where it fails, the run's stream waits for what workers were given already: the run holds the memory that they
+        touch.
         """
         host, device = self._host_side, self._device_side
         events = self._filled + self._emptied

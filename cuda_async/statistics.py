@@ -1,4 +1,6 @@
-"""What the runtime has done and is at, as frozen records: to look at, to assert on, to plot.
+"""What the runtime has done and is at, as frozen records.
+
+To look at, to assert on, to plot.
 
     stream.statistics()                 work enqueued and completed, events, waits
     policy.statistics()                 the same for each stream of a `StreamPoolRoundRobin`

@@ -74,13 +74,13 @@ def _levels(nodes: tuple[Node, ...]) -> list[int]:
 
 def _places(nodes: tuple[Node, ...], levels: list[int], step: float) -> tuple[list[tuple[float, float]], float]:
     """The middle of the upper edge of each box, and how far right the boxes reach."""
-    taken: dict[int, float] = {}
+    ends: dict[int, float] = {}
     columns: list[float] = []
     for node, level in zip(nodes, levels, strict=True):
         wished = [columns[source] for source in node.sources]
         column = sum(wished) / len(wished) if wished else 0.0
-        column = max(column, taken.get(level, 0.0))
-        taken[level] = column + 1
+        column = max(column, ends.get(level, 0.0))
+        ends[level] = column + 1
         columns.append(column)
     places = [
         (_MARGIN + (column + 0.5) * step, _MARGIN + level * (_HEIGHT + _GAP_Y))

@@ -1,4 +1,6 @@
-"""Tools for testing code that uses `cuda_async`: a simulated device, a checker, and waiting for quiet.
+"""Tools for testing code that uses `cuda_async`.
+
+A simulated device, a checker, and waiting for quiet.
 
 driver = SimDriver(seed=7)
 device = Device.from_driver(driver)
@@ -27,7 +29,9 @@ __all__ = ("CheckedDriver", "Ledger", "Race", "SimDriver", "wait_all_idle")
 
 
 def wait_all_idle(device: Device, *streams: Stream) -> None:
-    """Collect garbage, give back what finalizers left, and wait for `streams` and the policy's streams.
+    """Collect garbage, finish finalizers' work, and wait for streams.
+
+    `streams` and the policy's.
 
     Errors of the work waited for are not raised here: whoever ran it gets them.
     """

@@ -1,4 +1,6 @@
-"""What upstream marks unsafe: calls that leave to the caller what this package otherwise checks.
+"""What upstream marks unsafe.
+
+Calls that leave to the caller what this package otherwise checks.
 
     from cuda_async import unsafe
 
@@ -46,7 +48,7 @@ def then_unchecked(op: DeviceOp[T], function: Callable[[T], DeviceOp[U]]) -> Dev
 
 
 def push_device_ptr(launch: AsyncKernelLaunch, address: int) -> AsyncKernelLaunch:
-    """`launch.push_device_ptr(address)`: nothing holds that memory, and nothing orders the launch behind its users.
+    """`launch.push_device_ptr(address)`: nothing holds or orders that memory.
 
     `launch.push_input` and `push_output` do both.
     """
@@ -54,7 +56,9 @@ def push_device_ptr(launch: AsyncKernelLaunch, address: int) -> AsyncKernelLaunc
 
 
 def borrow_storage(stream: Stream, address: int, nbytes: int, *, keep: object = None) -> Storage:
-    """Memory that somebody else owns, as a `Storage`; never freed. Unsafe: it is believed to be there.
+    """Memory that somebody else owns, as a `Storage`; never freed.
+
+    Unsafe: it is believed to be there.
 
     Args:
         stream: a stream of the device that it is on.

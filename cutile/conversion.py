@@ -97,10 +97,10 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
     over = (np.abs(rounded) > format.largest) & np.isfinite(x)
     rounded = np.where(over, _beyond(x, format, rounding), rounded)
     rounded = np.where(np.isinf(x), np.copysign(format.largest, x) if format.saturates else x, rounded)
-    made = np.asarray(np.where(nan, 1, rounded)).astype(target.numpy)
+    stored = np.asarray(np.where(nan, 1, rounded)).astype(target.numpy)
     if format.nan is None:
-        return np.where(nan, np.asarray(format.largest).astype(target.numpy), made)  # pyright: ignore[reportUnknownVariableType]
-    bits = made.view(_UNSIGNED[target.bits // 8])
+        return np.where(nan, np.asarray(format.largest).astype(target.numpy), stored)  # pyright: ignore[reportUnknownVariableType]
+    bits = stored.view(_UNSIGNED[target.bits // 8])
     return np.where(nan, bits.dtype.type(format.nan), bits).view(target.numpy)
 
 

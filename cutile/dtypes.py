@@ -1,4 +1,6 @@
-"""The element types, as classes: `f32` annotates a scalar parameter, names a dtype, and converts to NumPy's.
+"""The element types, as classes.
+
+`f32` annotates a scalar parameter, names a dtype, and converts to NumPy's.
 
 Thirteen are computed with. Six more are only stored, converted and multiplied (`mma`): the floats of 8 and 4 bits, and
 tf32. Everything else refuses them and names the remedy, which is to convert.
@@ -26,7 +28,9 @@ Kind = Literal["bool", "int", "uint", "float", "storage"]
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """How a float is written in bits: sign, exponent, mantissa, from the highest bit to the lowest.
+    """How a float is written in bits.
+
+    Sign, exponent, mantissa, from the highest bit to the lowest.
 
     Attributes:
         exponent: bits of the exponent.
@@ -50,12 +54,14 @@ class FloatFormat:
 
     @property
     def least_exponent(self) -> int:
-        """The exponent of the smallest normal number, or of the smallest number where there is no zero."""
+        """The exponent of the smallest normal number, or of the smallest without a zero."""
         return -self.bias if self.positive else 1 - self.bias
 
 
 class DTypeMeta(type):
-    """Gives dtype classes a short repr, and the numbers that limit them: constants, in kernels too.
+    """Gives dtype classes a short repr, and the numbers that limit them.
+
+    Constants, in kernels too.
 
     Example:
         >>> u8.max, i16.min, f16.max, f32.eps == 2.0**-23, f32.tiny == 2.0**-126, -f32.inf
@@ -98,7 +104,10 @@ class DTypeMeta(type):
 
     @property
     def computes(cls) -> bool:
-        """Whether elements are computed with; others are only stored, converted and multiplied."""
+        """Whether elements are computed with.
+
+        Others are only stored, converted and multiplied.
+        """
         return cls._kind != "storage"
 
     @property
@@ -115,10 +124,10 @@ class DTypeMeta(type):
         return (0, 2**bits - 1) if kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
     def _floats(cls, what: str) -> FloatFormat:
-        found: FloatFormat | None = getattr(cls, "format", None)
-        if found is None:
+        layout: FloatFormat | None = getattr(cls, "format", None)
+        if layout is None:
             raise AttributeError(f"{cls!r} is no float and has no {what}")
-        return found
+        return layout
 
     @property
     def max(cls) -> Any:
@@ -274,7 +283,9 @@ class tf32(
     numpy=np.float32,
     format=FloatFormat(8, 10, 127, float.fromhex("0x1.ffcp127"), 0x7FC00000, unused=13),
 ):
-    """An f32 of which matrix products read the upper 19 bits: the range of f32, the precision of f16.
+    """An f32 of which matrix products read the upper 19 bits.
+
+    The range of f32, the precision of f16.
 
     The last 13 bits mean nothing, and conversions leave them 0. On the host it is NumPy's float32.
     """
@@ -287,7 +298,10 @@ class f8e4m3fn(
     numpy=ml_dtypes.float8_e4m3fn,
     format=FloatFormat(4, 3, 7, 448.0, 0x7F, saturates=True),
 ):
-    """8-bit float with 3 bits of mantissa, up to 448. It has NaN and no infinities; conversions to it saturate."""
+    """8-bit float with 3 bits of mantissa, up to 448.
+
+    It has NaN and no infinities; conversions to it saturate.
+    """
 
 
 class f8e5m2(
@@ -297,7 +311,10 @@ class f8e5m2(
     numpy=ml_dtypes.float8_e5m2,
     format=FloatFormat(5, 2, 15, 57344.0, 0x7F, saturates=True),
 ):
-    """8-bit float with 2 bits of mantissa, up to 57344. It has NaN and infinities; conversions to it saturate."""
+    """8-bit float with 2 bits of mantissa, up to 57344.
+
+    It has NaN and infinities; conversions to it saturate.
+    """
 
 
 class f8e8m0fnu(
@@ -307,7 +324,9 @@ class f8e8m0fnu(
     numpy=ml_dtypes.float8_e8m0fnu,
     format=FloatFormat(8, 0, 127, 2.0**127, 0xFF, saturates=True, positive=True),
 ):
-    """A power of two from 2**-127 to 2**127, or NaN: the scale of a block. Conversions to it saturate.
+    """A power of two from 2**-127 to 2**127, or NaN: the scale of a block.
+
+    Conversions to it saturate.
 
     There is no zero: it becomes the smallest power. Negative numbers become NaN.
     """
@@ -316,11 +335,16 @@ class f8e8m0fnu(
 class f4e2m1fn(
     DType, bits=8, kind="storage", numpy=ml_dtypes.float4_e2m1fn, format=FloatFormat(2, 1, 1, 6.0, None, saturates=True)
 ):
-    """4-bit float, one to a byte: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. Conversions saturate, NaN to 6."""
+    """4-bit float, one to a byte: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+
+    Conversions saturate, NaN to 6.
+    """
 
 
 class f4e2m1fnx2(DType, bits=8, kind="storage", numpy=np.uint8):
-    """Two `f4e2m1fn` in a byte, the first one in the low bits. On the host it is NumPy's uint8.
+    """Two `f4e2m1fn` in a byte, the first one in the low bits.
+
+    On the host it is NumPy's uint8.
 
     `unpack` takes the two apart, `pack` puts them together.
     """
@@ -367,11 +391,11 @@ def from_numpy(dtype: Any) -> DTypeLike:
         >>> from_numpy("float32")
         f32
     """
-    found = _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
-    if found is None:
+    element = _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
+    if element is None:
         name = str(np.dtype(dtype))
         raise TypeError(f"no element type for NumPy dtype {name}; {_REFUSED.get(name) or _known()}")
-    return found
+    return element
 
 
 def is_dtype(spec: object) -> TypeGuard[DTypeLike]:
@@ -380,7 +404,7 @@ def is_dtype(spec: object) -> TypeGuard[DTypeLike]:
 
 
 def as_dtype(spec: Any) -> DTypeLike:
-    """The element type named by a class (`f32`), a name (`"f32"`, `"float32"`), or a NumPy dtype.
+    """The element type of a class (`f32`), a name (`"float32"`), or a NumPy dtype.
 
     Raises:
         TypeError: `spec` names no element type.

@@ -106,11 +106,11 @@ class Kernel:
             op = KernelOp(launchable, arguments, _NO_GENERICS, self._options)
             return op if self._space is None else op.search(self._space)
         try:
-            launchable, given, generics = self._taken(launchable, arguments, named)
+            launchable, parts, generics = self._taken(launchable, arguments, named)
         except (ArgumentError, GenericsError):
             give_back(leaves_of((*arguments, *named.values())))
             raise
-        op = KernelOp(launchable, given, generics, self._options)
+        op = KernelOp(launchable, parts, generics, self._options)
         return op if self._space is None or generics else op.search(self._space)
 
     def searched(self, space: Space) -> Self:
@@ -145,16 +145,16 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}"
                 + (f"; generics are given by name: {generics}" if generics else "")
             )
-        given = dict(zip(names, arguments, strict=False))
+        values = dict(zip(names, arguments, strict=False))
         for name in names:
             if name in named:
-                if name in given:
+                if name in values:
                     raise ArgumentError(f"{signature.name}: argument {name!r} was given twice")
-                given[name] = named.pop(name)
+                values[name] = named.pop(name)
         if signature.optional:
             defaults = dict(zip(signature.optional, self._function.__defaults__ or (), strict=False))
-            given = {**defaults, **given}
-        missing = [name for name in names if name not in given]
+            values = {**defaults, **values}
+        missing = [name for name in names if name not in values]
         if missing:
             known = {each.name for each in signature.generics}
             strange = ", ".join(name for name in named if name not in known)
@@ -163,7 +163,7 @@ class Kernel:
                 + (f"; it has none called {strange}" if strange else "")
             )
         generics = launchable.kernel.generics(None, named)
-        return *launchable.arranged(tuple(given[name] for name in names)), generics
+        return *launchable.arranged(tuple(values[name] for name in names)), generics
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "__dict__":  # IPython's autoreload sets every attribute of a function on what has taken its place

@@ -21,7 +21,9 @@ __all__ = ("DeviceBuffer", "fill_call")
 
 
 class DeviceBuffer:
-    """Memory of a device. Made by `new`, `from_slice` and `from_array`; freed behind everybody who uses it.
+    """Memory of a device.
+
+    Made by `new`, `from_slice` and `from_array`; freed behind everybody who uses it.
 
     Attributes:
         storage: the memory, for operations of `cuda_async`.
@@ -106,11 +108,17 @@ class DeviceBuffer:
         return copy_call("DeviceBuffer.copy_to", other, self, stream, wait=True)
 
     def copy_from_async(self, other: HostBuffer | DeviceBuffer, stream: Stream) -> Call[None]:
-        """Enqueue a copy of another buffer here; what `HostBuffer.copy_to_async` says of its contents holds."""
+        """Enqueue a copy of another buffer here.
+
+        What `HostBuffer.copy_to_async` says of its contents holds.
+        """
         return copy_call("DeviceBuffer.copy_from_async", self, other, stream, wait=False)
 
     def copy_to_async(self, other: HostBuffer | DeviceBuffer, stream: Stream) -> Call[None]:
-        """Enqueue a copy of this to another buffer; its contents are there after `stream.synchronize()`."""
+        """Enqueue a copy of this to another buffer.
+
+        Its contents are there after `stream.synchronize()`.
+        """
         return copy_call("DeviceBuffer.copy_to_async", other, self, stream, wait=False)
 
     def fill_with_byte(self, byte: int, stream: Stream) -> Call[None]:

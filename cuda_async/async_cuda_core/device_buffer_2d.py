@@ -1,4 +1,4 @@
-"""`DeviceBuffer2D`: memory of a device for an image: rows of pixels of one or more channels."""
+"""`DeviceBuffer2D`: device memory of an image: rows of pixels with channels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ __all__ = ("DeviceBuffer2D",)
 
 
 class DeviceBuffer2D:
-    """An image on a device: `height` rows of `width` pixels of `num_channels` elements.
+    """An image on a device.
+
+    `height` rows of `width` pixels of `num_channels` elements.
 
     Rows follow one another without a gap (`pitch` is the size of a row), so that a copy is one piece.
 
@@ -115,11 +117,17 @@ class DeviceBuffer2D:
         return create.map(lambda storage: cls(storage, width, height, channels, dtype))
 
     def copy_from(self, other: HostBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
-        """Copy another buffer here, and wait until that is done; errors as for `DeviceBuffer.copy_from`."""
+        """Copy another buffer here, and wait until that is done.
+
+        Errors as for `DeviceBuffer.copy_from`.
+        """
         return copy_call("DeviceBuffer2D.copy_from", self, other, stream, wait=True)
 
     def copy_to(self, other: HostBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
-        """Copy this to another buffer, and wait until that is done; errors as for `DeviceBuffer.copy_from`."""
+        """Copy this to another buffer, and wait until that is done.
+
+        Errors as for `DeviceBuffer.copy_from`.
+        """
         return copy_call("DeviceBuffer2D.copy_to", other, self, stream, wait=True)
 
     def copy_from_async(self, other: HostBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
@@ -131,7 +139,10 @@ class DeviceBuffer2D:
         return copy_call("DeviceBuffer2D.copy_to_async", other, self, stream, wait=False)
 
     def fill_with_byte(self, byte: int, stream: Stream) -> Call[None]:
-        """Make every byte this one, and wait until that is done. Raises ValueError where it is no byte."""
+        """Make every byte this one, and wait until that is done.
+
+        Raises ValueError where it is no byte.
+        """
         return fill_call("DeviceBuffer2D.fill_with_byte", self.storage, byte, stream)
 
     def note_use(self, run: Settling, *, writes: bool) -> None:

@@ -1,4 +1,4 @@
-"""`HostBuffer`: page-locked memory of the host, to copy from and to device buffers."""
+"""`HostBuffer`: page-locked host memory, to copy from and to device buffers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class _Pinned:
 
 
 class HostBuffer:
-    """Page-locked memory for a number of elements of one type. Made by `new`, `from_slice` and `from_array`.
+    """Page-locked memory for a number of elements of one type.
+
+    Made by `new`, `from_slice` and `from_array`.
 
     Attributes:
         dtype: the NumPy dtype of the elements.
@@ -71,7 +73,7 @@ class HostBuffer:
 
     @classmethod
     def from_slice(cls, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Call[HostBuffer]:
-        """A buffer with these values (taken when the call is made, not when it is awaited). Raises as `new`."""
+        """A buffer with these values, taken at the call. Raises as `new`."""
         array = np.ascontiguousarray(values, dtype=dtype).copy()
         checked_count("HostBuffer.from_slice", array.size)
         kind = checked_dtype("HostBuffer.from_slice", array.dtype)
@@ -117,7 +119,10 @@ class HostBuffer:
         return self._elements().copy()
 
     def to_array_with_shape(self, shape: tuple[int, ...]) -> Array:
-        """A copy of the contents in this shape. Raises as `to_vec`, and ValueError where the shape does not fit."""
+        """A copy of the contents in this shape.
+
+        Raises as `to_vec`, and ValueError where the shape does not fit.
+        """
         return self.to_vec().reshape(shape)
 
     def _elements(self) -> Array:
@@ -148,15 +153,24 @@ class HostBuffer:
         return self._copy("HostBuffer.copy_from", self, other, stream, wait=True)
 
     def copy_to(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
-        """Copy this to a device buffer, and wait until that is done. Raises as `copy_from`."""
+        """Copy this to a device buffer, and wait until that is done.
+
+        Raises as `copy_from`.
+        """
         return self._copy("HostBuffer.copy_to", other, self, stream, wait=True)
 
     def copy_from_async(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
-        """Enqueue a copy of a device buffer here. The contents are there after `stream.synchronize()`."""
+        """Enqueue a copy of a device buffer here.
+
+        The contents are there after `stream.synchronize()`.
+        """
         return self._copy("HostBuffer.copy_from_async", self, other, stream, wait=False)
 
     def copy_to_async(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
-        """Enqueue a copy of this to a device buffer. The contents must not change before `stream.synchronize()`."""
+        """Enqueue a copy of this to a device buffer.
+
+        The contents must not change before `stream.synchronize()`.
+        """
         return self._copy("HostBuffer.copy_to_async", other, self, stream, wait=False)
 
     def _copy(self, name: str, destination: Buffer, source: Buffer, stream: Stream, *, wait: bool) -> Call[None]:

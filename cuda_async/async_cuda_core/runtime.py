@@ -64,7 +64,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def post(function: Callable[[], object]) -> None:
-    """Have `function`, which must not raise, called on the runtime thread, behind what is there. Does not wait."""
+    """Have `function` called on the runtime thread, in order. Does not wait.
+
+    It must not raise.
+    """
     _thread.put(function)
 
 
@@ -76,7 +79,7 @@ class _Work(Protocol):
 
 
 class Started(Generic[T]):
-    """What the function of a call returns where the call is over only when the device has done some work.
+    """What a call returns that is over only when the device has done some work.
 
     Args:
         work: the runs to wait for; the first one's outcome is the call's, and every one's failure is.
@@ -97,7 +100,9 @@ class _State(Enum):
 
 
 class Call(Coroutine[Any, Any, T], Generic[T]):
-    """A call to be made on the runtime thread, once it is awaited. It may be awaited once.
+    """A call to be made on the runtime thread, once it is awaited.
+
+    It may be awaited once.
 
     Cancelling the task that awaits it withdraws a call that has not begun; it waits for one that runs, since that uses
     the caller's objects; and it leaves work that the device has begun to the device, which keeps what it uses.
@@ -135,7 +140,10 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
             waiter()
 
     def when_done(self, waiter: Callable[[], None]) -> None:
-        """Have `waiter` called once, on some thread, when the function has returned; at once if it has."""
+        """Have `waiter` called once, on some thread, when the function has returned.
+
+        At once if it has.
+        """
         with self._lock:
             if self._state is not _State.DONE:
                 self._waiters.append(waiter)

@@ -1,4 +1,4 @@
-"""`Stream` and `Device` of the awaited interface, and how a buffer's operation gets onto a stream."""
+"""`Stream` and `Device` of the awaited interface; how operations get onto streams."""
 
 from __future__ import annotations
 
@@ -33,12 +33,17 @@ _null_lock = new_lock()
 
 
 def current_device() -> devices.Device:
-    """The device of calls that name no stream: the one that was set, else the caller's default device."""
+    """The device of calls that name no stream.
+
+    The one that was set, else the caller's default device.
+    """
     return _runtime.device or devices.default_device()
 
 
 class Stream:
-    """An ordered queue of work. Made by `await Stream.new()`; `Stream.null()` is the one of its device.
+    """An ordered queue of work.
+
+    Made by `await Stream.new()`; `Stream.null()` is the one of its device.
 
     Attributes:
         inner: the stream of `cuda_async`, for its operations.
@@ -55,7 +60,10 @@ class Stream:
 
     @classmethod
     def null(cls, device: devices.Device | None = None) -> Stream:
-        """The default stream of a device: one for all who ask. It orders nothing beside its own work."""
+        """The default stream of a device: one for all who ask.
+
+        It orders nothing beside its own work.
+        """
         where = device or devices.default_device()
         with _null_lock:
             stream = _null_streams.get(where)
@@ -93,7 +101,7 @@ def _submit(stream: Stream, op: DeviceOp[T]) -> Run[T]:
 
 
 def enqueue(name: str, stream: Stream, make: Callable[[], DeviceOp[T]], *, wait: bool) -> Call[T]:
-    """A call that enqueues what `make` makes, and is over when that is enqueued, or (`wait`) done."""
+    """A call that enqueues what `make` makes, and is over then, or (`wait`) once done."""
 
     def start() -> Any:
         run = _submit(stream, make())
@@ -142,7 +150,7 @@ class Device:
 
     @staticmethod
     def synchronize() -> Call[None]:
-        """Wait for the null stream and for the streams of the default policy of the current device."""
+        """Wait for the null stream and the default policy's streams of this device."""
 
         def start() -> Started[None]:
             from cuda_async.core.policy import policy_streams

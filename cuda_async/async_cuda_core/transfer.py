@@ -1,4 +1,7 @@
-"""What the buffers' calls enqueue: copies and fills between pieces of host and device memory."""
+"""What the buffers' calls enqueue.
+
+Copies and fills between pieces of host and device memory.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ class HostMemory(Protocol):
 
 
 class Copy(DeviceOp[None]):
-    """destination = source, on one stream. Holds both until it is done; `exclusive`: lends them, too."""
+    """destination = source, on one stream.
+
+    Holds both until it is done; `exclusive`: lends them, too.
+    """
 
     def __init__(self, destination: Buffer, source: Buffer, site: Site, *, exclusive: bool) -> None:
         super().__init__(site)
@@ -127,7 +133,7 @@ def checked_dtype(call: str, dtype: Any) -> np.dtype[Any]:
     Raises:
         TypeError: there is none, or its elements are Python objects.
     """
-    found = np.dtype(getattr(dtype, "numpy", dtype))
-    if found.hasobject:
-        raise ArgumentTypeError(f"{call}: dtype: elements must be plain numbers, got {found}")
-    return found
+    element = np.dtype(getattr(dtype, "numpy", dtype))
+    if element.hasobject:
+        raise ArgumentTypeError(f"{call}: dtype: elements must be plain numbers, got {element}")
+    return element

@@ -61,7 +61,7 @@ class Buffer:
 
     @classmethod
     def put(cls, array: Array) -> DeviceOp[Buffer]:
-        """Bring an array to the device, where its elements lie side by side in storage of their own.
+        """Bring an array to the device, contiguous, in storage of its own.
 
         Raises:
             ValueError: it has no elements.
@@ -93,7 +93,10 @@ class HasBuffer(Protocol):
     """What a collective takes in place of a `Buffer`: a tensor, say."""
 
     def __collective__(self, write: bool) -> Buffer:
-        """Its elements, to be read or written. Raises ValueError where they do not lie side by side."""
+        """Its elements, to be read or written.
+
+        Raises ValueError where they do not lie side by side.
+        """
         ...
 
 

@@ -40,7 +40,9 @@ LIMIT_S = 60.0
 
 
 class Communicator:
-    """Ranks that work together. Made by `of`, `join` and indexing; never constructed directly.
+    """Ranks that work together.
+
+    Made by `of`, `join` and indexing; never constructed directly.
 
     With one local rank an operand is a tensor or `Buffer`. With several it is a sequence of them, one for each.
 
@@ -97,7 +99,9 @@ class Communicator:
     def join(
         cls, rank: int, world: int, unique_id: str, *, device: Device | None = None, limit_s: float | None = LIMIT_S
     ) -> Communicator:
-        """Take one rank, among processes of this machine (or threads). Returns when all ranks have joined.
+        """Take one rank, among processes of this machine (or threads).
+
+        Returns when all ranks have joined.
 
         Args:
             rank: from 0 to `world - 1`.
@@ -122,14 +126,17 @@ class Communicator:
 
     @staticmethod
     def unique_id() -> str:
-        """A name under which ranks find one another; pass it to each process. Whoever knows it can join."""
+        """A name under which ranks find one another; pass it to each process.
+
+        Whoever knows it can join.
+        """
         from cuda_async.collective.processes import fresh_id
 
         return fresh_id()
 
     @classmethod
     def from_environment(cls, *, device: Device | None = None, limit_s: float | None = LIMIT_S) -> Communicator:
-        """`join` with what the environment says: `RANK`, `WORLD_SIZE` and `CUDA_ASYNC_UNIQUE_ID`.
+        """`join` with `RANK`, `WORLD_SIZE` and `CUDA_ASYNC_UNIQUE_ID` of the environment.
 
         The first two are set by `torchrun` and by most other launchers.
 
@@ -182,7 +189,10 @@ class Communicator:
         return self._call("all_reduce", [Operand("x", x, reads=True, writes=True)], op=op)
 
     def reduce(self, x: T, *, root: int = 0, op: str = "sum") -> DeviceOp[T]:
-        """`x` of the root becomes the sum of all; the others' stays. Yields `x`. Arguments as of `all_reduce`."""
+        """`x` of the root becomes the sum of all; the others' stays.
+
+        Yields `x`. Arguments as of `all_reduce`.
+        """
         return self._call("reduce", [Operand("x", x, reads=True, writes=root)], op=op, root=root)
 
     def broadcast(self, x: T, *, root: int = 0) -> DeviceOp[T]:
@@ -198,7 +208,9 @@ class Communicator:
         return self._call("all_gather", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
 
     def reduce_scatter(self, x: T, into: T, *, op: str = "sum") -> DeviceOp[tuple[T, T]]:
-        """`into` becomes this rank's part of the sum of all `x`. Yields both. Reductions as of `all_reduce`.
+        """`into` becomes this rank's part of the sum of all `x`.
+
+        Yields both. Reductions as of `all_reduce`.
 
         Raises:
             ValueError: `x` does not have `world` times as many elements as `into`.
@@ -206,7 +218,9 @@ class Communicator:
         return self._call("reduce_scatter", [Operand("x", x, reads=True), Operand("into", into, writes=True)], op=op)
 
     def all_to_all(self, x: T, into: T) -> DeviceOp[tuple[T, T]]:
-        """Part `r` of `x` goes to rank `r`; `into` becomes the parts that came, in the ranks' order. Yields both.
+        """Part `r` of `x` goes to rank `r`.
+
+        `into` becomes the parts that came, in the ranks' order. Yields both.
 
         Raises:
             ValueError: they have different sizes, or the size is no multiple of `world`.
@@ -214,7 +228,9 @@ class Communicator:
         return self._call("all_to_all", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
 
     def send(self, x: T, *, to: int) -> DeviceOp[T]:
-        """Send `x` to another rank, which calls `recv`. Yields `x`. Messages of a pair arrive in their order.
+        """Send `x` to another rank, which calls `recv`.
+
+        Yields `x`. Messages of a pair arrive in their order.
 
         Raises:
             ValueError: `to` is no other rank, or there are several local ranks.
@@ -254,11 +270,14 @@ class Communicator:
     # -- its end ------------------------------------------------------------------------------
 
     def abort(self, why: str = "a rank called abort()") -> None:
-        """End every collective that is waiting, on all ranks, and every later one, with a `CollectiveError`."""
+        """End all waiting collectives and later ones with `CollectiveError`, on all ranks."""
         self._engine.abort(why)
 
     def close(self) -> None:
-        """Give back what the communicator holds, on all local ranks. Collectives that wait end with an error."""
+        """Give back what the communicator holds, on all local ranks.
+
+        Collectives that wait end with an error.
+        """
         self._engine.close()
 
     def __enter__(self) -> Communicator:
@@ -271,7 +290,10 @@ class Communicator:
 
 
 class _Numbers:
-    """How often each local rank has called: meetings are found by these numbers. `next()` on each is atomic."""
+    """How often each local rank has called: meetings are found by these numbers.
+
+    `next()` on each is atomic.
+    """
 
     def __init__(self) -> None:
         self._counters: dict[tuple[int, int, int], itertools.count[int]] = {}

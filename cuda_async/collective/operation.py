@@ -1,4 +1,7 @@
-"""The operations that collectives are: lent operands, one meeting on a stream, the operands as result."""
+"""The operations that collectives are.
+
+Lent operands, one meeting on a stream, the operands as result.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +60,13 @@ class Operand:
         what = f"{kind}: argument {self.name!r}"
         if len(ranks) == 1:
             return [buffer_of(self.given, what, write=self.is_written(ranks[0]))]
-        given: Any = self.given
-        if not isinstance(given, list | tuple) or len(cast("list[Any]", given)) != len(ranks):
+        arguments: Any = self.given
+        if not isinstance(arguments, list | tuple) or len(cast("list[Any]", arguments)) != len(ranks):
             raise ArgumentTypeError(
                 f"{what}: expected a list of {len(ranks)} operands, one for each local rank, got "
-                f"{cast('Any', given)!r}; what one rank does alone is called on communicator[rank]"
+                f"{cast('Any', arguments)!r}; what one rank does alone is called on communicator[rank]"
             )
-        items = zip(ranks, cast("list[Any]", given), strict=True)
+        items = zip(ranks, cast("list[Any]", arguments), strict=True)
         return [buffer_of(item, f"{what} of rank {rank}", write=self.is_written(rank)) for rank, item in items]
 
 

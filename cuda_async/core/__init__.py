@@ -1,1 +1,4 @@
-"""The runtime's core: operations, runs, streams, memory. Imports nothing but itself, `driver/` and the leaves."""
+"""The runtime's core: operations, runs, streams, memory.
+
+Imports nothing but itself, `driver/` and the leaves.
+"""

@@ -1,4 +1,7 @@
-"""Streams that record instead of running: what the core does there, and what it asks of who records (`recorder.py`)."""
+"""Streams that record instead of running.
+
+What the core does there, and what it asks of who records (`recorder.py`).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ class Capture(Protocol):
         ...
 
     def workspace(self, nbytes: int) -> Storage:
-        """Memory for the blocks of the launch that is being recorded; zeros before it first runs."""
+        """Memory for the blocks of the launch that is being recorded.
+
+        Zeros before it first runs.
+        """
         ...
 
     def check_allocation(self) -> None:

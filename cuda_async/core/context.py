@@ -1,4 +1,6 @@
-"""`ExecutionContext`: what `Operation.execute` may use: a device, a stream, memory, the run's records.
+"""`ExecutionContext`: what `Operation.execute` may use.
+
+A device, a stream, memory, the run's records.
 
 context.stream                          enqueue here
 context.execute(inner_op)               run an inner operation on the same stream; its result
@@ -67,7 +69,7 @@ class ExecutionContext:
         return result
 
     def drive(self, op: Operation[T]) -> T:
-        """Execute what an operation, which was begun, unfolds to, and what that unfolds to: one frame, however deep."""
+        """Execute what a begun operation unfolds to, in one frame, however deep."""
         __tracebackhide__ = True
         run, recorder = self.run, self.stream.recorder
         stack: list[tuple[Operation[Any], Generator[Operation[Any], Any, Any], list[Lease]]] = []

@@ -256,7 +256,10 @@ class Device:
         return load_module_from_file(path, self)
 
     def load_module_from_cuda_src(self, source: str, *, name: str = "kernel.cu", options: Sequence[str] = ()) -> Module:
-        """Compile CUDA C++ through NVRTC and load it; see `module.py`. Raises KernelCacheError, LaunchError."""
+        """Compile CUDA C++ through NVRTC and load it; see `module.py`.
+
+        Raises KernelCacheError, LaunchError.
+        """
         from cuda_async.core.module import load_module_from_cuda_src
 
         return load_module_from_cuda_src(source, self, name=name, options=options)
@@ -362,7 +365,9 @@ _process_default: list[Device] = []
 
 
 def device_count(kind: DeviceKind = registry.ACCELERATOR) -> int:
-    """How many devices of this kind can be used. Never raises where there is no driver.
+    """How many devices of this kind can be used.
+
+    Never raises where there is no driver.
 
     >>> device_count("host")
     1

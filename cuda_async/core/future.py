@@ -206,7 +206,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         self._set_aside = None
 
     def _may_spin(self) -> bool:
-        """Whether a brief wait keeps nobody from anything: neither another task, nor threads of the device's."""
+        """Whether a brief wait keeps nobody from anything.
+
+        Neither another task, nor threads of the device's.
+        """
         return self._stream.device.driver.works_alone and config().spin_budget_us > 0 and not loop_is_busy()
 
     @staticmethod

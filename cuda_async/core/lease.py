@@ -374,21 +374,21 @@ def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:
 
 
 def _refusal(use: Use, lease: Lease, held: Use, *, same_operation: bool) -> OwnershipError:
-    wanted = "written" if use.write else "read"
+    verb = "written" if use.write else "read"
     holds = "writes" if held.write else "reads"
     if same_operation:
         return OwnershipError(
-            f"argument {use.argument!r} would be {wanted}, but the same operation {holds} the same memory "
+            f"argument {use.argument!r} would be {verb}, but the same operation {holds} the same memory "
             f"as argument {held.argument!r}. Pass a copy (dup()) for one of the two."
         )
     if lease.exported:
         return OwnershipError(
-            f"argument {use.argument!r} would be {wanted}, but the memory was given to another library at "
+            f"argument {use.argument!r} would be {verb}, but the memory was given to another library at "
             f"{format_site(lease.site)}, which {holds} it. Delete what was made of it there first, or pass a copy "
             "(dup())."
         )
     return OwnershipError(
-        f"argument {use.argument!r} would be {wanted}, but the operation made at {format_site(lease.site)} "
+        f"argument {use.argument!r} would be {verb}, but the operation made at {format_site(lease.site)} "
         f"{holds} the same memory as its argument {held.argument!r} and has not finished. Run it or wait for it "
         "(sync(), await), discard() it if it has not run, or pass a copy (dup())."
         f"{kept_by_notebook(lease.site)}"

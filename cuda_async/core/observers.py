@@ -1,4 +1,7 @@
-"""Who is told of what runs. One observer at most, which may pass it on: see `instrument.py`."""
+"""Who is told of what runs.
+
+One observer at most, which may pass it on: see `instrument.py`.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,6 @@ observe: Observe | None = None
 
 
 def set_observer(observer: Observe | None) -> None:
-    """Tell `observer`, and nobody else, of every operation that is enqueued from now on."""
+    """Tell `observer` alone of every operation enqueued from now on."""
     global observe
     observe = observer

@@ -1,4 +1,4 @@
-"""`Operation`: what to enqueue on a stream, what that holds, and that it is used once.
+"""`Operation`: what to enqueue on a stream, what it holds, and its single use.
 
 The public class is `cuda_async.DeviceOp` (`op.py`), which adds how operations compose and run; the core knows no more
 of an operation than what stands here.
@@ -72,7 +72,7 @@ class Operation(ABC, Generic[T_co]):
         """Enqueue the work on `context.stream` and return what it yields. Never waits."""
 
     def unfold(self, context: ExecutionContext) -> Generator[Operation[Any], Any, T_co] | None:
-        """What does the same as `execute`, and yields each inner operation to whoever runs it, for its result.
+        """As `execute`, but yields each inner operation to its runner, for the result.
 
         So that operations within operations, however deep, take no frames. None, as here, is always right; who
         overrides this has `execute` return `context.drive(self)`.
@@ -80,7 +80,7 @@ class Operation(ABC, Generic[T_co]):
         return None
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
-        """What does the same as `execute` on a stream that it is given, where this operation is run alone.
+        """As `execute` on a given stream, for an operation that is run alone.
 
         For an operation that has no parts and needs none of a run's records: it makes no memory and brings nothing
         to the host. None, as here, is always right.
@@ -91,7 +91,10 @@ class Operation(ABC, Generic[T_co]):
         return None
 
     def written(self) -> Iterable[Storage]:
-        """What it writes beside what was lent to it: that holds nothing useful if the device fails. Here: nothing."""
+        """What it writes beside what was lent to it.
+
+        That holds nothing useful if the device fails. Here: nothing.
+        """
         return ()
 
     @property
@@ -100,7 +103,9 @@ class Operation(ABC, Generic[T_co]):
         return self._leases
 
     def lend(self, *uses: Use | PlainUse) -> None:
-        """Borrow arguments until the operation has finished or is discarded: all of them, or none.
+        """Borrow arguments until the operation has finished or is discarded.
+
+        All of them, or none.
 
         Raises:
             OwnershipError: a conflicting use is held; what this operation held is given back.
@@ -119,7 +124,7 @@ class Operation(ABC, Generic[T_co]):
         return ()
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
-        """Slow host work to be done before this runs on `device` (compiling a kernel, say), if there is any.
+        """Slow host work before this runs on `device` (compiling, say), if there is any.
 
         An `await` does it on a thread of its own, so that the event loop goes on; elsewhere `execute` does it.
         Here: what the parts have.
@@ -163,7 +168,7 @@ class Operation(ABC, Generic[T_co]):
         self._used = user_site()
 
     def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
-        """Mark the operation as run and hand out the list of its leases, which `execute` may extend.
+        """Mark the operation as run and hand out its leases, which `execute` may extend.
 
         For `ExecutionContext` (`composed`) and whoever runs it as a whole, at `site` of the user's code.
 
@@ -204,7 +209,7 @@ class Operation(ABC, Generic[T_co]):
                 parts += op.drop(used)
 
     def drop(self, used: Place) -> Iterable[Operation[Any]]:
-        """`discard`, without the parts, which are returned: theirs is the caller's business."""
+        """`discard`, without the parts, which are returned to the caller."""
         if self._state not in (BUILT, _COMPOSED):
             return ()
         self._state = _DISCARDED
@@ -248,7 +253,10 @@ class Operation(ABC, Generic[T_co]):
             )
 
     def warns(self) -> bool:
-        """Whether dropping this operation unrun is likely a mistake: it or a part of it has effects."""
+        """Whether dropping this operation unrun is likely a mistake.
+
+        It or a part of it has effects.
+        """
         if self.has_effects:
             return True
         waiting: list[Any] = list(self.parts())

@@ -40,7 +40,10 @@ class Prerequisite:
 
 
 def do_prerequisites(op: Operation[Any], device: Device) -> None:
-    """Do what has to be done before `op` runs on `device`. Not inside a submission, since it waits."""
+    """Do what has to be done before `op` runs on `device`.
+
+    Not inside a submission, since it waits.
+    """
     if not Prerequisite.exists:
         return
     for prepare in op.preparations(device):

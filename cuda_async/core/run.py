@@ -184,7 +184,10 @@ class Run(Generic[T]):
                 self._forget()
 
     def _recover(self, op: Operation[Any], error: BaseException) -> None:
-        """An exception came amid the records: hold what the device may touch, and follow it to its end."""
+        """An exception came amid the records.
+
+        Hold what the device may touch, and follow it to its end.
+        """
         if self._error is None:
             self._error = error
         self.kept.append(op)
@@ -484,13 +487,13 @@ class Run(Generic[T]):
 
         Its next use raises the failure.
         """
-        kept = without_traceback(failure)
+        error = without_traceback(failure)
         for lease in self._leases:
             for _, storage, write, *_ in lease.uses:
                 if write and isinstance(storage, Storage):
-                    storage.error = kept
+                    storage.error = error
         for storage in (*(self._storages or ()), *(self._written or ())):
-            storage.error = kept
+            storage.error = error
 
     @property
     def failed(self) -> bool:

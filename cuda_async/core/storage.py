@@ -75,7 +75,10 @@ class _Allocation:
 
 
 def _wait_for_frees(stream: Stream) -> None:
-    """Free what finalizers left, and wait until it is: a wait is better than no memory."""
+    """Free what finalizers left, and wait until it is.
+
+    A wait is better than no memory.
+    """
     from cuda_async.core.policy import policy_streams
 
     stream.device.collect()

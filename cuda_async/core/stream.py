@@ -219,7 +219,9 @@ class Stream:
     # -- work ---------------------------------------------------------------------------------
 
     def begin_single(self, leases: Iterable[Lease] = ()) -> None:
-        """One operation is enqueued next, without a `Run`: what is done before that. Under the submission lock.
+        """One operation is enqueued next, without a `Run`: what is done before that.
+
+        Under the submission lock.
 
         Raises:
             OwnershipError: a lease is on what a graph uses at each launch.

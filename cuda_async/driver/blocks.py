@@ -109,11 +109,11 @@ class BlockCache:
             raise ValueError(f"nbytes: expected a positive number of bytes, got {nbytes}")
         size = size_class(nbytes)
         with self._lock:
-            kept = self._free.get(size)
-            if kept:
+            blocks = self._free.get(size)
+            if blocks:
                 # No call from here on: a signal finds the block either kept or in use.
-                block = kept[-1]
-                del kept[-1]
+                block = blocks[-1]
+                del blocks[-1]
                 self.kept -= size
                 self.used += size
                 address = block.address

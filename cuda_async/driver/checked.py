@@ -1,4 +1,6 @@
-"""A driver that checks another: is every use of memory ordered behind those it conflicts with?
+"""A driver that checks another.
+
+Is every use of memory ordered behind those it conflicts with?
 
 It wraps a driver of any kind and follows what the runtime really asks of it: work in the order of
 each stream, events recorded, waits for them, and completions that the host has seen. From these
@@ -74,7 +76,7 @@ def _join(clock: Clock, other: Clock) -> None:
 
 
 class Ledger:
-    """The uses of memory on any number of devices, in the order in which the runtime asked for them.
+    """Uses of memory on any number of devices, in the order of the runtime's calls.
 
     Args:
         report: called with each race when it is found.
@@ -114,15 +116,15 @@ class Ledger:
             before = [] if memory.writer is None else [memory.writer]
             if write:
                 before += memory.readers
-            found = [Race(other.what, use.what, site) for other in before if clock.get(other.stream, 0) < other.step]
-            self.races += found
+            races = [Race(other.what, use.what, site) for other in before if clock.get(other.stream, 0) < other.step]
+            self.races += races
             if write:
                 memory.writer, memory.readers = use, []
             else:
                 memory.readers = [each for each in memory.readers if each.stream != stream.number]
                 memory.readers.append(use)
         if self._report is not None:
-            for race in found:
+            for race in races:
                 self._report(race)
 
     def allocated(self, address: int, nbytes: int) -> None:
@@ -139,7 +141,10 @@ class Ledger:
                 del self._blocks[position]
 
     def base(self, address: int) -> int | None:
-        """Where the allocation begins that holds `address`; None for memory that nobody allocated on a stream."""
+        """Where the allocation begins that holds `address`.
+
+        None for memory that nobody allocated on a stream.
+        """
         with self._lock:
             position = bisect_right(self._blocks, (address, 1 << 64)) - 1
             if position < 0:

@@ -92,10 +92,10 @@ class FakeModule(DriverModule):
         self.functions = {each.name: each for each in functions}
 
     def function(self, name: str) -> DriverFunction:
-        found = self.functions.get(name)
-        if found is None:
+        body = self.functions.get(name)
+        if body is None:
             raise DriverError(500, "SIM_NOT_FOUND", f"the module has no function {name!r}")
-        return found
+        return body
 
     @property
     def raw(self) -> int:

@@ -46,7 +46,10 @@ DeviceKind = Literal["cuda", "host", "sim"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """What a device is. `arch` is a compiler target: 'sm_90a' on a GPU, 'cpu' otherwise."""
+    """What a device is.
+
+    `arch` is a compiler target: 'sm_90a' on a GPU, 'cpu' otherwise.
+    """
 
     kind: DeviceKind
     ordinal: int
@@ -59,7 +62,10 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True)
 class MemoryInfo:
-    """Bytes of a device's memory: free to allocate, in all, in use by us, and kept by the pool."""
+    """Bytes of a device's memory.
+
+    Free to allocate, in all, in use by us, and kept by the pool.
+    """
 
     free: int
     total: int
@@ -78,14 +84,23 @@ class DriverEvent(ABC):
 
     @abstractmethod
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most `timeout_s` for the latest record, without the GIL. Whether it completed."""
+        """Wait at most `timeout_s` for the latest record, without the GIL.
+
+        Whether it completed.
+        """
 
     def forget(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of the failure, which somebody has taken: it holds the frames that it came through."""
+        """Let go of the failure, which somebody has taken.
+
+        It holds the frames that it came through.
+        """
 
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """The error of the work that the latest record covers, once `query` or `wait` said that it has completed."""
+        """The error of the work of the latest record, once it is known to be complete.
+
+        `query` or `wait` said so.
+        """
 
     @abstractmethod
     def elapsed_ms(self, end: DriverEvent) -> float:
@@ -93,14 +108,17 @@ class DriverEvent(ABC):
 
     @abstractmethod
     def notify(self, callback: Callable[[], None]) -> bool:
-        """Have `callback` called from a thread of the driver once the latest record completes.
+        """Have a driver's thread call `callback` once the latest record completes.
 
         Returns False where the driver has no thread that may run Python: then poll `query`.
         Already complete: calls it at once.
         """
 
     def without_failure(self) -> DriverEvent:
-        """The same point, for waits that only order: work behind them does not fail because of what is before it."""
+        """The same point, for waits that only order.
+
+        Work behind them does not fail because of what is before it.
+        """
         return self
 
     @abstractmethod
@@ -126,7 +144,7 @@ class DriverStream(ABC):
 
     @abstractmethod
     def begin_run(self) -> None:
-        """A run begins: what it enqueues does not fail because of earlier errors, if the device can tell.
+        """A run begins: earlier errors do not fail its work, if the device can tell.
 
         Also makes the device the calling thread's current one until `end_run`; a driver needs it for
         speed only. Begins and ends nest.
@@ -141,7 +159,9 @@ class DriverStream(ABC):
         """The run has enqueued what it had to, on the thread that began it."""
 
     def begin_single(self) -> None:
-        """A run of one piece of work begins, which is enqueued next; there is no `end_run`.
+        """A run of one piece of work begins, which is enqueued next.
+
+        There is no `end_run`.
 
         Raises as `begin_run`, or leaves that to what is enqueued.
         """
@@ -149,13 +169,17 @@ class DriverStream(ABC):
         self.end_run()
 
     def expect_output(self) -> None:
-        """Work enqueued from here on may print: when it is seen to have completed, write out what it printed."""
+        """Work enqueued from here on may print.
+
+        When it is seen to have completed, write out what it printed.
+        """
         del self  # what runs in this process prints for itself
 
     @abstractmethod
     def check_behind(self, check: Callable[[], None]) -> None:
-        """Call `check` once the work enqueued so far is over, if not before somebody looks whether it is. What it
-        raises is that work's failure. It must not use the driver.
+        """Call `check` once the work enqueued so far is over, or earlier if looked at.
+
+        What it raises is that work's failure. It must not use the driver.
 
         It is called on any thread, and again where several look; in a capture, for each launch of the graph.
         """
@@ -166,14 +190,19 @@ class DriverStream(ABC):
 
     @abstractmethod
     def followed(self) -> None:
-        """Somebody waits for what was enqueued since the run began: what fails in it is for him alone.
+        """Somebody waits for what was enqueued since the run began.
+
+        What fails in it is for him alone.
 
         What fails in a run that nobody follows is the failure of the next records, too, up to those of a run that
         somebody follows.
         """
 
     def forget(self, failure: BaseException) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of a failure, which somebody has taken: what comes later gets a copy. It holds frames."""
+        """Let go of a failure, which somebody has taken: what comes later gets a copy.
+
+        It holds frames.
+        """
 
     @abstractmethod
     def wait_event(self, event: DriverEvent) -> None:
@@ -181,7 +210,10 @@ class DriverStream(ABC):
 
     @abstractmethod
     def query(self) -> bool:
-        """Whether everything enqueued has completed, well or not. Never waits, never raises."""
+        """Whether everything enqueued has completed, well or not.
+
+        Never waits, never raises.
+        """
 
     @abstractmethod
     def allocate(self, nbytes: int) -> int:
@@ -197,24 +229,29 @@ class DriverStream(ABC):
 
     @abstractmethod
     def copy(self, destination: int, source: int, nbytes: int) -> None:
-        """Copy between addresses of this device, or between it and page-locked host memory."""
+        """Copy within this device, or between it and page-locked host memory."""
 
     @abstractmethod
     def copy_peer(
         self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
     ) -> None:
-        """Copy between addresses of two devices of this kind, through host memory if need be."""
+        """Copy between two devices of this kind, through host memory if need be."""
 
     @abstractmethod
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
-        """Repeat `pattern` (1, 2 or 4 bytes; a divisor of `nbytes`) over `nbytes` at `destination`."""
+        """Repeat `pattern` over `nbytes` bytes at `destination`.
+
+        It has 1, 2 or 4 bytes, a divisor of `nbytes`.
+        """
 
     @abstractmethod
     def call(self, function: Callable[[], None]) -> None:
         """Call `function` on a host thread, in stream order. It must not call the driver."""
 
     def meet(self, make: Callable[[], Meet]) -> None:
-        """Enqueue a meeting with other streams, maybe of other processes: later work waits until it is over.
+        """Enqueue a meeting with other streams, maybe of other processes.
+
+        Later work waits until it is over.
 
         `make()` is called now, and in a capture at each launch of the graph. What it returns is called once work before
         it is done, as `meet(finish, failure, time)`: `failure` is what that work failed with, and `time` is when, on
@@ -227,7 +264,9 @@ class DriverStream(ABC):
 
     @abstractmethod
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
-        """Call `body(start, stop)` over pieces of [0, count), at most `grain` long, on several workers.
+        """Call `body(start, stop)` over pieces of [0, count), on several workers.
+
+        A piece is at most `grain` long.
 
         Raises:
             LaunchError: the device runs no host code (CUDA), or the numbers are not positive.
@@ -242,8 +281,9 @@ class DriverStream(ABC):
         shared_bytes: int,
         parameters: int,
     ) -> None:
-        """Launch what `Driver.load_function` returned. `parameters` is the address of a `void*` array,
-        read before the call returns.
+        """Launch what `Driver.load_function` returned.
+
+        `parameters` is the address of a `void*` array, read before the call returns.
 
         Raises:
             LaunchError: the device runs no GPU code, or the launch shape is refused.
@@ -257,14 +297,16 @@ class DriverStream(ABC):
         shared_bytes: int,
         parameters: int,
     ) -> Callable[[], None]:
-        """What launches `function` as `launch_function` would, at each call, with all that can be done once done here.
+        """Calls of `launch_function`, with all that can be done once done here.
 
         The memory behind `parameters` is read at each call. Raises as `launch_function` does.
         """
         return lambda: self.launch_function(function, grid, block, shared_bytes, parameters)
 
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
-        """What launches `function` on any stream of this device: `launch(stream, blocks, parameters)`.
+        """What launches `function` on any stream of this device.
+
+        `launch(stream, blocks, parameters)`.
 
         As `launch_function` does, over a grid of one axis, with all that can be done once done here.
         """
@@ -276,7 +318,10 @@ class DriverStream(ABC):
 
     @abstractmethod
     def begin_capture(self) -> None:
-        """From here on, copies, fills and launches are recorded and not run; other streams go on."""
+        """From here on, copies, fills and launches are recorded and not run.
+
+        Other streams go on.
+        """
 
     @abstractmethod
     def end_capture(self) -> DriverGraph:
@@ -328,14 +373,20 @@ class DriverGraph(ABC):
 
 
 class DriverFunction(ABC):
-    """A kernel of a module, for `DriverStream.launch_function`. Its module stays loaded as long as it lives."""
+    """A kernel of a module, for `DriverStream.launch_function`.
+
+    Its module stays loaded as long as it lives.
+    """
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def parameter_sizes(self) -> tuple[int, ...] | None:
-        """The size of each parameter in bytes, as the driver reports them; None where it cannot."""
+        """The size of each parameter in bytes, as the driver reports them.
+
+        None where it cannot.
+        """
 
     @abstractmethod
     def allow_shared(self, nbytes: int) -> None:
@@ -393,14 +444,17 @@ class Driver(ABC):
 
     @abstractmethod
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
-        """Load machine code (a cubin) and return its function `entry`, allowed `shared_bytes` of
-        dynamic shared memory. The code stays loaded as long as the returned object lives.
+        """Load machine code (a cubin) and return its function `entry`.
+
+        It is allowed `shared_bytes` of dynamic shared memory. The code stays loaded as long as the returned object
+        lives.
 
         `early`: its launches may begin while the kernel ahead of them in the stream still runs. The
-        function waits for that kernel itself before it touches memory that the other may use."""
+        function waits for that kernel itself before it touches memory that the other may use.
+        """
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a function that `load_function` returned the device holds at once.
+        """How many blocks of a loaded function the device holds at once.
 
         Args:
             function: the function.
@@ -422,7 +476,9 @@ class Driver(ABC):
         box: Sequence[int],
         swizzle: int,
     ) -> bytes:
-        """The 128 bytes that describe a tensor to a GPU's copy engine (`CUtensorMap`); innermost axis first.
+        """The 128 bytes that describe a tensor to a GPU's copy engine (`CUtensorMap`).
+
+        Innermost axis first.
 
         Args:
             element: "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "tf32" or "f64".
@@ -457,11 +513,17 @@ class Driver(ABC):
         raise self._runs_no_gpu_code("compile_source")
 
     def borrow_module(self, raw: int) -> DriverModule:
-        """Wrap a module that somebody else unloads. Raises LaunchError where the device runs no GPU code."""
+        """Wrap a module that somebody else unloads.
+
+        Raises LaunchError where the device runs no GPU code.
+        """
         raise self._runs_no_gpu_code("borrow_module")
 
     def borrow_function(self, raw: int) -> DriverFunction:
-        """Wrap a function of a module that somebody else unloads. Raises as `borrow_module`."""
+        """Wrap a function of a module that somebody else unloads.
+
+        Raises as `borrow_module`.
+        """
         raise self._runs_no_gpu_code("borrow_function")
 
     def borrow_stream(self, raw: int) -> DriverStream:
@@ -487,7 +549,7 @@ class Driver(ABC):
     def memory_info(self) -> MemoryInfo: ...
 
     def pool_high(self) -> tuple[int, int]:
-        """The largest number of bytes that was in use, and that the pool held, since the marks were reset."""
+        """The most bytes in use, and held by the pool, since the marks were reset."""
         raise self._runs_no_gpu_code("pool_high")
 
     def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
@@ -503,7 +565,9 @@ class Driver(ABC):
         """Give cached free memory back to the system, down to `keep_bytes`."""
 
     def unrestricted(self) -> AbstractContextManager[None]:
-        """Calls of this thread are allowed in the block though another library captures: allocating, loading, asking.
+        """Calls of this thread are allowed in the block though another library captures.
+
+        Allocating, loading, asking.
 
         What is enqueued on the stream that captures is captured as before.
         """
@@ -511,4 +575,7 @@ class Driver(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise what makes this device unusable: it was lost, or this process is a fork of its owner."""
+        """Raise what makes this device unusable.
+
+        It was lost, or this process is a fork of its owner.
+        """

@@ -64,7 +64,9 @@ FAST_MATH = ("contract", "div", "exp", "ftz", "sqrt")
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Hints for the compiler; none but `fast_math` changes what a kernel means. They are part of the cache key.
+    """Hints for the compiler; none but `fast_math` changes what a kernel means.
+
+    They are part of the cache key.
 
     Attributes:
         occupancy: tile blocks that should fit on one multiprocessor at once; None lets the compiler choose.
@@ -121,7 +123,9 @@ class CompileOptions:
             )
 
     def only(self, names: Collection[str]) -> CompileOptions:
-        """These options as a target sees them: those of these names, and those of the specialization.
+        """These options as a target sees them.
+
+        Those of these names, and those of the specialization.
 
         Example:
             >>> options = CompileOptions(occupancy=2, num_worker_warps=4).only({"occupancy"})
@@ -137,14 +141,14 @@ class CompileOptions:
         return _parts_of(self.fast_math)
 
 
-def _parts_of(given: object) -> tuple[str, ...]:
+def _parts_of(permitted: object) -> tuple[str, ...]:
     """The parts that a value of `fast_math` names, in order."""
-    parts: object = FAST_MATH if given is True else () if given is False else given
+    parts: object = FAST_MATH if permitted is True else () if permitted is False else permitted
     if not isinstance(parts, str) and isinstance(parts, Collection):
         named = sorted({str(each) for each in parts})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         if set(named) <= set(FAST_MATH):
             return tuple(named)
-    raise ArgumentError(f"CompileOptions(fast_math={given!r}): expected True, or some of {', '.join(FAST_MATH)}")
+    raise ArgumentError(f"CompileOptions(fast_math={permitted!r}): expected True, or some of {', '.join(FAST_MATH)}")
 
 
 DEFAULT_OPTIONS = CompileOptions()
@@ -231,7 +235,9 @@ class Executable:
 
 
 class Packed(NamedTuple):
-    """A kernel whose launches are numbers packed into memory, and one call. What `Loaded.packed` returns.
+    """A kernel whose launches are numbers packed into memory, and one call.
+
+    What `Loaded.packed` returns.
 
     Attributes:
         pack: `pack(memory, 0, *numbers)`, with the plain number of each parameter.
@@ -249,7 +255,10 @@ class Packed(NamedTuple):
 
 
 class PreparedLaunch(Protocol):
-    """A launch that is repeated: on one stream, over one grid, with arguments that change one by one."""
+    """A launch that is repeated.
+
+    On one stream, over one grid, with arguments that change one by one.
+    """
 
     def launch(self) -> None:
         """Enqueue the kernel; never wait."""
@@ -306,11 +315,17 @@ class Loaded(Protocol[S_contra]):
         ...
 
     def packed(self, stream: S_contra) -> Packed | None:
-        """How launches on the device of `stream` go where they are as simple as that; None where they are not."""
+        """How launches on the device of `stream` go where they are as simple as that.
+
+        None where they are not.
+        """
         ...
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: S_contra) -> PreparedLaunch:
-        """What launches the kernel again and again at the least cost; arguments as for `launch`."""
+        """What launches the kernel again and again at the least cost.
+
+        Arguments as for `launch`.
+        """
         ...
 
 
@@ -322,11 +337,17 @@ class Backend(Protocol):
 
     @property
     def options(self) -> frozenset[str]:
-        """The names of the compile options that it reads. Others do not reach it, and are no part of a cache key."""
+        """The names of the compile options that it reads.
+
+        Others do not reach it, and are no part of a cache key.
+        """
         ...
 
     def version(self) -> str:
-        """Everything about the toolchain that changes its output; part of the cache key, as are cutile's sources."""
+        """Everything about the toolchain that changes its output.
+
+        Part of the cache key, as are cutile's sources.
+        """
         ...
 
     def target(self, arch: str, units: int) -> Target:
@@ -340,7 +361,9 @@ class Backend(Protocol):
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function: ...
 
     def prove(self, lowered: Function) -> None:
-        """Check of a lowered kernel what no rule of the IR says: that its threads neither hang nor race.
+        """Check of a lowered kernel what no rule of the IR says.
+
+        That its threads neither hang nor race.
 
         Raises:
             IRError: they do; the compiler is at fault, not the kernel.
@@ -350,7 +373,10 @@ class Backend(Protocol):
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source: ...
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
-        """The plan of a kernel in words, from the facts of a `Source`, or of an `Executable`, which has more."""
+        """The plan of a kernel in words, from the facts of a `Source` or `Executable`.
+
+        An `Executable` has more of them.
+        """
         ...
 
     def build(self, source: Source, target: Target) -> Executable: ...

@@ -42,7 +42,10 @@ _loaded: dict[str, Backend] = {}
 
 
 def row_of(name: str) -> Row:
-    """What is known of the backend of this name. Raises UnsupportedTargetError where there is none."""
+    """What is known of the backend of this name.
+
+    Raises UnsupportedTargetError where there is none.
+    """
     if name not in BACKENDS:
         raise UnsupportedTargetError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
     return BACKENDS[name]
@@ -60,7 +63,7 @@ def backend(name: str) -> Backend:
     return manifest
 
 
-def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> Target:
+def target_for(kind: str, arch: str, units: int, override: str | None = None) -> Target:
     """What to compile for, for a device of this kind and architecture.
 
     Kinds: "cuda", "host", "sim".
@@ -69,12 +72,12 @@ def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> T
         kind: the device's kind.
         arch: what the device says its architecture is.
         units: its multiprocessors or cores.
-        chosen: a backend to use instead of the device's usual one: "reference" runs on "host" and "sim".
+        override: a backend to use instead of the device's usual one: "reference" runs on "host" and "sim".
 
     Raises:
         UnsupportedTargetError: the chosen backend cannot run on such a device.
     """
-    name = chosen or FOR_DEVICE[kind]
+    name = override or FOR_DEVICE[kind]
     row = row_of(name)
     if kind not in row.devices:
         raise UnsupportedTargetError(
@@ -85,7 +88,9 @@ def target_for(kind: str, arch: str, units: int, chosen: str | None = None) -> T
 
 
 def target_named(arch: str) -> Target:
-    """The target of an architecture, without a device: a GPU's name, "cpu" or "reference".
+    """The target of an architecture, without a device.
+
+    A GPU's name, "cpu" or "reference".
 
     Raises:
         UnsupportedTargetError: nothing compiles for it.
@@ -99,10 +104,16 @@ def target_named(arch: str) -> Target:
 
 
 def backend_of(arch: str) -> str | None:
-    """The name of the backend that compiles for an architecture of this name; None where none does."""
+    """The name of the backend that compiles for an architecture of this name.
+
+    None where none does.
+    """
     return next((name for name, row in BACKENDS.items() if re.fullmatch(row.architectures, arch)), None)
 
 
 def title_of(target: Target) -> str:
-    """What people call a target: the architecture where that is a name that they give, else the backend."""
+    """What people call a target.
+
+    The architecture where that is a name that they give, else the backend.
+    """
     return target.arch if backend_of(target.arch) == target.backend else target.backend

@@ -106,7 +106,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Measure and tune",
         "See [autotuning.md](../autotuning.md). Names are in `cutile.bench` and `cutile.tune`.",
-        ("do_bench", "do_bench_paired", "BenchOptions", "autotune", "Autotuner", "Config", "load_verified"),
+        ("do_bench", "do_bench_paired", "BenchOptions", "Autotuner", "Config", "load_verified"),
     ),
     (
         "Watch what runs",

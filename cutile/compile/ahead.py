@@ -84,7 +84,7 @@ class Builders:
         store = disk_store(settings.cache_directory)
         if not settings.disk_cache or self.workers < 1 or store.refusal() is not None:
             return errors
-        wanted: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         jobs: list[Job] = []
         for number, request in enumerate(requests):
             try:
@@ -93,16 +93,16 @@ class Builders:
                 errors[number] = error
                 continue
             if job is not None:
-                if job.key not in wanted:
+                if job.key not in numbers:
                     jobs.append(job)
-                wanted.setdefault(job.key, []).append(number)
+                numbers.setdefault(job.key, []).append(number)
         if self._limit_s is None and (self.workers == 1 or len(jobs) < WORTH_A_PROCESS):
             return errors
         for job, (executable, reason) in zip(jobs, self._build(jobs), strict=True):
             if executable is not None:
                 store.put(job.key, executable)
             else:
-                for number in wanted[job.key]:
+                for number in numbers[job.key]:
                     errors[number] = CompilationError(reason)
         return errors
 

@@ -43,15 +43,15 @@ class Declared:
             return replace(settings, dump=(*settings.dump, "ir"))
         return settings
 
-    def options(self, given: CompileOptions, target: Target) -> CompileOptions:
+    def options(self, requested: CompileOptions, target: Target) -> CompileOptions:
         """The options of a launch.
 
         Its own where it gives some, else the hints for the target's architecture.
         """
-        if given is not self.default:
-            return given
+        if requested is not self.default:
+            return requested
         found = dict(self.hints)
-        return found.get(target.arch) or found.get(target.arch.removesuffix("a")) or given
+        return found.get(target.arch) or found.get(target.arch.removesuffix("a")) or requested
 
 
 DEFAULT_DECLARED = Declared()
@@ -89,7 +89,7 @@ def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str
     return tuple(sorted((hints or {}).items()))
 
 
-def capped(made: Specialization, options: CompileOptions) -> Specialization:
+def capped(specialization: Specialization, options: CompileOptions) -> Specialization:
     """The specialization, with no more alignment assumed than the options allow."""
 
     def cap(type: Type) -> Type:
@@ -100,4 +100,4 @@ def capped(made: Specialization, options: CompileOptions) -> Specialization:
         tensor = replace(tensor, alignment=alignment)
         return replace(type, tensor=tensor) if isinstance(type, MutType) else tensor
 
-    return replace(made, parameters={name: cap(type) for name, type in made.parameters.items()})
+    return replace(specialization, parameters={name: cap(type) for name, type in specialization.parameters.items()})

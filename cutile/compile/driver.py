@@ -40,7 +40,10 @@ class Request:
     declared: Declared = DEFAULT_DECLARED
 
     def as_compiled(self) -> Request:
-        """The request with the options that its target reads; launches that differ in others share a kernel."""
+        """The request with the options that its target reads.
+
+        Launches that differ in others share a kernel.
+        """
         return replace(self, options=self.options.only(backend(self.target.backend).options))
 
 
@@ -185,7 +188,10 @@ def compile_kernel(request: Request) -> Compiled:
 def _with_more_warps(
     request: Request, made_by: Backend, function: Function, executable: Executable, check: bool
 ) -> Executable:
-    """The kernel with more warps than were chosen, if it spills and that does not; else as it is."""
+    """The kernel with more warps than were chosen, if it spills and that does not.
+
+    Else as it is.
+    """
     warps = otherwise(executable.facts, request.options)
     if warps is None:
         return executable
@@ -214,7 +220,9 @@ def _build(made_by: Backend, source: Source, target: Target) -> Executable:
 
 
 def render(request: Request, stage: str) -> str:
-    """The text of one stage, made afresh: "ir", "passes", "lowered", "source", "plan" or "log".
+    """The text of one stage, made afresh.
+
+    "ir", "passes", "lowered", "source", "plan" or "log".
 
     Of the stage "plan" what the toolchain says is left out, and that is said, where no toolchain is installed.
 

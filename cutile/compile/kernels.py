@@ -47,13 +47,13 @@ class Plan:
 
     def request(self, target: Target) -> Request:
         """What is to be compiled for a target."""
-        kernel, made = self._kernel, self.specialization
+        kernel, specialization = self._kernel, self.specialization
         options = kernel.declared.options(self._options, target)
         if options.max_divisibility < self._options.max_divisibility:
-            made = capped(made, options)
+            specialization = capped(specialization, options)
         if self._change:
             options = replace(options, **dict(self._change))
-        return Request(kernel.function, kernel.source, made, options, target, kernel.declared)
+        return Request(kernel.function, kernel.source, specialization, options, target, kernel.declared)
 
     def variant(self, change: Change) -> Plan:
         """The same, compiled with other options; the plan itself where none is another."""
@@ -69,15 +69,15 @@ class Plan:
         """The kernel to be run as plain Python."""
         from cutile.interpreter.run import Interpreted  # few launches need it, and each import delays every first one
 
-        kernel, made = self._kernel, self.specialization
+        kernel, specialization = self._kernel, self.specialization
         unsafe = kernel.declared.unsafe
         return Interpreted(
             kernel.function,
             kernel.source,
-            made.parameters,
-            made.generics,
-            pointers=made.pointers,
-            arrangement=made.arrangement,
+            specialization.parameters,
+            specialization.generics,
+            pointers=specialization.pointers,
+            arrangement=specialization.arrangement,
             unsafe=unsafe,
         )
 

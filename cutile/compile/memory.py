@@ -47,24 +47,24 @@ class SingleFlight(Generic[V]):
 
         `make` is called by one of those who ask, the others wait for it.
         """
-        found = self._entries.get(key)
-        if found is not None:
-            return found.result()
+        future = self._entries.get(key)
+        if future is not None:
+            return future.result()
         with self._lock:
-            found = self._entries.get(key)
-            mine = found is None
-            if found is None:
-                found = self._entries[key] = Future()
+            future = self._entries.get(key)
+            mine = future is None
+            if future is None:
+                future = self._entries[key] = Future()
         if not mine:
-            return found.result()
+            return future.result()
         try:
             value = make()
         except BaseException as error:
             with self._lock:
                 self._entries.pop(key, None)
-            found.set_exception(error)
+            future.set_exception(error)
             raise
-        found.set_result(value)
+        future.set_result(value)
         return value
 
     def peek(self, key: Hashable) -> V | None:

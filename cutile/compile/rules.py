@@ -32,13 +32,13 @@ class AccessRules:
         Raises:
             ValueError: they contradict one another.
         """
-        chosen = [name for name, given in (("none", unchecked), ("deny", deny), ("keep", check)) if given]
-        if len(chosen) > 1:
+        names = [name for name, given in (("none", unchecked), ("deny", deny), ("keep", check)) if given]
+        if len(names) > 1:
             raise ArgumentError(
                 "entry: unchecked_accesses, deny_in_kernel_checks and check_accesses exclude one another; give one"
             )
         texts = (preconditions,) if isinstance(preconditions, str) else tuple(preconditions)
-        return AccessRules(chosen[0] if chosen else "place", texts)
+        return AccessRules(names[0] if names else "place", texts)
 
     def note(self, function: Function, generics: Mapping[str, Any], *, force: bool) -> None:
         """Put the rules among a function's facts, where the passes find them."""

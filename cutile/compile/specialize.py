@@ -56,20 +56,20 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
         GenericsError: too many or too few, an unknown name, or a value of the wrong kind.
     """
     names = [generic.name for generic in signature.generics]
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if flat is not None:
         if not isinstance(flat, Sequence) or isinstance(flat, str):
             raise GenericsError(
                 f"{signature.name}: .generics takes a list of values, in the order ({', '.join(names)}); got {flat!r}"
             )
-        given.update(zip(names, _by_generic(signature, flat), strict=True))
+        values.update(zip(names, _by_generic(signature, flat), strict=True))
     for name, value in named.items():
         if name not in names:
             known = f"its generics are {', '.join(names)}" if names else "it has no generics"
             known += f"; {LAUNCH[name]}" if name in LAUNCH else _leave_out(signature, names)
             raise GenericsError(f"{signature.name} has no generic {name!r}; {known}")
-        given[name] = value
-    return {name: _checked(signature, _generic(signature, name), value) for name, value in given.items()}
+        values[name] = value
+    return {name: _checked(signature, _generic(signature, name), value) for name, value in values.items()}
 
 
 def _leave_out(signature: Signature, names: Sequence[str]) -> str:
@@ -133,10 +133,10 @@ class _Binder:
     They come from the caller and from the arguments.
     """
 
-    def __init__(self, signature: Signature, given: Mapping[str, Any]) -> None:
+    def __init__(self, signature: Signature, values: Mapping[str, Any]) -> None:
         self.signature = signature
-        self.values: dict[str, Any] = dict(given)
-        self._origin: dict[str, str] = dict.fromkeys(given, "the generics given")
+        self.values: dict[str, Any] = dict(values)
+        self._origin: dict[str, str] = dict.fromkeys(values, "the generics given")
 
     def bind(self, name: str, value: Any, origin: str) -> None:
         """Record that an argument says `name` is `value`."""
@@ -151,22 +151,22 @@ class _Binder:
 
     def finish(self) -> dict[str, Any]:
         """Every generic's value, in declared order; defaults for what nothing said."""
-        made: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for generic in self.signature.generics:
             if generic.name in self.values:
-                made[generic.name] = self.values[generic.name]
+                values[generic.name] = self.values[generic.name]
             elif not generic.required:
-                made[generic.name] = _checked(self.signature, generic, generic.default)
+                values[generic.name] = _checked(self.signature, generic, generic.default)
             else:
                 raise MissingGenericsError(
                     f"{self.signature.name}: no argument tells the value of the generic {generic.name!r}; "
                     f"give it by name ({self.signature.name}(..., {generic.name}=...)) or with .generics([...])"
                 )
-        return made
+        return values
 
 
 def specialize(
-    signature: Signature, facts: Sequence[Fact], given: Mapping[str, Any], max_divisibility: int = 16
+    signature: Signature, facts: Sequence[Fact], bound: Mapping[str, Any], max_divisibility: int = 16
 ) -> Specialization:
     """The specialization for arguments with these facts.
 
@@ -174,7 +174,7 @@ def specialize(
         ArgumentError: an argument contradicts the signature; names the argument, what was expected, what came.
         GenericsError: generics are missing or contradict the arguments.
     """
-    binder = _Binder(signature, given)
+    binder = _Binder(signature, bound)
     for parameter, fact in zip(signature.parameters, facts, strict=True):
         _bind_names(binder, parameter, fact)
     generics = binder.finish()
@@ -251,10 +251,10 @@ def _tensor_type(
 ) -> Type:
     layout = fact.layout
     alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))
-    known: tuple[int | None, ...] = (None,) * len(fact.shape)
+    extents: tuple[int | None, ...] = (None,) * len(fact.shape)
     if parameter.kind == "tensor" and parameter.extents is not None:
         whole = parameter.extents
-        known = (
+        extents = (
             tuple(generics[whole])
             if isinstance(whole, str)
             else tuple(
@@ -262,7 +262,7 @@ def _tensor_type(
                 for each in whole
             )
         )
-    tensor = TensorType(layout.dtype, known, layout.strides, alignment)
+    tensor = TensorType(layout.dtype, extents, layout.strides, alignment)
     if layout.tile is None:
         return tensor
     if len(layout.tile) != len(fact.shape):

@@ -80,11 +80,11 @@ class DiskStore:
             self._swept = True
             self._temporaries.sweep()
         path = self._path(key)
-        found = _read(key, path)
-        if found is not None:
+        entry = _read(key, path)
+        if entry is not None:
             with suppress(OSError):  # a cache that may only be read still serves
                 os.utime(path)  # read now: the last to be removed
-        return found
+        return entry
 
     def put(self, key: str, executable: Executable) -> None:
         """Keep an entry; warn once if that fails."""

@@ -123,10 +123,10 @@ def _is_own_group(group: int) -> bool:
 
     try:
         user = pwd.getpwuid(os.geteuid())
-        found = grp.getgrgid(group)
+        entry = grp.getgrgid(group)
     except KeyError:
         return False
-    return user.pw_gid == group and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
+    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
 
 
 def _unmapped() -> tuple[int, ...]:

@@ -185,11 +185,11 @@ class Annotations:
     def _element(self, item: Any, place: Location) -> DTypeLike | str:
         if isinstance(item, str):
             item = ast.parse(item, mode="eval").body
-        found = self._value(self._unquote(item))
-        if isinstance(found, _Ref):
-            return found.name
-        if is_dtype(found):
-            return found
+        value = self._value(self._unquote(item))
+        if isinstance(value, _Ref):
+            return value.name
+        if is_dtype(value):
+            return value
         raise self._syntax(item, place, f"{_text(item)} is no element type", "The first fact is a dtype, such as f32.")
 
     def _whole_shape(self, item: Any) -> str | None:
@@ -297,14 +297,14 @@ class Annotations:
             node = node.value
         if isinstance(node, ast.Name) and node.id in self._generics:
             return _Ref(node.id)
-        found = self._found(node)
-        if found is MISSING:
+        value = self._found(node)
+        if value is MISSING:
             raise KernelNameError(
                 f"kernel {self._kernel!r}: the annotation {ast.unparse(node)!r} means nothing here",
                 self._locate(node) if not self._within else None,
                 "Import it: from cutile import Const, Mut, Tensor, f32.",
             )
-        return found
+        return value
 
     def _found(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Name):
@@ -349,11 +349,14 @@ def is_tensor(annotation: object) -> bool:
 
 def _annotations_of(kind: type) -> dict[str, Any]:
     """The annotations of a class's fields and its bases', evaluated or as written."""
-    found: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        found.update(inspect.get_annotations(base))
+        annotations.update(inspect.get_annotations(base))
     # Named tuples keep what is written in quotes as references.
-    return {name: each.__forward_arg__ if isinstance(each, typing.ForwardRef) else each for name, each in found.items()}
+    return {
+        name: each.__forward_arg__ if isinstance(each, typing.ForwardRef) else each
+        for name, each in annotations.items()
+    }
 
 
 def _is_none(item: Any) -> bool:

@@ -1,4 +1,6 @@
-"""Branches that are decided when the kernel runs: both sides are compiled, and what they leave behind is merged.
+"""Branches that are decided when the kernel runs.
+
+Both sides are compiled, and what they leave behind is merged.
 
 A variable that both sides give the same type becomes a result of the `if`. One that they give different types, or
 that one side alone defines, has no value afterwards, and says so where it is used. A side that leaves by `break`,
@@ -89,12 +91,12 @@ class _Merge:
             if a is b:
                 merged[name] = a  # one value on both sides, which need not be what it was before
                 continue
-            wanted = left.needs(name, self.frame), right.needs(name, self.frame)
-            if wanted == (True, True) or (wanted == (False, False) and name == _VALUE):
+            needs = left.needs(name, self.frame), right.needs(name, self.frame)
+            if needs == (True, True) or (needs == (False, False) and name == _VALUE):
                 merged[name] = self._both(name, a, b)
-            elif wanted[0]:
+            elif needs[0]:
                 merged[name] = self._one(name, a, 0)
-            elif wanted[1]:
+            elif needs[1]:
                 merged[name] = self._one(name, b, 1)
             else:
                 merged[name] = Undefined(f"no path from line {self._line} comes here with a value")
@@ -105,12 +107,12 @@ class _Merge:
         return self.frame.locate(self.node).line
 
     def _places(self, name: str) -> tuple[Any, ...]:
-        found: list[Any] = []
+        places: list[Any] = []
         for what, side in (("on one path", self.sides[0]), ("on the other", self.sides[1])):
             node = side.places.get(name)
             if node is not None:
-                found.append((what, self.frame.locate(node)))
-        return tuple(found)
+                places.append((what, self.frame.locate(node)))
+        return tuple(places)
 
     def _both(self, name: str, a: Any, b: Any) -> Any:
         """A variable that is needed from both sides."""
@@ -131,46 +133,49 @@ class _Merge:
         if not same_structure(a, b):
             return self._conflict(name, a, b)
         mark = len(self.phis)
-        made: list[Any] = []
+        parts: list[Any] = []
         for x, y in zip(leaves(a), leaves(b), strict=True):
             if same_constant(x, y):
-                made.append(x)
+                parts.append(x)
                 continue
             form = joined_form(x, y)
             if form is not None:
-                made.append(self._tensor(name, form, x, y))
+                parts.append(self._tensor(name, form, x, y))
                 continue
-            wanted = self._common(x, y)
-            if wanted is None:
+            common = self._common(x, y)
+            if common is None:
                 self._forget(mark)
                 return self._conflict(name, a, b)
-            made.append(self._phi(name, wanted, x, y))
-        return refill(a, iter(made))
+            parts.append(self._phi(name, common, x, y))
+        return refill(a, iter(parts))
 
     def _hidden(self, name: str, a: Any, b: Any) -> Any:
-        """A variable that a loop carries although a side gives it no value: it counts for the sides that do."""
+        """A variable that a loop carries although a side gives it no value.
+
+        It counts for the sides that do.
+        """
         pair = [each.hidden if isinstance(each, Undefined) else each for each in (a, b)]
         if pair[0] is None or pair[1] is None:
-            made = self._one(name, pair[1], 1) if pair[0] is None else self._one(name, pair[0], 0)
+            joined = self._one(name, pair[1], 1) if pair[0] is None else self._one(name, pair[0], 0)
         else:
-            made = self._joined(name, *pair)
+            joined = self._joined(name, *pair)
         for value, side in zip((a, b), self.sides, strict=True):
             if isinstance(value, Undefined) and side.flow.falls:
-                return Undefined(value.why, places=value.places, hidden=made)
-        return made
+                return Undefined(value.why, places=value.places, hidden=joined)
+        return joined
 
     def _one(self, name: str, value: Any, side: int) -> Any:
         """A variable whose value on the other side does not matter."""
         if isinstance(value, Undefined | Faulty) or value is self.frame.variables.get(name):
             return value
-        made: list[Any] = []
+        parts: list[Any] = []
         for leaf in leaves(value):
             if not is_tile(leaf):
-                made.append(leaf)
+                parts.append(leaf)
             else:
                 pair = (leaf, None) if side == 0 else (None, leaf)
-                made.append(self._phi(name, leaf.tile, *pair))
-        return refill(value, iter(made))
+                parts.append(self._phi(name, leaf.tile, *pair))
+        return refill(value, iter(parts))
 
     def _conflict(self, name: str, a: Any, b: Any) -> Any:
         """No one type: an error at once for what is used at once."""
@@ -204,21 +209,21 @@ class _Merge:
         for side in self.sides:
             del side.yields[mark:]
 
-    def _phi(self, name: str, wanted: TileType, x: Any, y: Any) -> _Phi:
+    def _phi(self, name: str, common: TileType, x: Any, y: Any) -> _Phi:
         """A result of the `if`; None stands for a value that is never used."""
         builder = self.frame.builder
         for value, side in zip((x, y), self.sides, strict=True):
             if is_tile(value):
                 with builder.within(side.block):
-                    value = adapted(self.frame, value, wanted.dtype)
+                    value = adapted(self.frame, value, common.dtype)
             else:
                 with builder.within(side.block):
                     if value is None:
-                        value = self.frame.emit(Constant(value=_zero(wanted), dtype=wanted.dtype, shape=wanted.shape))
+                        value = self.frame.emit(Constant(value=_zero(common), dtype=common.dtype, shape=common.shape))
                     else:
-                        value = materialize(self.frame, value, wanted.dtype, wanted.shape)
+                        value = materialize(self.frame, value, common.dtype, common.shape)
             side.yields.append(value)
-        self.phis.append((wanted, "" if name in (_VALUE, RETURNED) else name, (x, y)))
+        self.phis.append((common, "" if name in (_VALUE, RETURNED) else name, (x, y)))
         return _Phi(len(self.phis) - 1)
 
     def _tensor(self, name: str, form: Form, x: Any, y: Any) -> _TensorPhi:
@@ -231,7 +236,10 @@ class _Merge:
         return _TensorPhi(tuple(phis), form, x, "" if name in (_VALUE, RETURNED) else name)
 
     def flow(self, guarding: dict[Exit, Flag]) -> Flow:
-        """Where control goes afterwards. `guarding`: flags that are false wherever the first side runs."""
+        """Where control goes afterwards.
+
+        `guarding`: flags that are false wherever the first side runs.
+        """
         left, right = (side.flow for side in self.sides)
         merged = Flow(left.falls or right.falls)
         exits = left.taken.keys() | right.taken.keys()
@@ -286,8 +294,10 @@ class _Merge:
         return results[leaf.at] if isinstance(leaf, _Phi) else leaf
 
     def _common(self, x: Any, y: Any) -> TileType | None:
-        """The type that two leaves take: plain whole numbers have the wider one, and beside a scalar that is strong
-        its type."""
+        """The type that two leaves take.
+
+        Plain whole numbers have the wider one, and beside a scalar that is strong its type.
+        """
         frame = self.frame
         if is_whole(frame, x) and is_whole(frame, y):
             return TileType(whole_dtype(interval_of(frame, x).join(interval_of(frame, y))))
@@ -318,7 +328,7 @@ class _Phi:
 
 @dataclass(frozen=True)
 class _TensorPhi:
-    """Stands for a tensor, or a partition as `template` is one, whose parts are results of the `if`."""
+    """Stands for a tensor, or a partition like `template`, of an `if`'s parts."""
 
     phis: tuple[_Phi, ...]
     form: Form
@@ -338,7 +348,10 @@ def _zero(type: TileType) -> bool | int | float:
 
 
 def _common(x: Any, y: Any) -> TileType | None:
-    """The type that two leaves take: a tile's where there is one, else the wider of the numbers' defaults."""
+    """The type that two leaves take.
+
+    A tile's where there is one, else the wider of the numbers' defaults.
+    """
     if is_tile(x) and is_tile(y):
         return x.tile if x.tile == y.tile else None
     if is_tile(x) or is_tile(y):
@@ -367,7 +380,10 @@ def branch(
     node: ast.AST,
     guarding: dict[Exit, Flag] | None = None,
 ) -> Any:
-    """Compile `then` or `orelse`, or both where `condition` is known only when the kernel runs; what they give."""
+    """Compile `then` or `orelse`, or both if only run time knows `condition`.
+
+    Returns what they give.
+    """
     if isinstance(condition, bool):
         return then() if condition else orelse()
     sides = _compile_side(frame, then), _compile_side(frame, orelse)
@@ -386,7 +402,10 @@ def branch(
 def guarded(
     frame: Frame, action: Callable[[], Any], node: ast.AST, otherwise: Mapping[str, Any] = types.MappingProxyType({})
 ) -> None:
-    """Run `action` on the paths that fall through to here; on the others, variables are what `otherwise` says."""
+    """Run `action` on the paths that fall through to here.
+
+    On the others, variables are what `otherwise` says.
+    """
     flow = frame.flow
     if not flow.falls:
         return
@@ -398,22 +417,25 @@ def guarded(
     for flag in flags[1:]:
         exited = frame.emit(Or(x=exited, y=flag))
     remaining = frame.emit(Not(x=exited))
-    taken = dict(flow.taken)
+    paths = dict(flow.taken)
 
     def skip() -> None:
         frame.variables.update(otherwise)
-        frame.flow = Flow(False, dict(taken))
+        frame.flow = Flow(False, dict(paths))
 
-    branch(frame, remaining, action, skip, node, guarding=taken)
+    branch(frame, remaining, action, skip, node, guarding=paths)
 
 
 def if_statement(frame: Frame, node: ast.If) -> None:
-    """`if`: decided now where the condition is constant, else a branch that yields what either side assigns."""
+    """`if`: decided now for a constant condition, else a branch.
+
+    It yields what either side assigns.
+    """
     condition = truth(frame, frame.evaluate(node.test), node.test)
     branch(frame, condition, lambda: frame.execute(node.body), lambda: frame.execute(node.orelse), node)
 
 
 def if_expression(frame: Frame, node: ast.IfExp) -> Any:
-    """`a if condition else b`: one side is compiled where the condition is constant, else both."""
+    """`a if condition else b`: one side for a constant condition, else both."""
     condition = truth(frame, frame.evaluate(node.test), node.test)
     return branch(frame, condition, lambda: frame.evaluate(node.body), lambda: frame.evaluate(node.orelse), node)

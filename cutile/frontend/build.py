@@ -133,7 +133,7 @@ def _attempt(
         execute(frame, frame.body)
     if compilation.report.errors:
         raise KernelError.together(source.name, tuple(compilation.report.errors))
-    made = Function(source.name, body, source=dict(source.lines), file=source.file)
+    kernel = Function(source.name, body, source=dict(source.lines), file=source.file)
     if unsafe:
-        made.facts["unsafe"] = True
-    return Program(made, compilation.captures, tuple(compilation.variables))
+        kernel.facts["unsafe"] = True
+    return Program(kernel, compilation.captures, tuple(compilation.variables))

@@ -1,4 +1,4 @@
-"""Calls: which handler a function, a bound method or a builtin has, and calling it."""
+"""Calls: the handler of a function, a bound method or a builtin, and its call."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ OPERATIONS.update({name: derive(each) for name, each in DECLARED.items() if each
 
 
 def handler_of(function: Any) -> Handler | None:
-    """The handler of an operation, a bound method or a builtin; None for anything else."""
+    """The handler of an operation, a bound method or a builtin.
+
+    None for anything else.
+    """
     if isinstance(function, Method):
         for owner in type(function.owner).__mro__:
             found = METHODS.get((owner, function.name))
@@ -116,7 +119,7 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
 
 
 def _first(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:
-    """What is wrong: Python misses an argument before it sees that another one's name is misspelt."""
+    """What is wrong: Python reports a missing argument before a misspelt name."""
     unknown = _unknown(signature, kwargs)
     return f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
 
@@ -127,7 +130,10 @@ def _unknown(signature: inspect.Signature, kwargs: dict[str, Any]) -> list[str]:
 
 
 def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any]) -> str:
-    """What to write where arguments do not fit: what another library's arguments are here, and the parameters."""
+    """What to write where arguments do not fit.
+
+    What another library's arguments are here, and the parameters.
+    """
     strange = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
     if strange:
         return f"{elsewhere.ARGUMENTS[strange[0]]} It takes {_described(signature)}."

@@ -87,28 +87,28 @@ class Captures:
         """What a name means in the scope around a function; MISSING if nothing."""
         code: types.CodeType = function.__code__  # type: ignore[attr-defined]
         scope: dict[str, Any] = function.__globals__  # type: ignore[attr-defined]
-        found = lookup(function, name)
-        if found is MISSING:
-            return found
+        value = lookup(function, name)
+        if value is MISSING:
+            return value
         if name in code.co_freevars:
             cell: Any = function.__closure__[code.co_freevars.index(name)]  # type: ignore[attr-defined]
-            return self.read(cell, "$.cell_contents", found)
+            return self.read(cell, "$.cell_contents", value)
         if name in scope:
-            return self.read(scope, f"$[{name!r}]", found)
+            return self.read(scope, f"$[{name!r}]", value)
         self.read(scope, f"({name!r} in $)", False)
-        return self.read(builtins, f"$.{name}", found)
+        return self.read(builtins, f"$.{name}", value)
 
     def attribute(self, owner: Any, name: str) -> Any:
         """`owner.name`, of a module, a class, or an object.
 
         What the language itself consists of does not change.
         """
-        found = getattr(owner, name)
+        value = getattr(owner, name)
         home: str = getattr(owner, "__name__" if isinstance(owner, types.ModuleType) else "__module__", None) or ""
         if home.partition(".")[0] != _PACKAGE:
-            bound = isinstance(found, types.MethodType)  # a new object each time; the function is always the same
-            self.read(owner, f"$.{name}.__func__" if bound else f"$.{name}", found.__func__ if bound else found)
-        return found
+            bound = isinstance(value, types.MethodType)  # a new object each time; the function is always the same
+            self.read(owner, f"$.{name}.__func__" if bound else f"$.{name}", value.__func__ if bound else value)
+        return value
 
     def unchanged(self) -> bool:
         """Whether everything still is what it was."""

@@ -58,12 +58,12 @@ def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
     plain += [(each, kinds.POSITIONAL_OR_KEYWORD) for each in arguments.args]
     defaults: list[Any] = [frame.evaluate(each) for each in arguments.defaults]
     defaults = [empty] * (len(plain) - len(defaults)) + defaults
-    made = [kinds(each.arg, kind, default=value) for (each, kind), value in zip(plain, defaults, strict=True)]
+    parameters = [kinds(each.arg, kind, default=value) for (each, kind), value in zip(plain, defaults, strict=True)]
     if arguments.vararg is not None:
-        made.append(kinds(arguments.vararg.arg, kinds.VAR_POSITIONAL))
+        parameters.append(kinds(arguments.vararg.arg, kinds.VAR_POSITIONAL))
     for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         value = empty if default is None else frame.evaluate(default)
-        made.append(kinds(each.arg, kinds.KEYWORD_ONLY, default=value))
+        parameters.append(kinds(each.arg, kinds.KEYWORD_ONLY, default=value))
     if arguments.kwarg is not None:
-        made.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
-    return inspect.Signature(made)
+        parameters.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
+    return inspect.Signature(parameters)

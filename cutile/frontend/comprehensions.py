@@ -40,12 +40,12 @@ def _refuse_late(frame: Frame, node: ast.GeneratorExp, own: set[str]) -> None:
     """
     for function in _items_that_are_functions(node.elt):
         bound = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-        for each in ast.walk(function.body):
-            if isinstance(each, ast.Name) and each.id in own - bound:
+        for name in ast.walk(function.body):
+            if isinstance(name, ast.Name) and name.id in own - bound:
                 frame.syntax_error(
-                    each,
-                    f"this function reads {each.id!r}, which is another item whenever the generator has gone on",
-                    f"Let it keep its own: lambda ..., {each.id}={each.id}: ...; or write a list, [...].",
+                    name,
+                    f"this function reads {name.id!r}, which is another item whenever the generator has gone on",
+                    f"Let it keep its own: lambda ..., {name.id}={name.id}: ...; or write a list, [...].",
                 )
 
 

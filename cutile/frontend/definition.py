@@ -105,7 +105,7 @@ def _definitions(text: str, file: str, flags: int) -> Sequence[types.CodeType]:
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    for each in code.co_consts:
-        if isinstance(each, types.CodeType):
-            yield each
-            yield from _nested(each)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _nested(constant)

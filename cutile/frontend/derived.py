@@ -1,4 +1,6 @@
-"""Handlers of element-wise operations, derived from their declarations: operands of one type, markers, one operation.
+"""Handlers of element-wise operations, derived from their declarations.
+
+Operands of one type, markers, one operation.
 
 What a handler needs stands in the declaration (`cutile/language/declare.py`), and in the classes that are spelled with
 the name: one that rounds as floats do, and for some a second one for the other roundings.
@@ -37,13 +39,18 @@ def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
 
 
 def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:
-    """Tiles of one type, of one of the kinds. Numbers alone are f32 where floats are wanted."""
+    """Tiles of one type, of one of the kinds.
+
+    Numbers alone are f32 where floats are wanted.
+    """
     dtype = f32 if kinds is FLOATS and not any(map(is_tile, values)) else None
     return [require_kind(frame, tile, kinds, what) for tile in unify(frame, values, what, dtype)]
 
 
 def spelled(name: str) -> tuple[type[Op], type[Op] | None]:
-    """The operation that a function of the language becomes, and the one for other roundings, where there is one.
+    """The operation that a function of the language becomes.
+
+    And the one for other roundings, if there is one.
 
     Raises:
         IRError: none in `cutile/ops/` is spelled so, or several are.

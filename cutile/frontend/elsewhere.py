@@ -249,13 +249,13 @@ def in_module(owner: types.ModuleType, name: str) -> str:
     return f"Did you mean {near[0]!r}?" if near else f"dir({owner.__name__}) lists what it has."
 
 
-def of_tile(name: str, known: Iterable[str]) -> str:
+def of_tile(name: str, candidates: Iterable[str]) -> str:
     """The remedy for a method or attribute that a tile does not have."""
     if name in METHODS:
         return f"Write {METHODS[name]}."
     if hasattr(getattr(language, name, None), "__cutile__"):
         return f"It is a function: ct.{name}(tile, ...)."
-    return among(name, known)
+    return among(name, candidates)
 
 
 def of_tensor(name: str, known: Iterable[str]) -> str:
@@ -268,12 +268,12 @@ def of_mut(name: str, known: Iterable[str]) -> str:
     return f"Write {OUTPUTS[name]}." if name in OUTPUTS else of_tensor(name, known)
 
 
-def among(name: str, known: Iterable[str]) -> str:
+def among(name: str, candidates: Iterable[str]) -> str:
     """The remedy for a name that is none of these.
 
     The nearest of them first, if one is near.
     """
-    names = sorted(known)
+    names = sorted(candidates)
     near = difflib.get_close_matches(name, names, n=1)
     return (f"Did you mean {near[0]!r}? " if near else "") + f"It has {', '.join(names)}."
 

@@ -1,4 +1,7 @@
-"""What arguments of calls must be: shapes, axes, indices, tiles, dtypes, markers. Each raises with what came."""
+"""What arguments of calls must be: shapes, axes, indices, tiles, dtypes, markers.
+
+Each raises with what came.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def index_scalar(frame: Frame, value: Any, what: str) -> Value:
 
 
 def index_between(frame: Frame, value: Value, least: int, most: int) -> Value:
-    """An index that is to lie between two numbers, or the nearer one of them, as an i32 scalar."""
+    """An index clamped between two numbers, as an i32 scalar."""
     for op, number in ((Max, least), (Min, most)):
         value = frame.emit(op(x=value, y=materialize(frame, number, value.tile.dtype)))
     return value if value.tile.dtype is i32 else frame.emit(Convert(x=value, dtype=i32))
@@ -110,7 +113,10 @@ def dtype_of(frame: Frame, value: Any, what: str) -> Any:
 
 
 def marker_of(frame: Frame, value: Any, kind: type[M], what: str) -> M:
-    """A marker such as `ct.rounding.ZERO`; a bool where there are the two choices ENABLED and DISABLED."""
+    """A marker such as `ct.rounding.ZERO`.
+
+    A bool where there are the two choices ENABLED and DISABLED.
+    """
     if isinstance(value, kind):
         return value
     names = {member.name: member for member in kind}

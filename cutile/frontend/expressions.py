@@ -77,14 +77,14 @@ def _name(frame: Frame, node: ast.Name) -> Any:
 def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
     """A tuple. A list is one too, since nothing in a kernel changes."""
     items: list[Any] = []
-    for each in node.elts:
-        if isinstance(each, ast.Starred):
-            value = evaluate(frame, each.value)
+    for child in node.elts:
+        if isinstance(child, ast.Starred):
+            value = evaluate(frame, child.value)
             if not isinstance(value, tuple):
-                frame.type_error(f"* takes a tuple, got {describe(value)}", each, "Only tuples have items to spread.")
+                frame.type_error(f"* takes a tuple, got {describe(value)}", child, "Only tuples have items to spread.")
             items.extend(items_of(value))
         else:
-            items.append(evaluate(frame, each))
+            items.append(evaluate(frame, child))
     return tuple(items)
 
 
@@ -170,16 +170,16 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return len(shape)
     if any((each, name) in METHODS for each in type(owner).__mro__):
         return Method(owner, name)
-    known = {"shape", "dtype", "ndim", *(method for each, method in METHODS if isinstance(owner, each))}
-    known |= {"strides"} if isinstance(owner, TensorRef) else set()
+    names = {"shape", "dtype", "ndim", *(method for each, method in METHODS if isinstance(owner, each))}
+    names |= {"strides"} if isinstance(owner, TensorRef) else set()
     if isinstance(owner, TensorRef) and name in ("store", "load"):
         remedy = "Tensors are read: x.load_tile(shape, index), x.partition(shape).load(index). "
         remedy += "What a kernel writes is annotated with Mut, and a partition of the tensor is passed."
     elif isinstance(owner, MutRef):
-        remedy = elsewhere.of_mut(name, known | {"index"})
+        remedy = elsewhere.of_mut(name, names | {"index"})
     else:
         words = elsewhere.of_tile if is_tile(owner) else elsewhere.among
-        remedy = (elsewhere.of_tensor if isinstance(owner, TensorRef) else words)(name, known)
+        remedy = (elsewhere.of_tensor if isinstance(owner, TensorRef) else words)(name, names)
     frame.type_error(f"{describe(owner)} has no attribute {name!r}", node, remedy)
 
 
@@ -264,17 +264,21 @@ def _call(frame: Frame, node: ast.Call) -> Any:
         if constant is not NOT_CONSTANT:
             return constant
     args: list[Any] = []
-    for each in node.args:
-        if isinstance(each, ast.Starred):
-            args.extend(_tuple(frame, ast.Tuple(elts=[each])))
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            args.extend(_tuple(frame, ast.Tuple(elts=[argument])))
         else:
-            args.append(evaluate(frame, each))
+            args.append(evaluate(frame, argument))
     kwargs: dict[str, Any] = {}
-    for each in node.keywords:
-        given = _keywords(frame, each.value) if each.arg is None else {each.arg: evaluate(frame, each.value)}
-        if twice := kwargs.keys() & given.keys():
-            frame.type_error(f"the keyword {min(twice)!r} is given twice", each.value, "Leave one of the two out.")
-        kwargs.update(given)
+    for argument in node.keywords:
+        value = (
+            _keywords(frame, argument.value)
+            if argument.arg is None
+            else {argument.arg: evaluate(frame, argument.value)}
+        )
+        if twice := kwargs.keys() & value.keys():
+            frame.type_error(f"the keyword {min(twice)!r} is given twice", argument.value, "Leave one of the two out.")
+        kwargs.update(value)
     return invoke(frame, function, args, kwargs, node, written=True)
 
 

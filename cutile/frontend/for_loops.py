@@ -1,4 +1,4 @@
-"""`for` and `while`: over a range on the device, over a tuple by compiling the body once per item."""
+"""`for` and `while`: over a range on the device, or over a tuple, unrolled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 
 
 def for_loop(frame: Frame, node: ast.For) -> None:
-    """`for i in range(...)`: a loop. `for x in <tuple>` (or `ct.static_range`): the body once per item."""
+    """`for i in range(...)`: a loop.
+
+    `for x in <tuple>` (or `ct.static_range`): the body once per item.
+    """
     iterable = frame.evaluate(node.iter)
     if isinstance(iterable, Table):
         iterable = tuple(iterable.items)
@@ -47,7 +50,10 @@ def for_loop(frame: Frame, node: ast.For) -> None:
 
 
 def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
-    """The body once per item. A `break` that is decided at run time puts the rest of the turns under a condition."""
+    """The body once per item.
+
+    A `break` that is decided at run time puts the rest of the turns under a condition.
+    """
     outer = frame.loop
     frame.loop = LoopState(None)
 
@@ -85,19 +91,19 @@ class _RangeLoop:
         self.node = node
         self.target = node.target.id
         self.minted = bounds if isinstance(bounds, MintedRange | OwnedRange) else None
-        given = [bounds.start, bounds.stop, bounds.step]
-        for each in given:
-            if not is_tile(each) and (not isinstance(each, int) or isinstance(each, bool)):
+        limits = [bounds.start, bounds.stop, bounds.step]
+        for limit in limits:
+            if not is_tile(limit) and (not isinstance(limit, int) or isinstance(limit, bool)):
                 remedy = "Round and convert it: int(x) for numbers, ct.convert_tile(x, ct.i32) for scalars."
-                frame.type_error(f"range: the bounds must be integers, got {describe(each)}", node.iter, remedy)
-        constant = not any(map(is_tile, given))
-        if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in given):
+                frame.type_error(f"range: the bounds must be integers, got {describe(limit)}", node.iter, remedy)
+        constant = not any(map(is_tile, limits))
+        if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in limits):
             frame.type_error("range: a bound does not fit i64", node.iter, "No loop of so many turns would end.")
-        self.turns = len(range(*given)) if constant else None
-        self.bounds = given
-        self.counted = counted(*(interval_of(frame, each) for each in given)) if _integers(given) else I64
-        wanted = dtype_of_weak(given) if constant else None
-        self.start, self.stop, self.step = unify(frame, widened(frame, given), "range", wanted)
+        self.turns = len(range(*limits)) if constant else None
+        self.bounds = limits
+        self.counted = counted(*(interval_of(frame, each) for each in limits)) if _integers(limits) else I64
+        wanted = dtype_of_weak(limits) if constant else None
+        self.start, self.stop, self.step = unify(frame, widened(frame, limits), "range", wanted)
         type = self.start.tile
         if not type.is_scalar or not type.dtype.is_integer:
             remedy = "Convert it: ct.convert_tile(x, ct.i32); reduce a tile to a scalar first."
@@ -114,11 +120,11 @@ class _RangeLoop:
             self.frame.execute(self.node.orelse)
             return
         self.loop = Loop(self.frame, self.node, always=bool(self.turns))
-        made = self.loop.attempts(self._build, self._turn)
-        if made is None:
+        loop = self.loop.attempts(self._build, self._turn)
+        if loop is None:
             return
-        skipped = len(made.results) - len(self.loop.leaves)
-        self.loop.leave(made.results[skipped:], made.results[: len(self.loop.exits)], endless=False)
+        skipped = len(loop.results) - len(self.loop.leaves)
+        self.loop.leave(loop.results[skipped:], loop.results[: len(self.loop.exits)], endless=False)
 
     def _turn(self, induction: Value | None = None) -> None:
         """One turn, with the loop variable set."""
@@ -152,7 +158,10 @@ class _RangeLoop:
         return made
 
     def _early(self, initial: list[Value]) -> While | None:
-        """A loop that may be left early: flags, the position and the turns that remain are carried besides."""
+        """A loop that may be left early.
+
+        Flags, the position and the turns that remain are carried besides.
+        """
         frame, loop = self.frame, self.loop
         flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
         own = [*flags, self.start, self._count()]
@@ -179,7 +188,10 @@ class _RangeLoop:
         return made
 
     def _count(self) -> Value:
-        """How many turns the range has, as an unsigned scalar: exact for every range, the widest too."""
+        """How many turns the range has, as an unsigned scalar.
+
+        Exact for every range, the widest too.
+        """
         frame = self.frame
         dtype = self.start.tile.dtype
         wide = UNSIGNED[dtype.bits]
@@ -218,7 +230,10 @@ class _RangeLoop:
 
 
 def while_loop(frame: Frame, node: ast.While) -> None:
-    """`while condition:` with a scalar condition; `while True:` is left by `break` or `return`."""
+    """`while condition:` with a scalar condition.
+
+    `while True:` is left by `break` or `return`.
+    """
     _WhileLoop(frame, node).compile()
 
 
@@ -237,15 +252,15 @@ class _WhileLoop:
         """Emit the loop."""
         length = len(self.frame.builder.current.operations)
         try:
-            made: While | None = self.loop.attempts(self._build, self._turn)
+            loop: While | None = self.loop.attempts(self._build, self._turn)
         except _Never:
             del self.frame.builder.current.operations[length:]
             self.loop.reset()
             self.frame.execute(self.node.orelse)
             return
-        if made is not None:
+        if loop is not None:
             count = len(self.loop.exits)
-            self.loop.leave(made.results[count:], made.results[:count], self.endless)
+            self.loop.leave(loop.results[count:], loop.results[:count], self.endless)
 
     def _turn(self) -> None:
         self.loop.turn(lambda: None)
@@ -277,7 +292,10 @@ class _WhileLoop:
         return made
 
     def _go_on(self, flags: list[Value]) -> Value:
-        """Whether there is another turn. The condition is not computed once the loop has been left."""
+        """Whether there is another turn.
+
+        The condition is not computed once the loop has been left.
+        """
         frame, node = self.frame, self.node
         before = dict(frame.variables)
         with frame.builder.block() as block:

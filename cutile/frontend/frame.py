@@ -1,4 +1,7 @@
-"""`Frame`: the state of compiling one function body. Inlined helpers get frames of their own in one `Compilation`."""
+"""`Frame`: the state of compiling one function body.
+
+Inlined helpers get frames of their own in one `Compilation`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ RETURNED = "return"
 
 
 class PassOn(Exception):
-    """A variable of a loop is used after it, and the loop can pass it on: compile again, and let it."""
+    """A variable of a loop is used after it, and the loop can pass it on.
+
+    Compile again, and let it.
+    """
 
     def __init__(self, loop: ast.AST, name: str) -> None:
         super().__init__(name)
@@ -115,7 +121,10 @@ class Frame:
     node: ast.AST = field(default_factory=ast.Pass)
 
     def within(self, node: ast.AST, targets: Sequence[ast.expr]) -> Frame:
-        """The scope of a comprehension: `targets` are its own variables, all others are this frame's."""
+        """The scope of a comprehension.
+
+        `targets` are its own variables, all others are this frame's.
+        """
         return Scope(
             function=self.function,
             source=self.source,
@@ -130,7 +139,10 @@ class Frame:
 
     @functools.cached_property
     def own(self) -> dict[str, ast.AST]:
-        """The names that the function assigns: they are its own, whatever a global of that name may be."""
+        """The names that the function assigns.
+
+        They are its own, whatever a global of that name may be.
+        """
         return assigned(self.body)
 
     @property
@@ -162,7 +174,10 @@ class Frame:
         self.compilation.execute(self, body)
 
     def invoke(self, function: Any, *args: Any, node: ast.AST, **kwargs: Any) -> Any:
-        """Call what a kernel may call: an operation, a function, a lambda, a method. `node` is for errors."""
+        """Call what a kernel may call: an operation, a function, a lambda, a method.
+
+        `node` is for errors.
+        """
         return self.compilation.invoke(self, function, list(args), kwargs, node)
 
     @property
@@ -184,7 +199,10 @@ class Frame:
 
     @contextmanager
     def at(self, node: ast.AST) -> Generator[None]:
-        """Operations built inside come from `node`; errors raised inside without a place get this one."""
+        """Operations built inside come from `node`.
+
+        Errors raised inside without a place get this one.
+        """
         before, outer = self.builder.location, self.node
         self.builder.location, self.node = self.locate(node), node
         try:
@@ -198,7 +216,7 @@ class Frame:
 
     @contextmanager
     def dynamic(self) -> Generator[None]:
-        """What is compiled inside may not run, or run many times, as is decided at run time."""
+        """Code compiled inside may not run, or run many times: run time decides."""
         self.dynamic_depth += 1
         try:
             yield
@@ -222,19 +240,25 @@ class Frame:
 
     def address_of(self, variable: DeviceVariable) -> Value:
         """Where a variable of the device is: a parameter beside those of the signature."""
-        known = self.compilation.variables
-        if variable not in known:
-            value = Value(TileType(u64), f"global_{len(known)}")
+        variables = self.compilation.variables
+        if variable not in variables:
+            value = Value(TileType(u64), f"global_{len(variables)}")
             body = self.builder.open_blocks[0]
             body.arguments = (*body.arguments, value)
-            known[variable] = value
-        return known[variable]
+            variables[variable] = value
+        return variables[variable]
 
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
-        """An access of elements at indices, where `mask` holds. Nothing to do but for an interpreter, to check."""
+        """An access of elements at indices, where `mask` holds.
+
+        Nothing to do but for an interpreter, to check.
+        """
 
     def require_unsafe(self, what: str) -> None:
-        """Refuse `what` unless the kernel says `@entry(unsafe=True)`: nothing checks the addresses that it uses."""
+        """Refuse `what` unless the kernel says `@entry(unsafe=True)`.
+
+        Nothing checks the addresses that it uses.
+        """
         if not self.unsafe:
             raise KernelTypeError(
                 f"{what} can reach any memory, and nothing checks that it should",
@@ -247,7 +271,10 @@ class Frame:
         raise KernelSyntaxError(message, self.locate(node), remedy)
 
     def local(self, name: str) -> Any:
-        """A local variable, or one of the functions around this one; MISSING if there is none."""
+        """A local variable, or one of the functions around this one.
+
+        MISSING if there is none.
+        """
         frame: Frame | None = self
         while frame is not None:
             if name in frame.variables:
@@ -280,10 +307,10 @@ class Frame:
                     (("it is assigned here", frame.locate(frame.own[name])),),
                 )
             frame = frame.outer
-        found = self.captures.name(self.function, name)
-        if found is MISSING:
+        item = self.captures.name(self.function, name)
+        if item is MISSING:
             raise KernelNameError(f"name {name!r} is not defined", self.locate(node), self._suggest(name))
-        return compile_time(found, name, self.captures)
+        return compile_time(item, name, self.captures)
 
     def _refuse(self, node: ast.Name, value: Undefined) -> NoReturn:
         if value.late is not None:

@@ -55,14 +55,20 @@ def entered(
     frame.captures.read(function, "$.__code__", function.__code__)
     source = source_of(function)
 
-    def default(each: inspect.Parameter) -> Any:
+    def default(parameter: inspect.Parameter) -> Any:
         """What the function has by default.
 
         It is a value from outside, which may be replaced.
         """
-        of = "$.__defaults__" if each.kind is not each.KEYWORD_ONLY else f"$.__kwdefaults__[{each.name!r}]"
-        frame.captures.read(function, of, each.default if each.kind is each.KEYWORD_ONLY else function.__defaults__)
-        return compile_time(each.default, each.name, frame.captures)
+        of = (
+            "$.__defaults__"
+            if parameter.kind is not parameter.KEYWORD_ONLY
+            else f"$.__kwdefaults__[{parameter.name!r}]"
+        )
+        frame.captures.read(
+            function, of, parameter.default if parameter.kind is parameter.KEYWORD_ONLY else function.__defaults__
+        )
+        return compile_time(parameter.default, parameter.name, frame.captures)
 
     variables = _bind(frame, own_signature(function), function.__name__, node, args, kwargs, default)
     return Frame(
@@ -148,11 +154,11 @@ def _bind(
         frame.type_error(
             f"{name}(): {error}", node, f"It takes {signature.replace(return_annotation=inspect.Signature.empty)}."
         )
-    for each in signature.parameters.values():
-        if each.kind is each.VAR_KEYWORD:
-            variables[each.name] = Keywords(variables.get(each.name, {}))
-        elif each.name not in variables:
-            variables[each.name] = () if each.kind is each.VAR_POSITIONAL else default(each)
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            variables[parameter.name] = Keywords(variables.get(parameter.name, {}))
+        elif parameter.name not in variables:
+            variables[parameter.name] = () if parameter.kind is parameter.VAR_POSITIONAL else default(parameter)
     return variables
 
 

@@ -1,4 +1,6 @@
-"""Between which numbers an integer lies, as far as the text of a kernel tells: what decides how wide it is computed.
+"""Between which numbers an integer lies, as far as the text of a kernel tells.
+
+What decides how wide it is computed.
 
     x.shape[0]                  1 .. the largest extent that a launch takes
     64 * ct.get_tile_block_id()[0]      within the tensor that tells the grid, in steps of its tiles

@@ -135,11 +135,11 @@ def _invoke_partial(
     captures = frame.captures
     captures.read(part.keywords, "len($)", len(part.keywords))
     first = [compile_time(each, name, captures) for each in part.args]
-    given = {
+    named = {
         key: compile_time(captures.read(part.keywords, f"$[{key!r}]", each), key, captures)
         for key, each in part.keywords.items()
     }
-    return invoke(frame, part.func, [*first, *args], {**given, **kwargs}, node)
+    return invoke(frame, part.func, [*first, *args], {**named, **kwargs}, node)
 
 
 def _is_folded(function: Any) -> bool:

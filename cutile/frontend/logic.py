@@ -1,4 +1,6 @@
-"""`and`, `or`, `not` and chained comparisons. As in Python the right side is not computed where the left decides.
+"""`and`, `or`, `not` and chained comparisons.
+
+As in Python the right side is not computed where the left decides.
 
 A right side that is cheap and without effect is computed all the same, since nobody can tell: one operation on two
 bool scalars costs less than a branch.
@@ -28,7 +30,7 @@ _FLAG = TileType(bool_)
 
 
 def _is_cheap(op: Op) -> bool:
-    """Whether nobody can tell that an operation was computed, and it costs next to nothing."""
+    """Whether an operation has no effect that shows, and costs next to nothing."""
     values = [value.type for value in (*op.operands, *op.results)]
     small = all(type.is_scalar for type in values if isinstance(type, TileType))
     return op.effect is Effect.NONE and not op.regions and small
@@ -67,12 +69,12 @@ def logical(frame: Frame, node: ast.BoolOp) -> Any:
 
 
 def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
-    each = node.values[position]
-    value = frame.evaluate(each)
+    operand = node.values[position]
+    value = frame.evaluate(operand)
     if position == len(node.values) - 1:
         return value
     is_and = isinstance(node.op, ast.And)
-    condition = _condition(frame, value, each, is_and)
+    condition = _condition(frame, value, operand, is_and)
     if isinstance(condition, bool):
         return _from(frame, node, position + 1) if condition is is_and else value
     if value.type != _FLAG:
@@ -124,7 +126,10 @@ def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
 
 
 def _of_bool_and_number(frame: Frame, condition: Value, block: Block, second: Any, node: ast.BoolOp) -> Any:
-    """`flag and n`, `flag or n`: the bool is 0 or 1 where it is the one that counts, as in Python."""
+    """`flag and n`, `flag or n`: the bool is 0 or 1 where it is the result.
+
+    As in Python.
+    """
     if not is_number(second) and not (is_tile(second) and second.tile.is_scalar):
         _mixed(frame, condition, second, node)
     number: Any = second
@@ -177,22 +182,22 @@ def compare(frame: Frame, node: ast.Compare) -> Any:
 
 def _chain(frame: Frame, node: ast.Compare, left: Any, position: int) -> Any:
     right = frame.evaluate(node.comparators[position])
-    one = operators.comparison(frame, type(node.ops[position]), left, right)
+    outcome = operators.comparison(frame, type(node.ops[position]), left, right)
     if position == len(node.ops) - 1:
-        return one
-    if not is_tile(one):
-        return _chain(frame, node, right, position + 1) if one else one
-    if not one.tile.is_scalar:
-        x, y = operators.unify(frame, [one, _chain(frame, node, right, position + 1)], "and")
+        return outcome
+    if not is_tile(outcome):
+        return _chain(frame, node, right, position + 1) if outcome else outcome
+    if not outcome.tile.is_scalar:
+        x, y = operators.unify(frame, [outcome, _chain(frame, node, right, position + 1)], "and")
         return frame.emit(And(x=x, y=y))
     before = dict(frame.variables)
     with frame.builder.block() as block, frame.dynamic():
         rest = _chain(frame, node, right, position + 1)
     _refuse_assignment(frame, before, node.comparators[position + 1])
     if not is_tile(rest):
-        return one if rest else rest
+        return outcome if rest else rest
     if not rest.tile.is_scalar:
         frame.builder.current.operations.extend(block.operations)
-        x, y = operators.unify(frame, [one, rest], "and")
+        x, y = operators.unify(frame, [outcome, rest], "and")
         return frame.emit(And(x=x, y=y))
-    return conjunction(frame, one, block, rest)
+    return conjunction(frame, outcome, block, rest)

@@ -1,4 +1,6 @@
-"""Loops that run on the device. Variables that a body assigns become values carried from one turn to the next.
+"""Loops that run on the device.
+
+Variables that a body assigns become values carried from one turn to the next.
 
 A `for` without `break` stays a `For`, which is what the backends' plans look for. One that can be left early becomes a
 `While` whose condition asks a flag besides.
@@ -55,7 +57,10 @@ class _Leaf:
 
 
 class _Dropped(Exception):
-    """A variable is not carried after all: every turn overwrites it, with something of another type."""
+    """A variable is not carried after all.
+
+    Every turn overwrites it, with something of another type.
+    """
 
 
 class Loop:
@@ -100,7 +105,10 @@ class Loop:
                 self.leaves.append(_Leaf(name, leaf, None, False, type(leaf) is int))
 
     def _begin(self, name: str, value: Any) -> None:
-        """Carry a variable that has no value before the loop; `value` is what a turn gave it."""
+        """Carry a variable that has no value before the loop.
+
+        `value` is what a turn gave it.
+        """
         forms = {k: Form.of(each.value) for k, each in enumerate(tensors_in(value)) if each is not None}
         self.forms[name] = forms
         template = self.templates[name] = taken_apart(value, forms)
@@ -114,34 +122,34 @@ class Loop:
 
     def start(self) -> list[Value]:
         """The initial values as tiles, in the enclosing block."""
-        made: list[Value] = []
+        initial: list[Value] = []
         parts = self._initial_parts()
         for leaf in self.leaves:
             if leaf.initial in parts:
-                made.append(parts[leaf.initial])
+                initial.append(parts[leaf.initial])
                 continue
             if is_tile(leaf.initial):
-                wanted = leaf.type or leaf.initial.tile
-                made.append(adapted(self.frame, leaf.initial, wanted.dtype))
+                common = leaf.type or leaf.initial.tile
+                initial.append(adapted(self.frame, leaf.initial, common.dtype))
                 continue
-            wanted = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
+            common = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
             if leaf.initial is None:
-                zero = Constant(value=_zero(wanted), dtype=wanted.dtype, shape=wanted.shape)
-                made.append(self.frame.emit(zero))
+                zero = Constant(value=_zero(common), dtype=common.dtype, shape=common.shape)
+                initial.append(self.frame.emit(zero))
             else:
-                made.append(materialize(self.frame, leaf.initial, wanted.dtype, wanted.shape))
-        return made
+                initial.append(materialize(self.frame, leaf.initial, common.dtype, common.shape))
+        return initial
 
     def _initial_parts(self) -> dict[Any, Value]:
         """What stands for the parts of tensors before the loop: those parts."""
-        known: dict[Any, Value] = {}
+        parts_before: dict[Any, Value] = {}
         for name, template in self.templates.items():
             if name not in self.before or not self.forms.get(name):
                 continue
             for parts, tensor in zip(tensors_in(template), tensors_in(self.before[name]), strict=True):
                 if isinstance(parts, TensorParts):
-                    known.update(zip(parts.items, parts_of(self.frame, tensor.value, parts.form), strict=True))
-        return known
+                    parts_before.update(zip(parts.items, parts_of(self.frame, tensor.value, parts.form), strict=True))
+        return parts_before
 
     def arguments(self) -> list[Value]:
         """Block arguments for the carried values."""
@@ -156,7 +164,10 @@ class Loop:
                 of_weak(self.frame, value)
 
     def bind(self, values: Sequence[Any], *, inside: bool) -> None:
-        """Let the variables mean `values`; inside, those without a value before have none yet."""
+        """Let the variables mean `values`.
+
+        Inside, those without a value before have none yet.
+        """
         rest = iter(values)
         for name, template in self.templates.items():
             filled = refill(template, iter([next(rest) if _carried(leaf) else leaf for leaf in leaves(template)]))
@@ -175,7 +186,10 @@ class Loop:
     # One turn
 
     def turn(self, prepare: Callable[[], None]) -> None:
-        """Compile the body; afterwards `frame.flow` holds the exits, `continue` among those that fall through."""
+        """Compile the body.
+
+        Afterwards `frame.flow` holds the exits, `continue` among those that fall through.
+        """
         frame = self.frame
         outer = frame.loop, frame.flow
         self.state = frame.loop = LoopState(frozenset(self.templates))
@@ -189,14 +203,20 @@ class Loop:
             frame.loop, frame.flow = outer
 
     def finish(self) -> list[Value] | None:
-        """The values at the end of a turn; None if a type was guessed wrongly (it is right now)."""
+        """The values at the end of a turn.
+
+        None if a type was guessed wrongly (it is right now).
+        """
         try:
             return self._finish()
         except _Dropped:
             return None
 
     def _drop(self, name: str) -> None:
-        """Carry a variable no longer if no turn needs its value from before, whatever type it had."""
+        """Carry a variable no longer if no iteration needs its value from before.
+
+        Whatever type it had.
+        """
         if name not in self.dropped and name in self.before and is_only_overwritten(self.node, name):
             self.dropped.add(name)
             del self.templates[name]
@@ -204,7 +224,10 @@ class Loop:
             raise _Dropped
 
     def _parted(self, name: str, template: Any, value: Any) -> Any:
-        """The value of a variable at the end of a turn, its tensors taken apart as those in the template are."""
+        """A variable's value at the end of an iteration, its tensors taken apart.
+
+        As those in the template are.
+        """
         olds, news = tensors_in(template), tensors_in(value)
         if len(olds) != len(news) or not any(each is not None for each in olds):
             return value
@@ -246,16 +269,16 @@ class Loop:
             self.exits = taken
             return None
         variables = self.frame.variables
-        wanted = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
+        names = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
         if Exit.RETURN in self.left.taken:
-            wanted.add(RETURNED)
-        if missing := sorted(wanted - self.templates.keys()):
+            names.add(RETURNED)
+        if missing := sorted(names - self.templates.keys()):
             for name in missing:
                 value = variables.get(name)
                 at_break = self.state.at_break or {}
                 self._begin(name, at_break.get(name) if value is None or isinstance(value, Undefined) else value)
             return None
-        made: list[Value] = []
+        stand_ins: list[Value] = []
         retyped = False
         rest = iter(self.leaves)
         for name, template in self.templates.items():
@@ -263,7 +286,7 @@ class Loop:
             if isinstance(value, Undefined) and value.hidden is not None:
                 value = value.hidden
             if isinstance(value, Faulty):
-                made.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _carried(leaf))
+                stand_ins.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _carried(leaf))
                 continue
             if isinstance(value, Undefined) and value.conflict:
                 self._changed(name, value.why, value.places)
@@ -287,13 +310,13 @@ class Loop:
                         leaf.type = TileType(operators.default_dtype(new), leaf.type.shape)
                         retyped = True
                         continue
-                    made.append(materialize(self.frame, new, leaf.type.dtype, leaf.type.shape))
+                    stand_ins.append(materialize(self.frame, new, leaf.type.dtype, leaf.type.shape))
                 elif not is_tile(new):
                     self._changed(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
                 elif leaf.plain and not whole and new.tile in WHOLE:  # what was compiled took it for plain
                     leaf.type, leaf.plain, retyped = new.tile, False, True
                 elif new.tile == leaf.type:
-                    made.append(new)
+                    stand_ins.append(new)
                     if leaf.plain and not whole and not is_weak(self.frame, new):
                         leaf.plain, retyped = False, True
                 elif leaf.fixed:
@@ -302,10 +325,13 @@ class Loop:
                     leaf.type = new.tile
                     retyped = True
         self.ends = {name: variables.get(name) for name in self.templates}
-        return None if retyped else made
+        return None if retyped else stand_ins
 
     def _constant(self, name: str) -> bool:
-        """Whether a variable is the same constant however the loop is left, so that it stays one."""
+        """Whether a variable is the same constant however its loop is left.
+
+        So that it stays one.
+        """
         if name == RETURNED or name not in self.ends:
             return False
         end = self.ends[name]
@@ -315,13 +341,13 @@ class Loop:
 
     def flags(self) -> list[Value]:
         """The exits that a turn took, as bool scalars, in the order of `exits`."""
-        made: list[Value] = []
+        values: list[Value] = []
         for exit in self.exits:
             flag = self.left.taken.get(exit, False)
-            made.append(
+            values.append(
                 self.frame.emit(Constant(value=flag, dtype=bool_, shape=())) if isinstance(flag, bool) else flag
             )
-        return made
+        return values
 
     def _changed(self, name: str, how: str, places: tuple[Any, ...] = ()) -> None:
         self._drop(name)
@@ -360,18 +386,18 @@ class Loop:
             weak = self.weak
             report.held += weak
             try:
-                made = build(self.start())
+                result = build(self.start())
             except KernelError as error:
                 if not weak:
                     raise
                 report.add(self._placed(error))
-                made = FAULTY
+                result = FAULTY
             finally:
                 report.held -= weak
-            failed = made is FAULTY or report.mark() != mark
-            if made is not None and not failed:
-                return made
-            if failed and made is not None and not (weak and self._guess(block, turn)):
+            failed = result is FAULTY or report.mark() != mark
+            if result is not None and not failed:
+                return result
+            if failed and result is not None and not (weak and self._guess(block, turn)):
                 for name in self.assigned:
                     self.frame.variables[name] = FAULTY
                 return None
@@ -396,7 +422,10 @@ class Loop:
         self.frame.places = dict(self.places)
 
     def _guess(self, block: Block, turn: Callable[[], None]) -> bool:
-        """Let the numbers be numbers for one turn, to see what they become; whether that tells anything new."""
+        """Let the numbers be numbers for one turn, to see what they become.
+
+        Whether that tells anything new.
+        """
         self._guessed = True
         report = self.frame.report
         length, mark = len(block.operations), report.mark()
@@ -429,7 +458,7 @@ class Loop:
     # After the loop
 
     def leave(self, results: Sequence[Value], flags: Sequence[Value], endless: bool) -> None:
-        """Let the variables mean the loop's results, run its `else`, and note where control goes."""
+        """Let variables mean the loop's results, run its `else`, note where control goes."""
         frame = self.frame
         end, end_places = frame.variables, frame.places
         self.reset()
@@ -442,11 +471,11 @@ class Loop:
         for name in self.assigned:
             if name not in self.templates:
                 frame.variables[name] = self._after(name, end.get(name))
-        taken: dict[Exit, Any] = dict(zip(self.exits, flags, strict=True))
-        broke = taken.pop(Exit.BREAK, None)
+        paths: dict[Exit, Any] = dict(zip(self.exits, flags, strict=True))
+        broke = paths.pop(Exit.BREAK, None)
         if broke is not None:
-            taken[Exit.ENDED] = broke
-        frame.flow = Flow(not endless, taken)
+            paths[Exit.ENDED] = broke
+        frame.flow = Flow(not endless, paths)
         frame.flow.settle()
         if self.node.orelse:
             constants = {name: value for name, value in self.state.constants.items() if name in self.templates}
@@ -461,14 +490,14 @@ class Loop:
         defined = isinstance(self.node, ast.While) or not (end is None or isinstance(end, Undefined))
         if self.state.at_break is not None:
             defined = defined and name in self.state.at_break
-        known = name in self.before and not isinstance(before, Undefined | Faulty)
+        is_known = name in self.before and not isinstance(before, Undefined | Faulty)
         if name in self.dropped and not self.always:
             places = [("in the loop it is assigned here", self.frame.locate(self.assigned[name]))]
             if (first := self.places.get(name)) is not None:
                 places.insert(0, ("before the loop it is assigned here", self.frame.locate(first)))
             how = f"it is {describe(before)} before the loop in line {self._line}, {describe(end)} after a turn"
             return Undefined(how, conflict=True, places=tuple(places))
-        if defined and (self.always or known):
+        if defined and (self.always or is_known):
             return Undefined("the loop does not pass it on", late=self.node)
         place = self.frame.locate(self.assigned[name])
         return Undefined(
@@ -490,7 +519,7 @@ def _carried(leaf: Any) -> bool:
 
 
 def _stand_in(leaf: _Leaf) -> Constant:
-    """A value for what was reported as faulty, so that the loop around it can be read on."""
+    """A value for what was reported as faulty, so that its loop can be read on."""
     type = leaf.type or TileType(i32)
     return Constant(value=_zero(type), dtype=type.dtype, shape=type.shape)
 

@@ -27,29 +27,29 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     Raises:
         KernelTypeError: it is nothing that a kernel can hold.
     """
-    found: Any = value
+    item_: Any = value
     if value is None or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):
-        return found.item()
+        return item_.item()
     if isinstance(value, tuple):
-        items = tuple(compile_time(item, name, captures) for item in items_of(found))
-        make: Any = getattr(found, "_make", None)
+        items = tuple(compile_time(item, name, captures) for item in items_of(item_))
+        make: Any = getattr(item_, "_make", None)
         return items if make is None else make(items)
     if isinstance(value, dict):
-        captures.read(found, "len($)", len(found))
-        if all(isinstance(key, bool | int | float | str) for key in found):
-            read = {key: captures.read(found, f"$[{key!r}]", each) for key, each in found.items()}
+        captures.read(item_, "len($)", len(item_))
+        if all(isinstance(key, bool | int | float | str) for key in item_):
+            read = {key: captures.read(item_, f"$[{key!r}]", each) for key, each in item_.items()}
             return Table({key: compile_time(each, name, captures) for key, each in read.items()})
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel, and is a dict with keys that are no numbers and no strings",
             remedy="A kernel sees changes of dicts with such keys alone: look the value up outside.",
         )
-    if is_frozen(found):
-        kind: Any = captures.read(found, "$.__class__", found.__class__)
-        fields = (captures.attribute(found, each.name) for each in dataclasses.fields(kind))
+    if is_frozen(item_):
+        kind: Any = captures.read(item_, "$.__class__", item_.__class__)
+        fields = (captures.attribute(item_, each.name) for each in dataclasses.fields(kind))
         return Record(kind, tuple(compile_time(each, name, captures) for each in fields))
-    if dataclasses.is_dataclass(found):
+    if dataclasses.is_dataclass(item_):
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel and may change, being a dataclass that is not frozen",
             remedy="Decorate the class with @dataclass(frozen=True).",
@@ -57,7 +57,7 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     if callable(value):
         return value
     raise KernelTypeError(
-        f"{name!r} comes from outside the kernel and is of type {type(found).__name__}, which a kernel cannot hold",
+        f"{name!r} comes from outside the kernel and is of type {type(item_).__name__}, which a kernel cannot hold",
         remedy="A kernel may use numbers, strings, tuples of them, dtypes, modules and functions from outside. "
         "Pass arrays and tensors as arguments.",
     )

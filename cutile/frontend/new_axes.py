@@ -26,9 +26,9 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
     """
     shape = tile.tile.shape
     plain = all(each is None or each is ... or (isinstance(each, slice) and each == _WHOLE) for each in items)
-    kept = sum(isinstance(each, slice) for each in items)
+    slices = sum(isinstance(each, slice) for each in items)
     dots = sum(each is ... for each in items)
-    if not plain or dots > 1 or kept > len(shape):
+    if not plain or dots > 1 or slices > len(shape):
         frame.type_error(
             f"{describe(tile)} cannot be indexed with [] but to add axes, as in tile[:, None]",
             node,
@@ -37,11 +37,11 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
         )
     left = iter(shape)
     extents: list[int] = []
-    for each in items:
-        if each is ...:
-            extents += [next(left) for _ in range(len(shape) - kept)]
+    for item in items:
+        if item is ...:
+            extents += [next(left) for _ in range(len(shape) - slices)]
         else:
-            extents.append(1 if each is None else next(left))
+            extents.append(1 if item is None else next(left))
     extents += left  # as if `...` stood at the end
     if tuple(extents) == shape:
         return tile

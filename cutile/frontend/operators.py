@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false
 # (the operator module is typed with protocols whose parameters are unknown)
-"""Operators: weak Python scalars, broadcasting, and the operation each spelling means.
+"""Operators: weak Python scalars, broadcasting, each spelling's operation.
 
 Python numbers are weakly typed beside a tile: `2.0 * f16_tile` is f16. Tiles of different dtypes do not mix.
 """
@@ -108,7 +108,7 @@ _ANYTHING = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
 
 
 def require_computed(frame: Frame, what: str, *values: Any) -> None:
-    """Refuse tiles of a type that is stored, converted and multiplied, but not computed with."""
+    """Refuse tiles of a type that is stored, converted and multiplied only."""
     for value in values:
         if is_tile(value) and not value.tile.dtype.computes:
             frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
@@ -139,7 +139,10 @@ def is_number(value: Any) -> bool:
 
 
 def default_dtype(value: float) -> DTypeLike:
-    """The dtype of a compile-time number that nothing else decides: bool, i32 (i64 if it needs it), f32."""
+    """The dtype of a compile-time number that nothing else decides.
+
+    Bool, i32 (i64 if it needs it), f32.
+    """
     if isinstance(value, bool):
         return bool_
     if isinstance(value, int):
@@ -165,10 +168,10 @@ def materialize(
             remedy="Load a tile of a tensor or Mut first; take an item of a tuple.",
         )
     kind = dtype.kind if dtype is not None else ""
-    wanted = dtype or default_dtype(value)
+    element = dtype or default_dtype(value)
     if isinstance(value, float) and kind in ("int", "uint", "bool"):
         frame.type_error(
-            f"the number {value!r} does not fit beside a tile of {wanted}",
+            f"the number {value!r} does not fit beside a tile of {element}",
             remedy="Convert the tile to a float dtype first: ct.convert_tile(tile, ct.f32).",
         )
     if kind == "bool" and not isinstance(value, bool):
@@ -177,24 +180,24 @@ def materialize(
             remedy="Use True or False, or convert the tile first: ct.convert_tile(tile, ct.i32).",
         )
     if kind in ("int", "uint"):
-        info = np.iinfo(wanted.numpy)
+        info = np.iinfo(element.numpy)
         if not info.min <= value <= info.max:
             frame.type_error(
-                f"the number {value} does not fit {wanted} ({info.min} to {info.max})",
+                f"the number {value} does not fit {element} ({info.min} to {info.max})",
                 remedy="Convert the tile to a wider dtype first: ct.convert_tile(tile, ct.i64).",
             )
-    if not fits(value, wanted):
+    if not fits(value, element):
         frame.type_error(
-            f"the number {short(value)} does not fit {wanted}, whose largest is {wanted.max:.8g}",
-            remedy=f"Write ct.{wanted.__name__}.max or float('inf') if that is meant, or convert the tile to a wider "
+            f"the number {short(value)} does not fit {element}, whose largest is {element.max:.8g}",
+            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant, or convert the tile to a wider "
             "dtype first: ct.convert_tile(tile, ct.f64).",
         )
     if kind in ("float", "storage"):
         value = float(value)
-    made = Constant(value=value, dtype=wanted, shape=shape)
-    number = frame.emit(made)
-    if (bare or dtype is None) and wanted is f32:
-        frame.compilation.bare.note(made, number)
+    op = Constant(value=value, dtype=element, shape=shape)
+    number = frame.emit(op)
+    if (bare or dtype is None) and element is f32:
+        frame.compilation.bare.note(op, number)
     return number
 
 
@@ -212,7 +215,10 @@ def broadcast_shape(frame: Frame, shapes: list[tuple[int, ...]], what: str) -> t
 
 
 def _with_an_axis(shapes: list[tuple[int, ...]]) -> str:
-    """The remedy where a tile of one axis fits the rows of the others: what a reduction along columns leaves."""
+    """The remedy where a tile of one axis fits the rows of the others.
+
+    What a reduction along columns leaves.
+    """
     most = max(map(len, shapes))
     try:
         np.broadcast_shapes(*[(*each, 1) if len(each) == 1 < most else each for each in shapes])
@@ -234,7 +240,10 @@ def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _meeting(*dtypes: Any) -> str:
-    """The remedy where dtypes meet: convert to the one that loses least, which floats do before integers."""
+    """The remedy where dtypes meet.
+
+    Convert to the one that loses least, which floats do before integers.
+    """
     low, high = sorted(dtypes, key=lambda each: (each.kind == "float", each.kind != "bool", each.bits))
     one = "one" if low.kind == high.kind and low.bits == high.bits else f"the tile of {low}"
     return f"Convert {one}: ct.convert_tile(tile, ct.{high.__name__})."
@@ -266,17 +275,17 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
                 remedy=_meeting(dtype, tile.tile.dtype),
             )
     shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
-    made: list[Value] = []
+    operands: list[Value] = []
     for value in values:
         if is_tile(value):
-            made.append(broadcast_to(frame, value, shape))
+            operands.append(broadcast_to(frame, value, shape))
         else:
-            made.append(materialize(frame, value, dtype, shape, bare=not strong))
-    return made
+            operands.append(materialize(frame, value, dtype, shape, bare=not strong))
+    return operands
 
 
 def widened(frame: Frame, values: list[Any]) -> list[Any]:
-    """Values of which i32 tiles stand beside a plain number that 32 bits may not hold, with those tiles as i64."""
+    """Values of which i32 tiles stand as i64 beside a plain number beyond 32 bits."""
     weak = frame.compilation.weak
     wide = any(is_tile(each) and each in weak and each.tile.dtype is i64 for each in values)
     strong = [each for each in values if is_tile(each) and each not in weak]
@@ -390,17 +399,17 @@ def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right:
     """`x.dtype == "f32"` and `x.dtype == np.float32` would be false, whatever x is."""
     for dtype, other in ((left, right), (right, left)):
         items = cast("tuple[Any, ...]", other) if isinstance(other, tuple) else (other,)
-        for each in items:
-            if isinstance(dtype, DTypeMeta) and isinstance(each, str | type) and not isinstance(each, DTypeMeta):
+        for item in items:
+            if isinstance(dtype, DTypeMeta) and isinstance(item, str | type) and not isinstance(item, DTypeMeta):
                 try:
-                    named = f"ct.{as_dtype(each).__name__}"
+                    named = f"ct.{as_dtype(item).__name__}"
                 except TypeError:
-                    near = difflib.get_close_matches(str(each), [other.name for other in EVERY_DTYPE] + _NUMPYS, n=1)
-                    if isinstance(each, type) or not near:
+                    near = difflib.get_close_matches(str(item), [other.name for other in EVERY_DTYPE] + _NUMPYS, n=1)
+                    if isinstance(item, type) or not near:
                         continue  # which nobody can mean for a dtype
                     named = f"ct.{as_dtype(near[0]).__name__}, if that is meant"
                 frame.type_error(
-                    f"{SPELLING[kind]}: a dtype never equals {describe(each)}", remedy=f"Compare it with {named}."
+                    f"{SPELLING[kind]}: a dtype never equals {describe(item)}", remedy=f"Compare it with {named}."
                 )
 
 
@@ -478,27 +487,27 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
         numbers = all(is_tile(each) or is_number(each) for each in (left, right))
         if not numbers or not (is_tile(left) or is_tile(right)):
             return numbers and left == right if is_tile(left) or is_tile(right) else left == right
-        found = comparison(frame, ast.Eq, left, right)
-        if not found.tile.is_scalar:
+        result = comparison(frame, ast.Eq, left, right)
+        if not result.tile.is_scalar:
             frame.type_error(
-                f"==: a tuple that holds a tile of shape {found.tile.shape}",
+                f"==: a tuple that holds a tile of shape {result.tile.shape}",
                 remedy="Compare its items one by one: a tile's comparison has a bool for each element.",
             )
-        return found
+        return result
     same_kind = isinstance(left, tuple) == isinstance(right, tuple) and (
         isinstance(left, tuple) or kind_of(left) is kind_of(right)
     )
     if not same_kind or len(x) != len(y):
         return False
-    found: Any = True
+    result: Any = True
     for one, two in zip(x, y, strict=True):
         equal = _equal(frame, one, two)
         if not is_tile(equal):
             if not equal:
                 return False
         else:
-            found = equal if found is True else frame.emit(arith.And(x=found, y=equal))
-    return found
+            result = equal if result is True else frame.emit(arith.And(x=result, y=equal))
+    return result
 
 
 def _any_of(frame: Frame, flags: list[Any]) -> Any:
@@ -518,15 +527,15 @@ def _negated(frame: Frame, flag: Any) -> Any:
 
 def _among(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:
     """`value in items`, for a scalar: whether it equals one of them."""
-    found: Any = False
-    for each in items:
-        if not is_tile(each) and not is_number(each):
+    result: Any = False
+    for item in items:
+        if not is_tile(item) and not is_number(item):
             continue  # which no number equals
-        equal = comparison(frame, ast.Eq, value, each)
-        found = equal if found is False else frame.emit(arith.Or(x=found, y=equal))
+        equal = comparison(frame, ast.Eq, value, item)
+        result = equal if result is False else frame.emit(arith.Or(x=result, y=equal))
     if kind is ast.In:
-        return found
-    return True if found is False else frame.emit(arith.Not(x=found))
+        return result
+    return True if result is False else frame.emit(arith.Not(x=result))
 
 
 def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:

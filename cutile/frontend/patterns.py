@@ -65,11 +65,11 @@ def _bind(frame: Frame, names: dict[str, tuple[Any, ast.AST]]) -> None:
 def _all(frame: Frame, conditions: Sequence[Any]) -> Any:
     """Whether every condition holds."""
     result: Any = True
-    for each in conditions:
-        if each is False or result is False:
+    for condition in conditions:
+        if condition is False or result is False:
             return False
-        if each is not True:
-            result = each if result is True else frame.emit(And(x=result, y=each))
+        if condition is not True:
+            result = condition if result is True else frame.emit(And(x=result, y=condition))
     return result
 
 
@@ -91,10 +91,10 @@ class _Pattern:
             case ast.MatchSingleton():
                 return subject is pattern.value if not is_tile(subject) else self._equals(pattern, subject)
             case ast.MatchAs():
-                found = True if pattern.pattern is None else self._matches(pattern.pattern, subject)
+                matches = True if pattern.pattern is None else self._matches(pattern.pattern, subject)
                 if pattern.name is not None:
                     self.names[pattern.name] = subject, pattern
-                return found
+                return matches
             case ast.MatchOr():
                 return self._either(pattern, subject)
             case ast.MatchSequence():
@@ -129,21 +129,21 @@ class _Pattern:
 
     def _either(self, pattern: ast.MatchOr, subject: Any) -> Any:
         result: Any = False
-        for each in pattern.patterns:
+        for alternative in pattern.patterns:
             inner = _Pattern(self.frame)
-            found = inner._matches(each, subject)
-            if found is True and result is False:
+            matches = inner._matches(alternative, subject)
+            if matches is True and result is False:
                 self.names.update(inner.names)
                 return True
-            if found is False:
+            if matches is False:
                 continue
             if inner.names:
                 self.frame.syntax_error(
-                    each, "alternatives that are decided at run time bind names", "Write one case for each."
+                    alternative, "alternatives that are decided at run time bind names", "Write one case for each."
                 )
-            if found is True:
+            if matches is True:
                 return True
-            result = found if result is False else self.frame.emit(Or(x=result, y=found))
+            result = matches if result is False else self.frame.emit(Or(x=result, y=matches))
         return result
 
     def _sequence(self, pattern: ast.MatchSequence, subject: Any) -> Any:
@@ -194,13 +194,13 @@ class _Pattern:
                 pattern,
                 f"Its fields are {', '.join(positional)}.",
             )
-        given = [
+        fields = [
             *zip(positional, pattern.patterns, strict=False),
             *zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True),
         ]
         conditions: list[Any] = []
-        for name, each in given:
+        for name, part in fields:
             if name not in items:
-                frame.type_error(f"{kind.__name__} has no field {name!r}", each, f"Its fields are {', '.join(names)}.")
-            conditions.append(self._matches(each, items[name]))
+                frame.type_error(f"{kind.__name__} has no field {name!r}", part, f"Its fields are {', '.join(names)}.")
+            conditions.append(self._matches(part, items[name]))
         return _all(frame, conditions)

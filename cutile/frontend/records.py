@@ -107,17 +107,17 @@ def attribute(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return items[names.index(name)]
     if name == "_replace" and names and not isinstance(owner, Record):
         return Method(owner, name)
-    found = inspect.getattr_static(kind, name, _MISSING)
-    if found is not _MISSING and hasattr(kind, name):
+    member = inspect.getattr_static(kind, name, _MISSING)
+    if member is not _MISSING and hasattr(kind, name):
         frame.captures.attribute(kind, name)
-    if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
-        return frame.invoke(found.fget, owner, node=node)
-    if isinstance(found, types.FunctionType) and names:
-        return BoundFunction(found, owner)
-    if isinstance(found, staticmethod | classmethod):
+    if isinstance(member, property) and isinstance(member.fget, types.FunctionType):
+        return frame.invoke(member.fget, owner, node=node)
+    if isinstance(member, types.FunctionType) and names:
+        return BoundFunction(member, owner)
+    if isinstance(member, staticmethod | classmethod):
         return getattr(kind, name)
-    if found is not _MISSING and names and not callable(found):
-        return compile_time(found, name, frame.captures)
+    if member is not _MISSING and names and not callable(member):
+        return compile_time(member, name, frame.captures)
     if isinstance(owner, tuple) and not names:
         frame.type_error(
             f"a tuple has no attribute {name!r} in a kernel",

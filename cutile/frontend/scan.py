@@ -28,16 +28,16 @@ def _within(node: ast.AST) -> Iterator[ast.AST]:
 
 def assigned(body: Sequence[ast.AST]) -> dict[str, ast.AST]:
     """The names that statements assign, with the first place of each."""
-    found: dict[str, ast.AST] = {}
+    names: dict[str, ast.AST] = {}
     for statement in body:
         for node in _within(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-                found.setdefault(node.id, node)
+                names.setdefault(node.id, node)
             elif isinstance(node, ast.FunctionDef) or (
                 isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None
             ):
-                found.setdefault(str(node.name), node)
-    return found
+                names.setdefault(str(node.name), node)
+    return names
 
 
 def leaves_loop(body: Sequence[ast.stmt]) -> tuple[bool, bool]:

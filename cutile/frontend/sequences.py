@@ -77,10 +77,10 @@ def _combined(frame: Frame, items: Any, what: str, op: Any, neutral: bool) -> An
 
 def _sorted(frame: Frame, items: Any, reverse: Any = False) -> Any:
     values = _items(frame, items, "sorted()")
-    for each in values:
-        if not is_number(each):
+    for item in values:
+        if not is_number(item):
             frame.type_error(
-                f"sorted: expected numbers that are known when the kernel is compiled, got {describe(each)}",
+                f"sorted: expected numbers that are known when the kernel is compiled, got {describe(item)}",
                 remedy="Order tiles and scalars with ct.min_tile and ct.max_tile.",
             )
     return tuple(sorted(values, reverse=bool(reverse)))

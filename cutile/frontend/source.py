@@ -147,11 +147,13 @@ def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
 
 def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
     """A copy of a function in the same scope, with its own code and defaults."""
-    given: Any = function
-    made = types.FunctionType(given.__code__, given.__globals__, given.__name__, given.__defaults__, given.__closure__)
-    made.__kwdefaults__ = None if given.__kwdefaults__ is None else dict(given.__kwdefaults__)
-    made.__qualname__, made.__module__, made.__doc__ = given.__qualname__, given.__module__, given.__doc__
-    return made
+    original: Any = function
+    copy = types.FunctionType(
+        original.__code__, original.__globals__, original.__name__, original.__defaults__, original.__closure__
+    )
+    copy.__kwdefaults__ = None if original.__kwdefaults__ is None else dict(original.__kwdefaults__)
+    copy.__qualname__, copy.__module__, copy.__doc__ = original.__qualname__, original.__module__, original.__doc__
+    return copy
 
 
 def _take_lambda(code: types.CodeType) -> FunctionSource:
@@ -165,15 +167,15 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
     except SyntaxError as error:
         raise _missing("<lambda>", code.co_filename) from error
     places = _places(code)
-    found = [node for node in nodes if node.lineno == code.co_firstlineno and _holds(node.body, places)]
-    if len(found) != 1:
+    lambdas = [node for node in nodes if node.lineno == code.co_firstlineno and _holds(node.body, places)]
+    if len(lambdas) != 1:
         raise _missing("<lambda>", code.co_filename)
-    node = found[0]
+    node = lambdas[0]
     statement = ast.copy_location(ast.Return(value=node.body), node.body)
-    made = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[])
+    definition = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[])
     lines = text.splitlines()
     numbered = {number: lines[number - 1] for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(made, node), 0, 1)
+    return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(definition, node), 0, 1)
 
 
 _Place = tuple[tuple[int, int], tuple[int, int]]

@@ -25,8 +25,8 @@ def may_store(function: Callable[..., Any], source: FunctionSource) -> bool:
     return _may(function, source.tree, set())
 
 
-def _may(function: Callable[..., Any], tree: ast.AST, known: set[Any]) -> bool:
-    known.add(function)
+def _may(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
+    seen.add(function)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -34,12 +34,12 @@ def _may(function: Callable[..., Any], tree: ast.AST, known: set[Any]) -> bool:
         if _EFFECT.search(name):
             return True
         called = _meaning(function, node.func)
-        if isinstance(called, types.FunctionType) and called not in known and not hasattr(called, "__cutile__"):
+        if isinstance(called, types.FunctionType) and called not in seen and not hasattr(called, "__cutile__"):
             try:
                 inner = source_of(called).tree
             except KernelError:  # the text of a function that was not compiled need not be known
                 continue
-            if _may(called, inner, known):
+            if _may(called, inner, seen):
                 return True
     return False
 

@@ -1,4 +1,7 @@
-"""Values made of values: tuples, named tuples and dataclasses, seen as trees whose leaves are tiles and constants."""
+"""Values made of values.
+
+Tuples, named tuples and dataclasses, seen as trees whose leaves are tiles and constants.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def children(value: Any) -> tuple[Any, ...] | None:
 
 
 def _parts(value: Any) -> tuple[Any, ...] | None:
-    """`children`, and the addresses of pointers, which pass through loops and branches as such."""
+    """`children`, and pointers' addresses, which pass through loops and branches."""
     if isinstance(value, TensorParts):
         return value.items
     return (value.value,) if isinstance(value, PointerRef) else children(value)
@@ -54,13 +57,19 @@ def refill(value: Any, new: Iterator[Any]) -> Any:
 
 
 def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    """A value of the same structure whose parts, pointers and tensors whole, are what a function gives for them."""
+    """A value of the same structure with parts that a function gives.
+
+    Pointers and tensors are whole parts.
+    """
     items = children(value)
     return function(value) if items is None else rebuilt(value, tuple(mapped(item, function) for item in items))
 
 
 def kind_of(value: Any) -> Any:
-    """The class of a value; of a dataclass, the user's; of pointers, what they lead to."""
+    """The class of a value.
+
+    Of a dataclass, the user's; of pointers, what they lead to.
+    """
     if isinstance(value, PointerRef):
         return value.dtype
     return value.kind if isinstance(value, Record) else type(value)

@@ -1,4 +1,7 @@
-"""Dicts in kernels: their keys are constants, and nothing in them changes. A key finds its value at once."""
+"""Dicts in kernels: their keys are constants, and nothing in them changes.
+
+A key finds its value at once.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,10 @@ class Form:
         )
 
     def types(self) -> list[TileType]:
-        """The types of the parts: the address, then what extents and strides are not known."""
+        """The types of the parts.
+
+        The address, then what extents and strides are not known.
+        """
         extents = [TileType(i32)] * self.shape.count(None)
         return [TileType(u64), *extents, *[TileType(i64)] * self.strides.count(None)]
 
@@ -112,7 +115,10 @@ def like(template: Any, tensor: TensorRef) -> Any:
 
 
 def one_of(frame: Frame, items: Sequence[Any], index: Value) -> Any:
-    """The tensor at an index that is known only when the kernel runs; None where the items are not alike."""
+    """The tensor at an index that is known only when the kernel runs.
+
+    None where the items are not alike.
+    """
     if not items or not index.tile.is_scalar or index.tile.dtype.kind not in ("int", "uint"):
         return None
     form: Form | None = Form.of(items[0].value) if is_tensor(items[0]) else None
@@ -136,7 +142,9 @@ def one_of(frame: Frame, items: Sequence[Any], index: Value) -> Any:
 
 
 def taken_apart(value: Any, forms: Mapping[int, Form]) -> Any:
-    """A value with parts in the place of the tensors that have a form; `forms` counts leaves from left to right.
+    """A value with parts in the place of the tensors that have a form.
+
+    `forms` counts leaves from left to right.
 
     The parts stand for scalars that a loop is yet to have.
     """
@@ -161,7 +169,10 @@ def put_together(frame: Frame, value: Any, name: str) -> Any:
 
 
 def tensors_in(value: Any) -> list[Any]:
-    """The leaves of a value, from left to right; None for what is no tensor that is read."""
+    """The leaves of a value, from left to right.
+
+    None for what is no tensor that is read.
+    """
     found: list[Any] = []
     mapped(value, lambda leaf: found.append(leaf if is_tensor(leaf) or isinstance(leaf, TensorParts) else None))
     return found

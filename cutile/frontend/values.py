@@ -67,7 +67,9 @@ class WindowRef(PartitionRef):
 
 @dataclass(frozen=True)
 class TensorParts:
-    """A tensor or partition as a loop carries it: the scalars that say where it is; see `tensor_parts.py`.
+    """A tensor or partition as a loop carries it.
+
+    The scalars that say where it is; see `tensor_parts.py`.
 
     Attributes:
         form: what the types tell of it.
@@ -104,7 +106,10 @@ class PartitionIndex:
 
 @dataclass(frozen=True, eq=False)
 class IndexComponent:
-    """A minted index along one axis; usable wherever an integer is. `parent` is None along an owned axis."""
+    """A minted index along one axis; usable wherever an integer is.
+
+    `parent` is None along an owned axis.
+    """
 
     value: Value
     axis: int
@@ -122,7 +127,10 @@ class PointerRef:
 
 @dataclass(frozen=True)
 class TokenRef:
-    """A token. All are alike: every access of a tile block stays in program order, whatever a token says."""
+    """A token.
+
+    All are alike: every access of a tile block stays in program order, whatever a token says.
+    """
 
 
 TOKEN = TokenRef()
@@ -139,7 +147,10 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class BoundFunction:
-    """A method of a dataclass or named tuple: a plain function, and the object that is its first argument."""
+    """A method of a dataclass or named tuple.
+
+    A plain function, and the object that is its first argument.
+    """
 
     function: types.FunctionType
     owner: Any
@@ -147,14 +158,17 @@ class BoundFunction:
 
 @dataclass(frozen=True, eq=False)
 class Keywords:
-    """What a function's `**keywords` took. It may be passed on as `**keywords`; a kernel has no other dicts."""
+    """What a function's `**keywords` took.
+
+    It may be passed on as `**keywords`; a kernel has no other dicts.
+    """
 
     items: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Range:
-    """`range(...)` with at least one bound known only when the kernel runs, or to be kept as a loop."""
+    """`range(...)` with a bound that run time knows, or to be kept as a loop."""
 
     start: Any
     stop: Any
@@ -196,7 +210,10 @@ class Undefined:
 
 
 class Faulty:
-    """A variable whose value could not be compiled. That was reported; what uses it is not."""
+    """A variable whose value could not be compiled.
+
+    That was reported; what uses it is not.
+    """
 
 
 FAULTY = Faulty()

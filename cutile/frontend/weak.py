@@ -1,4 +1,6 @@
-"""Scalars that Python would have as plain numbers: extents, counts, block indices, what `range` counts, their sums.
+"""Scalars that Python would have as plain numbers.
+
+Extents, counts, block indices, what `range` counts, their sums.
 
 Beside a tile of another dtype they become that dtype, as a number does: `total / x.shape[1]` divides floats. What the
 author gave a dtype, a parameter `n: i32` or the element of a tile, is strong, and is converted only where that is said.
@@ -74,7 +76,7 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
 
 
 def dtype_of_weak(values: list[Any]) -> DTypeLike:
-    """What plain numbers, of which at least one is known only when the kernel runs, have together."""
+    """The common type of plain numbers, at least one of them known at run time only."""
     dtypes = {value.tile.dtype for value in values if is_tile(value)}
     if f32 in dtypes or any(isinstance(value, float) for value in values):
         return f32
@@ -111,7 +113,10 @@ def whole(frame: Frame, value: Any, dtype: DTypeLike) -> Value:
 
 
 def computed(frame: Frame, make: Callable[..., Op], result: Interval, *operands: Any) -> Value:
-    """What an operation makes of plain whole numbers, as wide as it has to be; `result` is known of it."""
+    """What an operation makes of plain whole numbers, as wide as it has to be.
+
+    `result` is known of it.
+    """
     exact = result if result.fits(i64) else I64
     narrow = all(each.fits(i32) for each in (exact, *(interval_of(frame, each) for each in operands)))
     dtype = i32 if narrow else i64

@@ -1,4 +1,6 @@
-"""The annotations of kernel parameters. They are read from the source text and never evaluated.
+"""The annotations of kernel parameters.
+
+They are read from the source text and never evaluated.
 
 x: Tensor                    any dtype, rank and layout; taken from the argument
 x: Tensor[f32, Dyn, K]       facts that the launch checks; `Dyn` (or -1) is a dynamic extent, `K` a generic
@@ -36,10 +38,15 @@ if TYPE_CHECKING:
 else:
 
     class Shape:
-        """A compile-time tuple of integers: `S: Shape` declares a generic, `Tensor[f32, S]` has that shape."""
+        """A compile-time tuple of integers.
+
+        `S: Shape` declares a generic, `Tensor[f32, S]` has that shape.
+        """
 
     class Const(Subscriptable):
-        """A compile-time constant. `BM: Const` as a type parameter or keyword-only parameter declares a generic.
+        """A compile-time constant.
+
+        `BM: Const` as a type parameter or keyword-only parameter declares a generic.
 
         `Const[str]`, `Const[bool | None]` say of which types it may be.
         """
@@ -60,7 +67,9 @@ class Tensor(Subscriptable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents: constants where declared so, else i32 scalars, which take the dtype of what is beside them.
+        """The extents: constants where declared so, else i32 scalars.
+
+        These take the dtype of what is beside them.
 
         Example:
             >>> run(lambda x: x + x_in.shape[0], [1, 2, 3], dtype="i32")
@@ -89,7 +98,9 @@ class Tensor(Subscriptable):
         outside_kernel("Tensor.ndim")
 
     def partition(self, shape: tuple[int, ...], padding: padding = padding.ZERO) -> Partition:
-        """The tensor as a grid of tiles of `shape`; `padding` is what loads give past its edges.
+        """The tensor as a grid of tiles of `shape`.
+
+        `padding` is what loads give past its edges.
 
         Example:
             >>> run(lambda x: x + x_in.partition((1,)).load(2), [1.0, 2.0, 3.0])
@@ -98,7 +109,9 @@ class Tensor(Subscriptable):
         outside_kernel("Tensor.partition")
 
     def partition_permuted(self, shape: tuple[int, ...], dim_map: tuple[int, ...]) -> Partition:
-        """The tensor as a grid of tiles with other axes: axis `k` of a tile, and of an index, is axis `dim_map[k]`.
+        """The tensor as a grid of tiles with other axes.
+
+        Axis `k` of a tile, and of an index, is axis `dim_map[k]`.
 
         Example:
             >>> @ct.entry
@@ -113,7 +126,9 @@ class Tensor(Subscriptable):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements from one index to the next, one per axis: 1 where that is known, else i64 scalars.
+        """Elements from one index to the next, one per axis.
+
+        1 where that is known, else i64 scalars.
 
         Example:
             >>> run(lambda x: x + x_in.strides[0], [1.0, 2.0])
@@ -122,7 +137,9 @@ class Tensor(Subscriptable):
         outside_kernel("Tensor.strides")
 
     def slice(self, axis: int, start: int | None = None, stop: int | None = None) -> Tensor:
-        """The elements from `start` to before `stop` along an axis: a tensor of its own, without a copy.
+        """The elements from `start` to before `stop` along an axis.
+
+        A tensor of its own, without a copy.
 
         Args:
             axis: a constant; negative ones count from the end.
@@ -161,7 +178,9 @@ class Tensor(Subscriptable):
 
 
 class Mut(Subscriptable):
-    """A partitioned tensor parameter: this tile block's own tile of it, to read and write.
+    """A partitioned tensor parameter.
+
+    This tile block's own tile of it, to read and write.
 
     Example:
         >>> @ct.entry
@@ -175,7 +194,9 @@ class Mut(Subscriptable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The partition's shape: constants. `ct.get_tensor_shape(y)` gives the extents of the whole tensor.
+        """The partition's shape: constants.
+
+        `ct.get_tensor_shape(y)` gives the extents of the whole tensor.
 
         Example:
             >>> run(lambda x: x + result.shape[0], [1.0, 2.0])
@@ -246,7 +267,9 @@ class Mut(Subscriptable):
         outside_kernel("Mut.store")
 
     def inside(self) -> Tile:
-        """Which elements of this block's tile lie within the tensor: a tile of bool. See `Partition.inside`.
+        """Which elements of this block's tile lie within the tensor: a tile of bool.
+
+        See `Partition.inside`.
 
         Example:
             >>> @ct.entry
@@ -258,7 +281,9 @@ class Mut(Subscriptable):
         outside_kernel("Mut.inside")
 
     def partition_mut(self, shape: tuple[int, ...]) -> PartitionMut:
-        """This block's own tile as a grid of smaller tiles: index 0 is where the block's tile begins.
+        """This block's own tile as a grid of smaller tiles.
+
+        Index 0 is where the block's tile begins.
 
         Where `shape` does not divide the tile, the last tiles end with it: the next block's elements stay untouched.
         `ct.num_tiles` counts those that exist: fewer for a block at the tensor's edge.

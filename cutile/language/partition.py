@@ -86,7 +86,9 @@ class Partition:
         outside_kernel("Partition.load_index")
 
     def load_pipelined(self, index: tuple[int | Tile, ...] | int | Tile, latency: int | None = None) -> Tile:
-        """`load`, with a hint: it may be begun `latency` turns of the loop around ahead; see `Latency`.
+        """`load`, with a hint: it may be begun `latency` turns of the loop around ahead.
+
+        See `Latency`.
 
         Example:
             >>> @ct.entry
@@ -102,7 +104,9 @@ class Partition:
         outside_kernel("Partition.load_pipelined")
 
     def load_unchecked(self, index: tuple[int | Tile, ...] | int | Tile) -> Tile:
-        """`load` without the check, in kernels that say `@entry(unsafe=True)`: padding where there is no such tile.
+        """`load` without the check: padding where there is no such tile.
+
+        For kernels that say `@entry(unsafe=True)`.
 
         Example:
             >>> run(lambda x: x_in.partition((2,)).load_unchecked(1), [1.0, 2.0], unsafe=True)
@@ -112,7 +116,9 @@ class Partition:
 
 
 class PartitionMut(Partition):
-    """Tiles to read and write: of the block's own tile (`y.partition_mut`), or of the whole tensor.
+    """Tiles to read and write.
+
+    Of the block's own tile (`y.partition_mut`), or of the whole tensor.
 
     Example:
         >>> @ct.entry
@@ -124,7 +130,9 @@ class PartitionMut(Partition):
     """
 
     def store(self, value: Tile | float, index: tuple[int | Tile, ...] | int | Tile) -> Token:
-        """Write the tile at a tile index, which is checked; what lies past the edges is dropped.
+        """Write the tile at a tile index, which is checked.
+
+        What lies past the edges is dropped.
 
         Example:
             >>> @ct.entry
@@ -151,7 +159,9 @@ class PartitionMut(Partition):
         outside_kernel("PartitionMut.store_index")
 
     def store_unchecked(self, value: Tile | float, index: tuple[int | Tile, ...] | int | Tile) -> Token:
-        """`store` without the check, in kernels that say `@entry(unsafe=True)`: where there is no tile, nothing.
+        """`store` without the check: nothing where there is no tile.
+
+        For kernels that say `@entry(unsafe=True)`.
 
         Example:
             >>> @ct.entry(unsafe=True)

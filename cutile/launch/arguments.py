@@ -1,4 +1,7 @@
-"""One launch argument against its parameter: a tensor's view, a partition's, a pointer, or a plain number."""
+"""One launch argument against its parameter.
+
+A tensor's view, a partition's, a pointer, or a plain number.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ MAX_ADDRESS = 2**64 - 1
 
 
 class Pointer(int):
-    """An address. Nothing holds what is there, and nothing orders the launch behind its other users.
+    """An address.
+
+    Nothing holds what is there, and nothing orders the launch behind its other users.
 
     Attributes:
         facts: what specialization needs to know of it; None where the signature says what it leads to.
@@ -47,7 +52,10 @@ _op_types: dict[type, bool] = {}
 
 
 def is_op(argument: Any) -> bool:
-    """Whether an argument is an op that has yet to run. Remembers the answer by type: `isinstance` asks an ABC."""
+    """Whether an argument is an op that has yet to run.
+
+    Remembers the answer by type: `isinstance` asks an ABC.
+    """
     kind = cast("type[Any]", type(argument))
     known = _op_types.get(kind)
     if known is None:
@@ -218,17 +226,20 @@ _carriers: list[Callable[[Any], DeviceOp[Any]]] = []
 
 
 def register_reader(reader: Reader) -> None:
-    """Have `reader(argument, function)` asked for the elements of what is no tensor of ours; None where it is none."""
+    """Have `reader(argument, function)` read foreign arguments; None if it cannot."""
     _readers.append(reader)
 
 
 def register_carrier(carry: Callable[[Any], DeviceOp[Any]]) -> None:
-    """Have `carry(array)` make the op that brings an array of the host to the device that it runs on."""
+    """Have `carry(array)` make the op that brings a host array to the op's device.
+
+    The device that it runs on.
+    """
     _carriers[:] = [carry]
 
 
 def carried(arguments: tuple[Any, ...], checked: list[Checked]) -> tuple[Any, ...]:
-    """The arguments, with an op in the place of each array of the host that a launch may have to copy.
+    """The arguments, with an op for each host array that a launch may have to copy.
 
     On the CPU, where nothing has to be copied, arrays stay. Where the device is not known yet, the op finds out.
 
@@ -300,8 +311,8 @@ def check_pointer(kernel: str, parameter: Parameter, argument: Any) -> Pointer:
 # -- numbers ---------------------------------------------------------------------------------
 
 
-def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "a number") -> Number:
-    """`value` as a Python number of whatever kind; `wanted` is for the error.
+def raw_scalar(value: Any, kernel: str, name: str, expected: str = "a number") -> Number:
+    """`value` as a Python number of whatever kind; `expected` is for the error.
 
     Raises:
         ArgumentTypeError: it is no number.
@@ -311,7 +322,7 @@ def raw_scalar(value: Any, kernel: str, name: str, wanted: str = "a number") -> 
         value = scalar.item() if scalar.dtype.kind in "biuf" else float(scalar)  # ml_dtypes scalars
     if not isinstance(value, bool | int | float):
         raise ArgumentTypeError(
-            f"{kernel}: argument {name!r} must be {wanted}, got {type(value).__name__}: {value!r}{_remedy(value)}"
+            f"{kernel}: argument {name!r} must be {expected}, got {type(value).__name__}: {value!r}{_remedy(value)}"
         )
     return value
 
@@ -360,7 +371,10 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
 
 
 def _in_range(value: float, dtype: DTypeLike, kernel: str, name: str) -> float:
-    """`value` as a float, unless it is finite and the dtype makes an infinity of it. Raises ArgumentError."""
+    """`value` as a float, unless it is finite and the dtype makes an infinity of it.
+
+    Raises ArgumentError.
+    """
     if not fits(value, dtype):
         held = "inf" if value > 0 else "-inf"
         raise ArgumentError(

@@ -1,4 +1,6 @@
-"""`BoundLaunch`: a kernel's launch that is repeated. Arguments are checked once; a relaunch costs the driver's call.
+"""`BoundLaunch`: a kernel's launch that is repeated.
+
+Arguments are checked once; a relaunch costs the driver's call.
 
     bound = saxpy(y.mut.partition((1024,)), 2.0, x).bind(stream)
     bound()                     # enqueues; does not wait
@@ -37,7 +39,9 @@ _VIEWS = (View, TiledView)
 
 
 class BoundLaunch:
-    """A launch bound to its arguments and a stream. Made by `kernel(...).bind(stream)`.
+    """A launch bound to its arguments and a stream.
+
+    Made by `kernel(...).bind(stream)`.
 
     Example:
         >>> from cuda_async import Device
@@ -92,7 +96,10 @@ class BoundLaunch:
         return self._variants[change]
 
     def _prepare(self, compiled: Compiled, checked: list[Checked]) -> None:
-        """Make ready to launch this with these arguments; where that fails, what was ready stays so."""
+        """Make ready to launch this with these arguments.
+
+        Where that fails, what was ready stays so.
+        """
         variables = use_variables(compiled.program.variables, self._stream)
         numbers = numbers_of(compiled)([*checked, *(each.address for each in variables)], self._grid)
         prepared = compiled.loaded.prepare(self._grid, numbers, self._stream)
@@ -221,14 +228,14 @@ class BoundLaunch:
 
 def kernel_uses(names: Sequence[str], checked: Sequence[Checked]) -> list[Use]:
     """What a launch does to the memory of its arguments."""
-    found: list[Use] = []
-    for name, each in zip(names, checked, strict=True):
-        if isinstance(each, View | TiledView):
-            found.append(Use(name, each.storage, each.writes, *each.byte_range))
-        if isinstance(each, PointingView):
-            pointed = enumerate(each.others)
-            found += [Use(f"{name}[{i}]", x.storage, each.others_written, *x.byte_range) for i, x in pointed]
-    return found
+    uses: list[Use] = []
+    for name, argument in zip(names, checked, strict=True):
+        if isinstance(argument, View | TiledView):
+            uses.append(Use(name, argument.storage, argument.writes, *argument.byte_range))
+        if isinstance(argument, PointingView):
+            pointed = enumerate(argument.others)
+            uses += [Use(f"{name}[{i}]", x.storage, argument.others_written, *x.byte_range) for i, x in pointed]
+    return uses
 
 
 def _overlap(a: Use, b: Use) -> bool:

@@ -1,4 +1,6 @@
-"""The fast path of a launch: functions generated for one kernel, which do in few steps what the general way does.
+"""The fast path of a launch.
+
+Functions generated for one kernel, which do in few steps what the general way does.
 
     recognizer   a call's arguments -> what a launch needs      general way: `Launchable.check`, `plan` and `grid`
     enqueuer     that -> the driver's call                      general way: `CompiledKernel` (`compiled_kernel.py`)
@@ -60,7 +62,7 @@ Repeat = Callable[..., None]
 
 
 def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Recognized | None]:
-    """Make the function that recognizes a call's arguments, and lends them to the lease that it is given.
+    """Make the function that recognizes arguments, and lends them to a lease.
 
     It knows arguments of the usual kinds, whose specialization an earlier call made.
     """
@@ -115,7 +117,10 @@ def _names(letter: str, items: Sequence[tuple[int, object]]) -> str:
 
 
 def _recognized(position: int, parameter: Declared) -> str:
-    """What an argument `a0` is to the launch, as an expression; AttributeError says that it is something else."""
+    """What an argument `a0` is to the launch, as an expression.
+
+    AttributeError says that it is something else.
+    """
     name = f"a{position}"
     if parameter.kind != "scalar":
         return f"{name}.__kernel_{'output' if parameter.kind == 'mut' else 'input'}__()"
@@ -127,7 +132,10 @@ def _recognized(position: int, parameter: Declared) -> str:
 
 
 def _grid_unclear(outputs: Sequence[str]) -> list[str]:
-    """Conditions under which these partitions do not tell the grid: there is none, they differ, or one is a prefix."""
+    """Conditions under which these partitions do not tell the grid.
+
+    There is none, they differ, or one is a prefix.
+    """
     if not outputs:
         return ["True"]
     differing = [f"{outputs[0]}.grid != {output}.grid" for output in outputs[1:]]
@@ -144,7 +152,7 @@ def enqueuer(
     verify: Callable[[Sequence[Checked], Grid], None] | None,
     check_devices: Callable[[str, Sequence[ViewUse], Device], None],
 ) -> Enqueue:
-    """Make the function that enqueues a kernel whose launch is numbers in memory and one call.
+    """Make the function that enqueues a kernel by numbers in memory and one call.
 
     Args:
         signature: the kernel's.
@@ -196,7 +204,7 @@ def repeater(
     checked: Sequence[Checked],
     grid: Grid,
 ) -> Repeat:
-    """Make the function that launches again with arguments of the same layouts, at other addresses.
+    """Make the function that launches again with equal layouts at other addresses.
 
     It orders nothing: whoever calls it knows that the memory is on this device, and that the stream is the one that its
     users share.
@@ -219,7 +227,7 @@ def repeat_text(arity: int, parameters: Sequence[Parameter], checked: Sequence[C
 
 
 def _launch_lines(numbers: Sequence[str], blocks: str) -> list[str]:
-    """Pack the numbers of a launch, launch, and do what `Stream.launch_function` and `hold` do."""
+    """Pack a launch's numbers, launch, and do as `Stream.launch_function` and `hold`."""
     return [
         "    try: memory, where = local.memory",
         "    except AttributeError: memory, where = local.memory = make_memory()",

@@ -11,7 +11,7 @@ from cutile.errors import LaunchError
 from cutile.launch.views import Grid, TiledView
 
 
-def launch_grid(kernel: str, given: Grid | None, outputs: Sequence[tuple[str, TiledView]]) -> Grid:
+def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str, TiledView]]) -> Grid:
     """The grid to launch.
 
     Raises:
@@ -32,27 +32,27 @@ def launch_grid(kernel: str, given: Grid | None, outputs: Sequence[tuple[str, Ti
             )
         inferred, source = grid, name
     prefixes = [(name, view.grid) for name, view in outputs if not view.exact]
-    if given is None:
+    if requested is None:
         if inferred is None:
             why = "no partition tells it"
             if prefixes:
                 why = f"{prefixes[0][0]!r} is a partial-coverage partition, which takes any prefix of {prefixes[0][1]}"
             raise LaunchError(f"{kernel}: launch grid required: {why}; give it with .grid((x, y, z))")
-        given = inferred
-    elif inferred is not None and given != inferred:
+        requested = inferred
+    elif inferred is not None and requested != inferred:
         raise LaunchError(
-            f"{kernel}: the launch grid {given} does not match the inferred partition grid {inferred} of {source!r}, "
-            f"of which each tile has one tile block. Leave .grid(...) out, or cut {source!r} into as many tiles; a "
-            "block goes through several tiles of what it reads in a loop"
+            f"{kernel}: the launch grid {requested} does not match the inferred partition grid {inferred} of "
+            f"{source!r}, of which each tile has one tile block. Leave .grid(...) out, or cut {source!r} into as many "
+            "tiles; a block goes through several tiles of what it reads in a loop"
         )
     for name, most in prefixes:
         for axis in range(3):
-            if given[axis] > most[axis]:
+            if requested[axis] > most[axis]:
                 raise LaunchError(
-                    f"{kernel}: the launch grid {given} exceeds the partial-coverage partition grid {most} of "
+                    f"{kernel}: the launch grid {requested} exceeds the partial-coverage partition grid {most} of "
                     f"{name!r} on axis {axis}"
                 )
-    return given
+    return requested
 
 
 def check_grid(kernel: str, grid: object) -> Grid:

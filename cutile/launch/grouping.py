@@ -129,13 +129,13 @@ def _kind(argument: Any) -> str:
 
 def leaves_of(arguments: Iterable[Any]) -> Iterator[Any]:
     """The parts of arguments, whatever groups they are in."""
-    for each in arguments:
-        if isinstance(each, tuple | list):
-            yield from leaves_of(each)  # pyright: ignore[reportUnknownArgumentType]
-        elif dataclasses.is_dataclass(each) and not isinstance(each, type) and not hasattr(each, "__kernel_input__"):
-            yield from leaves_of(getattr(each, field.name) for field in dataclasses.fields(each))
+    for item in arguments:
+        if isinstance(item, tuple | list):
+            yield from leaves_of(item)  # pyright: ignore[reportUnknownArgumentType]
+        elif dataclasses.is_dataclass(item) and not isinstance(item, type) and not hasattr(item, "__kernel_input__"):
+            yield from leaves_of(getattr(item, field.name) for field in dataclasses.fields(item))
         else:
-            yield each
+            yield item
 
 
 def putting_together(signature: Signature, make: Callable[[tuple[Any, ...]], Any]) -> Callable[[tuple[Any, ...]], Any]:

@@ -1,4 +1,7 @@
-"""`KernelOp`: a kernel with its arguments, as a `DeviceOp`. What can be checked is, before anything is enqueued."""
+"""`KernelOp`: a kernel with its arguments, as a `DeviceOp`.
+
+What can be checked is, before anything is enqueued.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,9 @@ register_internal_package("cutile")  # the site of an op is the line that called
 
 
 class KernelOp(SearchedOp, DeviceOp[Any]):
-    """A launch that has not run. Yields a named tuple of all its arguments, the same objects that were passed.
+    """A launch that has not run.
+
+    Yields a named tuple of all its arguments, the same objects that were passed.
 
     Made by calling a kernel; configured by the methods below, each of which returns the op itself.
     """
@@ -108,16 +113,16 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         self._checked: list[Checked]
         self._uses: Sequence[ViewUse]
         try:
-            known = None
+            recognized = None
             if not generics and options is DEFAULT_OPTIONS and launchable.recognize is not None:
-                known = launchable.recognize(arguments, lease)
-            if known is None:
+                recognized = launchable.recognize(arguments, lease)
+            if recognized is None:
                 self._leases = []
                 self._check(arguments)
                 if self._uses:
                     self._leases.append(lend(self._uses, place, place))
             else:
-                self._checked, self._uses, self._plan, self._grid, alone = known
+                self._checked, self._uses, self._plan, self._grid, alone = recognized
                 if not alone or current_holder() is not None:
                     settle(lease)
         except BaseException:
@@ -134,24 +139,30 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
-        """Whether a graph may record it: it allocates nothing, since no argument is an op that has yet to run."""
+        """Whether a graph may record it.
+
+        It allocates nothing, since no argument is an op that has yet to run.
+        """
         return not self._lazy
 
     def _check(self, arguments: tuple[Any, ...]) -> None:
-        """Check each argument that is known; those that have yet to run become part of this."""
+        """Check each argument that is known.
+
+        Those that have yet to run become part of this.
+        """
         launchable = self._launchable
         checked = [None if is_op(each) else launchable.check(i, each) for i, each in enumerate(arguments)]
         arguments = self._arguments = carried(arguments, checked)
         self._checked, self._uses = checked, launchable.uses(checked)
-        for each in arguments:
-            if is_op(each):
-                each.claim()
-                self._lazy = (*self._lazy, each)
+        for argument in arguments:
+            if is_op(argument):
+                argument.claim()
+                self._lazy = (*self._lazy, argument)
         self._check_known()
 
     @contextmanager
     def _giving_back(self) -> Generator[None]:
-        """An op that fails to build holds nothing and does not complain about never having run."""
+        """An op that fails to build holds nothing, and never complains of not having run."""
         try:
             yield
         except BaseException:
@@ -159,7 +170,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             raise
 
     def warns(self) -> bool:
-        """Whether dropping it unrun is likely a mistake: not where it can only be looked at."""
+        """Whether dropping it unrun is likely a mistake.
+
+        Not where it can only be looked at.
+        """
         return super().warns() and not any(use[1].without_memory for use in self._uses)
 
     def _give_back(self) -> None:
@@ -178,7 +192,9 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     # -- configuration ------------------------------------------------------------------------
 
     def generics(self, values: Sequence[Any] | None = None, /, **named: Any) -> KernelOp:
-        """Set generics: all of them by a flat list in declared order, types by name or object; or some by name.
+        """Set generics: all by a list in declared order, or some by name.
+
+        Types by name or object.
 
         A list of dictionaries, or of such lists, is a search: the launch runs with the fastest of these. A dictionary
         has generics by name, extents that partitions name (`z.partition(("BM", "BN"))`), and `"options"`, compile
@@ -218,7 +234,9 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self
 
     def grid(self, grid: tuple[int, ...] | int) -> KernelOp:
-        """Set the launch grid: one to three extents. Where partitions tell the grid, it must be theirs.
+        """Set the launch grid: one to three extents.
+
+        Where partitions tell the grid, it must be theirs.
 
         Raises:
             LaunchError: it is empty, no grid, or not what the partitions say.
@@ -238,7 +256,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self
 
     def const_grid(self, grid: tuple[int, ...] | int) -> KernelOp:
-        """`grid`. It is a parameter of what is compiled, never a constant: another grid costs no compilation."""
+        """`grid`.
+
+        It is a parameter of what is compiled, never a constant: another grid costs no compilation.
+        """
         return self.grid(grid)
 
     def compile_options(self, options: CompileOptions) -> KernelOp:
@@ -261,7 +282,9 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self
 
     def interpret(self, *, check: bool = True) -> KernelOp:
-        """Run this launch as plain Python: the kernel's own function, tile block by tile block, on NumPy arrays.
+        """Run this launch as plain Python.
+
+        The kernel's own function, tile block by tile block, on NumPy arrays.
 
         Breakpoints, `print` and tracebacks are Python's; a tile shows its elements, and `tile.array` has them. It runs
         in the thread that runs the op, which waits for it, and works on every device.
@@ -288,7 +311,9 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     # -- checks -------------------------------------------------------------------------------
 
     def _check_known(self) -> None:
-        """Check what can be, before lazy arguments have run: the signature, the generics, the grid.
+        """Check what can be, before lazy arguments have run.
+
+        The signature, the generics, the grid.
 
         Generics that nothing tells yet may be given by `.generics([...])`; a run without them is refused.
         """
@@ -302,7 +327,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                 self._specialize()
 
     def _cut(self) -> None:
-        """Cut the partitions whose tiles have names; the kernel's generics of the same names count as well."""
+        """Cut the partitions whose tiles have names.
+
+        The kernel's generics of the same names count as well.
+        """
         launchable = self._launchable
         extents = {**self._generics, **self._extents}
         self._checked = tiled(launchable.name, launchable.kernel.signature.names, self._checked, extents)
@@ -327,7 +355,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     # -- running ------------------------------------------------------------------------------
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], Any] | None:
-        """What enqueues the launch on a stream, unless arguments have to run first or it is interpreted."""
+        """What enqueues the launch on a stream, or None.
+
+        None if arguments have to run first, or if it is interpreted.
+        """
         backend = self._backend
         if self._space is not None and (self._lazy or self._decide() is not None):
             return None
@@ -418,13 +449,16 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return plan if grid is None else plan_of_launch(plan, target, self._checked, grid)
 
     def request(self, device: Device) -> Request | None:
-        """What is to be compiled for `device`; None where an argument has to run first, or nothing is compiled."""
+        """What is to be compiled for `device`.
+
+        None where an argument has to run first, or nothing is compiled.
+        """
         if self._plan is None or self._backend == INTERPRET:
             return None
         return self._plan.request(target_of(device, self._backend))
 
     def code(self, device: Device) -> str:
-        """What a launch on `device` does, as text that stays the same when the kernel moves within its file.
+        """A launch on `device` as text, the same wherever the kernel is in its file.
 
         Where an argument has to run first, the kernel's source text stands for it.
         """
@@ -440,7 +474,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return f"{self._launchable.name}({', '.join(given)}) grid {self._grid} {self._options}"
 
     def bind(self, stream: Stream) -> BoundLaunch:
-        """A launch of this on `stream` that can be repeated at the cost of the driver's call; compiles now.
+        """A launch on `stream`, to be repeated at a driver call's cost; compiles now.
 
         The op is used up by it, and holds its arguments no longer.
 
@@ -482,7 +516,9 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return bound
 
     def explain(self, arch: str | None = None) -> str:
-        """What this launch is compiled to, and why it is not faster, in some ten lines: see `Kernel.explain`.
+        """What this launch is compiled to, and why it is not faster, in some ten lines.
+
+        See `Kernel.explain`.
 
         Its compile options and generics are taken into account. The op is not used up.
 
@@ -503,7 +539,9 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self.render("plan", arch)
 
     def render(self, stage: str, arch: str | None = None) -> str:
-        """The text of one stage of this launch's compilation; `arch` such as "sm_90a" compiles for a GPU.
+        """The text of one stage of this launch's compilation.
+
+        `arch` such as "sm_90a" compiles for a GPU.
 
         The op is not used up.
 

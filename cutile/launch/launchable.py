@@ -76,12 +76,12 @@ class Launchable:
         """
         if self.arity >= 0:
             return self, arguments
-        taken = Taken(self.kernel.signature, arguments)
-        launchable = self._arranged.get(taken.key)
+        arrangement = Taken(self.kernel.signature, arguments)
+        launchable = self._arranged.get(arrangement.key)
         if launchable is None:
-            launchable = Launchable(self.kernel.arrange(taken.key, taken.signature), self._result)
-            launchable = self._arranged.setdefault(taken.key, launchable)
-        return launchable, tuple(taken.parts)
+            launchable = Launchable(self.kernel.arrange(arrangement.key, arrangement.signature), self._result)
+            launchable = self._arranged.setdefault(arrangement.key, launchable)
+        return launchable, tuple(arrangement.parts)
 
     def family(self) -> tuple[Launchable, ...]:
         """This, and what launches each structure of groups that arguments have had."""

@@ -23,11 +23,11 @@ def refuse_disagreement(signature: Signature, checked: Sequence[Any]) -> None:
         ArgumentError: two differ; names both arguments and both axes.
     """
     for name, position, axis, other, other_axis in signature.agreements:
-        one, two = checked[position], checked[other]
-        if one.shape[axis] != two.shape[other_axis]:
+        this, two = checked[position], checked[other]
+        if this.shape[axis] != two.shape[other_axis]:
             first, second = signature.parameters[position].title, signature.parameters[other].title
             raise ArgumentError(
-                f"{signature.name}: the extent {name!r} is {one.shape[axis]} along axis {axis} of argument {first!r} "
-                f"(shape {one.shape}), but {two.shape[other_axis]} along axis {other_axis} of argument {second!r} "
+                f"{signature.name}: the extent {name!r} is {this.shape[axis]} along axis {axis} of argument {first!r} "
+                f"(shape {this.shape}), but {two.shape[other_axis]} along axis {other_axis} of argument {second!r} "
                 f"(shape {two.shape})"
             )

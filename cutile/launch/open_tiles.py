@@ -71,10 +71,10 @@ class OpenTiledView:
         """
         missing = [name for name in self.names if name not in extents]
         if missing:
-            given = ", ".join(f"{name}=..." for name in self.names)
+            generics = ", ".join(f"{name}=..." for name in self.names)
             raise MissingGenericsError(
                 f"{what} is cut into tiles of {shown(self.tile)}, and nothing says what {' and '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'}; give it with .generics({given}), or a list of "
+                f"{'is' if len(missing) == 1 else 'are'}; give it with .generics({generics}), or a list of "
                 "configurations to be searched: .generics([{...}, {...}])"
             )
         tile = tuple(extents[each] if isinstance(each, str) else each for each in self.tile)
@@ -105,9 +105,9 @@ def tiled(kernel: str, names: Sequence[str], checked: list[Any], extents: Mappin
         checked: the arguments; returned as they are where nothing is open.
         extents: what the names in tiles stand for.
     """
-    if not any(isinstance(each, OpenTiledView) for each in checked):
+    if not any(isinstance(argument, OpenTiledView) for argument in checked):
         return checked
     return [
-        each.tiled(extents, f"{kernel}: argument {name!r}") if isinstance(each, OpenTiledView) else each
-        for name, each in zip(names, checked, strict=True)
+        argument.tiled(extents, f"{kernel}: argument {name!r}") if isinstance(argument, OpenTiledView) else argument
+        for name, argument in zip(names, checked, strict=True)
     ]

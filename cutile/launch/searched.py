@@ -1,4 +1,7 @@
-"""What a launch does about `.generics([{...}, {...}])`: it has the fastest configuration searched, and takes it."""
+"""What a launch does about `.generics([{...}, {...}])`.
+
+It has the fastest configuration searched, and takes it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ class SearchedOp:
         ) -> DeviceOp[Any]: ...
 
     def search(self, space: Space) -> Self:
-        """Have the fastest configuration of a space found before this runs; what `.generics([{...}, ...])` does.
+        """Have the fastest configuration of a space found before this runs.
+
+        What `.generics([{...}, ...])` does.
 
         Raises:
             GenericsError: a configuration does not fit the kernel; says which.
@@ -63,7 +68,10 @@ class SearchedOp:
         return self
 
     def _take_extents(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Keep what partitions name of the generics given by name; the others, and what is both, are returned."""
+        """Keep what partitions name of the generics given by name.
+
+        The others, and what is both, are returned.
+        """
         own = {each.name for each in self._launchable.kernel.signature.generics}
         # The tiles of partitions that are yet to be made may have any names: `_put` looks whether they do.
         names = [name for name in named if name not in own] if self._lazy else open_names(self._checked)
@@ -73,11 +81,17 @@ class SearchedOp:
         return {name: value for name, value in named.items() if name in own or name not in names}
 
     def _opened(self, space: Space) -> LaunchSearch:
-        """The search of this launch. Raises GenericsError where a configuration does not fit."""
+        """The search of this launch.
+
+        Raises GenericsError where a configuration does not fit.
+        """
         return open_search(self._launchable, space, self._checked)
 
     def _decide(self) -> LaunchSearch | None:
-        """Take the configuration that a search has found, if one is searched. None; or the search, if it has not."""
+        """Take the configuration that a search has found, if one is searched.
+
+        None; or the search, if it has not.
+        """
         space = self._space
         if space is None:
             return None
@@ -90,7 +104,10 @@ class SearchedOp:
         return None
 
     def _decided(self) -> None:
-        """`_decide`, where nobody can wait for a search. Raises TuningError, which says what to run first."""
+        """`_decide`, where nobody can wait for a search.
+
+        Raises TuningError, which says what to run first.
+        """
         search = self._decide()
         if search is not None:
             raise search.unknown(self._facts())

@@ -186,18 +186,18 @@ def configurations(launchable: Launchable, space: Space, names: Sequence[str]) -
     Raises:
         GenericsError: one is no configuration, or does not fit the kernel; says which.
     """
-    found: dict[str, Configuration] = {}
+    configurations: dict[str, Configuration] = {}
     for number, given in enumerate(space.configs):
         one = _configuration(launchable, number, given, names)
-        found.setdefault(repr(one.label), one)
-    return list(found.values())
+        configurations.setdefault(repr(one.label), one)
+    return list(configurations.values())
 
 
-def _configuration(launchable: Launchable, number: int, given: Any, names: Sequence[str]) -> Configuration:
+def _configuration(launchable: Launchable, number: int, entry: Any, names: Sequence[str]) -> Configuration:
     where = f"{launchable.name}: configuration {number}"
     own = {each.name for each in launchable.kernel.signature.generics}
-    if isinstance(given, Mapping):
-        values = dict(cast("Mapping[Any, Any]", given))
+    if isinstance(entry, Mapping):
+        values = dict(cast("Mapping[Any, Any]", entry))
         options = None
         if OPTIONS in values and OPTIONS not in own:
             options = checked_options(values.pop(OPTIONS), f"{where}: 'options'")
@@ -209,12 +209,12 @@ def _configuration(launchable: Launchable, number: int, given: Any, names: Seque
                 'extents of a tile are named where it is cut: z.partition(("BM", "BN"))'
             )
         generics = launchable.kernel.generics(None, {key: value for key, value in values.items() if key in own})
-    elif isinstance(given, list):
+    elif isinstance(entry, list):
         options, values = None, {}
-        generics = launchable.kernel.generics(cast("list[Any]", given), {})
+        generics = launchable.kernel.generics(cast("list[Any]", entry), {})
     else:
         raise GenericsError(
-            f"{where}: expected a dictionary or a list of values, as the others are, got {given!r}; one flat list of "
+            f"{where}: expected a dictionary or a list of values, as the others are, got {entry!r}; one flat list of "
             "values is no search"
         )
     extents = {name: values.get(name, generics.get(name)) for name in names}

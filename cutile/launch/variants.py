@@ -1,4 +1,6 @@
-"""Which compilation of a kernel a launch takes: the kernel itself, or one with other compile options.
+"""Which compilation of a kernel a launch takes.
+
+The kernel itself, or one with other compile options.
 
 The target says which, and why it pays (`Loaded.variants`): on a GPU, launches of few tile blocks with many iterations
 take a kernel that divides these. The kernel itself asks nothing, so that it costs other launches nothing.
@@ -45,6 +47,9 @@ def chooser_of(compiled: Compiled) -> Chooser | None:
 
 
 def plan_of_launch(plan: Plan, target: Target, checked: Sequence[Checked], grid: Grid) -> Plan:
-    """The plan that a launch takes: the kernel's, or a variant's. Compiles the kernel where that has not been done."""
+    """The plan that a launch takes: the kernel's, or a variant's.
+
+    Compiles the kernel where that has not been done.
+    """
     chooser = chooser_of(plan.compiled(target))
     return plan if chooser is None else plan.variant(chooser.change(checked, grid))

@@ -132,7 +132,10 @@ class KernelInput(Protocol):
     """What a `Tensor` parameter takes."""
 
     def __kernel_input__(self) -> View:
-        """The elements to be read. Raises OwnershipError where the object no longer holds them."""
+        """The elements to be read.
+
+        Raises OwnershipError where the object no longer holds them.
+        """
         ...
 
 
@@ -141,5 +144,8 @@ class KernelOutput(Protocol):
     """What a `Mut` parameter takes."""
 
     def __kernel_output__(self) -> TiledView | OpenTiledView:
-        """The elements to be read and written. Raises OwnershipError where the object no longer holds them."""
+        """The elements to be read and written.
+
+        Raises OwnershipError where the object no longer holds them.
+        """
         ...

@@ -1,4 +1,6 @@
-"""Atomic updates of memory by address: each lane reads, computes and writes without another coming between.
+"""Atomic updates of memory by address.
+
+Each lane reads, computes and writes without another coming between.
 
 `reference` is the arithmetic of one update: what is written, given what was there. Lanes with one address all take
 effect, in any order. See `pointer.py` for masks, orders and scopes.
@@ -75,7 +77,9 @@ class AtomicRmw(
     ),
     effect=Effect.OUTSIDE,
 ):
-    """Update the elements at `pointers` by `value` where `mask` holds; what was there before, and 0 elsewhere.
+    """Update the elements at `pointers` by `value` where `mask` holds.
+
+    What was there before, and 0 elsewhere.
 
     `kind` is add, and, or, xor, max, min (signed), umax, umin (unsigned) on integers of 32 and 64 bits, addf on floats,
     xchg on anything of 32 or 64 bits. On a GPU, `addf` of f32 flushes denormal sums to zero.
@@ -115,7 +119,9 @@ class AtomicRmw(
 
 
 class AtomicCas(Op, name="atomic_cas", spelled=("atomic_cas_tko", "atomic_cas"), effect=Effect.OUTSIDE):
-    """Write `value` where the element at `pointers` has the bits of `expected`; what was there before, 0 off the mask.
+    """Write `value` where the element at `pointers` has the bits of `expected`.
+
+    What was there before, 0 off the mask.
 
     Examples:
         >>> run(lambda x: ct.atomic_cas(result, 0 * ct.iota((2,)), 0.0, x), [1.0, 2.0])

@@ -1,4 +1,7 @@
-"""Tiles from nothing. (`constant` stands in `cutile/ir`, since builders and passes make constants.)"""
+"""Tiles from nothing.
+
+(`constant` stands in `cutile/ir`, since builders and passes make constants.)
+"""
 
 from __future__ import annotations
 

@@ -33,24 +33,26 @@ def percent_format(spec: str, dtype: DTypeLike) -> str:
         >>> percent_format(".3f", f32), percent_format("", i32), percent_format("<5d", i32)
         ('%.3f', '%d', '%-5d')
     """
-    found = _SPEC.fullmatch(spec)
+    fields = _SPEC.fullmatch(spec)
     kinds = _KINDS.get(dtype.kind)
     if kinds is None:
         raise KernelTypeError(
             f"print: {dtype} is for memory, and has no text", remedy="Convert it: ct.convert_tile(tile, ct.f32)."
         )
-    if found is None or (found["kind"] and found["kind"] not in kinds) or (spec and not kinds):
+    if fields is None or (fields["kind"] and fields["kind"] not in kinds) or (spec and not kinds):
         known = f"[<][+][0][width][.digits] and one of {', '.join(kinds)}" if kinds else "none"
         raise KernelTypeError(f"print: no format {spec!r} for {dtype}", remedy=f"Known for {dtype}: {known}.")
-    if found["digits"] and not dtype.is_float:
+    if fields["digits"] and not dtype.is_float:
         raise KernelTypeError(f"print: the format {spec!r} has digits after the point, but {dtype} has none")
-    left = "-" if found["align"] == "<" else ""
-    kind = found["kind"] or (kinds[0] if kinds else "s")
-    return f"%{left}{found['sign']}{found['zero']}{found['width']}{found['digits']}{kind}"
+    left = "-" if fields["align"] == "<" else ""
+    kind = fields["kind"] or (kinds[0] if kinds else "s")
+    return f"%{left}{fields['sign']}{fields['zero']}{fields['width']}{fields['digits']}{kind}"
 
 
 def brackets(shape: Sequence[int], position: int) -> tuple[str, str]:
-    """What stands before and after the element at a row-major position: brackets and commas.
+    """What stands before and after the element at a row-major position.
+
+    Brackets and commas.
 
     Example:
         >>> [brackets((2, 2), at) for at in range(4)]

@@ -65,12 +65,12 @@ def excess(name: str, near: Array, *operands: Array) -> Array:
     """
     compare = COMPARE[name]
 
-    def one(result: float, *given: float) -> int:
-        if not all(map(math.isfinite, given)) or math.isnan(result):
+    def one(result: float, *operands: float) -> int:
+        if not all(map(math.isfinite, operands)) or math.isnan(result):
             return 0
         if math.isinf(result):  # too large for the dtype, or a division by zero, which is exact
-            return 0 if name == "div" and given[1] == 0 else int(math.copysign(1, -result))
-        return compare(*given, result)
+            return 0 if name == "div" and operands[1] == 0 else int(math.copysign(1, -result))
+        return compare(*operands, result)
 
     columns = [np.ravel(each).tolist() for each in (near, *operands)]
     return np.array([one(*row) for row in zip(*columns, strict=True)], np.int8).reshape(np.shape(near))

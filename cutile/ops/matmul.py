@@ -60,7 +60,10 @@ def _shapes(name: str, a: TileType, b: TileType, acc: TileType) -> None:
 
 
 def _wide(x: Any, dtype: DTypeLike, acc: DTypeLike) -> Any:
-    """Operands in the dtype that products add up in; the numbers of every type that is multiplied fit exactly."""
+    """Operands in the dtype that products add up in.
+
+    The numbers of every type that is multiplied fit exactly.
+    """
     if not dtype.computes:
         x = exact(x, dtype)
     return np.asarray(x).astype(f32.numpy if acc.bits < 32 else acc.numpy)
@@ -70,7 +73,9 @@ SUMS = Accuracy(note="products and sums round in the accumulator's dtype, in any
 
 
 class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
-    """`a @ b + acc`, with the sums in the accumulator's dtype (in f32 for an accumulator of f16, rounded once).
+    """`a @ b + acc`, with the sums in the accumulator's dtype.
+
+    In f32 for an accumulator of f16, rounded once.
 
     `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as their first axis.
 
@@ -108,14 +113,14 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
             )
         allowed = ACCUMULATORS.get(a.dtype, ())
         if acc.dtype not in allowed:
-            wanted = " or ".join(each.name for each in allowed)
-            if not wanted:
+            accumulators = " or ".join(each.name for each in allowed)
+            if not accumulators:
                 known = ", ".join(each.name for each in ACCUMULATORS)
                 raise KernelTypeError(
                     f"mma: {a.dtype} has no matrix product; there are those of {known}", remedy="Convert the operands."
                 )
             raise KernelTypeError(
-                f"mma: {a.dtype} accumulates in {wanted}, got {acc.dtype}",
+                f"mma: {a.dtype} accumulates in {accumulators}, got {acc.dtype}",
                 remedy=f"Start from ct.constant(0, acc.shape, ct.{allowed[0]}), and convert the result.",
             )
         if self.use_fast_acc and (not a.dtype.is_float8 or acc.dtype is not f32):
@@ -132,7 +137,9 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
 
 
 class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",), accuracy=SUMS):
-    """`(a * a_scale) @ (b * b_scale) + acc` in f32, with one scale for each block of 16 or 32 numbers along K.
+    """`(a * a_scale) @ (b * b_scale) + acc` in f32.
+
+    There is one scale for each block of 16 or 32 numbers along K.
 
     `a` is M x K and `b` is K x N, of f4e2m1fn, f8e4m3fn or f8e5m2; `a_scale` is M x (K / block) and `b_scale` is
     (K / block) x N, of f8e8m0fnu (as in MXFP8 and MXFP4) or f8e4m3fn (as in NVFP4). The cpu and the reference give the

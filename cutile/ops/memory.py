@@ -97,13 +97,13 @@ class StoreMut(Op, name="store_mut", spelled=("store_tile", "Mut.store"), effect
     value: Value = operand(ANY_TILE)
 
     def infer(self) -> tuple[Type, ...]:
-        wanted = self.x.mut.tile_type
-        if self.value.type != wanted:
-            same_shape = self.value.tile.shape == wanted.shape
+        expected = self.x.mut.tile_type
+        if self.value.type != expected:
+            same_shape = self.value.tile.shape == expected.shape
             remedy = (
                 f"Convert it: ct.convert_tile(value, {self.x.name or 'y'}.dtype)."
                 if same_shape
                 else "Reshape or broadcast it to the partition's shape."
             )
-            raise KernelTypeError(f"store: the tile must be {wanted}, got {self.value.type}", remedy=remedy)
+            raise KernelTypeError(f"store: the tile must be {expected}, got {self.value.type}", remedy=remedy)
         return ()

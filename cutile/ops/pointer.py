@@ -1,4 +1,6 @@
-"""Memory by address. A pointer is an address in bytes, a u64; what is there, the operation's value tells.
+"""Memory by address.
+
+A pointer is an address in bytes, a u64; what is there, the operation's value tells.
 
 Every tile operation on pointers works lane by lane: lane `i` reads or writes the element at address `i`, where bit `i`
 of the mask is set. `order` says how the access is ordered with those of other tile blocks, among the blocks in `scope`
@@ -83,7 +85,9 @@ class LoadPointer(
     spelled=("gather", "load_ptr_tko", "make_gather_scatter_view", "load_gather_scatter_view_tko", "Ptr.load"),
     effect=Effect.READ,
 ):
-    """The elements at `pointers` where `mask` holds, `pad` elsewhere. Nothing is read where it does not.
+    """The elements at `pointers` where `mask` holds, `pad` elsewhere.
+
+    Nothing is read where it does not.
 
     `constant`: nothing writes there while the kernel runs, so that the load may move and be merged with others.
 
@@ -121,7 +125,10 @@ class StorePointer(
     spelled=("scatter", "store_ptr_tko", "store_gather_scatter_view_tko", "Ptr.store"),
     effect=Effect.OUTSIDE,
 ):
-    """Write `value` to the elements at `pointers` where `mask` holds. Of lanes with one address, any one wins."""
+    """Write `value` to the elements at `pointers` where `mask` holds.
+
+    Of lanes with one address, any one wins.
+    """
 
     pointers: Value = operand(ADDRESSES)
     value: Value = operand(ANY_TILE)

@@ -38,19 +38,24 @@ FAMILIES = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 
 def _collect() -> Iterator[tuple[str, type[Op]]]:
     for module in FAMILIES.values():
-        for each in vars(module).values():
-            if isinstance(each, type) and issubclass(each, Op) and each.name and each.__module__ == module.__name__:
-                if not each.__doc__:
-                    raise IRError(f"operation {each.name!r} has no docstring")
-                yield each.name, each
+        for member in vars(module).values():
+            if (
+                isinstance(member, type)
+                and issubclass(member, Op)
+                and member.name
+                and member.__module__ == module.__name__
+            ):
+                if not member.__doc__:
+                    raise IRError(f"operation {member.name!r} has no docstring")
+                yield member.name, member
 
 
 def _build() -> dict[str, type[Op]]:
     ops: dict[str, type[Op]] = {}
-    for name, each in _collect():
+    for name, op in _collect():
         if name in ops:
-            raise IRError(f"two operations are named {name!r}: {ops[name].__module__} and {each.__module__}")
-        ops[name] = each
+            raise IRError(f"two operations are named {name!r}: {ops[name].__module__} and {op.__module__}")
+        ops[name] = op
     return ops
 
 

@@ -56,11 +56,11 @@ class Rounded(Op):
         return (result,)
 
     def reference(self, *operands: Any) -> Any:
-        given = [exact.flush(each) for each in operands] if self.ftz else list(operands)
+        arguments = [exact.flush(each) for each in operands] if self.ftz else list(operands)
         with np.errstate(all="ignore"):
-            near = np.asarray(type(self).function(*given))
+            near = np.asarray(type(self).function(*arguments))
             if self.rounding in DIRECTED:
-                near = exact.directed(self.exact_name, self.rounding, near, *given)
+                near = exact.directed(self.exact_name, self.rounding, near, *arguments)
         return exact.flush(near) if self.ftz else near
 
 

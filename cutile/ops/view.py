@@ -1,4 +1,6 @@
-"""Tiles at any step from and to memory, with a chosen padding: what partitions other than the plain one become.
+"""Tiles at any step from and to memory, with a chosen padding.
+
+What partitions other than the plain one become.
 
 The tile at index `i` begins at the element `i * step`; where the step is the tile's own extent, that is the tile grid
 of `load_tile`. A limit on an axis ends the tensor earlier there: a block's own tile, cut further into tiles that do not
@@ -17,7 +19,10 @@ _FLOATS_ONLY = {"neg_zero": -0.0, "nan": float("nan"), "pos_inf": float("inf"), 
 
 
 def padding_value(padding: str) -> float:
-    """The number past the edges. `none` promises nothing, and zero is as good as anything."""
+    """The number past the edges.
+
+    `none` promises nothing, and zero is as good as anything.
+    """
     return _FLOATS_ONLY.get(padding, 0.0)
 
 
@@ -40,7 +45,9 @@ class LoadView(
     ),
     effect=Effect.READ,
 ):  # fmt: skip
-    """The tile of `shape` whose axis `k` begins at the element `index[k] * steps[k]`; `padding` past the edges.
+    """The tile of `shape` whose axis `k` begins at the element `index[k] * steps[k]`.
+
+    `padding` past the edges.
 
     `index` has one i32 scalar per axis, then the limit (in elements) of each axis in `limited`.
     """
@@ -95,7 +102,9 @@ class StoreView(
     ),
     effect=Effect.WRITE,
 ):  # fmt: skip
-    """Write a tile whose axis `k` begins at the element `index[k] * steps[k]`; what lies past the edges is dropped.
+    """Write a tile whose axis `k` begins at the element `index[k] * steps[k]`.
+
+    What lies past the edges is dropped.
 
     `index` as in `load_view`.
 

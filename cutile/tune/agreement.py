@@ -68,14 +68,14 @@ def difference(output: Output, first: Bytes, second: Bytes) -> str | None:
     """
     if first.tobytes() == second.tobytes():
         return None
-    one, other = output.elements(first), output.elements(second)
+    left, other = output.elements(first), output.elements(second)
     allowed = tolerance(output.dtype)
-    different = (one != other).reshape(-1) if allowed is None else _apart(one, other, allowed)
+    different = (left != other).reshape(-1) if allowed is None else _apart(left, other, allowed)
     if not different.any():
         return None
-    index = tuple(int(each) for each in np.unravel_index(int(different.argmax()), one.shape))
+    index = tuple(int(each) for each in np.unravel_index(int(different.argmax()), left.shape))
     place = f"[{', '.join(map(str, index))}]" if index else ""
-    return f"{output.name}{place} is {one[index]} in place of {other[index]}"
+    return f"{output.name}{place} is {left[index]} in place of {other[index]}"
 
 
 def _apart(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], allowed: float) -> np.ndarray[Any, Any]:
@@ -87,13 +87,13 @@ def _apart(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], allowed: floa
         piece = piece[np.isfinite(piece)]
         squares, count = squares + float(np.square(piece).sum()), count + piece.size
     scale = (squares / count) ** 0.5 if count else 0.0
-    found = np.zeros(left.size, np.bool_)
+    apart = np.zeros(left.size, np.bool_)
     for start in range(0, left.size, _PIECE):
         a, b = (each[start : start + _PIECE].astype(np.float64) for each in (left, right))
         with np.errstate(invalid="ignore"):
             near = np.abs(a - b) <= allowed * np.maximum(np.abs(b), scale)
-        found[start : start + _PIECE] = ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
-    return found
+        apart[start : start + _PIECE] = ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
+    return apart
 
 
 @dataclass

@@ -71,10 +71,10 @@ def digest_of(parts: Sequence[str]) -> str:
 
 
 def _folder() -> Path | None:
-    found = settings.load()
-    if not found.disk_cache:
+    options = settings.load()
+    if not options.disk_cache:
         return None
-    return found.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+    return options.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
 
 
 def _path(digest: str) -> Path | None:
@@ -88,12 +88,12 @@ def load(digest: str, kernel: str, key: str, configurations: Sequence[Configurat
     if path is None:
         return None
     try:
-        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if found["cutile.tune.choice"] != FORMAT:
+        fields: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if fields["cutile.tune.choice"] != FORMAT:
             return None
-        label = _as_json(found["config"])
+        label = _as_json(fields["config"])
         winner = next(each for each in configurations if _as_json(each.label) == label)
-        return Choice(kernel, winner, key, found["median_ms"], int(found["tried"]))
+        return Choice(kernel, winner, key, fields["median_ms"], int(fields["tried"]))
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         return None
 

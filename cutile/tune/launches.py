@@ -113,12 +113,12 @@ class KernelSearch:
 
     def _words(self, launch: LaunchFacts) -> str:
         """The key as words: `x f32 (1024, 512), y f32 (512, 512) on cpu`."""
-        found: list[str] = []
-        for name, each in zip(launch.launchable.kernel.signature.names, launch.checked, strict=True):
-            if isinstance(each, View | TiledView | OpenTiledView):
-                view = each if isinstance(each, View) else each.view
-                found.append(f"{name} {view.dtype.name} {each.shape}")
-        return f"{', '.join(found) or 'these arguments'} on {launch.device}"
+        words: list[str] = []
+        for name, argument in zip(launch.launchable.kernel.signature.names, launch.checked, strict=True):
+            if isinstance(argument, View | TiledView | OpenTiledView):
+                view = argument if isinstance(argument, View) else argument.view
+                words.append(f"{name} {view.dtype.name} {argument.shape}")
+        return f"{', '.join(words) or 'these arguments'} on {launch.device}"
 
     def _digest(self, launch: LaunchFacts) -> str:
         """What identifies a choice on disk.
@@ -296,26 +296,26 @@ def _written(launch: LaunchFacts) -> list[Region]:
     Raises:
         TuningError: it may write what an address leads to, which cannot be copied.
     """
-    found: list[Region] = []
-    for name, each in _names_checked(launch):
-        if isinstance(each, Pointer) or (isinstance(each, PointingView) and each.others_written):
+    regions: list[Region] = []
+    for name, argument in _names_checked(launch):
+        if isinstance(argument, Pointer) or (isinstance(argument, PointingView) and argument.others_written):
             raise TuningError(
                 f"{launch.name}: a search tries configurations on copies, and what the address in {name!r} leads "
                 "to cannot be copied for it; measure them with cutile.tune.Autotuner, which runs what you give it"
             )
-        if isinstance(each, TiledView | OpenTiledView):
-            found.append(Region(name, each.storage, *each.byte_range))
-    return found
+        if isinstance(argument, TiledView | OpenTiledView):
+            regions.append(Region(name, argument.storage, *argument.byte_range))
+    return regions
 
 
 def _outputs(launch: LaunchFacts, scratch: Scratch) -> list[Output]:
     written = [(name, each) for name, each in _names_checked(launch) if isinstance(each, TiledView | OpenTiledView)]
-    found: list[Output] = []
+    outputs: list[Output] = []
     for (name, each), _ in zip(written, scratch.copies, strict=True):
         view = each.view
         before = (view.offset - view.start) // (view.dtype.bits // 8)
-        found.append(Output(name, view.dtype, view.shape, view.strides, before))
-    return found
+        outputs.append(Output(name, view.dtype, view.shape, view.strides, before))
+    return outputs
 
 
 def _extents(launch: LaunchFacts, configuration: Configuration) -> Mapping[str, Any]:
@@ -339,12 +339,12 @@ def _trial(launch: LaunchFacts, configuration: Configuration, scratch: Scratch) 
     checked = tiled(launchable.name, names, list(launch.checked), _extents(launch, configuration))
     copies = iter(scratch.copies)
     arguments: list[Any] = []
-    for given, each in zip(launch.arguments, checked, strict=True):
-        if isinstance(each, TiledView):
-            view = _moved(each.view, next(copies))
-            arguments.append(_Argument(TiledView(view, each.tile, each.map, each.blocks, each.exact)))
+    for original, argument in zip(launch.arguments, checked, strict=True):
+        if isinstance(argument, TiledView):
+            view = _moved(argument.view, next(copies))
+            arguments.append(_Argument(TiledView(view, argument.tile, argument.map, argument.blocks, argument.exact)))
         else:
-            arguments.append(_Argument(each) if isinstance(each, View) else given)
+            arguments.append(_Argument(argument) if isinstance(argument, View) else original)
     options = launch.options if configuration.options is None else configuration.options
     return launch.again(tuple(arguments), {**launch.generics, **configuration.generics}, options)
 
@@ -356,7 +356,7 @@ def _moved(view: View, copy: Region) -> View:
 
 @contextmanager
 def _variables_kept(
-    launch: LaunchFacts, found: Sequence[Configuration], device: Device
+    launch: LaunchFacts, configurations: Sequence[Configuration], device: Device
 ) -> Generator[Callable[[], None]]:
     """The device's variables that the kernel uses.
 
@@ -365,7 +365,7 @@ def _variables_kept(
     target = target_of(device, launch.backend)
     stream = device.new_stream()
     places: dict[int, Storage] = {}
-    for configuration in found:
+    for configuration in configurations:
         try:
             variables = front(_plan(launch, configuration).request(target)).variables
         except CutileError:
@@ -387,11 +387,11 @@ def _variables_kept(
 
 def _named(found: Sequence[Configuration]) -> Iterator[tuple[Config, Configuration]]:
     """Each configuration under the name that tables and logs have for it."""
-    for number, each in enumerate(found):
+    for number, configuration in enumerate(found):
         try:
-            yield Config(each.label), each
+            yield Config(configuration.label), configuration
         except ArgumentError:  # a generic is called as something that a `Config` needs for itself
-            yield Config(number=number), each
+            yield Config(number=number), configuration
 
 
 def _key_function(launchable: Launchable, key: Key | None) -> Callable[[LaunchFacts], object]:
@@ -407,13 +407,13 @@ def _key_function(launchable: Launchable, key: Key | None) -> Callable[[LaunchFa
     names = launchable.kernel.signature.names
     parts: list[tuple[int, int | None]] = []
     for text in [key] if isinstance(key, str) else key:
-        found = _PART.fullmatch(str(text))
-        if found is None or found["name"] not in names:
+        part = _PART.fullmatch(str(text))
+        if part is None or part["name"] not in names:
             raise GenericsError(
                 f"{launchable.name}: key={key!r}: expected names of its parameters ({', '.join(names)}), or their "
                 f'extents, such as "{names[0] if names else "x"}.shape[0]"; or a function of the arguments'
             )
-        parts.append((names.index(found["name"]), int(found["axis"]) if found["axis"] else None))
+        parts.append((names.index(part["name"]), int(part["axis"]) if part["axis"] else None))
     return lambda launch: tuple(_part(launch, position, axis) for position, axis in parts)
 
 

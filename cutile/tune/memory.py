@@ -1,4 +1,7 @@
-"""Memory that a search must leave as it was: copies of what operations write, to try on or to put back."""
+"""Memory that a search must leave as it was.
+
+Copies of what operations write, to try on or to put back.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Region:
 
 
 def written_by(op: DeviceOp[object]) -> list[Region]:
-    """What an operation that has not run will write, as far as it was lent to it or to its parts."""
+    """The memory that an unrun operation will write, as far as leases tell."""
     return [
         Region(name, storage, start, storage.nbytes if stop is None else stop)
         for part in whole(op)
@@ -53,7 +56,10 @@ def written_by(op: DeviceOp[object]) -> list[Region]:
 
 
 class Copies(DeviceOp[None]):
-    """Copies bytes on a device. It borrows nothing: whoever runs it knows that nobody else uses them."""
+    """Copies bytes on a device.
+
+    It borrows nothing: whoever runs it knows that nobody else uses them.
+    """
 
     __slots__ = ("_pairs",)
 
@@ -103,7 +109,10 @@ class _PutBack(DeviceOp[None]):
 
 
 def like(region: Region, stream: Stream) -> Region:
-    """As many bytes, as far from an aligned address, in new memory. Raises OutOfMemoryError."""
+    """As many bytes, as far from an aligned address, in new memory.
+
+    Raises OutOfMemoryError.
+    """
     begin = (region.storage.address + region.start) % _ALIGNED
     storage = Storage.allocate(stream, region.nbytes + begin)
     return Region(region.name, storage, begin, begin + region.nbytes)
@@ -148,7 +157,9 @@ class Scratch:
 
 
 class Backup:
-    """What memory held before a search, to be put back. Copies are on the device, or on the host where that is full.
+    """What memory held before a search, to be put back.
+
+    Copies are on the device, or on the host where that is full.
 
     Args:
         what: the search's name, for errors.
@@ -188,7 +199,10 @@ class Backup:
             ) from error
 
     def restore(self) -> None:
-        """Put everything back, the latest copy first: where regions overlap, the earliest holds what was there."""
+        """Put everything back, the latest copy first.
+
+        Where regions overlap, the earliest holds what was there.
+        """
         for region, copy in reversed(self._kept):
             op = Copies([(region, copy)]) if isinstance(copy, Region) else _PutBack(region, copy)
             op.sync_on(self._stream)

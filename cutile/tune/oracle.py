@@ -93,10 +93,10 @@ class DeviceOracle:
     _seen: dict[Config, Provenance] = field(default_factory=dict[Config, Provenance], init=False)
 
     def _build(self, config: Config) -> DeviceOp[Any]:
-        made: object = self.candidate(config)
-        if isinstance(made, DeviceOp):
-            return made  # pyright: ignore[reportUnknownVariableType]
-        raise ArgumentTypeError(f"tuning takes a function from a Config to a DeviceOp; this one returned {made!r}")
+        op: object = self.candidate(config)
+        if isinstance(op, DeviceOp):
+            return op  # pyright: ignore[reportUnknownVariableType]
+        raise ArgumentTypeError(f"tuning takes a function from a Config to a DeviceOp; this one returned {op!r}")
 
     def _at(self, stage: Stage, action: Callable[[], Any]) -> Any:
         try:
@@ -194,11 +194,11 @@ class DeviceOracle:
             op.sync_on(self.stream)
 
     def _check(self, op: DeviceOp[Any]) -> None:
-        judge, found = self.judge, op.sync_on(self.stream)
+        judge, result = self.judge, op.sync_on(self.stream)
         if judge is None:
             return
         try:
-            verdict = judge(found)
+            verdict = judge(result)
         except AssertionError as error:
             raise WrongResultError(f"the result is wrong: {error}" if str(error) else "the result is wrong") from error
         if verdict is not None and not verdict:

@@ -1,4 +1,7 @@
-"""What was timed, as facts; and the record of a search's winner, which is used where those facts still hold."""
+"""What was timed, as facts.
+
+And the record of a search's winner, which is used where those facts still hold.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ FORMAT = 1
 
 
 class ToolchainDriftWarning(UserWarning):
-    """A record was made with other versions than those installed: its winner may no longer be the fastest."""
+    """A record was made with other versions than those installed.
+
+    Its winner may no longer be the fastest.
+    """
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,9 @@ class Provenance:
 
     @classmethod
     def of(cls, op: DeviceOp[Any], device: Device) -> Provenance:
-        """The facts of an operation that has not run. Kernels that `then` makes when it runs are not seen.
+        """The facts of an operation that has not run.
+
+        Kernels that `then` makes when it runs are not seen.
 
         Raises:
             KernelError: a kernel does not compile; shows the place.
@@ -65,7 +73,10 @@ class Provenance:
 
 
 def kernels_of(op: Operation[Any]) -> Iterator[KernelOp]:
-    """The kernels that an operation is made of; those that `then` makes when it runs are not seen."""
+    """The kernels that an operation is made of.
+
+    Those that `then` makes when it runs are not seen.
+    """
     if isinstance(op, KernelOp):
         yield op
     for part in op.parts():
@@ -106,17 +117,17 @@ class Record:
             OSError: it cannot be read.
         """
         try:
-            found: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-            if found["cutile.tune.record"] != FORMAT:
-                raise ValueError(found["cutile.tune.record"])
-            provenance = Provenance(**found["provenance"])
-            return cls(found["name"], found["space"], Config(found["config"]), found["median_ms"], provenance)
+            fields: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            if fields["cutile.tune.record"] != FORMAT:
+                raise ValueError(fields["cutile.tune.record"])
+            provenance = Provenance(**fields["provenance"])
+            return cls(fields["name"], fields["space"], Config(fields["config"]), fields["median_ms"], provenance)
         except (KeyError, TypeError, ValueError) as error:
             raise StaleRecordError(f"{path} is no record of a search") from error
 
 
 def load_verified(path: str | Path, candidate: Callable[[Config], DeviceOp[Any]], *, name: str | None = None) -> Record:
-    """A record, if it says something about this kernel, these arguments and this device.
+    """A record, if it is about this kernel, these arguments and this device.
 
     Args:
         path: what `Record.save` wrote.

@@ -68,10 +68,10 @@ class Search:
             if isinstance(outcome, Invalid):
                 raise TuningError(f"{self.name}: {config} is required and cannot be measured: {outcome.reason}")
         while not self._over():
-            asked = self.searcher.ask(self.lookahead)
-            if not asked:
+            configs = self.searcher.ask(self.lookahead)
+            if not configs:
                 return
-            self._try(asked)
+            self._try(configs)
         self.out_of_time = True
 
     def _over(self) -> bool:
@@ -141,12 +141,12 @@ class Search:
         Raises:
             TuningError: nothing could be measured; says why.
         """
-        found = ranked(list(self.trials.values()))
-        if not found:
+        ranking = ranked(list(self.trials.values()))
+        if not ranking:
             raise TuningError(self._why_nothing())
-        if len(found) == 1:
-            return found[0], (), None, []
-        first, second = found[:2]
+        if len(ranking) == 1:
+            return ranking[0], (), None, []
+        first, second = ranking[:2]
         try:
             paired = self._runoff(first, second)
         except InvalidError as error:
@@ -174,10 +174,10 @@ class Search:
             lines[0] += f"; the budget of {self.budget_s:g} s ended the search"
         if not invalid and not self.out_of_time:
             lines[0] += ": none is left after pruning"
-        for each in invalid[:5]:
-            assert isinstance(each.outcome, Invalid)
-            why = f"({each.outcome.stage}): {each.outcome.reason}"
-            lines.append(f"  {each.config.id} {'for the same reason' if said == why else why}")
+        for trial in invalid[:5]:
+            assert isinstance(trial.outcome, Invalid)
+            why = f"({trial.outcome.stage}): {trial.outcome.reason}"
+            lines.append(f"  {trial.config.id} {'for the same reason' if said == why else why}")
             said = why
         if len(invalid) > 5:
             lines.append(f"  and {len(invalid) - 5} more")

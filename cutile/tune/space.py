@@ -45,13 +45,13 @@ class Config(Mapping[str, Value]):
     """The parameters as `name=value`, by name, with commas between them."""
 
     def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **named: Any) -> None:
-        given = {**dict(values), **named}
-        for name in given:
+        values_ = {**dict(values), **named}
+        for name in values_:
             if not _is_name(name):
                 raise ArgumentError(
                     f"Config: a parameter cannot be called {name!r}; take an identifier that is not taken"
                 )
-        self._values = {name: _value(name, given[name]) for name in sorted(given)}
+        self._values = {name: _value(name, values_[name]) for name in sorted(values_)}
         self.id = ",".join(f"{name}={value!r}" for name, value in self._values.items())
 
     def __getitem__(self, name: str) -> Value:
@@ -101,10 +101,12 @@ def _value(name: str, value: Any) -> Value:
     )
 
 
-def _values(name: str, given: Any) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ArgumentTypeError(f"GridSearch: {name}: expected the values to try, such as [{given!r}], got {given!r}")
-    return list(cast("Iterable[Any]", given))
+def _values(name: str, choices: Any) -> list[Any]:
+    if isinstance(choices, str) or not isinstance(choices, Iterable):
+        raise ArgumentTypeError(
+            f"GridSearch: {name}: expected the values to try, such as [{choices!r}], got {choices!r}"
+        )
+    return list(cast("Iterable[Any]", choices))
 
 
 def space_hash(parameters: Iterable[str]) -> str:

@@ -32,15 +32,15 @@ def _cell(value: Value) -> str:
 def _rows(trials: Sequence[Trial], best: Config | None) -> tuple[list[str], list[list[str]]]:
     """Headings, and a row for each that was measured."""
     names = list(dict.fromkeys(name for each in trials for name in each.config))
-    found = ranked(trials, best)
-    fastest = found[0].median_ms if found else None
+    ranking = ranked(trials, best)
+    fastest = ranking[0].median_ms if ranking else None
     rows: list[list[str]] = []
-    for each in found:
-        outcome = each.outcome
+    for trial in ranking:
+        outcome = trial.outcome
         assert isinstance(outcome, Measured)
         times = f"{outcome.median_ms / fastest:.2f}" if fastest else "1.00"
         spread = f"{outcome.low_ms:.4g} to {outcome.high_ms:.4g}"
-        cells = [_cell(each.config[name]) if name in each.config else "" for name in names]
+        cells = [_cell(trial.config[name]) if name in trial.config else "" for name in names]
         rows.append([*cells, f"{outcome.median_ms:.4g}", spread, times])
     return [*names, "median ms", "95 %", "times the best"], rows
 

@@ -32,10 +32,12 @@ class Measured:
     reps: int
 
     @classmethod
-    def of(cls, found: Measurement) -> Measured:
+    def of(cls, measurement: Measurement) -> Measured:
         """The figures of a measurement."""
-        spread = found.interval_ms
-        return cls(found.median_ms, spread.low, spread.high, found.min_ms, found.mean_ms, found.reps)
+        spread = measurement.interval_ms
+        return cls(
+            measurement.median_ms, spread.low, spread.high, measurement.min_ms, measurement.mean_ms, measurement.reps
+        )
 
 
 @dataclass(frozen=True)

@@ -180,13 +180,13 @@ class Autotuner:
             backup = Backup(self.name, where)
             oracle = DeviceOracle(candidate, where, builders, self._bench, self._judge, self._poison, backup)
             try:
-                found = self.run_with(oracle, ahead=AHEAD * max(builders.workers, 1))
+                tuned = self.run_with(oracle, ahead=AHEAD * max(builders.workers, 1))
             except BaseException:
                 with suppress(Exception):  # a device that is lost takes nothing back; what ended the search says so
                     backup.restore()
                 raise
             backup.restore()
-            return found
+            return tuned
 
     async def run_async(self, candidate: Candidate, *, stream: Stream | None = None) -> Tuned:
         """`run` on a thread of its own, so that the event loop goes on.
@@ -219,32 +219,32 @@ class Autotuner:
         if isinstance(oracle, DeviceOracle):
             space = space_hash(searcher.parameters)
             record = Record(self.name, space, winner.config, winner.median_ms, oracle.provenance(winner.config))
-        found = Tuned(
+        tuned = Tuned(
             self.name, winner.config, tuple(search.trials.values()), runoff, tuple(each.config for each in finalists),
             record, search.out_of_time, tuple(remarks), log.path,
         )  # fmt: skip
         if isinstance(progress, NotebookTable):
-            progress.done(found.title)
-        return found
+            progress.done(tuned.title)
+        return tuned
 
     def _check_required(self, searcher: Searcher) -> int | None:
         """How many there are to try, where that is known.
 
         Raises TuningError for what is required and not there.
         """
-        kept = None
+        members = None
         if isinstance(searcher, GridSearch):
-            kept = {each for each in searcher if all(keep(each) for keep in self._keeps)}
+            members = {each for each in searcher if all(keep(each) for keep in self._keeps)}
         for each in self._required:
-            if not all(keep(each) for keep in self._keeps) or (kept is not None and each not in kept):
+            if not all(keep(each) for keep in self._keeps) or (members is not None and each not in members):
                 raise TuningError(f"{self.name}: {each} is required, and is not among what is tried after pruning")
-        return None if kept is None else len(kept)
+        return None if members is None else len(members)
 
     def _path(self, searcher: Searcher) -> Path | None:
-        found = settings.load()
-        if self._log is not None or not self._kept or not found.disk_cache:
+        options = settings.load()
+        if self._log is not None or not self._kept or not options.disk_cache:
             return self._log
-        folder = found.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+        folder = options.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
         with suppress(OSError):  # said where the log is written
             make_private(folder)  # compiled kernels lie there too
         name = re.sub(r"[^\w.-]+", "_", self.name)

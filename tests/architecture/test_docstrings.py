@@ -10,16 +10,9 @@ WIDTH = 80  # characters of a first line, without quotes and indentation
 
 # Files and folders that have longer ones still. Entries go; none comes.
 STILL: tuple[str, ...] = (
-    "cuda_async/",
     "cutile/backend/",
     "cutile/backend/cuda/",
-    "cutile/compile/",
-    "cutile/dtypes.py",
     "cutile/frontend/",
-    "cutile/language/",
-    "cutile/launch/",
-    "cutile/ops/",
-    "cutile/tune/",
 )
 
 # Folders in those above that have none.

@@ -13,25 +13,7 @@ FILLERS = frozenset(
 LINES = 3  # from the line that binds such a name to the last one that reads it, both counted
 
 # Files and folders that have such names still. Entries go; none comes.
-STILL: tuple[str, ...] = (
-    "cuda_async/",
-    "cutile/backend/cuda/explain/",
-    "cutile/backend/cuda/layout.py",
-    "cutile/backend/cuda/load.py",
-    "cutile/backend/cuda/pipeline/",
-    "cutile/backend/cuda/target.py",
-    "cutile/backend/cuda/tensor_map.py",
-    "cutile/backend/interface.py",
-    "cutile/backend/registry.py",
-    "cutile/compile/",
-    "cutile/conversion.py",
-    "cutile/dtypes.py",
-    "cutile/entry.py",
-    "cutile/frontend/",
-    "cutile/launch/",
-    "cutile/ops/",
-    "cutile/tune/",
-)
+STILL: tuple[str, ...] = ()
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -99,7 +99,10 @@ class CudaDriver(Driver):
         return pool
 
     def connect(self, other: CudaDriver) -> None:
-        """Let `other` reach this device's pool directly, if the hardware can. Else copies go through the host."""
+        """Let `other` reach this device's pool directly, if the hardware can.
+
+        Else copies go through the host.
+        """
         if other is self or other.context.ordinal in self._reached_by:
             return
         self._reached_by.add(other.context.ordinal)
@@ -124,7 +127,10 @@ class CudaDriver(Driver):
         return CudaStream(self, handle)
 
     def take_back(self, handle: Any) -> None:
-        """Keep a stream's handle for the next stream. Handles are never destroyed: work may be on them."""
+        """Keep a stream's handle for the next stream.
+
+        Handles are never destroyed: work may be on them.
+        """
         self._streams.append(handle)
 
     def create_event(self, *, timing: bool = False) -> DriverEvent:

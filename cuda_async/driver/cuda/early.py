@@ -27,11 +27,11 @@ def early_configuration(grid: Shape, block: Shape, shared_bytes: int, stream: An
     attribute = cu.CUlaunchAttribute()
     attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value.programmaticStreamSerializationAllowed = 1
-    made: Any = cu.CUlaunchConfig()
-    made.gridDimX, made.gridDimY, made.gridDimZ = grid
-    made.blockDimX, made.blockDimY, made.blockDimZ = block
-    made.sharedMemBytes = shared_bytes
-    made.hStream = stream
-    made.attrs = [attribute]
-    made.numAttrs = 1
-    return made
+    configuration: Any = cu.CUlaunchConfig()
+    configuration.gridDimX, configuration.gridDimY, configuration.gridDimZ = grid
+    configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = block
+    configuration.sharedMemBytes = shared_bytes
+    configuration.hStream = stream
+    configuration.attrs = [attribute]
+    configuration.numAttrs = 1
+    return configuration

@@ -73,14 +73,14 @@ class ModuleFunction(CudaFunction, DriverFunction):
         try:
             while True:
                 try:
-                    code, *found = ask(self.handle, len(sizes))
+                    code, *facts = ask(self.handle, len(sizes))
                 except RuntimeError:  # the bindings know the call, the driver is too old for it
                     return None
                 if code == invalid:  # there is no parameter of this number
                     return tuple(sizes)
                 if code != cu.CUresult.CUDA_SUCCESS:
                     return None
-                sizes.append(int(found[1]))
+                sizes.append(int(facts[1]))
         finally:
             context.leave()
 

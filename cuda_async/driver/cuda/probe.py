@@ -96,13 +96,13 @@ def open_device(ordinal: int, context: int | None = None, owner: object = None) 
     Raises:
         NoDeviceError: there is none, or fewer; the message says what was looked for and what helps.
     """
-    found = probe()
-    if found.reason:
-        raise NoDeviceError(ordinal, f"GPU {ordinal} was asked for, but {found.reason}")
-    if not 0 <= ordinal < found.devices:
+    state = probe()
+    if state.reason:
+        raise NoDeviceError(ordinal, f"GPU {ordinal} was asked for, but {state.reason}")
+    if not 0 <= ordinal < state.devices:
         raise NoDeviceError(
             ordinal,
-            f"GPU {ordinal} was asked for, but there are {found.devices}, numbered from 0; "
+            f"GPU {ordinal} was asked for, but there are {state.devices}, numbered from 0; "
             "CUDA_VISIBLE_DEVICES may hide some",
         )
     from cuda_async.driver.cuda.device import CudaDriver

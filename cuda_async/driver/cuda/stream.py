@@ -56,7 +56,10 @@ class CudaFunction:
 
 
 class EarlyFunction(CudaFunction):
-    """A kernel that may be launched before the one ahead of it has ended; see `early.py`."""
+    """A kernel that may be launched before the one ahead of it has ended.
+
+    See `early.py`.
+    """
 
     __slots__ = ("_configurations",)
 
@@ -93,7 +96,7 @@ class CudaEvent(DriverEvent):
         self._error: BaseException | None = None  # what a query, or a check, said since the last record
 
     def begin(self, errors: RunErrors) -> None:
-        """It is about to be recorded, behind work whose host functions note their failures in `errors`."""
+        """It is about to be recorded, behind host functions that note `errors`."""
         self.errors = errors
         self._checks = tuple(errors.checks.items()) if errors.checks else None
         self._error = None
@@ -254,10 +257,10 @@ class CudaStream(DriverStream):
     def _begin(self) -> None:
         """A run begins. It has the checks of those before that nobody follows."""
         if self._swept is not None and self._swept.query():
-            found, self._swept = self._swept, None
-            if (failure := found.failure()) is not None:
+            swept, self._swept = self._swept, None
+            if (failure := swept.failure()) is not None:
                 self.errors.add((partial(raise_again, failure),))
-            found.close()
+            swept.close()
         self.errors = RunErrors(self._unfollowed)
         if len(self.errors.checks) > _MOST_UNFOLLOWED and self._swept is None:
             self._swept = CudaEvent(self._driver, timing=False)

@@ -42,7 +42,7 @@ def encode_tensor_map(
     is often for another thread block, at the other half of the cache: with lines of 256 bytes products of few rows by a
     matrix of 8192 x 8192 took 1 to 4 % more time on an H200, and one of 4096 cubed as much.
     """
-    made: Any = context.call(
+    encoded: Any = context.call(
         cu.cuTensorMapEncodeTiled,
         getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_ELEMENTS[element]}"),
         len(extents),
@@ -56,4 +56,4 @@ def encode_tensor_map(
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
-    return ctypes.string_at(int(made.getPtr()), _BYTES)
+    return ctypes.string_at(int(encoded.getPtr()), _BYTES)

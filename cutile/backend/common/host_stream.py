@@ -12,5 +12,8 @@ class HostStream(Protocol):
     """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
-        """Enqueue `body(first, last)` over ranges that cover `[0, count)`, each about `grain` long, in any order."""
+        """Enqueue `body(first, last)` over ranges that cover `[0, count)`.
+
+        Each range is about `grain` long; their order is free.
+        """
         ...

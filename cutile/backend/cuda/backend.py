@@ -1,4 +1,7 @@
-"""The manifest: this backend's verbs in one place. A verb imports what it needs: cached kernels are only loaded."""
+"""The manifest: this backend's verbs in one place.
+
+A verb imports what it needs: cached kernels are only loaded.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ class CudaBackend:
         return _version()
 
     def target(self, arch: str, units: int) -> Target:
-        """The target for a device that reports `sm_90` and the like: its own instructions are used where it has any.
+        """The target for a device that reports `sm_90` and the like.
+
+        Its own instructions are used where it has any.
 
         Raises:
             UnsupportedTargetError: the architecture is older than sm_80, or none at all.

@@ -1,4 +1,6 @@
-"""What a block may use of registers and shared memory, and the refusal of tiles that need more, before they compile.
+"""Registers and shared memory of a block; tiles that need more are refused early.
+
+Before they compile.
 
 Registers are counted in words of a thread: the sums of a product live in them all the time, and so do its operands
 where they do not pass through stages in shared memory. What is left of a thread's registers has to do for addresses and
@@ -45,7 +47,9 @@ class Words:
 def check_budget(
     function: Function, lowered: Function, layouts: dict[str, Layout], arch: Architecture, blocks: int
 ) -> None:
-    """Refuse a kernel whose tiles do not fit, with the numbers and the nearest product that does.
+    """Refuse a kernel whose tiles do not fit, with numbers and a product that does.
+
+    The nearest one.
 
     Args:
         function: the kernel before it was lowered.
@@ -81,7 +85,7 @@ def check_budget(
 
 
 def shared_room(arch: Architecture, blocks: int) -> int:
-    """Bytes of shared memory that a block may have where `blocks` blocks share a multiprocessor."""
+    """Bytes of shared memory per block if `blocks` blocks share a multiprocessor."""
     return arch.shared_bytes if blocks == 1 else (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
 
 
@@ -118,7 +122,10 @@ def _remedy(function: Function, arch: Architecture, blocks: int) -> str:
 
 
 def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, int] | None:
-    """The largest product that fits of those with one or more extents halved; None where none does."""
+    """The largest product that fits of those with one or more extents halved.
+
+    None where none does.
+    """
     (m, n), k = product.acc.tile.shape[-2:], product.a.tile.shape[-1]
     halves = [
         (m >> a, n >> b, k >> c)
@@ -128,7 +135,10 @@ def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, in
     fitting = [shape for shape in halves if min(shape) >= MIN_TILE_EXTENT and _fits(shape, product, arch, blocks)]
 
     def merit(shape: tuple[int, int, int]) -> tuple[int, ...]:
-        """The size; then that of the sums, which is the launch's; then how well it shares its operands."""
+        """The size.
+
+        Then that of the sums, which is the launch's; then how well it shares its operands.
+        """
         rows, columns, depth = shape
         return rows * columns * depth, rows * columns, -rows - columns, columns
 
@@ -136,7 +146,10 @@ def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, in
 
 
 def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks: int) -> bool:
-    """Whether a product of this shape fits, as the plan of one group of warps has it: an estimate from above."""
+    """Whether a product of this shape fits, as the plan of one group of warps has it.
+
+    An estimate from above.
+    """
     m, n, k = shape
     dtype, sums = product.a.tile.dtype, product.acc.tile.dtype
     warps = min(8, max(1, round_up(m * n) // 2048))

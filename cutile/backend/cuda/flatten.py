@@ -20,7 +20,7 @@ from cutile.ops.matmul import Mma
 
 
 def flatten(function: Function) -> Function:
-    """A copy of the function whose perfect nests of loops of products are single loops."""
+    """A copy of the function in which perfect nests of main loops are single loops."""
     ones: set[Value] = set()
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
@@ -33,7 +33,10 @@ def flatten(function: Function) -> Function:
 
 
 def _only_loop(outer: For, ones: set[Value]) -> For | None:
-    """The loop of products that is all that a loop does, but for numbers; None where there is more, or none."""
+    """The loop of products that is all that a loop does, but for numbers.
+
+    None where there is more, or none.
+    """
     *work, end = outer.body.operations
     loops = [op for op in work if isinstance(op, For)]
     if len(loops) != 1 or not all(is_scalar_work(op) for op in work if op not in loops):

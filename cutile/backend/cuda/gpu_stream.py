@@ -53,7 +53,7 @@ class GpuStream(Protocol):
     def prepare_launch(
         self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
     ) -> Callable[[], None]:
-        """What does `launch_function` at each call, with all that can be done once done here."""
+        """Calls of `launch_function`, with all that can be done once done here."""
         ...
 
     def expect_output(self) -> None:
@@ -82,7 +82,10 @@ class GpuStream(Protocol):
         ...
 
     def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a loaded function a GPU holds at once, in whole clusters of `cluster` blocks."""
+        """How many blocks of a loaded function a GPU holds at once.
+
+        In whole clusters of `cluster` blocks.
+        """
         ...
 
     def workspace(self, nbytes: int) -> Workspace:
@@ -94,7 +97,7 @@ class GpuStream(Protocol):
         ...
 
     def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
-        """Memory of 64 bytes in which a launch of this stream may tell the host what failed.
+        """Memory of 64 bytes in which a launch of this stream may report a failure.
 
         It is zeros when the launch begins. Where the first word is 2 once that is over, whatever waits for it fails
         with `read(memory)`; while it is 1, the memory is being written.

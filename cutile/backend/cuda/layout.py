@@ -264,13 +264,13 @@ def register_map(source: Layout, target: Layout) -> tuple[int, ...] | None:
     if source.shape != target.shape or (source.lane, source.warp) != (target.lane, target.warp):
         return None
     where = {offset: register for register, offset in enumerate(source.offsets)}
-    found: list[int] = []
+    registers: list[int] = []
     for offset in target.offsets:
         outside = any(o >= e for o, e in zip(offset, target.shape, strict=True))
         if offset not in where and not outside:
             return None
-        found.append(where.get(offset, 0))
-    return tuple(found)
+        registers.append(where.get(offset, 0))
+    return tuple(registers)
 
 
 def round_up(extent: int) -> int:
@@ -379,10 +379,10 @@ def _with_warps(
 
     `reads`: as for `split_warps`.
     """
-    one = Layout((1, 1), tuple(register), tuple(lane), ())
-    rows, columns = split_warps(shape, (one.core[0], one.core[1]), warps, reads)
+    warp_layout = Layout((1, 1), tuple(register), tuple(lane), ())
+    rows, columns = split_warps(shape, (warp_layout.core[0], warp_layout.core[1]), warps, reads)
     bases: list[Basis] = []
-    core = list(one.core)
+    core = list(warp_layout.core)
     for axis, count in ((1, columns), (0, rows)):
         while count > 1:
             wanted = core[axis] < shape[axis]  # beyond the tile's edge a warp repeats another's work

@@ -1,4 +1,6 @@
-"""Which layout each tile has, and how many warps a block has: the decisions that `lower.py` carries out.
+"""Which layout each tile has, and how many warps a block has.
+
+The decisions that `lower.py` carries out.
 
 Values that must agree register by register (operands and results of element-wise operations, what a loop carries) form
 one group. A group takes the layout that its most demanding member wants: a product's accumulator first, then a load's
@@ -38,7 +40,10 @@ def is_tile(value: Value) -> bool:
 
 
 def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
-    """The values that control flow makes one variable of: initial value, block arguments, yielded values, result."""
+    """The values that control flow makes one variable of.
+
+    Initial value, block arguments, yielded values, result.
+    """
     if isinstance(op, For):
         yields = op.body.terminator.operands
         yield from zip(op.carried, op.body.arguments[1:], yields, op.results, strict=True)
@@ -52,7 +57,9 @@ def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
 def vector_width(
     tensor: TensorType, shape: Sequence[int], steps: Sequence[int] | None = None
 ) -> tuple[int, int] | None:
-    """The axis and the width of the widest access that a tensor's promises and a tile's shape allow; None for single.
+    """Axis and width of the widest access that a tensor's facts and a tile allow.
+
+    None for single elements.
 
     A vector must begin at a multiple of its size wherever the tile begins, so it divides the tile's extent, and the
     step from tile to tile where that is another.
@@ -72,7 +79,10 @@ MAX_MMA_WARPS = 8
 
 
 def choose_warps(function: Function) -> int:
-    """Warps per block: a power of two, from the largest tile, or the largest accumulator where there are products."""
+    """Warps per block: a power of two, from the largest tile or accumulator.
+
+    The accumulator where there are products.
+    """
     tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
     products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
     if products:
@@ -190,7 +200,7 @@ class LayoutAssignment:
                 self._set(op.result, self.accumulator(op))
 
     def _anchor_operands(self) -> None:
-        """What an operand that is computed is another view of lies so that no element moves."""
+        """The layout of a computed operand's source, so that no element moves."""
         definitions = {value: op for op in self._operations for value in op.results}
         for op in self._operations:
             view = op if id(op) in self._accumulators and not isinstance(op, Mma) else None
@@ -200,8 +210,10 @@ class LayoutAssignment:
                 view = definitions.get(view.x)
 
     def _anchor_rows(self) -> None:
-        """What is loaded to be broadcast over a product's sums lies as these do. Each thread loads what it needs, which
-        its neighbours need too, and waits for no other to hand it over."""
+        """What is loaded to be broadcast over a product's sums lies as these do.
+
+        Each thread loads what it needs, which its neighbours need too, and waits for no other to hand it over.
+        """
         loaded = {self._groups.find(op.result) for op in self._operations if isinstance(op, LoadTile | LoadMut)}
         reshapes = {self._groups.find(op.result): op for op in self._operations if isinstance(op, Reshape)}
         for op in self._operations:
@@ -219,7 +231,10 @@ class LayoutAssignment:
                 self._set(value, layout)
 
     def _anchor_memory(self, loads: bool) -> None:
-        """Coalesced blocks for every group that touches memory: the widest access any of its members allows."""
+        """Coalesced blocks for every group that touches memory.
+
+        The widest access any of its members allows.
+        """
         accesses: dict[Value, tuple[int, int | None, Value]] = {}
         for op in self._operations:
             if loads and isinstance(op, LoadTile | LoadMut | LoadView):
@@ -244,7 +259,10 @@ class LayoutAssignment:
             self._set(value, blocked(value.tile.shape, self.warps, width, order))
 
     def _anchor_accesses(self) -> None:
-        """For accesses by address: neighbouring lanes hold neighbours, since each element is an access of its own."""
+        """For accesses by address.
+
+        Neighbouring lanes hold neighbours, since each element is an access of its own.
+        """
         for op in self._operations:
             if isinstance(op, ACCESSES):
                 value = op.operands[0]
@@ -253,7 +271,7 @@ class LayoutAssignment:
                     self._propagate()
 
     def _propagate(self) -> None:
-        """Carry layouts over operations that imply one from another, until nothing changes."""
+        """Carry layouts over operations that imply one from another, to a fixed point."""
         changed = True
         while changed:
             changed = False
@@ -289,7 +307,10 @@ class LayoutAssignment:
 
 
 def broadcast_source(op: Broadcast, target: Layout) -> Layout:
-    """The layout from which a broadcast moves nothing: the target's, collapsed along the repeated axes."""
+    """The layout from which a broadcast moves nothing.
+
+    The target's, collapsed along the repeated axes.
+    """
     for axis, extent in enumerate(op.x.tile.shape):
         if extent == 1 < target.shape[axis]:
             target = target.collapse(axis)
@@ -297,7 +318,10 @@ def broadcast_source(op: Broadcast, target: Layout) -> Layout:
 
 
 def same_but_ones(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """The layout of a tile of `shape` that differs in axes of extent 1 alone; None where it differs otherwise."""
+    """The layout of a tile of `shape` that differs in axes of extent 1 alone.
+
+    None where it differs otherwise.
+    """
     if [e for e in layout.shape if e != 1] != [e for e in shape if e != 1]:
         return None
     for axis in reversed(range(layout.rank)):

@@ -195,18 +195,18 @@ class CudaLoaded(Loaded[GpuStream]):
     def _function(self, stream: GpuStream) -> Any:
         """The function on the stream's device, loaded once."""
         device = getattr(stream, "device", None)
-        found = self._functions.get(device)
-        if found is None:
+        function = self._functions.get(device)
+        if function is None:
             with self._lock:
-                found = self._functions.get(device)
-                if found is None:
+                function = self._functions.get(device)
+                if function is None:
                     code, facts = self._executable, self._executable.facts
                     early = bool(facts.get("early", False))
-                    found = stream.load_function(code.image, code.entry, self._shared, early=early)
-                    self._functions[device] = found
+                    function = stream.load_function(code.image, code.entry, self._shared, early=early)
+                    self._functions[device] = function
                     if facts.get("speaks", False):
                         stream.expect_output()
-        return found
+        return function
 
     def _memory(self) -> tuple[Any, Any, int, Pointed]:
         """This thread's packed values, their addresses, and the tensor maps among them.

@@ -1,4 +1,7 @@
-"""Lowering for one group of warps: how many these are, and what makes room where tiles do not fit. Pure."""
+"""Lowering for one group of warps.
+
+How many these are, and what makes room where tiles do not fit. Pure.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +77,10 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
 
 
 def _reads_much(function: Function, warps: int) -> bool:
-    """Whether the warps of a block would better be half as many: each then has sums of 64 x 64, for which it reads a
-    third less of the operands from shared memory (measured on an H200, bf16, 128 x 128 x 64: 344 TFLOP/s for 320).
+    """Whether the warps of a block would better be half as many.
+
+    Each then has sums of 64 x 64, for which it reads a third less of the operands from shared memory (measured on an
+    H200, bf16, 128 x 128 x 64: 344 TFLOP/s for 320).
 
     Sums then leave no room for another tile of their extent, such as a residual.
     """
@@ -90,7 +95,7 @@ def _reads_much(function: Function, warps: int) -> bool:
 
 
 def _filled(function: Function) -> int:
-    """Registers of a thread that the sums of all products fill together with the operands of the largest."""
+    """Registers of a thread for the sums of all products and the largest operands."""
     layouts = layouts_of(function)
     definitions = {value: op for op in function.walk() for value in op.results}
     products = [op for op in function.walk() if isinstance(op, Mma)]
@@ -99,8 +104,10 @@ def _filled(function: Function) -> int:
 
 
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
-    """The lowered function, and the same with as many stages of its loads as leave room for what else is in shared
-    memory; without any where not even two do."""
+    """The lowered function, and one with as many load stages as room allows.
+
+    Room that other uses of shared memory leave; without stages where not even two fit.
+    """
     first = lowered = OneGroup(function, warps, arch).run()
     while lowered.facts["shared_bytes"] > room:
         stages = [op.stage[1] for op in lowered.walk() if isinstance(op, StageTile)]
@@ -134,7 +141,7 @@ def _occupancy(function: Function, arch: Architecture) -> int:
 
 
 def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
-    """The products whose operands do not fit into registers beside their sums, but would in steps of less depth."""
+    """Products whose operands fit beside the sums in registers only in shorter steps."""
     layouts = layouts_of(function)
     definitions = {value: op for op in function.walk() for value in op.results}
     most = registers(arch, function.facts["threads"], blocks) - SPARE_REGISTERS

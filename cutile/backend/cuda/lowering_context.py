@@ -102,8 +102,11 @@ class LoweringContext(ABC):
         return self.layouts[value] if is_tile(value) else blocked((), self.warps)
 
     def find_shared_tensors(self, function: Function) -> set[Value]:
-        """The tensors of which one thread may load what another has stored, or store over it: accessed more than once,
-        in more than one layout or at more than one place, or loaded where several threads hold an element."""
+        """Tensors of which one thread may load or overwrite what another has stored.
+
+        They are accessed more than once, in more than one layout or at more than one place, or loaded where several
+        threads hold an element.
+        """
         layouts: dict[Value, set[Layout]] = {}
         loaded: set[Value] = set()
         stored: Counter[Value] = Counter()
@@ -160,7 +163,7 @@ class LoweringContext(ABC):
     # Accesses to memory.
 
     def access(self, tensor: TensorType, layout: Layout, steps: Sequence[int] | None = None) -> dict[str, Any]:
-        """The layout and the width of an access to memory, by tiles that begin at multiples of `steps`."""
+        """Layout and width of a memory access, by tiles at multiples of `steps`."""
         widest, vector = vector_width(tensor, layout.shape, steps), None
         if widest is not None:
             axis, width = widest[0], min(widest[1], layout.vector(widest[0]))
@@ -168,7 +171,9 @@ class LoweringContext(ABC):
         return {"layout": self.layout_name(layout), "vector": vector}
 
     def is_constant(self, tensor: Value) -> bool:
-        """Whether nothing writes to a tensor from the kernel's begin on, so that loads may go past what sees stores.
+        """Whether nothing writes to a tensor while the kernel runs.
+
+        Loads may then bypass caches that see stores.
 
         A kernel that begins before the one ahead of it has ended (`early`) may find it being written.
         """

@@ -227,7 +227,7 @@ class _RunningLoop:
     # What has arrived.
 
     def _meet(self) -> None:
-        """What others have copied and written is here, and what they have read may be written over."""
+        """Others' copies and writes are visible here; what they have read may be reused."""
         self.met = True
         if self._plan.stages:
             self._copies(self._context.lowered[self._loop.op.induction], self.iteration)

@@ -1,4 +1,4 @@
-"""Which loads of a loop are begun ahead of the iteration that needs them, and where they wait for it.
+"""Which loads of a loop begin ahead of their iteration, and where they wait.
 
     for k in range(a, b, s):                 stage x(a); commit; stage x(a + s); commit
         t = load_tile(x, i, k)               for k in range(a, b, s):
@@ -152,7 +152,7 @@ class Loop:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it goes over all tiles of a tensor, so that behind its end there are none to load."""
+        """Whether it goes over all tiles of a tensor: behind its end are none to load."""
         work = index_work(self.op.stop, self.definitions)
         sized = any(isinstance(op, TensorDim) for op in work) and all(map(is_scalar_work, work))
         return sized and self.is_number(self.op.start, 0) and self.is_number(self.op.step, 1)
@@ -194,7 +194,10 @@ class Loop:
 
 
 def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
-    """The operations of a loop from which an index is computed, each behind those that it reads."""
+    """Operations of a loop from which an index is computed, in order.
+
+    Each stands behind those that it reads.
+    """
     work: list[Op] = []
 
     def visit(value: Value) -> None:

@@ -1,4 +1,4 @@
-"""How many thread blocks of a compiled kernel a multiprocessor holds at once, and what limits them.
+"""Thread blocks of a compiled kernel per multiprocessor, and what limits them.
 
 CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", has the limits; the rule is that of the
 occupancy calculator: registers are handed out to warps in units of 256, and a warp's are those of one of the four parts
@@ -46,7 +46,9 @@ class Resident:
 
 
 def resident_blocks(arch: Architecture, threads: int, registers: int, shared_bytes: int) -> Resident | None:
-    """The thread blocks that a multiprocessor holds; None for an architecture whose limits are not known here.
+    """The thread blocks that a multiprocessor holds.
+
+    None for an architecture whose limits are not known here.
 
     Args:
         arch: the architecture.

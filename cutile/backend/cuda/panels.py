@@ -90,7 +90,7 @@ class Panels:
         return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
     def offset(self, mn: int, k: int) -> int:
-        """Bytes from the tile's begin to the part of a product that starts at row (or column) `mn` and depth `k`."""
+        """Bytes from the tile's begin to row (or column) `mn` and depth `k` of a product."""
         along, across = (k, mn) if self.k_major else (mn, k)
         panel, rest = divmod(along, self.span)
         if not self.k_major and rest:

@@ -59,7 +59,9 @@ class PersistentGrid:
         self.plain = self._cluster == 1 and not self._persistent and not wants_memory
 
     def blocks(self, tiles: int, limit: int) -> int:
-        """Thread blocks of a launch over so many tile blocks, where the device holds `limit` at once (see `limit`).
+        """Thread blocks of a launch over so many tile blocks, at most `limit` at once.
+
+        The device holds `limit` (see there).
 
         Where all pieces of a tile block are one cluster, each thread block has one piece: if need be, in several rounds
         of as many as fit, as long as these are fewer than whole tile blocks would take.

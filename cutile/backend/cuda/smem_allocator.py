@@ -1,4 +1,6 @@
-"""The plan of a block's shared memory: who lies where, and who must wait until an earlier use is over.
+"""The plan of a block's shared memory.
+
+Who lies where, and who must wait until an earlier use is over.
 
 Small uses get places of their own, large ones share one, also with the rings that live before and after them. A place
 that is used once, outside of loops, needs no wait.
@@ -23,7 +25,9 @@ def aligned(size: int) -> int:
 
 @dataclass
 class Span:
-    """Memory that some operations work on together while others are under way: a ring, and what is used in its loop.
+    """Memory that some operations work on together while others are under way.
+
+    A ring, and what is used in its loop.
 
     All that is used before and after it may lie in the same place.
 
@@ -57,7 +61,9 @@ class _Use:
 
 
 class SmemAllocator:
-    """Collects the uses of shared memory in program order; `place` writes the decisions into their operations.
+    """Collects the uses of shared memory in program order.
+
+    `place` writes the decisions into their operations.
 
     Attributes:
         bytes: the size, once placed.
@@ -84,7 +90,9 @@ class SmemAllocator:
             self._small += aligned(size)
 
     def begin(self, size: int) -> tuple[Span, bool]:
-        """Memory for operations that work on it together from here to `end`; hand it to `share`.
+        """Memory for operations that work on it together from here to `end`.
+
+        Hand it to `share`.
 
         Also whether an earlier use of its place may still be under way.
         """
@@ -100,7 +108,10 @@ class SmemAllocator:
         self._span = self._span.outer
 
     def reserve(self, size: int) -> int:
-        """A place that nothing else shares, for operations that work on it together; hand it to `share`."""
+        """A place that nothing else shares, for operations that work on it together.
+
+        Hand it to `share`.
+        """
         start = self._own
         self._own += aligned(size)
         return start
@@ -110,8 +121,11 @@ class SmemAllocator:
         self._shares.append((op, place))
 
     def place(self) -> None:
-        """Give every use its offset: the reserved places first, which want the widest alignment, then what is shared by
-        one after the other, then the small ones."""
+        """Give every use its offset.
+
+        The reserved places first, which want the widest alignment, then what is shared by one after the other, then the
+        small ones.
+        """
         shared = self._span.extent
         for op, place in self._shares:
             op.attributes["offset"] = self._own + place.start if isinstance(place, Span) else place

@@ -1,4 +1,7 @@
-"""What passes through shared memory: where it lies, and how many bytes it takes. Pure arithmetic on layouts."""
+"""What passes through shared memory: where it lies, and how many bytes it takes.
+
+Pure arithmetic on layouts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ HALVES = (f16, bf16)
 
 
 def tensor_cores(dtype: DTypeLike) -> bool:
-    """Whether products of this dtype go through the tensor cores; f32 does not, since they would round it to tf32."""
+    """Whether products of this dtype go through the tensor cores.
+
+    F32 does not, since they would round it to tf32.
+    """
     return dtype in (*HALVES, *EIGHTS, tf32, f64)
 
 
@@ -31,13 +37,18 @@ def step_of(dtype: DTypeLike) -> int:
 
 
 def k_major(dtype: DTypeLike) -> bool:
-    """Whether an operand must lie with its neighbours along K: bytes are not transposed as they are read."""
+    """Whether an operand must lie with its neighbours along K.
+
+    Bytes are not transposed as they are read.
+    """
     return dtype in EIGHTS
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where an operand of a product lies: element (i, j) at `offset + (i * pitch + j) * size` bytes.
+    """Where an operand of a product lies.
+
+    Element (i, j) at `offset + (i * pitch + j) * size` bytes.
 
     `swap` exchanges i and j: it lies transposed. `rows` and `columns` are those in memory.
     """
@@ -56,7 +67,7 @@ class Stage:
 
 
 def _pitch(columns: int, dtype: DTypeLike, single: bool) -> int:
-    """Elements from row to row, whole units of 16 bytes, so that what is read at once meets no bank twice.
+    """Elements from row to row, in units of 16 bytes, without bank conflicts.
 
     An odd number of units: eight rows, 16 bytes of each. Where each thread loads `single` elements, 2 more than a
     multiple of 8: four rows, 32 bytes of each.
@@ -72,7 +83,10 @@ Swaps = tuple[bool, bool]
 
 
 def usual_swaps(dtype: DTypeLike) -> Swaps:
-    """How operands that pass through registers are staged: the left one M x K, the right one K x N if it may be."""
+    """How operands that pass through registers are staged.
+
+    The left one M x K, the right one K x N if it may be.
+    """
     return False, k_major(dtype)
 
 
@@ -90,7 +104,9 @@ def stages(
     right: DTypeLike | None = None,
     swaps: Swaps | None = None,
 ) -> tuple[Stage, Stage]:
-    """Where the operands of a product of depth `k` lie, the left one at `offset`; of a batch, those of the first.
+    """Where the operands of a product of depth `k` lie, the left one at `offset`.
+
+    Of a batch, those of the first.
 
     Args:
         dtype: of the left operand.
@@ -114,7 +130,10 @@ def stages(
 
 
 def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) -> int:
-    """The elements along `axis` that a thread reads at once of a tile that lies by `strides`: up to 16 bytes."""
+    """Elements along `axis` that a thread reads at once, up to 16 bytes.
+
+    Of a tile that lies by `strides`.
+    """
     width = min(layout.vector(axis), 128 // dtype.bits)
     rest = [layout.shape[axis], *(stride for other, stride in enumerate(strides) if other != axis)]
     while any(extent % width for extent in rest):
@@ -147,7 +166,9 @@ def warp_mask(layout: Layout, axis: int) -> int:
 
 
 def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
-    """Where pieces of these sizes begin, one behind the other from `offset` on, and where the last ends.
+    """Where parts of these sizes begin, one behind the other, and the last one's end.
+
+    From `offset` on.
 
     Example:
         >>> spans([6, 16], 32)
@@ -160,14 +181,20 @@ def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
 
 
 def fold_order(layout: Layout, axis: int) -> list[tuple[int, str, int]]:
-    """The bits that choose along an axis, neighbours first: (how far apart, "register", "lane" or "warp", which)."""
+    """The bits that choose along an axis, neighbours first.
+
+    (how far apart, "register", "lane" or "warp", which).
+    """
     kinds = {"register": layout.register, "lane": layout.lane, "warp": layout.warp}
     bits = [(basis[axis], kind, bit) for kind, bases in kinds.items() for bit, basis in enumerate(bases) if basis[axis]]
     return sorted(bits)
 
 
 def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
-    """The bytes that a reduction by a function needs: none where no warp lacks another's part."""
+    """The bytes that a reduction by a function needs.
+
+    None where no warp lacks another's part.
+    """
     order = fold_order(layout, axis)
     warps = [stride for stride, kind, _ in order if kind == "warp"]
     if not warps:
@@ -184,7 +211,10 @@ def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout) -> int:
 
 
 def reduce_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:
-    """The bytes that a reduction along `axis` needs: none where no warp lacks another's part."""
+    """The bytes that a reduction along `axis` needs.
+
+    None where no warp lacks another's part.
+    """
     if not warp_mask(layout, axis):
         return 0
     lanes = 1 << (LANE_BITS - lane_mask(layout, axis).bit_count())

@@ -1,4 +1,6 @@
-"""Products whose operands would not fit beside their sums in registers, in two steps of half the depth.
+"""Products in two steps of half the depth, if operands exceed the registers.
+
+Beside their sums.
 
     a, b = load_tile(x, i, k), load_tile(y, k, j)      a, b = load_tile(x, i, 2 k), load_tile(y, 2 k, j)
     acc = mma(a, b, acc)                          -->  acc = mma(a, b, acc)
@@ -36,8 +38,10 @@ def key_of(op: Mma) -> Key:
 
 
 def operand_words(op: Mma, layouts: Mapping[str, Layout], definitions: Mapping[Value, Op]) -> int:
-    """Registers of a thread for a lowered product's operands: one each for what is loaded alone, and for bytes, which
-    are turned one by one."""
+    """Registers of a thread for a lowered product's operands.
+
+    One each for what is loaded alone, and for bytes, which are turned one by one.
+    """
 
     def words(value: Value, layout: str) -> int:
         bits = value.tile.dtype.bits
@@ -51,13 +55,19 @@ def operand_words(op: Mma, layouts: Mapping[str, Layout], definitions: Mapping[V
 
 
 def can_split_step(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a product's operands are loaded for it, from tensors that stay as they are, in whole steps."""
+    """Whether a product's operands are loaded for it alone, in whole steps.
+
+    From tensors that stay as they are.
+    """
     whole = op.a.tile.shape[-1] % (2 * step_of(op.a.tile.dtype)) == 0
     return whole and len(op.acc.tile.shape) == 2 and all(_chain(value, definitions) for value in (op.a, op.b))
 
 
 def with_half_steps(function: Function, products: set[Key]) -> Function:
-    """The function with these products, of those that `can_split_step`, in two steps each."""
+    """The function with these products in two steps each.
+
+    They are of those that `can_split_step`.
+    """
     definitions: dict[Value, Op] = {}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
@@ -79,7 +89,10 @@ def with_half_steps(function: Function, products: set[Key]) -> Function:
 
 
 def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
-    """The load of an operand and what the tile passes through, in order; empty where that is something else."""
+    """The load of an operand and what the tile passes through, in order.
+
+    Empty where that is something else.
+    """
     chain: list[Op] = []
     op = definitions.get(value)
     while isinstance(op, Permute | Convert):
@@ -90,7 +103,10 @@ def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
 
 
 def _half(chain: list[Op], axis: int, half: int, builder: Builder) -> Value:
-    """The operand of one step: the tile cut along `axis` of the operand, which may be another of the load."""
+    """The operand of one step.
+
+    The tile cut along `axis` of the operand, which may be another of the load.
+    """
     load, *passed = chain
     assert isinstance(load, LoadTile)
     for op in reversed(passed):

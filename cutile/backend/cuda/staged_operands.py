@@ -1,4 +1,7 @@
-"""Products of a loop whose operands are read as they were copied: what these pass through needs no instruction."""
+"""Products of a loop whose operands are read as they were copied.
+
+What these pass through needs no instruction.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,10 @@ class Products:
         return next((side for side in self._loaded() if side.load is load), None)
 
     def only(self, loads: Collection[Load]) -> Products:
-        """Those of them that read one of these loads; other operands are written to stages from registers."""
+        """Those of them that read one of these loads.
+
+        Other operands are written to stages from registers.
+        """
         sides: dict[Mma, Sides] = {}
         for op, pair in self.sides.items():
             left, right = (
@@ -162,8 +168,10 @@ def products_of(
 def _loaded_operand(
     value: Value, inner: Mapping[Value, Op], loads: Collection[Load]
 ) -> tuple[Load, tuple[Op, ...], tuple[int, int], bool] | None:
-    """The load that an operand is, if it comes in whole 16 bytes; what it passes through; the load's axes that are the
-    operand's; and whether it lies transposed."""
+    """The load that an operand is, if it comes in whole 16 bytes.
+
+    What it passes through; the load's axes that are the operand's; and whether it lies transposed.
+    """
     passed: list[Op] = []
     op = inner.get(value)
     while isinstance(op, Permute | Reshape) or _rounds(op):
@@ -179,7 +187,10 @@ def _loaded_operand(
 
 
 def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
-    """The load's axes that are the operand's two; None where a reshape does more than to drop axes of one element."""
+    """The load's axes that are the operand's two.
+
+    None where a reshape does more than to drop axes of one element.
+    """
     axes = list(range(len(load.shape)))
     for op in passed:
         if isinstance(op, Permute):
@@ -199,7 +210,10 @@ def _rounds(op: Op | None) -> TypeGuard[Convert]:
 
 
 def is_crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:
-    """Whether a product takes so many registers that two blocks of large tiles spill: as the compiler was seen to."""
+    """Whether a product takes so many registers that two blocks of large tiles spill.
+
+    As the compiler was seen to.
+    """
     dtype = product.a.tile.dtype
     if product.acc.tile.dtype is f16:  # sums that are f32 while they grow
         return True

@@ -55,12 +55,12 @@ def architecture(name: str) -> Architecture:
         >>> architecture("sm_90a").capability
         (9, 0, 'a')
     """
-    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", name)
-    if found is None:
+    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", name)
+    if match is None:
         raise UnsupportedTargetError(
             f"{name!r} is no CUDA architecture; expected a name such as sm_80, sm_90a or sm_100a"
         )
-    major, minor, suffix = int(found[1]), int(found[2]), found[3]
+    major, minor, suffix = int(match[1]), int(match[2]), match[3]
     if major < 8:
         raise UnsupportedTargetError(f"{name} is too old: kernels need sm_80 (Ampere) or later; use the cpu backend")
     kilobytes = _SHARED_KILOBYTES.get((major, minor), 99)

@@ -101,7 +101,7 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
     extents = tuple(shape[axis] for axis in order)
     # Of an axis with one element any stride will do.
     strides = tuple(steps[axis] * size if shape[axis] > 1 else _grains(extents[0] * size) for axis in order[1:])
-    made = Descriptor(
+    tensor_map = Descriptor(
         element_of(parameter.dtype, rounded=form.rounded),
         address,
         extents,
@@ -109,37 +109,37 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
         tuple(form.box[axis] for axis in order),
         form.swizzle,
     )
-    broken = _broken(made, size, steps[order[0]] if extents[0] > 1 else 1)
+    broken = _broken(tensor_map, size, steps[order[0]] if extents[0] > 1 else 1)
     if broken:
         raise LaunchError(
             f"parameter {parameter.name!r}: no bulk copies of a tensor of {parameter.dtype} with shape {shape} and "
             f"strides {steps} at {address:#x}: {broken}"
         )
-    return made
+    return tensor_map
 
 
 def _grains(nbytes: int) -> int:
     return -(-nbytes // GRAIN) * GRAIN
 
 
-def _broken(made: Descriptor, size: int, innermost: int) -> str | None:
+def _broken(tensor_map: Descriptor, size: int, innermost: int) -> str | None:
     """The first rule of `cuTensorMapEncodeTiled` that does not hold."""
-    row = made.box[0] * size
-    if not 1 <= len(made.extents) <= MAX_TMA_AXES:
-        return f"a descriptor has 1 to {MAX_TMA_AXES} axes, got {len(made.extents)}"
+    row = tensor_map.box[0] * size
+    if not 1 <= len(tensor_map.extents) <= MAX_TMA_AXES:
+        return f"a descriptor has 1 to {MAX_TMA_AXES} axes, got {len(tensor_map.extents)}"
     if innermost != 1:
         return f"the innermost axis must have stride 1, got {innermost}"
-    if made.address % GRAIN:
+    if tensor_map.address % GRAIN:
         return f"the address must be a multiple of {GRAIN} bytes"
-    for stride in made.strides:
+    for stride in tensor_map.strides:
         if stride % GRAIN or not 0 < stride < 2**40:
             return f"a stride must be a multiple of {GRAIN} bytes, above 0 and below 2**40, got {stride} bytes"
-    if max(made.extents) > 2**32:
+    if max(tensor_map.extents) > 2**32:
         return "an extent is at most 2**32"
-    if not all(1 <= extent <= MAX_TMA_BOX for extent in made.box):
-        return f"a copy has 1 to {MAX_TMA_BOX} elements along each axis, got {made.box[::-1]}"
-    if row % GRAIN or (made.swizzle and row > made.swizzle):
-        limit = f" and at most the swizzle's {made.swizzle}" if made.swizzle else ""
+    if not all(1 <= extent <= MAX_TMA_BOX for extent in tensor_map.box):
+        return f"a copy has 1 to {MAX_TMA_BOX} elements along each axis, got {tensor_map.box[::-1]}"
+    if row % GRAIN or (tensor_map.swizzle and row > tensor_map.swizzle):
+        limit = f" and at most the swizzle's {tensor_map.swizzle}" if tensor_map.swizzle else ""
         return f"a copy's row must be a multiple of {GRAIN} bytes{limit}, got {row}"
     return None
 

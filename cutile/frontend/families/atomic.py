@@ -43,10 +43,10 @@ def atomic_rmw_tko(
     token: Any = None,
 ) -> Any:
     what = "atomic_rmw_tko"
-    found = pointer_of(frame, pointers, what)
+    address = pointer_of(frame, pointers, what)
     kind = marker_of(frame, mode, markers.atomic, what).value
     how = how_of(frame, ordering, scope, is_ordered(frame, token, what), what)
-    return update_lanes(frame, found, value, mask, kind, what, how), TOKEN
+    return update_lanes(frame, address, value, mask, kind, what, how), TOKEN
 
 
 @operation
@@ -61,16 +61,16 @@ def atomic_cas_tko(
     token: Any = None,
 ) -> Any:
     what = "atomic_cas_tko"
-    found = pointer_of(frame, pointers, what)
-    shape = found.value.tile.shape
-    made = AtomicCas(
-        pointers=found.value,
-        expected=lanes_of(frame, expected, found.dtype, shape, f"{what}: what to compare with"),
-        value=lanes_of(frame, value, found.dtype, shape, f"{what}: the value"),
+    address = pointer_of(frame, pointers, what)
+    shape = address.value.tile.shape
+    swap = AtomicCas(
+        pointers=address.value,
+        expected=lanes_of(frame, expected, address.dtype, shape, f"{what}: what to compare with"),
+        value=lanes_of(frame, value, address.dtype, shape, f"{what}: the value"),
         mask=mask_of(frame, mask, shape, what),
         **how_of(frame, ordering, scope, is_ordered(frame, token, what), what),
     )
-    return frame.emit(made), TOKEN
+    return frame.emit(swap), TOKEN
 
 
 def _elements(frame: Frame, y: Any, index: Any, mask: Any, what: str) -> Elements:
@@ -83,14 +83,14 @@ def update_lanes(
 ) -> Value:
     """Update the elements pointed to; what was there before."""
     shape = pointers.value.tile.shape
-    made = AtomicRmw(
+    update = AtomicRmw(
         pointers=pointers.value,
         value=lanes_of(frame, value, pointers.dtype, shape, f"{what}: the value"),
         mask=mask_of(frame, mask, shape, what),
         kind=kind,
         **how,
     )
-    return frame.emit(made)
+    return frame.emit(update)
 
 
 def _register(name: str, *, signed: str, unsigned: str, real: str) -> None:
@@ -137,14 +137,14 @@ def atomic_cas(
 ) -> Any:
     what = "atomic_cas"
     where = _elements(frame, y, index, mask, what)
-    made = AtomicCas(
+    swap = AtomicCas(
         pointers=where.pointers.value,
         expected=lanes_of(frame, expected, where.pointers.dtype, where.shape, f"{what}: what to compare with"),
         value=lanes_of(frame, value, where.pointers.dtype, where.shape, f"{what}: the value"),
         mask=where.mask,
         **how_of(frame, ordering, scope, True, what),
     )
-    return frame.emit(made)
+    return frame.emit(swap)
 
 
 @operation

@@ -1,4 +1,4 @@
-"""Calls that convert between element types, and those that pack elements to bytes and back."""
+"""Calls that convert between element types, and that pack elements to bytes."""
 
 from __future__ import annotations
 
@@ -53,27 +53,27 @@ _SAY: dict[Test, str] = {_is_float: "floats", _is_whole: "integers"}
 
 def _between(frame: Frame, name: str, x: Any, dtype: Any, source: Test, target: Test) -> tuple[Value, DTypeLike]:
     """The tile and the element type, each of the kind that the conversion is for."""
-    tile, wanted = tile_of(frame, x, name), dtype_of(frame, dtype, name)
+    tile, result = tile_of(frame, x, name), dtype_of(frame, dtype, name)
     if not source(tile.tile.dtype):
         frame.type_error(
             f"{name}: expected a tile of {_SAY[source]}, got {tile.type}", remedy="ct.convert_tile takes every type."
         )
-    if not target(wanted) or wanted.is_bool:
+    if not target(result) or result.is_bool:
         frame.type_error(
-            f"{name}: expected a type of {_SAY[target]}, got {wanted}", remedy="ct.convert_tile gives every type."
+            f"{name}: expected a type of {_SAY[target]}, got {result}", remedy="ct.convert_tile gives every type."
         )
-    return tile, wanted
+    return tile, result
 
 
 def _rounded(frame: Frame, name: str, rounding: Any, default: markers.rounding) -> str | None:
     """The word of a rounding; None for the one that a conversion has by itself."""
-    chosen = marker_of(frame, rounding, markers.rounding, name)
-    if chosen.value not in ROUNDINGS:
+    marker = marker_of(frame, rounding, markers.rounding, name)
+    if marker.value not in ROUNDINGS:
         frame.type_error(
-            f"{name}: conversions round exactly, not {chosen.name}",
+            f"{name}: conversions round exactly, not {marker.name}",
             remedy="Use NEAREST_EVEN, ZERO, POSITIVE_INF or NEGATIVE_INF.",
         )
-    return None if chosen is default else chosen.value
+    return None if marker is default else marker.value
 
 
 def _converted(frame: Frame, tile: Value, dtype: DTypeLike, rounding: str | None = None) -> Value:
@@ -110,23 +110,23 @@ def itof(frame: Frame, x: Any, dtype: Any, rounding: Any = _NEAREST) -> Any:
 
 @operation
 def exti(frame: Frame, x: Any, dtype: Any) -> Any:
-    tile, wanted = _between(frame, "exti", x, dtype, _is_whole, _is_whole)
-    if not tile.tile.dtype.is_bool and wanted.bits <= tile.tile.dtype.bits:
+    tile, result = _between(frame, "exti", x, dtype, _is_whole, _is_whole)
+    if not tile.tile.dtype.is_bool and result.bits <= tile.tile.dtype.bits:
         frame.type_error(
-            f"exti: {wanted} is not wider than {tile.tile.dtype}", remedy="trunci narrows; bitcast keeps the width."
+            f"exti: {result} is not wider than {tile.tile.dtype}", remedy="trunci narrows; bitcast keeps the width."
         )
-    return _converted(frame, tile, wanted)
+    return _converted(frame, tile, result)
 
 
 @operation
 def trunci(frame: Frame, x: Any, dtype: Any, overflow: Any = markers.overflow.NONE) -> Any:
     marker_of(frame, overflow, markers.overflow, "trunci")  # a promise that holds changes nothing
-    tile, wanted = _between(frame, "trunci", x, dtype, _is_whole, _is_whole)
-    if wanted.bits >= tile.tile.dtype.bits:
+    tile, result = _between(frame, "trunci", x, dtype, _is_whole, _is_whole)
+    if result.bits >= tile.tile.dtype.bits:
         frame.type_error(
-            f"trunci: {wanted} is not narrower than {tile.tile.dtype}", remedy="exti widens; bitcast keeps the width."
+            f"trunci: {result} is not narrower than {tile.tile.dtype}", remedy="exti widens; bitcast keeps the width."
         )
-    return _converted(frame, tile, wanted)
+    return _converted(frame, tile, result)
 
 
 @operation
@@ -159,7 +159,10 @@ def _reshaped(frame: Frame, x: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _split(frame: Frame, x: Value, parts: int, bits: int) -> Value:
-    """Unsigned integers, each as its `parts` of `bits` bits, the lowest first, along the last axis: bytes."""
+    """Unsigned integers as bytes: each as `parts` of `bits` bits, the lowest first.
+
+    Along the last axis.
+    """
     *outer, last = x.tile.shape
     shape = (*outer, last, parts)
     word = x.tile.dtype
@@ -170,7 +173,10 @@ def _split(frame: Frame, x: Value, parts: int, bits: int) -> Value:
 
 
 def _joined(frame: Frame, x: Value, parts: int, bits: int, word: DTypeLike) -> Value:
-    """Bytes along the last axis, `parts` of them with `bits` bits each put together, the lowest first: words."""
+    """Bytes to words: `parts` of `bits` bits each, the lowest first.
+
+    Along the last axis.
+    """
     *outer, last = x.tile.shape
     shape = (*outer, last // parts, parts)
     carrier = u64 if word is u64 else u32
@@ -190,13 +196,13 @@ def pack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     tile = tile_of(frame, x, "pack")
     source = tile.tile.dtype
     fours = source is f4e2m1fn
-    wanted = dtype_of(frame, dtype, "pack") if dtype is not None else f4e2m1fnx2 if fours else u8
+    result = dtype_of(frame, dtype, "pack") if dtype is not None else f4e2m1fnx2 if fours else u8
     if source.is_bool or source is f4e2m1fnx2:
         remedy = "Convert it: ct.convert_tile(x, ct.u8)." if source.is_bool else "Pairs are bytes already."
         frame.type_error(f"pack: {source} has no bytes to take apart", remedy=remedy)
-    if wanted not in ((u8, i8, f4e2m1fnx2) if fours else (u8, i8)):
+    if result not in ((u8, i8, f4e2m1fnx2) if fours else (u8, i8)):
         frame.type_error(
-            f"pack: expected u8 or i8{' or f4e2m1fnx2' if fours else ''} for bytes, got {wanted}",
+            f"pack: expected u8 or i8{' or f4e2m1fnx2' if fours else ''} for bytes, got {result}",
             remedy="Leave the dtype out: ct.pack(x).",
         )
     if fours:
@@ -206,11 +212,11 @@ def pack(frame: Frame, x: Any, dtype: Any = None) -> Any:
                 remedy="Reshape the tile so that it is.",
             )
         bytes_ = _joined(frame, _cast(frame, tile, u8), 2, _NIBBLE, u8)
-        return _cast(frame, bytes_, wanted)
+        return _cast(frame, bytes_, result)
     _one_axis(frame, tile, "pack")
     words = _cast(frame, tile, _UNSIGNED[source.bits])
     bytes_ = words if source.bits == 8 else _split(frame, words, source.bits // 8, 8)
-    return _cast(frame, bytes_, wanted)
+    return _cast(frame, bytes_, result)
 
 
 @operation
@@ -220,28 +226,28 @@ def unpack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     fours = source is f4e2m1fnx2
     if dtype is None and not fours:
         frame.type_error("unpack: of bytes the dtype has to be said", remedy="Write ct.unpack(x, ct.f32), for example.")
-    wanted = f4e2m1fn if dtype is None else dtype_of(frame, dtype, "unpack")
-    if source not in (u8, i8, f4e2m1fnx2) or (fours and wanted is not f4e2m1fn):
+    element = f4e2m1fn if dtype is None else dtype_of(frame, dtype, "unpack")
+    if source not in (u8, i8, f4e2m1fnx2) or (fours and element is not f4e2m1fn):
         frame.type_error(
             f"unpack: expected bytes (u8, i8, or f4e2m1fnx2 for f4e2m1fn), got {tile.type}",
             remedy="ct.pack gives bytes; ct.bitcast keeps the width.",
         )
-    if wanted.is_bool or wanted is f4e2m1fnx2:
-        frame.type_error(f"unpack: bytes are not taken for {wanted}", remedy="Use ct.bitcast, or compare with 0.")
-    if wanted is f4e2m1fn:
+    if element.is_bool or element is f4e2m1fnx2:
+        frame.type_error(f"unpack: bytes are not taken for {element}", remedy="Use ct.bitcast, or compare with 0.")
+    if element is f4e2m1fn:
         if not tile.tile.shape:
             frame.type_error("unpack: a scalar has no axis that could become twice as long", remedy="Reshape it.")
-        return _cast(frame, _split(frame, _cast(frame, tile, u8), 2, _NIBBLE), wanted)
+        return _cast(frame, _split(frame, _cast(frame, tile, u8), 2, _NIBBLE), element)
     length = _one_axis(frame, tile, "unpack")
-    size = wanted.bits // 8
+    size = element.bits // 8
     if length % size:
         frame.type_error(
-            f"unpack: {length} bytes are no whole number of {wanted}, of {size} bytes each",
+            f"unpack: {length} bytes are no whole number of {element}, of {size} bytes each",
             remedy="Load a tile with a multiple of that.",
         )
     bytes_ = _cast(frame, tile, u8)
-    words = bytes_ if size == 1 else _joined(frame, bytes_, size, 8, _UNSIGNED[wanted.bits])
-    return _cast(frame, words, wanted)
+    words = bytes_ if size == 1 else _joined(frame, bytes_, size, 8, _UNSIGNED[element.bits])
+    return _cast(frame, words, element)
 
 
 def _one_axis(frame: Frame, tile: Value, what: str) -> int:
@@ -254,16 +260,16 @@ def _shaped(handler: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The method: as the function, with the shape of the result where it is said."""
 
     def method(frame: Frame, x: Any, shape: Any = None) -> Any:
-        made = handler(frame, x)
+        value = handler(frame, x)
         if shape is None:
-            return made
+            return value
         extents = shape_of(frame, shape, name)
-        if int(np.prod(extents)) != made.tile.size:
+        if int(np.prod(extents)) != value.tile.size:
             frame.type_error(
-                f"{name}: {made.tile.size} elements do not fit the shape {extents}",
+                f"{name}: {value.tile.size} elements do not fit the shape {extents}",
                 remedy="Leave the shape out, or give one with as many elements.",
             )
-        return _reshaped(frame, made, extents)
+        return _reshaped(frame, value, extents)
 
     return method
 

@@ -26,16 +26,16 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
             if isinstance(value, tuple)
             else "Use ct.broadcast(value, shape) for a value known when the kernel runs.",
         )
-    wanted = dtype_of(frame, dtype, "constant")
+    element = dtype_of(frame, dtype, "constant")
     extents = () if shape == () else shape_of(frame, shape, "constant")
-    if wanted is f4e2m1fnx2 and value != 0:
+    if element is f4e2m1fnx2 and value != 0:
         frame.type_error(
             "constant: f4e2m1fnx2 holds pairs, and one number is none, but for 0",
             remedy="Pack a constant of ct.f4e2m1fn: ct.constant(value, shape, ct.f4e2m1fn).pack().",
         )
-    if wanted.is_bool:
-        return frame.emit(Constant(value=bool(value), dtype=wanted, shape=extents))
-    return materialize(frame, value, wanted, extents)
+    if element.is_bool:
+        return frame.emit(Constant(value=bool(value), dtype=element, shape=extents))
+    return materialize(frame, value, element, extents)
 
 
 @operation

@@ -1,4 +1,7 @@
-"""Prints and assertions: `print`, f-strings in it, `assert`, and their other spellings."""
+"""Prints and assertions.
+
+`print`, f-strings in it, `assert`, and their other spellings.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ from cutile.ops.shape import Reshape
 
 @dataclass(frozen=True)
 class Text:
-    """An f-string with values that are known only when the kernel runs: text around values, each with a `%` format."""
+    """An f-string with values that are known only when the kernel runs.
+
+    Text around values, each with a `%` format.
+    """
 
     pieces: tuple[str, ...]
     values: tuple[Value, ...]
@@ -75,22 +81,22 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
 
 
 def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
-    """An f-string: a str where everything in it is known when the kernel is compiled, else a `Text`."""
+    """An f-string: a str if all of it is known at compile time, else a `Text`."""
     made = _constant("")
-    for each in node.values:
-        if isinstance(each, ast.Constant):
-            made = made + _constant(str(each.value))
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            made = made + _constant(str(part.value))
             continue
-        assert isinstance(each, ast.FormattedValue)
-        spec = f_string(frame, each.format_spec) if isinstance(each.format_spec, ast.JoinedStr) else ""
+        assert isinstance(part, ast.FormattedValue)
+        spec = f_string(frame, part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
         if not isinstance(spec, str):
-            frame.type_error("a format must be known when the kernel is compiled", each)
-        value = frame.evaluate(each.value)
-        if each.conversion != -1 and (is_tile(value) or isinstance(value, tuple)):
+            frame.type_error("a format must be known when the kernel is compiled", part)
+        value = frame.evaluate(part.value)
+        if part.conversion != -1 and (is_tile(value) or isinstance(value, tuple)):
             frame.type_error(
-                f"!{chr(each.conversion)} of {describe(value)}", each, "Leave it out: values have one text each."
+                f"!{chr(part.conversion)} of {describe(value)}", part, "Leave it out: values have one text each."
             )
-        if each.conversion == ord("r"):
+        if part.conversion == ord("r"):
             value = repr(value)
         made = made + _text(frame, value, spec)
     return made.pieces[0] if not made.values else made
@@ -101,10 +107,10 @@ def _emit(frame: Frame, text: Text) -> None:
 
 
 def _print(frame: Frame, *values: Any, sep: Any = " ", end: Any = "\n") -> None:
-    for each, what in ((sep, "sep"), (end, "end")):
-        if not isinstance(each, str):
+    for text, what in ((sep, "sep"), (end, "end")):
+        if not isinstance(text, str):
             frame.type_error(
-                f"print: {what} must be a constant string, got {describe(each)}", remedy="Print the value instead."
+                f"print: {what} must be a constant string, got {describe(text)}", remedy="Print the value instead."
             )
     made = _constant("")
     for position, value in enumerate(values):
@@ -125,29 +131,29 @@ def _placeholders(frame: Frame, template: Any, values: tuple[Any, ...], what: st
             remedy="Write print(value), or give a format such as '{}'.",
         )
     rest = list(values)
-    made = _constant("")
+    text = _constant("")
     last = 0
-    for found in _PLACE.finditer(template):
-        made = made + _constant(template[last : found.start()])
-        last = found.end()
-        if found.group() in ("{{", "}}"):
-            made = made + _constant(found.group()[0])
-        elif found.group() in ("{", "}"):
-            frame.type_error(f"{what}: a lone {found.group()!r} in the format {template!r}", remedy="Write it twice.")
+    for place in _PLACE.finditer(template):
+        text = text + _constant(template[last : place.start()])
+        last = place.end()
+        if place.group() in ("{{", "}}"):
+            text = text + _constant(place.group()[0])
+        elif place.group() in ("{", "}"):
+            frame.type_error(f"{what}: a lone {place.group()!r} in the format {template!r}", remedy="Write it twice.")
         elif not rest:
             frame.type_error(
                 f"{what}: the format {template!r} has more places than the {len(values)} values",
                 remedy="Give one value for each {}, or write {{}} for the brackets themselves.",
             )
         else:
-            made = made + _text(frame, rest.pop(0), found.group(1) or "")
+            text = text + _text(frame, rest.pop(0), place.group(1) or "")
     if rest:
         places = len(values) - len(rest)
         frame.type_error(
             f"{what}: {len(values)} values, but the format {template!r} has {places} places",
             remedy="Write a {} for each value.",
         )
-    return made + _constant(template[last:])
+    return text + _constant(template[last:])
 
 
 @operation
@@ -163,7 +169,10 @@ def print_tko(frame: Frame, format: Any, *values: Any, token: Any = None) -> Any
 
 
 def constant_text(message: Any) -> str:
-    """What a message says when the kernel is compiled: values that are known only when it runs are left out."""
+    """What a message says when the kernel is compiled.
+
+    Values that are known only when it runs are left out.
+    """
     if not isinstance(message, Text):
         return "" if message is None or message == "" else f": {message}"
     return f": {'...'.join(message.pieces)}"

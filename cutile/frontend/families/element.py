@@ -81,9 +81,9 @@ def elements_of(
     None for a tile, whose index was checked.
     """
     shape = broadcast_shape(frame, [each.tile.shape for each in index] + _shapes(mask), what)
-    kept = None if mask is None else mask_of(frame, mask, shape, what)
+    within = None if mask is None else mask_of(frame, mask, shape, what)
     if every is not None:
-        frame.reach(tensor, index, kept, what, every=every)
+        frame.reach(tensor, index, within, what, every=every)
     zero = materialize(frame, 0, i64, shape)
     offset: Value | None = None
     for axis, each in enumerate(index):
@@ -91,16 +91,16 @@ def elements_of(
         size = wide(frame, extent(frame, tensor, axis), what)
         inside = frame.emit(compare.Lt(x=place, y=broadcast_to(frame, size, shape)))
         inside = frame.emit(arith.And(x=inside, y=frame.emit(compare.Ge(x=place, y=zero))))
-        kept = inside if kept is None else frame.emit(arith.And(x=kept, y=inside))
+        within = inside if within is None else frame.emit(arith.And(x=within, y=inside))
         known = tensor.tensor.strides[axis]
         if known != 1:
             step = frame.emit(TensorStride(x=tensor, axis=axis)) if known is None else materialize(frame, known, i64)
             place = frame.emit(arith.Mul(x=place, y=broadcast_to(frame, step, shape)))
         offset = place if offset is None else frame.emit(arith.Add(x=offset, y=place))
     assert offset is not None, "a tensor has at least one axis"
-    assert kept is not None
+    assert within is not None
     base = PointerRef(frame.emit(TensorAddress(x=tensor)), tensor.tensor.dtype)
-    return Elements(advance(frame, base, offset), kept)
+    return Elements(advance(frame, base, offset), within)
 
 
 def _shapes(mask: Any) -> list[Shape]:
@@ -204,16 +204,17 @@ def _chosen(frame: Frame, view: Any, index: Any, what: str) -> Elements:
     places: list[Value] = []
     for axis, (item, size) in enumerate(zip(items, view.shape, strict=True)):
         if axis == view.axis:
-            chosen = wide(frame, item, f"{what}: the index along axis {axis}")
-            if chosen.tile.shape != (size,):
+            index_tile = wide(frame, item, f"{what}: the index along axis {axis}")
+            if index_tile.tile.shape != (size,):
                 frame.type_error(
-                    f"{what}: along axis {axis} the index must be a tile of shape {(size,)}, got {chosen.tile.shape}",
+                    f"{what}: along axis {axis} the index must be a tile of shape {(size,)}, "
+                    f"got {index_tile.tile.shape}",
                     remedy="It says which element each place of the tile takes.",
                 )
         else:
-            chosen = along_tile(frame, index_scalar(frame, item, what), size, size)
+            index_tile = along_tile(frame, index_scalar(frame, item, what), size, size)
         alone = tuple(size if each == axis else 1 for each in range(len(view.shape)))
-        places.append(chosen if alone == (size,) else frame.emit(Reshape(x=chosen, shape=alone)))
+        places.append(index_tile if alone == (size,) else frame.emit(Reshape(x=index_tile, shape=alone)))
     return elements_of(frame, view.value, tuple(places), None, what, every=False)
 
 

@@ -57,7 +57,10 @@ def own_index(frame: Frame, mut: Value) -> tuple[Any, ...]:
 
 
 def _most_blocks(frame: Frame, axis: int) -> int:
-    """How many tile blocks there may be along an axis: no more than an output that is cut into tiles has of those."""
+    """How many tile blocks there may be along an axis.
+
+    No more than an output that is cut into tiles has of those.
+    """
     most = I32.high
     for value in frame.builder.open_blocks[0].arguments:
         if isinstance(value.type, MutType) and value.type.map is None:

@@ -105,19 +105,19 @@ class _Stream:
         rank = len(self.map)
         streamed = [1 if self.map[axis] == OWNED else self.counts[axis] for axis in range(rank)]
         rest: Any = position
-        found: list[Any] = []
+        components: list[Any] = []
         for axis in range(rank - 2):
             inner: Any = 1
             for count in streamed[axis + 1 :]:
                 inner = _product(frame, inner, count)
-            found.append(binary(frame, ast.FloorDiv, rest, inner))
+            components.append(binary(frame, ast.FloorDiv, rest, inner))
             rest = binary(frame, ast.Mod, rest, inner)
         if rank == 1:
-            found.append(rest)
+            components.append(rest)
         else:
-            found += self._pair(frame, rest, streamed[-2], streamed[-1])
+            components += self._pair(frame, rest, streamed[-2], streamed[-1])
         coords: list[Value | None] = []
-        for axis, each in enumerate(found):
+        for axis, each in enumerate(components):
             coords.append(None if self.map[axis] == OWNED else self._placed(frame, axis, each))
         return PartitionIndex(self, self.owners, tuple(coords))
 
@@ -292,14 +292,14 @@ def _coords(frame: Frame, self: PartitionIndex) -> Any:
 
 @method(PartitionIndex, "components")
 def _components(frame: Frame, self: PartitionIndex) -> Any:
-    found: list[Any] = []
+    components: list[Any] = []
     for axis, value in enumerate(self.coordinates):
         if value is None:
             start, count = self.stream.starts[axis], self.stream.counts[axis]
-            found.append(OwnedRange(start, binary(frame, ast.Add, start, count), 1, self.owners, axis))
+            components.append(OwnedRange(start, binary(frame, ast.Add, start, count), 1, self.owners, axis))
         else:
-            found.append(IndexComponent(value, axis, self.owners, self))
-    return tuple(found)
+            components.append(IndexComponent(value, axis, self.owners, self))
+    return tuple(components)
 
 
 def _index(frame: Frame, z: MappedRef, index: Any, what: str) -> tuple[Value, ...]:
@@ -315,31 +315,31 @@ def _index(frame: Frame, z: MappedRef, index: Any, what: str) -> tuple[Value, ..
     rank = len(_map(z))
     if not isinstance(index, tuple) or len(items_of(index)) != rank:
         raise _foreign(frame, z, index, what)
-    found: list[Value] = []
+    values: list[Value] = []
     parent: PartitionIndex | None = None
-    for axis, each in enumerate(items_of(index)):
-        if isinstance(each, IndexComponent):
-            if z.value not in each.owners:
-                raise _foreign(frame, z, each, what)
-            if each.axis != axis:
+    for axis, item in enumerate(items_of(index)):
+        if isinstance(item, IndexComponent):
+            if z.value not in item.owners:
+                raise _foreign(frame, z, item, what)
+            if item.axis != axis:
                 frame.type_error(
-                    f"{what}: the component along axis {each.axis} stands in the place of axis {axis}",
+                    f"{what}: the component along axis {item.axis} stands in the place of axis {axis}",
                     remedy="Give the components in the order of the axes.",
                 )
-            if each.parent is not None and parent is not None and each.parent is not parent:
+            if item.parent is not None and parent is not None and item.parent is not parent:
                 frame.type_error(
                     f"{what}: the components come from two indices", remedy="Take all of them from one index."
                 )
-            parent = each.parent or parent
-            found.append(each.value)
-        elif _map(z)[axis] == OWNED and each is not None:
-            scalar = index_scalar(frame, each, what)
+            parent = item.parent or parent
+            values.append(item.value)
+        elif _map(z)[axis] == OWNED and item is not None:
+            scalar = index_scalar(frame, item, what)
             text = f"{what}: the tile index along the owned axis {axis} of {name!r}"
             frame.builder.add(CheckIndex(index=scalar, count=_scalar(frame, num_tiles(frame, z, axis)), what=text))
-            found.append(scalar)
+            values.append(scalar)
         else:
-            raise _foreign(frame, z, each, what)
-    return tuple(found)
+            raise _foreign(frame, z, item, what)
+    return tuple(values)
 
 
 def _minted(index: PartitionIndex) -> tuple[IndexComponent, ...]:

@@ -31,7 +31,10 @@ def extent(frame: Frame, value: Value, axis: int) -> Any:
 
 
 def tiles_along(frame: Frame, length: Any, tile: Any) -> Any:
-    """`length / tile` rounded up, for a length of at least 0: one division, which cannot overflow for real lengths."""
+    """`length / tile` rounded up, for a length of at least 0.
+
+    One division, which cannot overflow for real lengths.
+    """
     if isinstance(length, int):
         return -(-length // tile)
     return binary(frame, ast.FloorDiv, binary(frame, ast.Add, length, tile - 1), tile)

@@ -110,7 +110,10 @@ def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
 
 
 def _existing(frame: Frame, part: PartitionRef, axis: int) -> Any:
-    """How many tiles of a nested partition there are: those of a block at the tensor's edge that lie in the tensor."""
+    """How many tiles of a nested partition there are.
+
+    Those of a block at the tensor's edge that lie in the tensor.
+    """
     most = count_of(frame, part, axis)
     if most == 1:  # whatever lies in the tensor, the first one has some of it
         return 1
@@ -169,14 +172,14 @@ def check(frame: Frame, part: PartitionRef, index: tuple[Value, ...], what: str)
     """That the indices name a tile of the partition."""
     name = part.value.name or "the view"
     if part.writes == "own":
-        for axis, each in enumerate(index):
+        for axis, item in enumerate(index):
             count = materialize(frame, count_of(frame, part, axis))
             text = f"{what}: the index along axis {axis} into the nested partition of {name!r}"
-            frame.builder.add(CheckIndex(index=each, count=count, what=text))
+            frame.builder.add(CheckIndex(index=item, count=count, what=text))
         return
     order = part.order or tuple(range(len(index)))
-    for axis, each, step in zip(order, index, part.steps or part.shape, strict=True):
-        frame.builder.add(CheckTile(x=part.value, index=each, axis=axis, step=step))
+    for axis, item, step in zip(order, index, part.steps or part.shape, strict=True):
+        frame.builder.add(CheckTile(x=part.value, index=item, axis=axis, step=step))
 
 
 class Place:
@@ -195,7 +198,10 @@ class Place:
             self._enter_own_tile(frame, part.value.mut.tile, own_index(frame, part.value) if folded else None)
 
     def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...], own: tuple[Any, ...] | None) -> None:
-        """Count from this block's own tile on, in steps that meet both its begin and the nested tiles' begins."""
+        """Count from this block's own tile, in steps that meet the nested tiles, too.
+
+        Both begins are met.
+        """
         for axis, (outer, nested) in enumerate(zip(tile, self.steps, strict=True)):
             block = block_index(frame, axis) if own is None else own[axis]
             step = math.gcd(outer, nested)
@@ -233,14 +239,17 @@ def load(
     latency: int = 0,
     bulk: bool = True,
 ) -> Value:
-    """The tile at an index. `latency` and `bulk` are hints, which plans for loops of products look at."""
+    """The tile at an index.
+
+    `latency` and `bulk` are hints, which plans for loops of products look at.
+    """
     place = place_of(frame, part, index, what, checked=checked)
     plain = place.steps == place.shape and not place.limits and part.padding in ("zero", "none")
     if plain:
-        made = LoadTile(x=part.value, index=place.operands, shape=place.shape, latency=latency, bulk=bulk)
-        tile = frame.emit(made)
+        op = LoadTile(x=part.value, index=place.operands, shape=place.shape, latency=latency, bulk=bulk)
+        tile = frame.emit(op)
     else:
-        made = LoadView(
+        op = LoadView(
             x=part.value,
             index=place.operands,
             shape=place.shape,
@@ -248,7 +257,7 @@ def load(
             limited=tuple(place.limits),
             padding=part.padding,
         )
-        tile = frame.emit(made)
+        tile = frame.emit(op)
     return frame.emit(Permute(x=tile, axes=part.order)) if part.order else tile
 
 
@@ -318,7 +327,10 @@ def _own_inside(frame: Frame, self: MutRef) -> Any:
 
 
 def inside(frame: Frame, value: Value, place: Place) -> Value:
-    """A tile of bool: whether each element of the tile at a place lies within the tensor, and within its limits."""
+    """A tile of bool: whether each element of a tile lies within the tensor.
+
+    And within its limits.
+    """
     shape = place.shape
     result: Any = None
     for axis, size in enumerate(shape):

@@ -74,16 +74,16 @@ def mask_of(frame: Frame, mask: Any, shape: Shape, what: str) -> Value:
 
 def ordering_of(frame: Frame, value: Any, what: str, *, stores: bool) -> str:
     """The word of an ordering that loads, or stores, may have."""
-    chosen: str = marker_of(frame, value, markers.ordering, what).value
+    order: str = marker_of(frame, value, markers.ordering, what).value
     words = STORE_ORDERS if stores else LOAD_ORDERS
-    if chosen not in words:
+    if order not in words:
         choices = ", ".join(f"ct.ordering.{word.upper()}" for word in words)
         other = "a load acquires" if stores else "a store releases"
         frame.type_error(
-            f"{what}: a {'store' if stores else 'load'} cannot be ct.ordering.{chosen.upper()}",
+            f"{what}: a {'store' if stores else 'load'} cannot be ct.ordering.{order.upper()}",
             remedy=f"It is one of {choices}; {other}, and an atomic update may do both.",
         )
-    return chosen
+    return order
 
 
 def scope_of(frame: Frame, scope: Any, what: str) -> str:
@@ -126,13 +126,13 @@ def pointer_to_tile(frame: Frame, pointer: Any) -> Any:
 
 @operation
 def tile_to_pointer(frame: Frame, pointers: Any) -> Any:
-    found = pointer_of(frame, pointers, "tile_to_pointer")
-    if not found.value.tile.is_scalar:
+    pointer = pointer_of(frame, pointers, "tile_to_pointer")
+    if not pointer.value.tile.is_scalar:
         frame.type_error(
-            f"tile_to_pointer: expected one pointer, got a tile of shape {found.value.tile.shape}",
+            f"tile_to_pointer: expected one pointer, got a tile of shape {pointer.value.tile.shape}",
             remedy="Reshape a tile of one to (): ct.reshape_ptr(pointers, ()).",
         )
-    return found
+    return pointer
 
 
 @operation
@@ -153,35 +153,35 @@ def addptr_tile(frame: Frame, pointers: Any, counts: Any) -> Any:
 
 @operation
 def broadcast_ptr(frame: Frame, pointers: Any, shape: Any) -> Any:
-    found = pointer_of(frame, pointers, "broadcast_ptr")
+    pointer = pointer_of(frame, pointers, "broadcast_ptr")
     extents = shape_of(frame, shape, "broadcast_ptr")
-    if found.value.tile.shape == extents:
-        return found
-    return PointerRef(frame.emit(Broadcast(x=found.value, shape=extents)), found.dtype)
+    if pointer.value.tile.shape == extents:
+        return pointer
+    return PointerRef(frame.emit(Broadcast(x=pointer.value, shape=extents)), pointer.dtype)
 
 
 @operation
 def reshape_ptr(frame: Frame, pointers: Any, shape: Any) -> Any:
-    found = pointer_of(frame, pointers, "reshape_ptr")
+    pointer = pointer_of(frame, pointers, "reshape_ptr")
     extents = () if shape == () else shape_of(frame, shape, "reshape_ptr")
-    if found.value.tile.shape == extents:
-        return found
-    return PointerRef(frame.emit(Reshape(x=found.value, shape=extents)), found.dtype)
+    if pointer.value.tile.shape == extents:
+        return pointer
+    return PointerRef(frame.emit(Reshape(x=pointer.value, shape=extents)), pointer.dtype)
 
 
 @operation
 def int_to_ptr(frame: Frame, addresses: Any, dtype: Any) -> Any:
     frame.require_unsafe("int_to_ptr")
-    wanted = dtype_of(frame, dtype, "int_to_ptr")
+    element = dtype_of(frame, dtype, "int_to_ptr")
     if is_number(addresses):
-        return PointerRef(materialize(frame, addresses, u64), wanted)
+        return PointerRef(materialize(frame, addresses, u64), element)
     if not is_tile(addresses) or addresses.tile.dtype not in (i64, u64):
         frame.type_error(
             f"int_to_ptr: addresses are i64 or u64, got {describe(addresses)}",
             remedy="Convert them: ct.convert_tile(tile, ct.i64).",
         )
     same = addresses.tile.dtype is u64
-    return PointerRef(addresses if same else frame.emit(Convert(x=addresses, dtype=u64)), wanted)
+    return PointerRef(addresses if same else frame.emit(Convert(x=addresses, dtype=u64)), element)
 
 
 @operation
@@ -223,13 +223,13 @@ def load_lanes(
 def store_lanes(frame: Frame, pointers: PointerRef, value: Any, *, mask: Any, what: str = "store", **how: Any) -> None:
     """Write the elements pointed to."""
     shape = pointers.value.tile.shape
-    made = StorePointer(
+    op = StorePointer(
         pointers=pointers.value,
         value=lanes_of(frame, value, pointers.dtype, shape, f"{what}: the value"),
         mask=mask_of(frame, mask, shape, what),
         **how,
     )
-    frame.builder.add(made)
+    frame.builder.add(op)
 
 
 @operation

@@ -1,4 +1,7 @@
-"""Calls that go along an axis: reductions and scans, also by a Python function of scalars."""
+"""Calls that go along an axis.
+
+Reductions and scans, also by a Python function of scalars.
+"""
 
 from __future__ import annotations
 
@@ -72,17 +75,17 @@ def _folded(frame: Frame, op: type[Folding], x: Any, axis: Any, identity: Any, f
     name = op.name
     together = isinstance(x, tuple)
     tiles = [tile_of(frame, each, name) for each in (items_of(x) if together else (x,))]
-    given = items_of(identity) if isinstance(identity, tuple) else (identity,)
-    if len(given) != len(tiles) or not all(map(is_number, given)):
+    identities = items_of(identity) if isinstance(identity, tuple) else (identity,)
+    if len(identities) != len(tiles) or not all(map(is_number, identities)):
         frame.type_error(
             f"{name}: expected {len(tiles)} constant number(s) for the identity, got {describe(identity)}",
             remedy="Give the number that changes nothing, such as 0 for a sum; for several tiles a tuple of them.",
         )
-    for number, tile in zip(given, tiles, strict=True):
+    for number, tile in zip(identities, tiles, strict=True):
         _check_identity(frame, name, number, tile)
     where = axis_of(frame, axis, len(tiles[0].tile.shape), name) if tiles else 0
     body = _body(frame, name, [tile.tile.with_shape(()) for tile in tiles], function, together)
-    made = frame.builder.add(op(tiles=tuple(tiles), axis=where, identities=given, body=body, **attributes))
+    made = frame.builder.add(op(tiles=tuple(tiles), axis=where, identities=identities, body=body, **attributes))
     return tuple(made.results) if together else made.result
 
 
@@ -94,26 +97,26 @@ def _check_identity(frame: Frame, name: str, number: Any, tile: Value) -> None:
 
 def _body(frame: Frame, name: str, scalars: Sequence[Any], function: Any, together: bool) -> Block:
     """The function as a block of element-wise operations: branches become selections."""
-    arguments = [Value(each, stem) for stem in ("a", "b") for each in scalars]
+    arguments = [Value(scalar, stem) for stem in ("a", "b") for scalar in scalars]
     count = len(scalars)
     first, second = tuple(arguments[:count]), tuple(arguments[count:])
     given: list[Any] = [first, second] if together else [first[0], second[0]]
     with frame.builder.block(*arguments) as written:
-        found = function(frame, *given) if function is _plus else frame.invoke(function, *given, node=frame.node)
-        results = items_of(found) if isinstance(found, tuple) else (found,)
+        result = function(frame, *given) if function is _plus else frame.invoke(function, *given, node=frame.node)
+        results = items_of(result) if isinstance(result, tuple) else (result,)
         if len(results) != count:
             frame.type_error(
-                f"{name}: the function must return {count} value(s), got {describe(found)}",
+                f"{name}: the function must return {count} value(s), got {describe(result)}",
                 remedy="It takes what is folded so far and the next element, and returns the two as one.",
             )
         values = [
-            materialize(frame, each, wanted.dtype) if is_number(each) else each
-            for each, wanted in zip(results, scalars, strict=True)
+            materialize(frame, value, scalar.dtype) if is_number(value) else value
+            for value, scalar in zip(results, scalars, strict=True)
         ]
-        for value, wanted in zip(values, scalars, strict=True):
-            if not is_tile(value) or value.type != wanted:
+        for value, expected in zip(values, scalars, strict=True):
+            if not is_tile(value) or value.type != expected:
                 frame.type_error(
-                    f"{name}: the function must return {wanted}, got {describe(value)}",
+                    f"{name}: the function must return {expected}, got {describe(value)}",
                     remedy="What it returns takes the place of its first argument.",
                 )
         frame.builder.yield_(*values)
@@ -122,12 +125,12 @@ def _body(frame: Frame, name: str, scalars: Sequence[Any], function: Any, togeth
 
 def _flat(frame: Frame, name: str, block: Block) -> Block:
     """The block without branches: both sides are computed, and one is selected."""
-    known: dict[Value, Value] = {}
+    copies: dict[Value, Value] = {}
     for value in block.arguments:
-        known[value] = Value(value.type, value.name)
-    builder = Builder(Block([known[value] for value in block.arguments]))
-    _flatten(frame, name, block, builder, known)
-    builder.yield_(*[known[value] for value in block.terminator.operands])
+        copies[value] = Value(value.type, value.name)
+    builder = Builder(Block([copies[value] for value in block.arguments]))
+    _flatten(frame, name, block, builder, copies)
+    builder.yield_(*[copies[value] for value in block.terminator.operands])
     return builder.current
 
 
@@ -139,30 +142,30 @@ def _refuse_outside(frame: Frame, name: str, value: Value) -> NoReturn:
     )
 
 
-def _flatten(frame: Frame, name: str, block: Block, builder: Builder, known: dict[Value, Value]) -> None:
+def _flatten(frame: Frame, name: str, block: Block, builder: Builder, copies: dict[Value, Value]) -> None:
     for op in block.operations:
         if isinstance(op, Yield):
             return
         for value in op.operands:
-            if value not in known:
+            if value not in copies:
                 _refuse_outside(frame, name, value)
         builder.location = op.location
         if isinstance(op, If):
             for side in (op.then, op.orelse):
-                _flatten(frame, name, side, builder, known)
+                _flatten(frame, name, side, builder, copies)
             pairs = zip(op.results, op.then.terminator.operands, op.orelse.terminator.operands, strict=True)
-            for result, one, other in pairs:
-                if one not in known or other not in known:
-                    _refuse_outside(frame, name, one if one not in known else other)
-                known[result] = builder.value(Select(condition=known[op.condition], x=known[one], y=known[other]))
+            for result, first, other in pairs:
+                if first not in copies or other not in copies:
+                    _refuse_outside(frame, name, first if first not in copies else other)
+                copies[result] = builder.value(Select(condition=copies[op.condition], x=copies[first], y=copies[other]))
             continue
         if op.regions or op.effect is not Effect.NONE or not _is_scalar(op):
             frame.type_error(
                 f"{name}: {op.name} is not possible in a function that folds",
                 remedy="It may compute with its scalars, and choose between them; no loops, loads or tiles.",
             )
-        made = builder.add(op.copy_with([known[value] for value in op.operands], (), ()))
-        known.update(zip(op.results, made.results, strict=True))
+        made = builder.add(op.copy_with([copies[value] for value in op.operands], (), ()))
+        copies.update(zip(op.results, made.results, strict=True))
 
 
 def _is_scalar(op: Op) -> bool:

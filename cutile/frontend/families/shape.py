@@ -1,4 +1,7 @@
-"""Calls about shapes: queries, scalars as tiles, tiles side by side and parts of tiles."""
+"""Calls about shapes.
+
+Queries, scalars as tiles, tiles side by side and parts of tiles.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,15 @@ def reshape(frame: Frame, x: Any, shape: Any) -> Any:
     tile = tile_of(frame, x, "reshape")
     items = list(items_of(shape)) if isinstance(shape, tuple) else [shape]
     if items.count(-1) == 1:
-        known = 1
+        product = 1
         for item in items:
-            known *= 1 if item == -1 else constant_int(frame, item, "reshape: an extent")
-        if known < 1 or tile.tile.size % known:
+            product *= 1 if item == -1 else constant_int(frame, item, "reshape: an extent")
+        if product < 1 or tile.tile.size % product:
             frame.type_error(
                 f"reshape: {tile.tile.size} elements do not fit the shape {shape}",
                 remedy="The other extents must divide the number of elements.",
             )
-        items[items.index(-1)] = tile.tile.size // known
+        items[items.index(-1)] = tile.tile.size // product
     extents = () if not items else shape_of(frame, tuple(items), "reshape")
     return tile if extents == tile.tile.shape else of_weak(frame, frame.emit(Reshape(x=tile, shape=extents)), x)
 

@@ -1,4 +1,7 @@
-"""Accesses of the device's variables: by address, which is a parameter of the kernel beside those of its signature."""
+"""Accesses of the device's variables.
+
+By address, which is a parameter of the kernel beside those of its signature.
+"""
 
 from __future__ import annotations
 

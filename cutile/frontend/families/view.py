@@ -1,4 +1,4 @@
-"""Calls on views: tensors at an address, partitions with explicit controls, windows that overlap."""
+"""Views: tensors at an address, partitions with explicit controls, windows."""
 
 from __future__ import annotations
 
@@ -43,19 +43,22 @@ from cutile.ops.view import TensorView
 
 
 def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int | None, ...], list[Value]]:
-    """Integers of which some are known only when the kernel runs: the known ones, and the others as scalars."""
-    given = items_of(items) if isinstance(items, tuple) else (items,)
-    known: list[int | None] = []
+    """Integers of which some are known only when the kernel runs.
+
+    The known ones, and the others as scalars.
+    """
+    extents = items_of(items) if isinstance(items, tuple) else (items,)
+    constants: list[int | None] = []
     open_: list[Value] = []
-    for item in given:
+    for item in extents:
         if isinstance(item, int) and not isinstance(item, bool):
-            known.append(item)
+            constants.append(item)
             continue
         if not is_tile(item) or not item.tile.is_scalar or not item.tile.dtype.is_integer:
             frame.type_error(f"{what} must be integers, got {describe(item)}")
-        known.append(None)
+        constants.append(None)
         open_.append(item if item.tile.dtype is dtype else frame.emit(Convert(x=item, dtype=dtype)))
-    return tuple(known), open_
+    return tuple(constants), open_
 
 
 def tensor_at(
@@ -78,7 +81,7 @@ def tensor_at(
     fixed = tuple(1 if step == 1 else None for step in steps)
     rest = iter(open_steps)
     all_steps = [next(rest) if step is None else materialize(frame, step, i64) for step in steps if step != 1]
-    made = TensorView(
+    op = TensorView(
         address=address,
         numbers=(*open_extents, *all_steps),
         dtype=dtype,
@@ -86,11 +89,14 @@ def tensor_at(
         strides=fixed,
         alignment=bytes_,
     )
-    return TensorRef(frame.emit(made))
+    return TensorRef(frame.emit(op))
 
 
 def _assumed_alignment(frame: Frame, address: Value, strides: Any, size: int) -> int | None:
-    """The alignment that `assume_div_by` of the address gives to a view whose strides keep it."""
+    """The alignment that `assume_div_by` of the address gives to an aligned view.
+
+    Its strides keep the alignment.
+    """
     made = (op for block in frame.builder.open_blocks for op in block.operations)
     for op in made:
         if isinstance(op, AssumeDivisible) and op.result is address and op.by % 16 == 0:
@@ -151,10 +157,10 @@ def _slice(frame: Frame, self: TensorRef, axis: Any, start: Any = None, stop: An
     tensor = self.value
     form = Form.of(tensor)
     along = axis_of(frame, axis, len(form.shape), what)
-    known = form.shape[along]
+    whole_extent = form.shape[along]
     constants = [each is None or (isinstance(each, int) and not isinstance(each, bool)) for each in (start, stop)]
-    if known is not None and all(constants):
-        first, last, _ = slice(start, stop).indices(known)
+    if whole_extent is not None and all(constants):
+        first, last, _ = slice(start, stop).indices(whole_extent)
         length: int | None = last - first
         if length < 1:
             frame.type_error(f"slice: elements {first} to {last} are none", remedy="The stop is behind the start.")
@@ -298,19 +304,22 @@ def _load_window(frame: Frame, self: WindowRef, index: Any) -> Any:
 
 
 def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any, latency: Any, through: Any) -> Any:
-    """One load with its controls. The hints are for loads that the compiler may move: WEAK ones."""
+    """One load with its controls.
+
+    The hints are for loads that the compiler may move: WEAK ones.
+    """
     part = _partition(frame, view, what)
     turns = latency_of(frame, latency, what)
     bulk = marker_of(frame, through, tma, what) is tma.ENABLED
-    chosen = ordering_of(frame, order, what, stores=False)
+    marker = ordering_of(frame, order, what, stores=False)
     scope_of(frame, scope, what)
     if isinstance(part, WindowRef):
-        if chosen != "weak":
+        if marker != "weak":
             frame.type_error(f"{what}: windows with starts are loaded WEAK", remedy="Leave the ordering out.")
         return _load_window(frame, part, index)
-    if chosen == "weak":
+    if marker == "weak":
         return load(frame, part, index, what, latency=turns, bulk=bulk)
-    return ordered.load(frame, part, index, what, chosen, scope)
+    return ordered.load(frame, part, index, what, marker, scope)
 
 
 def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
@@ -323,7 +332,10 @@ def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
 
 
 def _register_loads() -> None:
-    """Loads of a tile of a partition and of a window: the same, under the two names that they have upstream."""
+    """Loads of a tile of a partition and of a window.
+
+    The same, under the two names that they have upstream.
+    """
     for what in ("load_view_tko", "load_strided_view_tko"):
 
         def loads(
@@ -360,10 +372,10 @@ def store_view_tko(
     part = _partition(frame, view, what)
     latency_of(frame, latency, what)
     marker_of(frame, tma, markers.tma, what)
-    chosen = ordering_of(frame, ordering, what, stores=True)
+    marker = ordering_of(frame, ordering, what, stores=True)
     scope_of(frame, scope, what)
-    if chosen == "weak":
+    if marker == "weak":
         store(frame, part, value, index, what)
     else:
-        ordered.store(frame, part, value, index, what, chosen, scope)
+        ordered.store(frame, part, value, index, what, marker, scope)
     return TOKEN

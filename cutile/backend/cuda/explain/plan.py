@@ -104,10 +104,10 @@ def _warps(function: Function, ops: Sequence[Op]) -> str:
         for block in (roles.load, roles.compute)
     ]
     alone = any(isinstance(op, FirstTile) and op.alone > 1 for op in ops)
-    each = ", each with tiles of its own (ping-pong)" if alone else ""
+    pingpong = ", each with tiles of its own (ping-pong)" if alone else ""
     return (
         f"a producer warpgroup (one thread issues TMA{counts[0]}), "
-        f"{_counted(roles.groups, 'consumer warpgroup')} (products and epilogue{counts[1]}){each}: "
+        f"{_counted(roles.groups, 'consumer warpgroup')} (products and epilogue{counts[1]}){pingpong}: "
         f"{threads} threads"
     )
 
@@ -149,12 +149,12 @@ def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
 
 def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
     """What the copy engine stores."""
-    found: dict[str, tuple[int, bool]] = {}
+    stores: dict[str, tuple[int, bool]] = {}
     for op in ops:
         if isinstance(op, TmaStore):
-            span, packed = found.get(op.x.name, (0, False))
-            found[op.x.name] = max(span, int(op.attributes.get("span", 0))), packed or op.packed
-    for name, (span, packed) in found.items():
+            span, packed = stores.get(op.x.name, (0, False))
+            stores[op.x.name] = max(span, int(op.attributes.get("span", 0))), packed or op.packed
+    for name, (span, packed) in stores.items():
         columns = f", {span} columns at a time" if span else ""
         after = ", during the next tile's products" if packed else ""
         yield f"{name} by TMA stores{columns}{after}"

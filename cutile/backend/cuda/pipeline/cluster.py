@@ -1,4 +1,7 @@
-"""Which thread blocks share what they load: those of a cluster, which are neighbours in the grid."""
+"""Which thread blocks share what they load.
+
+Those of a cluster, which are neighbours in the grid.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ def cluster_of(
     swap_ab: bool,
     few: bool,
 ) -> tuple[int, int, Operand, Operand]:
-    """The blocks of a cluster, the axis along which they are neighbours, and the operands with the larger one shared,
-    or that of few rows, since where these are all there is no other block that needs the same columns.
+    """A cluster's blocks, the axis of their neighbourhood, and the shared operand.
+
+    The larger operand is shared, or the one of few rows, since then no other block needs the same columns.
 
     Where nothing is asked for, blocks share nothing: on an H200 it made no difference that could be told from noise at
     4096 to 16384 cubed, and cost 2 % at 2048. Blocks that are neighbours along the rows of the grid need the same right

@@ -1,4 +1,7 @@
-"""What follows the products: parts of a tile, loads in wide accesses, results that TMA stores through shared memory."""
+"""What follows the products.
+
+Parts of a tile, loads in wide accesses, results that TMA stores through shared memory.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ class Epilogue:
     # Loads.
 
     def vector_load(self, op: LoadTile | LoadMut) -> Layout | None:
-        """The layout in which a tile is loaded that lies as sums do, in quads; None where it is that of its group.
+        """The layout in which a tile is loaded that lies as sums do, in quads.
+
+        None where it is that of its group.
 
         It is loaded in wide accesses, and handed round where it is used.
         """

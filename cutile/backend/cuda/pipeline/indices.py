@@ -74,8 +74,11 @@ class Indices:
         late = self.late or []
         return [value for op in late for value in op.results if not isinstance(op, TileBlockId)]
 
-    def found(self, known: Value, values: Sequence[Value], number: Value) -> tuple[Value, ...]:
-        """`values` where they are known; else they are worked out, of the tile block with that number."""
+    def found(self, is_known: Value, values: Sequence[Value], number: Value) -> tuple[Value, ...]:
+        """`values` where they are known.
+
+        Else they are worked out, of the tile block with that number.
+        """
         if self.late is None or not values:
             return ()
         context, builder = self._context, self._context.builder
@@ -86,7 +89,7 @@ class Indices:
             builder.location = None
             return (*context.block_ids.values(), *(context.lowered[value] for value in self._numbers()))
 
-        results = builder.branch(known, lambda: values, find)
+        results = builder.branch(is_known, lambda: values, find)
         for result, value in zip(results, values, strict=True):
             result.name = value.name
         return results
@@ -104,7 +107,9 @@ class Indices:
 
 
 def _late(source: Function, plan: Plan) -> list[Op] | None:
-    """What stands before the main loop, and can wait until it is over: numbers made from the tile block's index.
+    """What stands before the main loop, and can wait until it is over.
+
+    Numbers made from the tile block's index.
 
     None where something else before it, or the loop itself, needs them; or where no first product goes on by itself.
     """

@@ -1,4 +1,4 @@
-"""By which instructions a product is made, and how many warp groups share its sums."""
+"""The instructions of a product, and how many warpgroups share its accumulator."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ class Instructions:
 
     @property
     def promotes(self) -> bool:
-        """Whether the tensor cores add in fewer bits than f32 has, so that some products are added up at a time."""
+        """Whether the tensor cores add in fewer bits than f32 has.
+
+        So that some products are added up at a time.
+        """
         return self.atom is not None and self.atom.promoted and not self.fast
 
     def promoted(self, depth: int, *, by_turns: bool) -> tuple[int, int]:

@@ -70,7 +70,7 @@ class Mainloop:
 
     @property
     def _starts_undefined(self) -> bool:
-        """Whether the first product may take the place of the sums, since they start from zeros.
+        """Whether the first product may replace the accumulator, which starts from zeros.
 
         Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
         where the sums of one tile have been done with and those of the next have not begun.
@@ -80,7 +80,7 @@ class Mainloop:
         return dot.fresh and not dot.promote_columns and not few
 
     def _first_sums(self, *, blank: bool) -> Value:
-        """What the sums start from, in registers that the compiler does not make anew within the loop."""
+        """The accumulator's start, in registers that the loop does not make anew."""
         context, loop, accumulator = self.context, self.loop, self._dot.accumulator
         if blank:
             acc = loop.carried[0].tile
@@ -144,7 +144,9 @@ class Mainloop:
         return self.context.add_in(product, dot.accumulator)
 
     def _promoted(self, sums: Value, bounds: list[Value]) -> Value:
-        """Some iterations at a time, whose products the tensor cores add up apart from the sums.
+        """Some iterations at a time, whose products are added apart from the sums.
+
+        The tensor cores add them.
 
         Of two warpgroups the second one has fewer iterations the first time, so that from there on the one multiplies
         while the other waits for its products and adds them. What the first product of some iterations replaces is what

@@ -226,7 +226,7 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
 
 
 def _asks_for_pingpong(how: Instructions, rows: int, options: CompileOptions) -> bool:
-    """Whether the author asks for as many warps as warpgroups with tile blocks of their own have."""
+    """Whether the author asks for as many warps as ping-pong warpgroups have."""
     usual = 4 * how.warpgroups
     warps = options.num_worker_warps or usual
     pingpong = (
@@ -276,7 +276,10 @@ def _may_delay(kernel: Kernel, loop: For, how: Instructions, tiles: Tiles, store
 
 
 def _with_room(plan: Plan, arch: Architecture) -> Plan:
-    """The plan with as many stages, and buffers of each warp for what is stored, as shared memory takes."""
+    """The plan with the most stages and store buffers that shared memory takes.
+
+    Each warp has a buffer for what it stores.
+    """
     dot, store = plan.dot, plan.store
     rows, columns = dot.op.acc.tile.shape
     sharing = 1 if plan.pingpong else plan.warpgroups

@@ -1,4 +1,7 @@
-"""Loops and branches with loads in them, which both roles walk, and which carry the counters of their pipelines."""
+"""Loops and branches with loads, which both roles walk.
+
+They carry the counters of their pipelines.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,20 @@ from cutile.ops.view import StoreView
 
 
 class RunBlock(Protocol):
-    """What adds a role's share of a block's operations, but for its terminator; products under way may `keep` so."""
+    """What adds a role's share of a block's operations, but for its terminator.
+
+    Products under way may `keep` so.
+    """
 
     def __call__(self, block: Block, *, keep: bool = False) -> None: ...
 
 
 @dataclass
 class Nests:
-    """The nests of one role; the producer has no `products`, and carries the numbers that it needs."""
+    """The nests of one role.
+
+    The producer has no `products`, and carries the numbers that it needs.
+    """
 
     context: LoweringContext
     plan: Plan
@@ -63,7 +72,10 @@ class Nests:
         return sorted(used)
 
     def _places(self, op: Op) -> Sequence[int]:
-        """Which of a nest's values this role carries: consumers all, the producer the numbers that it needs."""
+        """Which of a nest's values this role carries.
+
+        Consumers all, the producer the numbers that it needs.
+        """
         return self.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
     def _loop(self, op: For, used: Sequence[int]) -> None:
@@ -100,7 +112,7 @@ class Nests:
         return [self.context.lowered[value] for value in (op.start, op.stop, op.step)]
 
     def _only_multiplies(self, op: For) -> bool:
-        """Whether a loop adds products to what it carries, and touches the sums in no other way."""
+        """Whether a loop only adds products to what it carries."""
         plan = self.plan
         skipped = {*plan.staged, *plan.passed}
         body = op.body.operations[:-1]
@@ -119,7 +131,10 @@ class Nests:
         return sum(op in self.plan.dots for op in block.operations)
 
     def _initial(self, op: For, at: int) -> Value:
-        """What a loop begins with: sums in registers that the compiler does not make anew in each iteration."""
+        """What a loop begins with.
+
+        Sums in registers that the compiler does not make anew in each iteration.
+        """
         context = self.context
         value = context.lowered[op.carried[at]]
         chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self.plan.dots.values())

@@ -151,7 +151,7 @@ def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
 
 
 def merges_rows(op: Op | None) -> TypeGuard[Reshape]:
-    """Whether an operation makes one axis, of a matrix's rows, of all those ahead of the last."""
+    """Whether an operation makes one axis, of rows, of all axes but the last."""
     return isinstance(op, Reshape) and len(op.shape) == 2 and op.x.tile.shape[-1:] == op.shape[1:]
 
 
@@ -161,7 +161,7 @@ def rounds(op: Op | None) -> TypeGuard[Convert]:
 
 
 def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:
-    """Whether an operand is loaded from a tensor that is contiguous along another axis than the product's K."""
+    """Whether an operand's tensor is contiguous along another axis than K."""
     load = definitions.get(value)
     while isinstance(load, Convert | Permute) or leaves_lead(load):
         k_axis = 1 - k_axis if isinstance(load, Permute) else k_axis

@@ -43,7 +43,7 @@ WRITING_REGISTERS = (24, 240)
 
 @dataclass(frozen=True)
 class Written:
-    """A left operand that consumers compute, and write to shared memory for their product.
+    """A left operand that consumers compute, and write to shared memory.
 
     Attributes:
         value: what is computed, in the layout of sums.
@@ -242,8 +242,11 @@ class Plan:
 
     @property
     def verdict(self) -> int | None:
-        """The number of the pipeline by which consumers know of failed assertions, behind those of loads; None where
-        nothing is asserted, or all of it ahead of a main loop, by whose own stages they know."""
+        """The pipeline by which consumers know of failed assertions, or None.
+
+        It is behind those of loads. None where nothing is asserted, or all of it ahead of a main loop, by whose own
+        stages they know.
+        """
         return len(self.operands) if self.guards and self.mainloop is None else None
 
     @property

@@ -235,7 +235,7 @@ class Products:
         self.settle([begun.result for begun in self.under_way])
 
     def settle_registers(self, value: Value) -> None:
-        """Wait for the products that read the registers in which the words of this value are going to be."""
+        """Wait for products that read the registers that this value's words will take."""
         number = self.words[value]
         self.settle([begun.result for begun in self.under_way if self.words.get(begun.source) == number])
 

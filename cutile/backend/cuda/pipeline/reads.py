@@ -1,4 +1,6 @@
-"""Stages that threads read: tiles that more than products need, and small tiles beside the operands of a loop.
+"""Stages that threads read.
+
+Tiles that more than products need, and small tiles beside the operands of a loop.
 
 a = load(x, k)                 the product reads it in shared memory,
 total += sum(a * a)            and threads read the same stage
@@ -47,7 +49,7 @@ def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> 
     """What threads read; tiles for them alone in `roomy` blocks."""
     operands: dict[Op, Operand] = {}
     users: dict[Op, tuple[Op, ...]] = {}
-    kept: set[Op] = set()
+    others: set[Op] = set()
     of_products = [operand for dot in dots.values() for operand in dot.operands]
     passed = {op for operand in of_products for op in operand.passed}
     takers: dict[Value, list[Op]] = {}
@@ -59,31 +61,31 @@ def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> 
     }
 
     def by_threads(value: Value) -> list[Op]:
-        """The operations that take a value, or what it is passed on as, but for products that find it in a buffer."""
+        """Operations that take a value or its copies, except products from a buffer."""
         readers: list[Op] = []
         for op in takers.get(value, ()):
             if op in passed:
                 more = by_threads(op.results[0])
                 if more:
-                    kept.add(op)
+                    others.add(op)
                 readers += more
             elif value not in products.get(op, ()):
                 readers.append(op)
         return readers
 
     for operand in of_products:
-        found = by_threads(operand.load.result)
-        if found:
+        thread_readers = by_threads(operand.load.result)
+        if thread_readers:
             operands[operand.load] = operand
-            users[operand.load] = tuple(found)
+            users[operand.load] = tuple(thread_readers)
     for load in _beside(kernel, of_products, roomy):
         operands[load.load] = load
         users[load.load] = tuple(takers.get(load.load.result, ()))
-    return Reads(operands, users, frozenset(kept))
+    return Reads(operands, users, frozenset(others))
 
 
 def _beside(kernel: Kernel, of_products: Iterable[Operand], roomy: Iterable[Block]) -> list[Operand]:
-    """The loads of tiles, for threads alone, in loops in which operands of products are loaded."""
+    """Loads of tiles for threads alone, in loops that load operands of products."""
     staged = loads_of(of_products)
     looped = {block for op in kernel.order if isinstance(op, For | While) for block in op.regions}
     operands: list[Operand] = []
@@ -95,7 +97,10 @@ def _beside(kernel: Kernel, of_products: Iterable[Operand], roomy: Iterable[Bloc
 
 
 def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
-    """How TMA brings a tile for threads; None where it cannot, or where the tile is a number."""
+    """How TMA brings a tile for threads.
+
+    None where it cannot, or where the tile is a number.
+    """
     tensor, shape = load.x.type, load.shape
     if not isinstance(tensor, TensorType) or not tensor.stable or tensor.alignment != 16:
         return None
@@ -120,8 +125,10 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
 
 
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:
-    """The layouts of left operands that threads read or compute: that of a product's sums, by which a row is in the
-    registers of the threads that have its sums."""
+    """The layouts of left operands that threads read or compute.
+
+    That of a product's sums, by which a row is in the registers of the threads that have its sums.
+    """
     anchors: list[tuple[Op, Layout]] = []
     for dot in dots.values():
         op = kernel.definitions.get(dot.op.a)

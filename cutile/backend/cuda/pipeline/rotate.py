@@ -47,7 +47,10 @@ class _Cut:
 
 
 def rotate(function: Function) -> Function:
-    """A copy of `function` with its loops of two chained products rotated; itself where there is none."""
+    """A copy of `function` with its loops of two chained products rotated.
+
+    Itself where there is none.
+    """
     ones = {op.result for op in function.walk() if isinstance(op, Constant) and op.value == 1}
     loops = [op for op in function.walk() if isinstance(op, For) and op.step in ones]
     cuts = {op: cut for op in loops if (cut := _cut(op)) is not None}
@@ -55,7 +58,10 @@ def rotate(function: Function) -> Function:
 
 
 def _cut(loop: For) -> _Cut | None:
-    """How a loop is cut; None where it is not two products of which the second takes what the first one made."""
+    """How a loop is cut.
+
+    None where it is not two products of which the second takes what the first one made.
+    """
     operations = loop.body.operations[:-1]
     products = [op for op in operations if isinstance(op, Mma)]
     if len(products) != 2 or any(op.regions for op in operations):
@@ -109,7 +115,10 @@ class _Rotated(Copier):
             self.values[old] = new
 
     def _iterations(self, loop: For, cut: _Cut, initial: Sequence[Value]) -> Sequence[Value]:
-        """The first iteration up to its second product, the loop of the others, and the last second product."""
+        """The first iteration up to its second product, the loop, the last second product.
+
+        The loop is over the other iterations.
+        """
         builder, body = self.builder, loop.body
         start, stop, step = (self.values[value] for value in (loop.start, loop.stop, loop.step))
         index, *arguments = body.arguments
@@ -143,7 +152,10 @@ class _Rotated(Copier):
         return [results[at] for at in range(len(arguments))]
 
     def _behind(self, loop: For, cut: _Cut, index: Value) -> None:
-        """The second product of the iteration with that index. Other values stay those of this iteration."""
+        """The second product of the iteration with that index.
+
+        Other values stay those of this iteration.
+        """
         now = dict(self.values)
         self.values[loop.induction] = index
         self._some(loop, cut.behind)

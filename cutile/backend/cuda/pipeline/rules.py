@@ -213,7 +213,7 @@ def _require_layouts(
 
 
 def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: int) -> None:
-    """That the sums and left operands of the products of a block fit into a thread's registers together."""
+    """Require that a block's accumulators and left operands fit a thread's registers."""
     for block in blocks:
         held, most = _held(block, dots, warpgroups), MAX_SUMS_AND_OPERANDS[warpgroups]
         require(held <= most, f"a thread would hold {held} sums and operands, and has room for {most}")
@@ -223,14 +223,16 @@ def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: i
 
 
 def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
-    """The registers of a thread that the sums and left operands of the products of a block fill."""
+    """Registers of a thread that a block's accumulators and left operands fill."""
     here = [dots[op] for op in block.operations if op in dots]
     words = max((dot.op.a.tile.size // (2 * GROUP * warpgroups) for dot in here if dot.left is None), default=0)
     return _most_sums(block, here) + words
 
 
 def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
-    """The registers of the sums that a thread holds at most at once, and of what is computed from them in 32 bits.
+    """The most accumulator registers that a thread holds at once, with 32-bit values.
+
+    The values are what is computed from the accumulators.
 
     A loop's sums are held from begin to end, others from their product to their last use.
     """
@@ -258,6 +260,6 @@ def _is_as_wide(value: Value, sums: Value) -> bool:
 
 
 def _staged(dots: Iterable[Dot]) -> set[Op]:
-    """The loads into shared memory, and what their operands pass on the way to products."""
+    """Loads into shared memory, and what their operands pass on the way to products."""
     operands = [operand for dot in dots for operand in dot.operands]
     return loads_of(operands) | {op for operand in operands for op in operand.passed}

@@ -74,7 +74,7 @@ class Tiles:
 
 
 def square_group(rows: int, columns: int, together: int = 1) -> int:
-    """Rows of tile blocks, or of clusters of so many together, that with those beside them make a square.
+    """Rows of tile blocks (or clusters) that make a square with those beside them.
 
     Args:
         rows, columns: of a tile.

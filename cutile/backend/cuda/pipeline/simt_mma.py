@@ -1,4 +1,6 @@
-"""Products of f32 by specialised warps: exact, by fused multiply-adds, from operands in panels.
+"""Products of f32 by specialised warps.
+
+Exact, by fused multiply-adds, from operands in panels.
 
 The tensor cores would round f32. A thread that adds outer products needs 16 bytes of an operand for every four of its
 rows or columns, so the more sums it holds, the less it reads: of 8 rows by 16 columns, 6 reads of 16 bytes for 128
@@ -14,7 +16,9 @@ LANES = (4, 8)
 
 
 def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout | None:
-    """The sums of outer products: a warp covers 4 rows, or 4 times 4, by 8 columns, or 8 times 4.
+    """The sums of outer products.
+
+    A warp covers 4 rows, or 4 times 4, by 8 columns, or 8 times 4.
 
     Of an operand that is contiguous along K a thread reads its rows one by one. They are so far apart that the swizzle
     treats all of a thread's alike, and those of a warp's lanes are neighbours, which lie in different banks. Of the
@@ -38,7 +42,7 @@ def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]
 
 
 def _reads(layout: Layout, by_k: tuple[bool, bool]) -> tuple[int, int]:
-    """What a thread reads for four steps of K, in 16 bytes, and how many of its rows' it holds at once."""
+    """What a thread reads for four steps of K, in 16 bytes; its rows held at once."""
     rows, columns = (len({offset[axis] for offset in layout.offsets}) for axis in range(2))
     return rows + columns, rows if by_k[0] else rows // 4
 

@@ -1,4 +1,6 @@
-"""What the producer runs: the numbers that its loads need, wherever these come from, and no tiles.
+"""What the producer runs.
+
+The numbers that its loads need, wherever these come from, and no tiles.
 
     e = reshape(load_tile(expert, i))      a number from memory, which nobody writes meanwhile
     while condition(k):                    a loop whose variables are numbers: the producer carries them too
@@ -40,7 +42,9 @@ class Slice:
 
 
 def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op]) -> Slice:
-    """What the producer runs so that it has the numbers in `wanted`, and comes by the operations in `inside`.
+    """What the producer runs to have the numbers in `wanted` and reach `inside`.
+
+    `inside` are operations.
 
     Raises:
         Refused: one of them is computed from more than numbers.
@@ -83,7 +87,10 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op
 
 
 def makes_numbers(op: Op) -> bool:
-    """Whether an operation computes with numbers, or reads one that nobody writes while the kernel runs."""
+    """Whether an operation computes with numbers that nobody writes meanwhile.
+
+    Or reads one. Meanwhile: while the kernel runs.
+    """
     if isinstance(op, LoadTile):
         tensor = op.x.type
         return isinstance(tensor, TensorType) and tensor.stable and op.result.tile.size == 1
@@ -107,7 +114,10 @@ def _control(nest: Op) -> list[Value]:
 
 
 def _places(operations: Iterable[Op]) -> dict[Value, tuple[Op, int]]:
-    """The values of control flow that are one variable: block arguments and results, with its place among them."""
+    """The values of control flow that are one variable.
+
+    Block arguments and results, with its place among them.
+    """
     places: dict[Value, tuple[Op, int]] = {}
     for op in operations:
         if isinstance(op, For | While):

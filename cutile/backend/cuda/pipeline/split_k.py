@@ -1,4 +1,6 @@
-"""Lowering to thread blocks that share the iterations of a tile block: what they take, and what becomes of it.
+"""Lowering to thread blocks that share the iterations of a tile block.
+
+What they take, and what becomes of it.
 
 Their sums meet in a workspace, or in the shared memory of the cluster that they are (`split_k_rules.py`).
 """

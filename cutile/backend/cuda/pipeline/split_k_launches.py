@@ -1,4 +1,6 @@
-"""For which launches a kernel is worth dividing, and into how many pieces: what its fact `division` says.
+"""For which launches a kernel is worth dividing, and into how many pieces.
+
+What its fact `division` says.
 
 A kernel that may be divided asks at each launch whether it is to be, and keeps room for the sums of others. So kernels
 are compiled undivided at first, and say from how few tile blocks and how many turns on a launch is to take one that
@@ -53,7 +55,9 @@ Divisions = tuple[tuple[int, int, int], ...]
 def launch_division(
     kernel: Kernel, whole: Plan, plan_for: Callable[[int], Plan | str], units: int
 ) -> dict[str, Attribute]:
-    """The fact `division` of a kernel that is not divided itself, and `divided`, which says so, or why it has none.
+    """The facts `division` and `divided` of a kernel that is compiled without split-K.
+
+    `divided` says so, or why it has no division.
 
     Args:
         kernel: the kernel.
@@ -76,7 +80,10 @@ def launch_division(
 
 
 def iterations_at_launch(function: Function, plan: Plan) -> str | None:
-    """The turns of the loop of products, as Python over the kernel's parameters; None where only the kernel knows."""
+    """The turns of the loop of products, as Python over the kernel's parameters.
+
+    None where only the kernel knows.
+    """
     facts = Facts()
     read_preconditions(function, facts)
     ranges = Ranges(function, facts)
@@ -95,7 +102,7 @@ def iterations_at_launch(function: Function, plan: Plan) -> str | None:
 
 
 def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions:
-    """In which ways launches on a device with so many multiprocessors divide the turns.
+    """How launches on a device with so many multiprocessors split their iterations.
 
     More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
     worth more than any fewer. Where the sums are too large for a cluster, they meet in a workspace, and the kernel
@@ -125,7 +132,9 @@ def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions
 
 
 def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> int:
-    """Turns from which on so many pieces, whose sums meet within `meet` seconds, are faster than each fewer.
+    """Iterations from which so many splits beat each smaller number.
+
+    Their sums meet within `meet` seconds.
 
     Args:
         plan: of the kernel that has them.
@@ -142,7 +151,10 @@ def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> 
 
 
 def _iteration_s(plan: Plan, *, alone: bool) -> float:
-    """Seconds of a turn: of a thread block that has a tile block alone, or of one of several."""
+    """Seconds of a turn.
+
+    Of a thread block that has a tile block alone, or of one of several.
+    """
     rows, columns = plan.dot.op.acc.tile.shape
     left = plan.dot.op.a.tile
     if plan.dot.simt:

@@ -1,4 +1,7 @@
-"""Sums that thread blocks share (split-K): the parts of a tile's columns, where they lie, the bytes that they take."""
+"""Sums that thread blocks share (split-K).
+
+The parts of a tile's columns, where they lie, the bytes that they take.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from cutile.dtypes import DTypeLike
 
 
 def parts_of(columns: int, least: int, pieces: int) -> int:
-    """Into how many parts the columns of a tile are cut for its pieces: one for each where that goes, else more.
+    """Into how many parts the columns of a tile are cut for its pieces.
+
+    One for each where that goes, else more.
 
     Args:
         columns: of the tile.
@@ -46,8 +51,9 @@ def part_layout(sums: Layout, parts: int) -> Layout:
 
 
 def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
-    """The registers of a thread that hold the first part, and how far on those of the next are; None where they do not
-    follow each other so.
+    """Registers of a thread for the first part, and the distance to the next, or None.
+
+    None where they do not follow each other so.
 
     Example:
         >>> from cutile.backend.cuda.layout import group_accumulator
@@ -55,11 +61,12 @@ def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
         ([0, 1, 2, 3, 4, 5, 6, 7], 8)
     """
     where = {offset: register for register, offset in enumerate(sums.offsets)}
-    one = part_layout(sums, parts)
-    if one.core != sums.core:
+    first_part = part_layout(sums, parts)
+    if first_part.core != sums.core:
         return None
     parts_registers = [
-        [where.get((row, column + part * one.shape[1])) for row, column in one.offsets] for part in range(parts)
+        [where.get((row, column + part * first_part.shape[1])) for row, column in first_part.offsets]
+        for part in range(parts)
     ]
     first = [register for register in parts_registers[0] if register is not None]
     step = len(first) if parts == 1 or parts_registers[1][0] is None else parts_registers[1][0] - first[0]

@@ -23,7 +23,9 @@ def max_stages(latencies: Iterable[int]) -> int:
 
 
 def stages_of(plan: Plan, looped: Sequence[bool], limits: Sequence[int], arch: Architecture) -> tuple[int, ...]:
-    """The stages of each pipeline: two in loops and one else, and twice as many while shared memory has room.
+    """The stages of each pipeline.
+
+    Two in loops and one else, and twice as many while shared memory has room.
 
     A power of two each: the stage of a counter is a division's remainder, between the products.
     """

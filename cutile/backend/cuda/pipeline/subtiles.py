@@ -1,4 +1,4 @@
-"""What follows a loop of products, some columns at a time, so that no thread holds more than these beside its sums.
+"""The epilogue some columns at a time, so that a thread holds few beside its sums.
 
     out = convert(max(acc + bias, 0) + residual)        for each 64 columns:
     z.store(out)                                  -->       part = part(acc, columns)
@@ -35,8 +35,9 @@ class _CannotCut(Exception):
 
 
 def cut_epilogue(function: Function, loop: For, width: int, *, ahead: bool = False) -> Function:
-    """The function with what follows the loop in pieces of so many columns, or as it is where it cannot be, or need not
-    be.
+    """The function with its epilogue in subtiles of so many columns, if it can be cut.
+
+    Else, or if need not be, it is as it was.
 
     Args:
         function, loop, width: the kernel, its loop of products, and the columns of a piece.
@@ -63,8 +64,9 @@ def cut_epilogue(function: Function, loop: For, width: int, *, ahead: bool = Fal
 
 
 def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
-    """A loop over `count` parts of the columns that does what follows the loop of products for one of them, whose sums
-    are found by `ReducePartials`; None where that does not work column by column.
+    """A loop over `count` subtiles of columns that does the epilogue for each.
+
+    `ReducePartials` finds their sums. None where that does not work column by column.
 
     Numbers that follow the loop of products are not in it: they are to be known before. Where it begins and ends, and
     what thread blocks hold the sums, whoever lowers it decides.
@@ -88,7 +90,10 @@ def _of_tiles(op: Op) -> bool:
 
 
 class _Cut:
-    """Makes the pieces, from the stores backwards: each asks for what it needs of its columns."""
+    """Makes the pieces, from the stores backwards.
+
+    Each asks for what it needs of its columns.
+    """
 
     def __init__(self, function: Function, sums: Value, after: Sequence[Op], builder: Builder) -> None:
         self._sums = sums
@@ -125,7 +130,10 @@ class _Cut:
         self._store(self._stores())
 
     def _stores(self) -> list[StoreMut]:
-        """The stores, having checked that nothing else is done that the pieces would leave out, or need whole."""
+        """The stores, after a check that subtiles leave out nothing else.
+
+        And that nothing needs the whole.
+        """
         stores = [op for op in self._after if isinstance(op, StoreMut)]
         stored = {op.x for op in stores}
         if any(op.value.tile.shape[-1] % self._count for op in stores):  # a result that is narrower than the sums
@@ -216,7 +224,7 @@ class _Cut:
 
 
 def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
-    """The operations of pieces, with the loads of each ahead of all else that the piece before it does."""
+    """Operations of subtiles, with each one's loads ahead of the one before it."""
 
     def loads(piece: Sequence[Op]) -> list[Op]:
         return [op for op in piece if op.results and (isinstance(op, LoadTile) or op.results[0].tile.is_scalar)]
@@ -230,7 +238,10 @@ def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
 
 
 def _same_axis(op: Reshape, axis: int) -> int:
-    """The axis of a reshape's operand that is `axis` of its result, where they differ in axes of 1 alone."""
+    """The axis of a reshape's operand that is `axis` of its result.
+
+    They differ in axes of 1 alone.
+    """
     source = [a for a, extent in enumerate(op.x.tile.shape) if extent != 1]
     target = [a for a, extent in enumerate(op.shape) if extent != 1]
     same = [op.x.tile.shape[a] for a in source] == [op.shape[a] for a in target]

@@ -40,7 +40,9 @@ MAX_SWAPPED_ROWS = 256
 
 
 def swaps_ab(rows: int, columns: int) -> bool:
-    """Whether operands change places: where a tile's rows are no whole number of an instruction's, and its columns are.
+    """Whether operands change places.
+
+    Where a tile's rows are no whole number of an instruction's, and its columns are.
 
     Example:
         >>> swaps_ab(16, 128), swaps_ab(64, 128), swaps_ab(16, 80)
@@ -102,7 +104,7 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
 
 
 def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a product's right operand is computed and its left one is loaded, and it may be swapped."""
+    """Whether a product may be swapped: its right operand computed, its left loaded."""
     if len(op.acc.tile.shape) != 2 or op.a.tile.dtype not in (f16, bf16):
         return False
     rows, columns = op.acc.tile.shape

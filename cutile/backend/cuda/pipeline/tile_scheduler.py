@@ -38,8 +38,10 @@ class TileQueue:
     taken: Value | None = None
 
     def ask(self, total: Value) -> None:
-        """Ask for the next tile block, in the producer: ahead of the tile block's own loads, which take longer than the
-        answer, and read behind them."""
+        """Ask for the next tile block, in the producer.
+
+        Ahead of the tile block's own loads, which take longer than the answer, and read behind them.
+        """
         self.taken = self.context.builder.value(ops.NextTile(total=total), "taken")
 
     def next_tile(self, counter: Value, step: Value) -> Value:
@@ -139,7 +141,10 @@ class TileScheduler:
         builder.add(While(carried=carried, condition=condition, body=block))
 
     def ask_for_next(self) -> None:
-        """In the producer: ask which tile block comes next, where thread blocks take them as they come to them."""
+        """In the producer: ask for the next tile block from the queue.
+
+        Where thread blocks take them as they come to them.
+        """
         if self._plan.tiles.order.taken:
             self._queue.ask(self.total)
 

@@ -25,7 +25,9 @@ STORE_BUFFERS = 2
 def tma_stores_of(
     kernel: Kernel, dots: Mapping[Op, Dot], layouts: LayoutAssignment, warpgroups: int
 ) -> dict[Op, TmaStore]:
-    """The stores that TMA can do: of 16-bit rows of a tile like a product's sums, to a tensor that is not read.
+    """The stores that TMA can do.
+
+    Of 16-bit rows of a tile like a product's sums, to a tensor that is not read.
 
     They go by way of the same places, so that all are like the first.
     """
@@ -41,7 +43,10 @@ def tma_stores_of(
 
 
 def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None:
-    """The one store of a kernel's own tile behind its main loop, where TMA does it as the sums lie; None else."""
+    """The one store of a kernel's own tile that TMA does in the accumulators' layout.
+
+    Behind its main loop; None else.
+    """
     stores = [op for op in kernel.order if isinstance(op, StoreMut)]
     if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_read(kernel, stores[0]):
         return None
@@ -58,7 +63,10 @@ def _is_read(kernel: Kernel, op: StoreMut | StoreView) -> bool:
 def _store_of_rows(
     kernel: Kernel, op: StoreMut | StoreView, shapes: Collection[tuple[int, ...]], warpgroups: int
 ) -> TmaStore | None:
-    """How TMA stores a matrix whose rows lie as those of sums do; None where it cannot."""
+    """How TMA stores a matrix whose rows lie as those of sums do.
+
+    None where it cannot.
+    """
     tensor, shape = op.x.tensor, op.value.tile.shape
     if isinstance(op, StoreView) and (op.steps != shape or op.limited):
         return None
@@ -82,7 +90,10 @@ def _store_of_rows(
 
 
 def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpgroups: int) -> TmaStore | None:
-    """How TMA stores a matrix whose columns lie as the rows of sums do; None where they do not."""
+    """How TMA stores a matrix whose columns lie as the rows of sums do.
+
+    None where they do not.
+    """
     tensor, shape = op.x.tensor, op.value.tile.shape
     if isinstance(op, StoreView) and (op.steps != shape or op.limited):
         return None
@@ -99,7 +110,10 @@ def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpg
 
 
 def box_of_rows(extents: Sequence[int]) -> tuple[int, ...] | None:
-    """The box that 16 rows, from a multiple of 16 on, are of a tile of these extents; None where they are none."""
+    """The box that 16 rows, from a multiple of 16 on, are of a tile of these extents.
+
+    None where they are none.
+    """
     left, box = WARP_ROWS, list[int]()
     for extent in reversed(extents):
         if extent % left and left % extent:

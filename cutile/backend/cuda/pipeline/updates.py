@@ -1,4 +1,6 @@
-"""Sums of whole tiles in memory: what `ct.atomic_red_view_tko(part, tile, index, ct.atomic.ADDF)` is by elements.
+"""Sums of whole tiles in memory.
+
+What `ct.atomic_red_view_tko(part, tile, index, ct.atomic.ADDF)` is by elements.
 
     %place = add(broadcast(mul(%i, 64)), iota())     and the like for each axis
     %p = add(tensor_address(%y), 4 * (place * stride + ...))
@@ -33,7 +35,10 @@ from cutile.passes.dce import dce
 
 
 def add_tiles(function: Function) -> Function:
-    """A copy of `function` with updates of whole tiles as such; itself where there is none."""
+    """A copy of `function` with updates of whole tiles as such.
+
+    Itself where there is none.
+    """
     updates = [op for op in function.walk() if isinstance(op, AtomicRmw)]
     if not updates or any(isinstance(op, Assert) for op in function.walk()):
         return function
@@ -143,7 +148,7 @@ class _Match:
         ), op.x
 
     def _is_bound(self, value: Value, places: dict[int, Value], tensor: Value) -> bool:
-        """Whether a test says that some place lies inside of the tensor, which `add_tile` tests itself."""
+        """Whether a test says that a place lies inside the tensor; `add_tile` tests that."""
         op = self._of(value)
         if isinstance(op, Constant):
             return bool(op.value)
@@ -163,7 +168,10 @@ class _Match:
         return self._of(value) is self._of(other)
 
     def _index(self, place: Value | None, extent: int) -> Value | None:
-        """The index of the tile along an axis; None where its elements do not lie side by side from there on."""
+        """The index of the tile along an axis.
+
+        None where its elements do not lie side by side from there on.
+        """
         if place is None:
             return self._builder.constant(0, i32) if extent == 1 else None
         op = self._of(place)

@@ -53,7 +53,10 @@ from cutile.ops.view import StoreView
 
 
 class WarpSpecialised(LoweringContext):
-    """One walk for the producer, over what its loads need, and one for the consumers, over everything."""
+    """One walk for the producer, over what loads need, and one for the consumers.
+
+    These do everything.
+    """
 
     early = True
 
@@ -242,7 +245,7 @@ class WarpSpecialised(LoweringContext):
 
     @property
     def _told(self) -> set[Op]:
-        """The stores ahead of which the producer tells consumers whether an assertion failed."""
+        """Stores before which the producer tells consumers of failed assertions."""
         if self._plan.verdict is None:
             return set()
         stores: list[Op] = [op for op in self.function.walk() if isinstance(op, StoreMut | StoreView)]
