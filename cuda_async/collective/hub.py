@@ -54,6 +54,7 @@ class Hub:
         self._readers: dict[Key, set[int]] = {}  # who has not said that it is done
         self._board: Board[tuple[Key, int, str]] = Board(world, limit_s, self._go, self._refuse)
         self._leaving: set[int] = set()
+        self._too_late = False
         self._process = os.getpid()
         self.thread = threading.Thread(target=self._run, name="cuda_async-collective-hub", daemon=True)
 
@@ -81,39 +82,46 @@ class Hub:
         watch.daemon = True
         if self._limit_s is not None:
             start_thread(watch)
+        why, seen = "", 0
         try:
-            why = ""
-            while not why and len(self._ranks) < self._world:
-                why = self._admit()
+            # A rank that comes when it is clear already that they cannot work together is told so, too.
+            while seen < self._world and not self._too_late:
+                known, why, seen = why, self._admit(why), seen + 1
+                if why and not known:
+                    self._tell_all(why)
         finally:
             watch.cancel()
         if why:
-            self._tell_all(why)
             return False
         for connection in self._ranks.values():
             connection.send(("welcome", None))
         return True
 
-    def _admit(self) -> str:
+    def _admit(self, why: str) -> str:
         """Let one rank join.
 
-        Why they cannot work together; empty if they can, as far as is known.
+        Returns:
+            Why the ranks cannot work together: what was known before, or this one's reason; empty if they can.
         """
-        try:
-            connection = self._listener.accept()
-            rank, world = connection.recv()
-        except (AuthenticationError, EOFError, ConnectionError):
-            return ""  # somebody else, or a process that died meanwhile
+        while True:
+            try:
+                connection = self._listener.accept()
+                rank, world = connection.recv()
+                break
+            except (AuthenticationError, EOFError, ConnectionError):
+                continue  # somebody else, or a process that died meanwhile
         if rank == _CLOCK:
-            return f"{names_of(sorted(set(range(self._world)) - self._ranks.keys()))} did not join within {world:g} s"
-        if rank in self._ranks:
+            self._too_late = True
+            missing = names_of(sorted(set(range(self._world)) - self._ranks.keys()))
+            return why or f"{missing} did not join within {world:g} s"
+        if not why and rank in self._ranks:
             why = f"rank {rank} has joined twice"
-        elif world != self._world:
+        if not why and world != self._world:
             why = f"rank {rank} says that there are {world} ranks, rank 0 that there are {self._world}"
-        else:
+        if not why:
             self._ranks[rank] = connection
-            return ""
-        connection.send(("broken", why))
+        else:
+            connection.send(("broken", why))
         return why
 
     def _end_gathering(self) -> None:

@@ -80,7 +80,8 @@ def test_a_process_that_dies_ends_the_others_calls_with_an_error(lost: int):
     assert seconds < 15, "the others are told at once, not when their limit is over"
 
 
-def test_ranks_that_disagree_about_their_number_do_not_wait():
+@pytest.mark.parametrize("order", [((0, 2), (1, 3)), ((1, 3), (0, 2))], ids=["0 first", "1 first"])
+def test_ranks_that_disagree_about_their_number_do_not_wait(order: tuple[tuple[int, int], ...]):
     name = Communicator.unique_id()
     errors: list[str] = []
 
@@ -90,7 +91,7 @@ def test_ranks_that_disagree_about_their_number_do_not_wait():
         except CollectiveError as error:
             errors.append(str(error))
 
-    threads = [threading.Thread(target=join, args=pair) for pair in ((0, 2), (1, 3))]
+    threads = [threading.Thread(target=join, args=pair) for pair in order]
     for thread in threads:
         thread.start()
     for thread in threads:
