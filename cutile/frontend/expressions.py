@@ -45,6 +45,7 @@ from cutile.frontend.values import (
     describe,
     is_tile,
     items_of,
+    plain,
 )
 from cutile.frontend.weak import weak
 from cutile.ir.core import Value
@@ -206,7 +207,7 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
                 node.slice,
                 "The number of items is fixed when the kernel is compiled: use numbers or generics.",
             )
-        index = evaluate(frame, node.slice)
+        index = plain(evaluate(frame, node.slice))
         if is_tile(index) and (one := one_of(frame, items, index)) is not None:
             return one
         if not isinstance(index, int):

@@ -17,7 +17,7 @@ from cutile.frontend.branches import branch
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import Interval
 from cutile.frontend.operators import default_dtype, is_number, materialize, truth
-from cutile.frontend.values import describe, is_tile
+from cutile.frontend.values import describe, is_tile, plain
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak
 from cutile.ir.constant import Constant
 from cutile.ir.control import If
@@ -70,7 +70,7 @@ def logical(frame: Frame, node: ast.BoolOp) -> Any:
 
 def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
     operand = node.values[position]
-    value = frame.evaluate(operand)
+    value = plain(frame.evaluate(operand))
     if position == len(node.values) - 1:
         return value
     is_and = isinstance(node.op, ast.And)

@@ -466,7 +466,7 @@ _OF_ITEMS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 def _holds_tiles(value: Any) -> bool:
     """Whether a tuple or dataclass holds tiles."""
-    return children(value) is not None and any(map(is_tile, leaves(value)))
+    return children(value) is not None and any(is_tile(plain(leaf)) for leaf in leaves(value))
 
 
 def _of_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
@@ -482,6 +482,7 @@ def _of_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
 
 def _equal(frame: Frame, left: Any, right: Any) -> Any:
     """Whether two values are equal, as Python has it: a bool, or a bool scalar."""
+    left, right = plain(left), plain(right)
     x, y = children(left), children(right)
     if x is None or y is None:
         numbers = all(is_tile(each) or is_number(each) for each in (left, right))

@@ -227,6 +227,24 @@ def test_and_or_and_tuples_mean_what_they_mean_in_python(backend: str) -> None:
             np.testing.assert_array_equal(got, np.array(python(n, m, a), np.float32), str((n, m, a)))
 
 
+@ct.entry
+def streamed(y: ct.MappedPartitionMut, x: Tensor, z: Tensor, n: i32):
+    for index in y.iter_indices():
+        at = index.coords()
+        first = (at[0], n) == (0, 3) or (n, at[0]) in ((3, 2), (1, 1))
+        t = (x, z)[at[0] % 2].load_tile((2,), (0,)) + ct.f32(n > 3 or at[0])
+        y.store(t + (10.0 if first else 20.0), index)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_components_of_indices_are_integers_here_too(backend: str) -> None:
+    with on(backend):
+        y = api.zeros((8,)).sync().partition((2,)).map((1,), 2)
+        got = result(streamed(y, api.from_numpy(X).sync(), api.from_numpy(-X).sync(), 3))
+    wanted = [(X if k % 2 == 0 else -X)[:2] + k + (10 if k in (0, 2) else 20) for k in range(4)]
+    np.testing.assert_array_equal(got, np.concatenate(wanted))
+
+
 # Constants behind loops
 
 
