@@ -41,6 +41,7 @@ from cuda_async.driver.debug import UnorderedUseWarning
 from cuda_async.errors import (
     ArgumentError,
     ArgumentTypeError,
+    CollectiveError,
     ContextError,
     DependencyError,
     DeviceError,
@@ -72,6 +73,7 @@ __all__ = (
     "ArgumentError",
     "ArgumentTypeError",
     "AsyncKernelLaunch",
+    "CollectiveError",
     "CompletionStatistics",
     "ContextError",
     "CudaGraph",

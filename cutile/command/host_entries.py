@@ -26,7 +26,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Define a kernel",
         "What a kernel may say is in [language.md](language.md).",
-        ("entry", "Kernel", "Kernel.inspect", "CompileOptions", "Global"),
+        ("entry", "autotune", "Kernel", "Kernel.inspect", "CompileOptions", "Global"),
     ),
     (
         "Make a tensor",
