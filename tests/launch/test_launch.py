@@ -118,7 +118,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "partition for a Tensor": (
         lambda: SAXPY(parts((8,), (4,)), 2.0, parts((8,), (4,))), TypeError, "'x' must be a tensor.*unpartition",
     ),
-    "array": (lambda: SAXPY(parts((8,), (4,)), 2.0, np.ones(8)), TypeError, "'x' must be a tensor, got numpy.ndarray"),
+    "list": (lambda: SAXPY(parts((8,), (4,)), 2.0, [1.0]), TypeError, "'x' must be a tensor, got list"),
     "rank": (lambda: SAXPY(parts((8, 8), (4,)), 2.0, read(8)), ValueError, "must have 2 extents"),
     "string": (lambda: SAXPY(parts((8,), (4,)), "2", read(8)), TypeError, "'a' must be a scalar of f32, got str"),
     "dtype": (

@@ -89,7 +89,7 @@ def test_a_kernel_is_pickled_by_its_name() -> None:
 
 @pytest.mark.parametrize("shape", [(8,), (4, 2), (2, 2, 2), (1, 2, 2, 2)], ids=str)
 def test_a_tensor_in_place_of_a_partition(shape: tuple[int, ...]) -> None:
-    tile = (1, 64, 64)[-len(shape) :]
+    tile = (1, 1, 64, 64)[-len(shape) :]
     for wrong, call in (
         (api.ones(shape).sync(), f"y.partition({tile})"),
         (np.ones(shape, np.float32), f"api.partition(y, {tile}), which shares its memory"),
