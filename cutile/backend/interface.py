@@ -297,7 +297,7 @@ class Variants(Protocol):
 
 
 class Loaded(Protocol[S_contra]):
-    """A kernel that can be launched, on streams of which its backend says what they have to be able to do."""
+    """A kernel that can be launched, on streams that its backend describes."""
 
     @property
     def variants(self) -> Variants | None:

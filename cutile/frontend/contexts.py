@@ -1,4 +1,6 @@
-"""`with` over a context manager of the user's: a generator that `contextlib.contextmanager` has wrapped.
+"""`with` over a generator that `contextlib.contextmanager` has wrapped.
+
+A context manager of the user's.
 
 What stands before its `yield` is compiled before the block, the rest behind it. Nothing in a kernel raises, so
 `finally` around the `yield` means the same as no `finally`.

@@ -1,4 +1,4 @@
-"""Tensors taken apart into the scalars that say where their elements are, and put together again.
+"""Tensors taken apart into scalars that locate their elements, and put together.
 
 So tensors pass through branches and loops, and are cut with bounds that are known only when the kernel runs: an
 address, extents and strides are scalars like any other.
@@ -101,7 +101,10 @@ def is_tensor(value: Any) -> bool:
 
 
 def joined_form(a: Any, b: Any) -> Form | None:
-    """The form of two tensors, or of the tensors of two equal partitions, that stand for one value."""
+    """The common form of two tensors, or of two equal partitions' tensors.
+
+    The two stand for one value.
+    """
     if not is_tensor(a) or not is_tensor(b) or type(a) is not type(b):
         return None
     if isinstance(a, PartitionRef) and replace(a, value=b.value) != b:
