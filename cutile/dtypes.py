@@ -2,10 +2,10 @@
 
 `f32` annotates a scalar parameter, names a dtype, and converts to NumPy's.
 
-Thirteen are computed with. Six more are only stored, converted and multiplied (`mma`): the floats of 8 and 4 bits, and
-tf32. Everything else refuses them and names the remedy, which is to convert.
+Thirteen are computed with. Six more are only stored, converted, and multiplied by `mma` or `mma_scaled`, each where it
+says so: the floats of 8 and 4 bits, and tf32. Any other operation on them is an error, whose remedy is a conversion.
 
-A leaf: the IR, the backends and the host side all take their facts about element types from here.
+This is the only place of facts about element types: the IR, the backends and the host take theirs from here.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class FloatFormat:
     Attributes:
         exponent: bits of the exponent.
         mantissa: bits of the mantissa, without the leading 1 that is not written.
-        bias: what is added to the exponent before it is written.
+        bias: added to the exponent to get its bits.
         largest: the largest finite number.
         nan: the bits of the NaN that conversions give; None where there is none.
-        saturates: conversions give the largest number for what lies beyond, infinities too, as the GPU's do.
-        positive: there is no sign, and no zero: a power of two.
-        unused: low bits of the element that mean nothing.
+        saturates: conversions of numbers out of range, and of infinities, give the largest number, as the GPU's do.
+        positive: no sign bit and no zero: only powers of two.
+        unused: low bits without meaning.
     """
 
     exponent: int
@@ -411,12 +411,14 @@ def as_dtype(spec: Any) -> DTypeLike:
     """
     if is_dtype(spec):
         return spec
+    if spec is None:  # NumPy takes it for float64
+        raise TypeError(f"None names no element type; {_known()}")
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
     if isinstance(spec, str) and spec in _REFUSED:
         raise TypeError(f"{spec!r} names no element type; {_REFUSED[spec]}")
     try:
         return from_numpy(spec)
-    except TypeError:
+    except (TypeError, SyntaxError):  # NumPy reads strings as lists of fields, and may find no end of one
         why = _REFUSED.get(str(spec)) or _known(spec)
         raise TypeError(f"{spec!r} names no element type; {why}") from None

@@ -39,7 +39,7 @@ class Buffer(Protocol):
 
 
 class HostMemory(Protocol):
-    """Page-locked memory: it is lent as storage is, and has no order of its own."""
+    """Page-locked host memory. Operations lease it as storage; it orders no streams."""
 
     @property
     def leases(self) -> list[Lease]: ...
@@ -48,9 +48,9 @@ class HostMemory(Protocol):
 
 
 class Copy(DeviceOp[None]):
-    """destination = source, on one stream.
+    """Copy `source` to `destination`, on one stream.
 
-    Holds both until it is done; `exclusive`: lends them, too.
+    Both stay alive until it is done. `exclusive`: also lease both; without it nobody waits for the copy.
     """
 
     def __init__(self, destination: Buffer, source: Buffer, site: Site, *, exclusive: bool) -> None:
@@ -70,7 +70,7 @@ class Copy(DeviceOp[None]):
 
 
 class Fill(DeviceOp[None]):
-    """Every byte of a device buffer = one value."""
+    """Set every byte of a device buffer."""
 
     def __init__(self, storage: Storage, byte: int, site: Site) -> None:
         super().__init__(site)
@@ -83,7 +83,7 @@ class Fill(DeviceOp[None]):
 
 
 class Create(DeviceOp[Storage]):
-    """New memory, with the contents of an array of the host if one is given."""
+    """Allocate device memory, and copy an array to it if there is one."""
 
     def __init__(self, nbytes: int, array: np.ndarray[Any, np.dtype[Any]] | None) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def checked_count(call: str, *extents: int) -> int:
     """
     count = 1
     for extent in extents:
-        if extent < 1:
+        if isinstance(extent, float) or extent < 1:
             raise ArgumentError(f"{call}: expected at least one element, got {' x '.join(map(str, extents))}")
         count *= extent
     return count
@@ -131,9 +131,12 @@ def checked_dtype(call: str, dtype: Any) -> np.dtype[Any]:
     """A NumPy dtype of plain elements.
 
     Raises:
-        TypeError: there is none, or its elements are Python objects.
+        TypeError: there is none, or its elements are no plain numbers.
     """
+    if dtype is None:  # NumPy takes it for float64
+        raise ArgumentTypeError(f"{call}: dtype: expected a dtype, got None")
     element = np.dtype(getattr(dtype, "numpy", dtype))
-    if element.hasobject:
+    # Kind V without fields: bf16 and smaller floats, which are not NumPy's own.
+    if element.hasobject or element.fields is not None or element.kind not in "biufV" or not element.itemsize:
         raise ArgumentTypeError(f"{call}: dtype: elements must be plain numbers, got {element}")
     return element

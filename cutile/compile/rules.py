@@ -30,7 +30,7 @@ class AccessRules:
         """The rules that the arguments of `@entry` give.
 
         Raises:
-            ValueError: they contradict one another.
+            ArgumentError: they contradict one another.
         """
         names = [name for name, given in (("none", unchecked), ("deny", deny), ("keep", check)) if given]
         if len(names) > 1:
@@ -41,7 +41,10 @@ class AccessRules:
         return AccessRules(names[0] if names else "place", texts)
 
     def note(self, function: Function, generics: Mapping[str, Any], *, force: bool) -> None:
-        """Put the rules among a function's facts, where the passes find them."""
+        """Write the rules into a function's facts, for the passes.
+
+        `force`: every check stays, whatever `@entry` says (`CUTILE_FORCE_CHECKS`).
+        """
         mode = "keep" if force else self.checks
         if mode != "place":
             function.facts["checks"] = mode
@@ -50,7 +53,7 @@ class AccessRules:
 
 
 DEFAULT_RULES = AccessRules()
-"""What a kernel has that says nothing."""
+"""Rules of an `@entry` without arguments."""
 
 
 def _with_constants(text: str, generics: Mapping[str, Any]) -> str:
@@ -59,7 +62,7 @@ def _with_constants(text: str, generics: Mapping[str, Any]) -> str:
     class Constants(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
             value = generics.get(node.id)
-            return ast.Constant(value) if isinstance(value, int) else node
+            return ast.Constant(int(value)) if isinstance(value, int) else node  # an enum's repr is no text of a number
 
     try:
         tree = ast.parse(text, mode="eval")

@@ -1,16 +1,17 @@
 """The names that tensors, partitions and `api` had in cuda-async 0.0.1.
 
-Thin: each says what it is called now.
+Each docstring is the present name.
 
 | then | now |
 | --- | --- |
 | `tensor.arc()`, `partition.arc()` | `tensor.shared()`, `partition.unpartition().shared()` |
 | `partition.unwrap()`, `arc.unwrap()` | `partition.unpartition()`, `handle.unwrap_arc()` |
+| `tensor.unwrap()` | `handle.unwrap_arc()`; of a tensor that is not shared, itself |
 | `copy(tensor)`, `tensor.copy()` | `api.dup(tensor)`, `tensor.dup()` |
-| `rand_f32(shape, seed)`, `rand_f64` | `api.rand(shape, seed, f32)`, `f64` |
-| `randn_f32(mean, std, shape, seed)`, `randn_f64` | `api.randn(mean, std, shape, seed, f32)`, `f64` |
+| `rand_f32(shape, seed)`, `rand_f64` | `api.rand(shape, seed, f32)`, `api.rand(shape, seed, f64)` |
+| `randn_f32(mean, std, shape, seed)`, `randn_f64` | `api.randn(mean, std, shape, seed, f32)`, the same with `f64` |
 
-The methods are on every tensor and partition. What operations had then is in `cuda_async.compat`.
+The methods are on every tensor and partition. `cuda_async.compat` has the old methods of operations.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = (
 
 
 class OldTensorMethods:
-    """What tensors offered then."""
+    """Methods of tensors in 0.0.1."""
 
     __slots__ = ()
 
@@ -50,7 +51,7 @@ class OldTensorMethods:
         return cast("Tensor", self).dup()
 
     def unwrap(self) -> Tensor:
-        """`unwrap_arc()` of a shared handle; a tensor that is not shared is itself.
+        """`unwrap_arc()` of a shared handle; a tensor that is not shared returns itself.
 
         Raises:
             OwnershipError: there are other owners.
@@ -60,7 +61,7 @@ class OldTensorMethods:
 
 
 class OldPartitionMethods:
-    """What partitions offered then."""
+    """Methods of partitions in 0.0.1."""
 
     __slots__ = ()
 

@@ -1,7 +1,4 @@
-"""`Launchable`: what every launch of a kernel has in common.
-
-Worked out once, so that a call does little.
-"""
+"""`Launchable`: the data that all launches of one kernel share, computed once."""
 
 from __future__ import annotations
 
@@ -35,12 +32,12 @@ class Launchable:
         kernel: its specializations.
         code, defaults: the function's code and keyword defaults, as they were read.
         name: the kernel's.
-        arity: how many arguments it takes; -1 where they have to be arranged first.
-        width: how many arguments a call has, which are as many as a launch yields.
+        arity: launch parameters; -1 if groups among the arguments must be taken apart first.
+        width: arguments of a call. A launch yields as many.
         yields: makes the named tuple that a launch yields, of all its arguments.
-        recognize: the fast path (see `fastpath.recognizer`); None where the kernel has generics that the call has to
-            settle, or raw pointers.
-        memo: what others work out once of it, by their names.
+        recognize: the fast path (see `fastpath.recognizer`); None where the kernel has scalars whose dtype is a
+            generic, or raw pointers: the long way checks those.
+        memo: caches of other modules, by module.
     """
 
     __slots__ = (
@@ -69,7 +66,7 @@ class Launchable:
         self._outputs = tuple(each for each, kind in named if kind == "mut")
 
     def arranged(self, arguments: tuple[Any, ...]) -> tuple[Launchable, tuple[Any, ...]]:
-        """What launches these arguments, and the parts of them that it takes.
+        """The launchable for the arguments' groups, and the arguments flattened.
 
         Raises:
             ArgumentError, ArgumentTypeError: an argument is not the group that the signature declares.
@@ -84,18 +81,18 @@ class Launchable:
         return launchable, tuple(arrangement.parts)
 
     def family(self) -> tuple[Launchable, ...]:
-        """This, and what launches each structure of groups that arguments have had."""
+        """This launchable, and one for each structure of groups seen so far."""
         return self, *self._arranged.values()
 
     def check(self, position: int, argument: Any) -> Checked:
-        """What the argument at `position` is to the launch.
+        """Check one argument against its parameter.
 
         Raises as `check_argument` does.
         """
         return check_argument(self.name, self.kernel.signature.parameters[position], argument)
 
     def uses(self, checked: Sequence[Any]) -> list[ViewUse]:
-        """What a launch does to the memory of its arguments, as far as they are known."""
+        """The memory that a launch reads and writes, of arguments that have run."""
         uses: list[ViewUse] = []
         for position, name in self._tensors:
             view = checked[position]
@@ -109,9 +106,9 @@ class Launchable:
         return uses
 
     def plan(self, checked: list[Checked], generics: Mapping[str, Any], options: CompileOptions) -> Plan:
-        """The specialization.
+        """The plan of a launch: its specialization and compile options.
 
-        Scalars whose dtype is a generic are checked in place, now that it is known.
+        Scalars whose dtype is a generic are converted in place, in `checked`: the dtype is known now.
 
         Raises:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.
@@ -143,18 +140,18 @@ class Launchable:
         stage: str,
         arch: str | None,
     ) -> str:
-        """The text of one stage of the compilation, for arguments that are not lent.
+        """The text of one stage of the compilation. Nothing is lent.
 
         Raises:
             ArgumentError, ArgumentTypeError, GenericsError: the arguments do not fit.
             LaunchError: an argument is an op that has not run, so its type is not known yet.
             ValueError: there is no such stage.
         """
-        if any(map(is_op, arguments)):
-            raise LaunchError(
-                f"{self.name}: to inspect it, pass tensors rather than ops that have not run: .sync() yields them"
-            )
         try:
+            if any(map(is_op, arguments)):
+                raise LaunchError(
+                    f"{self.name}: to inspect it, pass tensors rather than ops that have not run: .sync() yields them"
+                )
             checked = [self.check(position, argument) for position, argument in enumerate(arguments)]
             checked = tiled(self.name, self.kernel.signature.names, checked, generics)
             uses = self.uses(checked)
@@ -165,9 +162,9 @@ class Launchable:
 
 
 def _maker(result: Any, *, mapped: bool) -> Callable[[tuple[Any, ...]], Any]:
-    """What makes a launch's named tuple of its arguments.
+    """A function from a launch's arguments to its named tuple.
 
-    Mapped ones are yielded as the plain partitions they were.
+    In place of a mapped partition it puts the partition that was mapped.
     """
     make: Callable[[Iterable[Any]], Any] = functools.partial(cast("Any", tuple).__new__, result)
     if not mapped:

@@ -1,12 +1,11 @@
-"""Results of searches of launches, in memory and on disk.
-
-By kernel, device, dtypes, layouts and key.
+"""The fastest configurations that searches found: the record, and its file.
 
     <cache folder>/tune/choices/<2 digits>/<digest>.json
         {"cutile.tune.choice": 1, "kernel": "gemm", "config": {"BK": 64}, "median_ms": 0.41, "tried": 8, "key": ...}
 
-The digest covers the kernel's IR, its arguments' dtypes and layouts, the key, the configurations, the device and the
-toolchain. A file that cannot be read counts as missing; one that cannot be written is done without.
+The digest covers the kernel's IR, generics and compile options, its arguments' dtypes and layouts, the key, the
+configurations, the device and the toolchain. A file that cannot be read counts as missing. An error while writing is
+ignored: the next process searches again. A file needs no trust: only one of the caller's configurations comes back.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Choice:
     Attributes:
         kernel: the kernel's name.
         configuration: the winner.
-        key: what it was found for: the device, and each argument's dtype, layout and extents.
+        key: for whom: the device, and each tensor's dtype and extents, as text.
         median_ms: milliseconds of the winner; None where there was nothing to measure.
         tried: how many configurations were tried.
         tuned: the whole search, if this process did it.
@@ -61,11 +60,11 @@ class Choice:
 
 
 def digest_of(parts: Sequence[str]) -> str:
-    """A digest of what identifies a choice."""
+    """SHA-256 of what identifies a choice, in hexadecimal."""
     digest = hashlib.sha256()
     for part in (str(FORMAT), *parts):
         data = part.encode()
-        digest.update(len(data).to_bytes(8, "little"))  # no two lists of parts run together into the same bytes
+        digest.update(len(data).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
         digest.update(data)
     return digest.hexdigest()
 
@@ -83,7 +82,7 @@ def _path(digest: str) -> Path | None:
 
 
 def load(digest: str, kernel: str, key: str, configurations: Sequence[Configuration]) -> Choice | None:
-    """What an earlier process found, if it is one of these configurations."""
+    """Read a choice; None if there is none, or not of these configurations."""
     path = _path(digest)
     if path is None:
         return None
@@ -92,14 +91,15 @@ def load(digest: str, kernel: str, key: str, configurations: Sequence[Configurat
         if fields["cutile.tune.choice"] != FORMAT:
             return None
         label = _as_json(fields["config"])
-        winner = next(each for each in configurations if _as_json(each.label) == label)
-        return Choice(kernel, winner, key, fields["median_ms"], int(fields["tried"]))
+        winner = next(item for item in configurations if _as_json(item.label) == label)
+        median_ms = fields["median_ms"]
+        return Choice(kernel, winner, key, None if median_ms is None else float(median_ms), int(fields["tried"]))
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         return None
 
 
 def save(digest: str, choice: Choice) -> None:
-    """Keep a choice for other processes. It appears whole or not at all."""
+    """Write a choice to disk, atomically: it appears whole or not at all."""
     path = _path(digest)
     if path is None:
         return

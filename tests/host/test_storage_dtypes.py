@@ -110,6 +110,12 @@ def test_what_makes_no_sense_is_refused(build: Any, error: type[Exception], word
         build()
 
 
+@pytest.mark.parametrize("spec", [None, "i4,("])
+def test_what_numpy_would_take_for_something_else_is_refused(spec: object) -> None:
+    with pytest.raises(TypeError, match="names no element type"):
+        as_dtype(spec)
+
+
 def test_names() -> None:
     assert as_dtype("float8_e4m3fn") is as_dtype("f8e4m3fn") is as_dtype(ml_dtypes.float8_e4m3fn) is f8e4m3fn
     assert as_dtype("float32") is f32  # never tf32

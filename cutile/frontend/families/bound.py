@@ -1,4 +1,4 @@
-"""Calls that state what an author assumes of indices, extents and elements."""
+"""Handlers of the `assume_` functions: facts that the author states."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def assume_bounds(frame: Frame, x: Any, lower: Any = None, upper: Any = None) ->
     least = None if lower is None else constant_int(frame, lower, "assume_bounds: the lower bound")
     most = None if upper is None else constant_int(frame, upper, "assume_bounds: the upper bound")
     if isinstance(x, int):
+        if (least is not None and x < least) or (most is not None and x > most):
+            frame.type_error(
+                f"assume_bounds: the constant {x} is not between {least} and {most}",
+                remedy="Assumptions must hold; a constant needs none.",
+            )
         return x
     result = frame.emit(AssumeBounds(x=tile_of(frame, x, "assume_bounds"), lower=least, upper=most))
     if not is_whole(frame, x):
@@ -40,19 +45,26 @@ def assume_bounds_upper(frame: Frame, x: Any, upper: Any) -> Any:
 def assume_div_by(frame: Frame, x: Any, by: Any) -> Any:
     divisor = constant_int(frame, by, "assume_div_by: the divisor")
     if isinstance(x, int):
+        if divisor == 0 or x % divisor:
+            frame.type_error(
+                f"assume_div_by: the constant {x} is not divisible by {divisor}",
+                remedy="Assumptions must hold; a constant needs none.",
+            )
         return x
-    if isinstance(x, PointerRef):
-        made = AssumeDivisible(x=x.value, by=divisor, every=None, along=None)
-        return PointerRef(frame.emit(made), x.dtype)
+    if isinstance(x, PointerRef):  # of an address: `by` is in bytes
+        assumption = AssumeDivisible(x=x.value, by=divisor, every=None, along=None)
+        return PointerRef(frame.emit(assumption), x.dtype)
     result = frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor, every=None, along=None))
     return weak(frame, result, interval_of(frame, x)) if is_whole(frame, x) else of_weak(frame, result, x)
 
 
 @operation
 def assume_div_by_every_along(frame: Frame, x: Any, by: Any, every: Any, along: Any) -> Any:
-    what = "assume_div_by_every_along"
-    numbers = [constant_int(frame, each, what) for each in (by, every, along)]
-    return frame.emit(AssumeDivisible(tile_of(frame, x, what), by=numbers[0], every=numbers[1], along=numbers[2]))
+    name = "assume_div_by_every_along"
+    divisor = constant_int(frame, by, f"{name}: by")
+    group = constant_int(frame, every, f"{name}: every")
+    axis = constant_int(frame, along, f"{name}: along")
+    return frame.emit(AssumeDivisible(tile_of(frame, x, name), by=divisor, every=group, along=axis))
 
 
 @operation

@@ -1,6 +1,6 @@
-"""Operations on single elements: arithmetic, comparisons, conversions, creation.
+"""Emitters of elementwise operations and of the tile block's index.
 
-Functions of floats are in `math.py`. Constants are written by `kernel.py`, which decides whether they need a name.
+Functions of floats are in `math.py`. `kernel.py` writes constants: it decides which of them get a name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
 
 ARITHMETIC = ("name", "dtype", "count")
-"""What factories of arithmetic take."""
+"""Facts that the factories of arithmetic and comparisons take."""
 
 INTRINSICS: dict[type[Op], Intrinsic] = {
     **dict.fromkeys(
@@ -50,12 +50,13 @@ INTRINSICS: dict[type[Op], Intrinsic] = {
     ),
     compare.Select: Intrinsic("compare.select", ("result", "count")),
     create.Iota: Intrinsic("create.iota", ("dtype", "layout"), omit=("length",)),
+    # The block's number is divided by the extents of the later axes: the first one is not needed.
     grid.TileBlockId: Intrinsic("grid.tile_block_id", ("axis",), stem="tile_block_id_{axis}", call=GRID_NAMES[1:]),
 }
 
 
 def extreme(op: arith.Min | arith.Max, kernel: Kernel) -> Call:
-    """`min(x, y)`, `max_nan(x, y)`."""
+    """The call of a minimum or maximum, such as `max_nan(x, y)` or `min_ftz(x, y)`."""
     name = f"{op.name}{'_nan' * op.nan}{'_ftz' * op.ftz}"
     dtype = kernel.dtype(op.result.tile.dtype)
     function = kernel.bind(name, "arith.binary", f'"{name}"', dtype, str(kernel.count(op)))
@@ -63,7 +64,7 @@ def extreme(op: arith.Min | arith.Max, kernel: Kernel) -> Call:
 
 
 def rounded(op: rounding.Rounded, kernel: Kernel) -> Call:
-    """`add_zero(x, y)`."""
+    """The call of arithmetic with a rounding mode, such as `add_zero(x, y)`."""
     stem = f"{op.exact_name}_{op.rounding}{'_ftz' * op.ftz}"
     dtype = kernel.dtype(op.result.tile.dtype)
     facts = (f'"{op.exact_name}"', f'"{op.rounding}"', str(op.ftz), dtype, str(kernel.count(op)))
@@ -71,12 +72,13 @@ def rounded(op: rounding.Rounded, kernel: Kernel) -> Call:
 
 
 def convert(op: cast.Convert, kernel: Kernel) -> Call:
-    """`to_f16(x)`."""
+    """The call of a conversion, such as `to_f16(x)`."""
     source, target = op.x.tile.dtype, op.dtype
     arguments = [kernel.dtype(source), kernel.dtype(target), str(kernel.count(op))]
     if op.rounding is not None:
         arguments.append(f'"{op.rounding}"')
     capability = kernel.capability
+    # 8.0 is the factory's default; only conversions of storage types differ between GPUs.
     if "storage" in (source.kind, target.kind) and capability > (8, 0):
         arguments.append(f"capability={capability}")
     function = kernel.bind(f"to_{op.dtype.name}", "cast.convert", *arguments)
@@ -84,7 +86,7 @@ def convert(op: cast.Convert, kernel: Kernel) -> Call:
 
 
 def bitcast(op: cast.Bitcast, kernel: Kernel) -> Call:
-    """`as_u32(x)`."""
+    """The call of a bitcast, such as `as_u32(x)`."""
     source, target = kernel.dtype(op.x.tile.dtype), kernel.dtype(op.dtype)
     function = kernel.bind(f"as_{op.dtype.name}", "cast.bitcast", source, target, str(kernel.count(op)))
     return Call(function, (kernel.use(op.x),))

@@ -1,7 +1,4 @@
-"""Tiles copied from global to shared memory (`cp.async`), stage by stage.
-
-They go past the registers, and come from the stages to registers.
-"""
+"""Multistage loads: `cp.async` to stages in shared memory, and reads of them."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ COPY = 16
 
 
 def stage_shift(b: Any, turn: Any, stages: int, size: int) -> Any:
-    """The bytes from the first stage to the one of this turn."""
+    """Byte offset of an iteration's stage."""
     return b.mul(b.urem(turn, i32c(stages)), i32c(size))
 
 
 def _thread_place(b: Any, at: Coordinates, strides: Sequence[int], axis: int) -> Any:
-    """The elements from a stage's begin to this thread's first."""
+    """Offset of this thread's first element in a stage, in elements."""
     first: Any = None
     for other, stride in enumerate(strides):
-        if other != axis and stride:
+        if other != axis and stride:  # stride 0 marks an axis of extent 1; along `axis` the stride is 1
             part = b.mul(at.thread_part(other), i32c(stride))
             first = part if first is None else b.add(first, part)
     return at.thread_part(axis) if first is None else b.add(first, at.thread_part(axis))
@@ -50,15 +47,17 @@ def stage_tile(
     steps: tuple[int, ...] | None = None,
     limited: tuple[int, ...] = (),
 ) -> Any:
-    """`f(base, *extents, *strides, *tile index, *limits, turn)`: begin to copy.
+    """Start the copy of a tile to a stage.
 
-    Zeros past the edges. Extents and strides are those that are not known.
+    `f(base, *extents, *strides, *tile index, *limits, turn)`.
+
+    Elements outside of the tensor become 0. `extents` and `strides` are the tensor's dynamic ones.
 
     Args:
-        layout: who copies what: neighbours along `axis`, which has stride 1.
+        layout: which thread copies which elements. Neighbours along `axis` are adjacent in memory and in the stage.
         width: elements of one copy: 4, 8 or 16 bytes.
         strides: of the tile in a stage, in elements.
-        stages: of the place.
+        stages: number of stages.
         stage_bytes: from stage to stage.
         offset: of the first stage, in bytes.
         steps: elements from tile to tile along each axis, where they are not the tile's extents.
@@ -101,12 +100,11 @@ def _copy(
         operands.append(access.bytes_inside(register, axis, width))
         text, constraints = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}"
     inside = access.at.inside(register)
-    # Past the registers and asynchronous, until `wait`. A size that comes last is what is read of the source: the rest
-    # is filled with zeros (PTX ISA, "cp.async").
+    # Asynchronous, until `wait`. The last operand is the bytes to read; zeros fill the rest (PTX ISA, "cp.async").
     if inside is None:
         asm(b, VOID, operands, text, constraints, effect=True)
         return
-    with b.if_then(inside):  # beyond the tile's edge another tile may begin
+    with b.if_then(inside):  # elements past the tile's edge would overwrite the next buffer in shared memory
         asm(b, VOID, operands, text, constraints, effect=True)
 
 
@@ -123,7 +121,7 @@ def stage_read(
 ) -> Any:
     """`f(turn)`: the tile in a stage, in registers.
 
-    The arguments are those of `stage_tile`.
+    `layout` says which thread reads which elements; the others are as of `stage_tile`.
     """
     size, width = dtype.bits // 8, widest(layout, axis, strides, dtype)
 
@@ -136,7 +134,7 @@ def stage_read(
             moved = sum(o * stride for o, stride in zip(layout.offsets[register], strides, strict=True)) * size
             where = b.add(thread, i32c(moved))
             inside = at.inside(register)
-            if inside is not None:  # nobody's element: read any other
+            if inside is not None:  # nobody's element: read the stage's first, which is always there
                 where = b.select(inside, where, base)
             kind = vector_type(dtype, width)
             place = pointer(b, shared(b, where), kind, SHARED)
@@ -166,13 +164,13 @@ def commit() -> Any:
 def wait(pending: int, meet: bool = True) -> Any:
     """`f()`: wait until at most `pending` groups are under way.
 
-    `meet`: for those of every thread, and all see what has arrived.
+    `meet`: a barrier follows, so that every thread sees all threads' copies.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
         # Waits for the copies of this thread alone (PTX ISA, "cp.async.wait_group").
         asm(b, VOID, [], f"cp.async.wait_group {pending};", "~{memory}", effect=True)
         if meet:
-            barrier(b)  # for those of the others; and nobody reads a stage any more that is copied to next
+            barrier(b)  # makes the others' copies visible; and nobody reads the stage any more that is copied to next
 
     return intrinsic("wait", None, [], generate)

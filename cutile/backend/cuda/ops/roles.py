@@ -1,4 +1,4 @@
-"""Specialised warps: who does what, and the tile blocks and turns of each."""
+"""Operations of warp specialisation and of the tile scheduler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from cutile.ir.types import TileType, Type
 
 
 class Roles(Op, name="cuda.roles"):
-    """The last four warps run `load`, the `groups` times four before them `compute`."""
+    """Split the warps of a thread block: consumers run `compute`, producers `load`.
+
+    The first `4 * groups` warps are the consumers. The last four are the producer: `setmaxnreg` counts whole
+    warpgroups, though one thread of them does the work.
+    """
 
     load: Block = region()
     compute: Block = region()
@@ -24,7 +28,7 @@ class Roles(Op, name="cuda.roles"):
 class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRITE):
     """Wait for the kernels ahead in the stream, and let the next one start.
 
-    Programmatic dependent launch. Code ahead of it may run while another kernel still writes what this one reads.
+    Programmatic dependent launch (PDL). Code before this operation must not touch memory that those kernels write.
     """
 
     intrinsic = Intrinsic("roles.grid_dependency_wait")
@@ -45,7 +49,7 @@ class SetMaxRegisters(Op, name="cuda.set_max_registers", effect=Effect.WRITE):
 
 
 class Elected(Op, name="cuda.elected"):
-    """Whether this is the one thread of the loading warps that does their work."""
+    """Whether this is the elected thread of the producer, which issues its loads."""
 
     intrinsic = Intrinsic("roles.elected", facts=("groups",))
     groups: int = attribute()
@@ -64,9 +68,9 @@ class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
 
 
 class FirstTile(Op, name="cuda.first_tile"):
-    """The number of the first tile block of this thread block, or its cluster.
+    """Number of the first tile block of this thread block, or of its cluster.
 
-    Of a ping-pong kernel, whose `alone` warpgroups have tile blocks of their own, that of the thread's warpgroup.
+    In a ping-pong kernel: of this warpgroup. `alone` is the number of warpgroups with tile blocks of their own.
     """
 
     intrinsic = Intrinsic("roles.first_tile", facts=("cluster",))
@@ -78,9 +82,9 @@ class FirstTile(Op, name="cuda.first_tile"):
 
 
 class TileStep(Op, name="cuda.tile_step"):
-    """The step from one tile block to the next: the thread blocks, or clusters.
+    """The distance from one tile block to the next of the same warps.
 
-    Times `alone`, the warpgroups of a block that have tile blocks of their own.
+    The number of thread blocks (or clusters) in the grid, times the `alone` warpgroups with tile blocks of their own.
     """
 
     intrinsic = Intrinsic("roles.tile_step", facts=("cluster",))
@@ -92,10 +96,10 @@ class TileStep(Op, name="cuda.tile_step"):
 
 
 class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
-    """Take the next tile block: the number of those taken before.
+    """Atomic counter of the dynamic tile scheduler: its value before the increment.
 
-    Thread blocks begin with a tile block of their own number, and count the others in the workspace. The count is 0
-    again when all have found that none is left of `total`.
+    Each thread block (or cluster) begins with the tile block of its own number. The next one is this value plus
+    `TileStep`. The counter lies in the workspace and wraps to 0 after `total` increments.
     """
 
     intrinsic = Intrinsic("roles.next_tile", call=(WORKSPACE, "total"))
@@ -106,7 +110,10 @@ class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
 
 
 class Uniform(Op, name="cuda.uniform"):
-    """The producer's number in a uniform register, as TMA's operands must be."""
+    """A number of the elected thread in a uniform register.
+
+    TMA takes its operands from there. Without it the compiler puts a loop over the threads around each copy.
+    """
 
     intrinsic = Intrinsic("roles.uniform")
     x: Value = operand(SCALAR_INT)
@@ -118,7 +125,7 @@ class Uniform(Op, name="cuda.uniform"):
 class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
     """Wait for an empty stage, and send the number of a tile block to consumers.
 
-    It lies in the stage's word of `through`. `limited`: a wait of over two seconds ends the kernel.
+    The number is stored in the stage's word of `through`. `limited`: a wait of over two seconds ends the kernel.
     """
 
     intrinsic = Intrinsic("roles.send_tile")
@@ -133,7 +140,10 @@ class SendTile(Op, name="cuda.send_tile", effect=Effect.WRITE):
 
 
 class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
-    """The number of a tile block that the producer sent, in a stage that arrived."""
+    """The number of a tile block that the producer sent.
+
+    A `PipelineWait` for its stage comes before.
+    """
 
     intrinsic = Intrinsic("roles.receive_tile", pipeline=("stages",))
     pipeline: Value = operand(A_PIPELINE)
@@ -147,8 +157,8 @@ class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
 class TileIndex(Op, name="cuda.tile_index"):
     """The index along `axis` of tile block `number`, in rasterised order.
 
-    Neighbours are at work together, and share what they load. `backwards`: along `axis` the last tile block comes
-    first.
+    Tiles that run at the same time are neighbours, so that their loads meet in the L2 cache. `backwards`: along `axis`
+    the last tile block comes first.
 
     Attributes:
         rows, columns: two axes of the grid; the third is the slowest.
@@ -171,7 +181,10 @@ class TileIndex(Op, name="cuda.tile_index"):
 
 
 class TripCount(Op, name="cuda.trip_count"):
-    """The iterations of a main loop; none if `stop` is not beyond `start`."""
+    """The iterations of a main loop; none if `stop` is not beyond `start`.
+
+    The operands are i32, and `step` is positive.
+    """
 
     intrinsic = Intrinsic("roles.trip_count")
     start: Value = operand(SCALAR_INT)
@@ -183,9 +196,9 @@ class TripCount(Op, name="cuda.trip_count"):
 
 
 class FirstIteration(Op, name="cuda.first_iteration"):
-    """The first iteration of the thread's warpgroup, counted over warpgroups.
+    """Main-loop iterations of the warpgroups before this one.
 
-    For ping-pong kernels: each warpgroup has a tile block of `turns` iterations.
+    There its stage counter starts. For ping-pong kernels: each warpgroup has a tile block of `turns` iterations.
     """
 
     intrinsic = Intrinsic("roles.first_iteration")
