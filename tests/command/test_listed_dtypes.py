@@ -45,6 +45,8 @@ CALLS: dict[str, str] = {  # what is not a call with one tile or two
     "iota": "ct.iota((8,), x.dtype)", "load_ptr_tko": "ct.load_ptr_tko(p)", "load_tile": "ct.load_tile(x, (8,), (0,))",
     "load_gather_scatter_view_tko":
         "ct.load_gather_scatter_view_tko(ct.make_gather_scatter_view(x, (8,)), (index,))",
+    "store_gather_scatter_view_tko":
+        "ct.store_gather_scatter_view_tko(ct.make_gather_scatter_view(y, (8,)), t, (index,))",
     "load_strided_view_tko": "ct.load_strided_view_tko(ct.make_strided_view(x, (8,), (2,)), 0)",
     "load_tensor": "ct.load_tensor(addresses, 0, (8,), (1,), x.dtype)", "load_tile_like": "ct.load_tile_like(x, y)",
     "load_tile_mut": "ct.load_tile_mut(y)", "load_view_tko": "ct.load_view_tko(part, 0)",

@@ -74,9 +74,6 @@ MISTAKES: dict[str, Mistake] = {
     "global_of_a_set": Mistake(
         "SIZES = {1, 2}\ndef kernel(y: Mut):\n    y.store(y.load() * len(SIZES))\n", "'SIZES'.*set"
     ),
-    "global_of_a_dict": Mistake(
-        "SIZES = {'a': 2}\ndef kernel(y: Mut):\n    y.store(y.load() * SIZES['a'])\n", "'SIZES'.*dict"
-    ),
     "module_attribute_of_a_list": Mistake(
         "import types\nm = types.SimpleNamespace(SIZE=3)\ndef kernel(y: Mut):\n    y.store(y.load() * m.SIZE)\n",
         "'m'.*SimpleNamespace",
@@ -113,7 +110,7 @@ MISTAKES: dict[str, Mistake] = {
     "object_that_can_be_called": Mistake(
         "class Scale:\n    def __call__(self, t):\n        return t\nscale = Scale()\n"
         "def kernel(y: Mut):\n    y.store(scale(y.load()))\n",
-        "scale.*cannot be called in a kernel",
+        "scale is an object of Scale, whose attributes may change.*frozen=True",
     ),
     "helper_that_returns_nothing": Mistake(
         "def helper(t):\n    t = t + 1\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n",

@@ -103,7 +103,7 @@ def test_what_a_loop_gives_a_dtype_has_it() -> None:
         ("t * n", f32, "do not mix: f32 and i32"),  # n was given a dtype
         ("t * (n + x.shape[0])", f32, "do not mix: f32 and i32"),
         ("t * x.shape[0]", ct.u8, "do not mix: u8 and i32"),  # may not fit
-        ("t * (1.0 / x.shape[0])", f64, "do not mix: f64 and f32"),  # would be too coarse
+        ("t * (1.0 / x.shape[0])", f64, ""),
         ("t & x.shape[0]", i64, ""),
     ],
 )

@@ -41,6 +41,8 @@ OF_ITS_OWN: dict[str, str] = {
     **dict.fromkeys(("mma", "mmaf", "mmai"), "tests/ops/test_products.py::test_one_product"),
     "mmaf_scaled": "tests/ops/test_products.py::test_a_scaled_product",
     **dict.fromkeys(("cuda_tile_print", "print_tko"), "tests/language/test_printing.py::test_every_dtype_has_a_text"),
+    "Tensor.slice": "tests/language/test_tensor_values.py::test_ragged_segments",
+    "store_gather_scatter_view_tko": "tests/language/test_tensor_values.py::test_lists_of_tensors_and_windows",
     "cuda_tile_assert": "tests/language/test_printing.py::test_what_holds_says_nothing",
     "constant": "tests/ops/test_moves.py::test_a_constant_of_every_type",
     **dict.fromkeys(

@@ -60,7 +60,7 @@ class _Intrinsics:
             "binary": _of_numbers,
             "comparison": _of_numbers,
             "constant": lambda value, *_: lambda: value,
-            "loads": lambda *_: lambda: self._loads,
+            "is_producer": lambda *_: lambda: self._loads,
             "elected": lambda *_: lambda: True,
             "first_tile": lambda *_: lambda: 0,
             "tile_step": lambda *_: lambda: 1,
