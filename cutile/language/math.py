@@ -305,6 +305,170 @@ def erfc(x: Tile | float) -> Tile:
 
 
 @operation(FLOATS)
+def log1p(x: Tile | float) -> Tile:
+    """The natural logarithm of `1 + x`, precise also where `x` is small.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 1 ulp in f32 and 1 ulp in f64.
+        NaN below -1, -inf at -1.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.log1p(x), [0.0, -1.0, 1e-20])
+        [0.0, -inf, 9.999999682655225e-21]
+    """
+    ...
+
+
+@operation(FLOATS)
+def expm1(x: Tile | float) -> Tile:
+    """`e ** x - 1`, precise also where `x` is small.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 1 ulp in f32 and 1 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.expm1(x), [0.0, float("-inf"), 1e-20])
+        [0.0, -1.0, 9.999999682655225e-21]
+    """
+    ...
+
+
+@operation(FLOATS)
+def asin(x: Tile | float) -> Tile:
+    """The angle in radians, from -pi/2 to pi/2, whose sine is `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+        NaN where `x` is not between -1 and 1.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.asin(x), [0.0, 2.0])
+        [0.0, nan]
+    """
+    ...
+
+
+@operation(FLOATS)
+def acos(x: Tile | float) -> Tile:
+    """The angle in radians, from 0 to pi, whose cosine is `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+        NaN where `x` is not between -1 and 1.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.acos(x), [1.0, 2.0])
+        [0.0, nan]
+    """
+    ...
+
+
+@operation(FLOATS)
+def atan(x: Tile | float) -> Tile:
+    """The angle in radians, from -pi/2 to pi/2, whose tangent is `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.atan(x), [0.0, -0.0])
+        [0.0, -0.0]
+    """
+    ...
+
+
+@operation(FLOATS)
+def asinh(x: Tile | float) -> Tile:
+    """The number whose hyperbolic sine is `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 3 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.asinh(x), [0.0, float("inf")])
+        [0.0, inf]
+    """
+    ...
+
+
+@operation(FLOATS)
+def acosh(x: Tile | float) -> Tile:
+    """The number, at least 0, whose hyperbolic cosine is `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 4 ulp in f32 and 3 ulp in f64. NaN below 1.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.acosh(x), [1.0, 0.5])
+        [0.0, nan]
+    """
+    ...
+
+
+@operation(FLOATS)
+def atanh(x: Tile | float) -> Tile:
+    """The number whose hyperbolic tangent is `x`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 2 ulp in f64.
+        Infinite at -1 and 1, NaN beyond.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.atanh(x), [0.0, 1.0, 2.0])
+        [0.0, inf, nan]
+    """
+    ...
+
+
+@operation(FLOATS)
 def floor(x: Tile | float) -> Tile:
     """The largest whole number not above `x`.
 
@@ -387,7 +551,13 @@ def atan2(x: Tile | float, y: Tile | float) -> Tile:
 
 
 __all__ = (
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
     "atan2",
+    "atanh",
     "ceil",
     "cos",
     "cosh",
@@ -395,8 +565,10 @@ __all__ = (
     "erfc",
     "exp",
     "exp2",
+    "expm1",
     "floor",
     "log",
+    "log1p",
     "log2",
     "pow",
     "rsqrt",

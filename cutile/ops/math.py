@@ -104,6 +104,38 @@ class Erfc(FloatUnary, name="erfc", spelled=("erfc",), accuracy=Accuracy(f32=4.0
     """`1 - erf(x)`, from 2 to 0, which keeps its precision where it is small."""
 
 
+class Log1p(FloatUnary, name="log1p", spelled=("log1p",), accuracy=Accuracy(f32=1.0, f64=1.0)):
+    """`log(1 + x)`, which keeps its precision where `x` is small; NaN below -1."""
+
+
+class Expm1(FloatUnary, name="expm1", spelled=("expm1",), accuracy=Accuracy(f32=1.0, f64=1.0)):
+    """`exp(x) - 1`, which keeps its precision where `x` is small."""
+
+
+class Asin(FloatUnary, name="asin", spelled=("asin",), accuracy=Accuracy(f32=2.0, f64=2.0)):
+    """The angle, in radians, whose sine is `x`; NaN beyond -1 and 1."""
+
+
+class Acos(FloatUnary, name="acos", spelled=("acos",), accuracy=Accuracy(f32=2.0, f64=2.0)):
+    """The angle, in radians, whose cosine is `x`; NaN beyond -1 and 1."""
+
+
+class Atan(FloatUnary, name="atan", spelled=("atan",), accuracy=Accuracy(f32=2.0, f64=2.0)):
+    """The angle, in radians, whose tangent is `x`."""
+
+
+class Asinh(FloatUnary, name="asinh", spelled=("asinh",), accuracy=Accuracy(f32=3.0, f64=3.0)):
+    """The number whose hyperbolic sine is `x`."""
+
+
+class Acosh(FloatUnary, name="acosh", spelled=("acosh",), accuracy=Accuracy(f32=4.0, f64=3.0)):
+    """The number, at least 0, whose hyperbolic cosine is `x`; NaN below 1."""
+
+
+class Atanh(FloatUnary, name="atanh", spelled=("atanh",), accuracy=Accuracy(f32=3.0, f64=2.0)):
+    """The number whose hyperbolic tangent is `x`; NaN beyond -1 and 1."""
+
+
 class Floor(FloatUnary, name="floor", spelled=("floor",), accuracy=CORRECT):
     """The largest whole number that is not above `x`."""
 

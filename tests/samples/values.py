@@ -128,7 +128,10 @@ INTEGER = (
     Case("shr", "ct.shri(x, y & 63)", INTS, _integers(lambda a, b, n: a >> (b & 63))),
 )
 
-FUNCTIONS = ("sqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc")
+FUNCTIONS = (
+    "sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+)  # fmt: skip
 """Functions of one float by the names that they have here, and in NumPy or Python's `math`."""
 
 

@@ -338,6 +338,14 @@ FUNCTIONS: dict[str, Any] = {
     "erfc": _in_f32(_erfc, "erfc", 1),  # f32: at most 0.51 ulp
     # The C library's functions of f64, of both types.
     "atan2": _library("atan2", 2),  # f32: at most 0.51 ulp
+    "log1p": _library("log1p", 1),  # f32: at most 0.51 ulp
+    "expm1": _library("expm1", 1),  # f32: at most 0.51 ulp
+    "asin": _library("asin", 1),  # f32: at most 0.51 ulp
+    "acos": _library("acos", 1),  # f32: at most 0.51 ulp
+    "atan": _library("atan", 1),  # f32: at most 0.51 ulp
+    "asinh": _library("asinh", 1),  # f32: at most 0.51 ulp
+    "acosh": _library("acosh", 1),  # f32: at most 0.51 ulp
+    "atanh": _library("atanh", 1),  # f32: at most 0.51 ulp
     # LLVM's own, rounded correctly.
     "sqrt": _llvm_function("sqrt"),
     "floor": _llvm_function("floor"),
