@@ -182,7 +182,7 @@ def _exact(dtype: type[DType], arch: str, lie: Lie) -> bool:
 
 
 def how_they_lie(x: Tensor, y: Tensor) -> Lie:
-    """How `x`, (m, k), and `y`, (k, n), lie, where the copy engine takes the rows of both: both contiguous along K,
+    """How `x`, (m, k), and `y`, (k, n), lie, where TMA takes the rows of both: both contiguous along K,
     one of them across, or both; "otherwise" where rows begin at odd places."""
     left, right = x.spec().layout, y.spec().layout
     if not left.alignment == right.alignment == 16:
@@ -210,7 +210,7 @@ def best_exact(m: int, n: int, k: int, units: int, *, batch: int = 1) -> Choice:
 
 
 def may_be_halved(x: Tensor, y: Tensor, out: Tensor | None) -> bool:
-    """Whether halves of a thread block may have tile blocks of their own: where the copy engine loads the operands and
+    """Whether halves of a thread block may have tile blocks of their own: where TMA loads the operands and
     stores the result, `out` or a new tensor, and nothing is done to it but a conversion."""
     if x.ndim != 2 or how_they_lie(x, y) == "otherwise":
         return False

@@ -243,7 +243,7 @@ class Communicator:
 
     def barrier(self) -> DeviceOp[None]:
         """Wait, on the device, until every rank is here."""
-        return Barrier(self._engine, self.ranks, self.world, self._draw)
+        return Barrier(self._engine, self.ranks, self._draw)
 
     def _call(self, kind: str, operands: list[Operand], *, op: str = "", root: int = 0) -> Any:
         self._check_rank("root", root)
@@ -258,7 +258,7 @@ class Communicator:
         def draw(rank: int) -> Key:
             return sender, receiver, self._numbers.next(rank, sender, receiver)
 
-        return Message(self._engine, self.rank, self.world, kind, x, sender, receiver, draw)
+        return Message(self._engine, self.rank, kind, x, sender, receiver, draw)
 
     def _check_rank(self, name: str, rank: int) -> None:
         if not isinstance(rank, int) or not 0 <= rank < self.world:  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,8 +54,6 @@ class Seat:
 
 def elements_at(address: int, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     """Host memory as an array of one axis, without owning it."""
-    import ctypes
-
     if not count:
         return np.empty(0, dtype)
     memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)

@@ -143,9 +143,7 @@ class Message(_Meeting[Any]):
 
     __slots__ = ("_kind",)
 
-    def __init__(
-        self, engine: Engine, rank: int, world: int, kind: str, x: Any, sender: int, receiver: int, draw: Draw
-    ) -> None:
+    def __init__(self, engine: Engine, rank: int, kind: str, x: Any, sender: int, receiver: int, draw: Draw) -> None:
         self._kind = kind
         buffer = buffer_of(x, f"{kind}: argument 'x'", write=rank == receiver)
         super().__init__(engine, x)
@@ -164,7 +162,7 @@ class Barrier(_Meeting[None]):
 
     __slots__ = ()
 
-    def __init__(self, engine: Engine, ranks: Sequence[int], world: int, draw: Draw) -> None:
+    def __init__(self, engine: Engine, ranks: Sequence[int], draw: Draw) -> None:
         super().__init__(engine, None)
         call = Call("barrier", "barrier", f"barrier() at {format_site(self.site)}")
         seats = [Seat(rank, call, "", 0, np.dtype(np.uint8), 0, 0, 0, 0) for rank in ranks]

@@ -304,7 +304,7 @@ class Stream:
         box: Sequence[int],
         swizzle: int,
     ) -> bytes:
-        """What describes a tensor to a GPU's copy engine. Enqueues nothing."""
+        """What describes a tensor to a GPU's TMA unit. Enqueues nothing."""
         return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:

@@ -476,7 +476,7 @@ class Driver(ABC):
         box: Sequence[int],
         swizzle: int,
     ) -> bytes:
-        """The 128 bytes that describe a tensor to a GPU's copy engine (`CUtensorMap`).
+        """The 128 bytes that describe a tensor to a GPU's TMA unit (`CUtensorMap`).
 
         Innermost axis first.
 

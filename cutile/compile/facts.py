@@ -15,9 +15,9 @@ from cutile.ops.memory import MOST_EXTENT
 
 WIDEST = 16  # bytes; the widest access of a thread
 REPEATED = 8
-"""Of what is aligned to `WIDEST`, but has a stride of 0: the copy engine, which takes all of that alignment, is not
+"""Of what is aligned to `WIDEST`, but has a stride of 0: TMA, which takes all of that alignment, is not
 known to take it. Threads still load it eight bytes at a time. Likewise of a result whose rows end within `WIDEST`: the
-copy engine writes beyond the end there (seen on an H200: of 27 columns of f16 in wider rows it wrote 32)."""
+TMA writes beyond the end there (seen on an H200: of 27 columns of f16 in wider rows it wrote 32)."""
 
 
 class LayoutClass:
@@ -109,7 +109,7 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
         if strides[axis] == 1 or (axis == last and shape[axis] == 1):
             unit = axis
             break
-    # What runs backwards counts as not aligned: the copy engine only steps forwards.
+    # What runs backwards counts as not aligned: TMA only steps forwards.
     aligned = address % WIDEST == 0 and all(
         extent == 1 or axis == unit or (stride >= 0 and stride * size % WIDEST == 0)
         for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))

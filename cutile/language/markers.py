@@ -170,7 +170,7 @@ class Latency(int):
     A hint, which changes no result.
 
     On a GPU the loads of a loop run ahead of it through stages in shared memory: of which a load has one more than its
-    latency, and no more than fit; without a hint it has as many as fit, up to four. Operands that the copy engine loads
+    latency, and no more than fit; without a hint it has as many as fit, up to four. Operands that TMA loads
     share their stages, and take the larger latency. The CPU loads nothing ahead.
 
     Raises:

@@ -297,7 +297,7 @@ def store_view_tko(
         ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
             load it meanwhile; what this tile block did before a RELEASE store is seen by who ACQUIREs it.
         scope: among whom a RELAXED or RELEASE store is ordered.
-        latency, tma: accepted, and without effect: stores are not waited for, and these do not use the copy engine.
+        latency, tma: accepted, and without effect: stores are not waited for, and these do not use TMA.
 
     Returns:
         A token.

@@ -48,7 +48,7 @@ class LoadTile(
     Zeros past the edges, at any index.
 
     Two hints, which change no result: `latency`, how many turns of a loop ahead it may be begun (0: as many as there is
-    room for), and `bulk`, whether a GPU's copy engine may do it.
+    room for), and `bulk`, whether a GPU's TMA unit may do it.
 
     Examples:
         >>> run(lambda x: x + x, [1.0, 2.0])

@@ -4,7 +4,7 @@
                                                         %3 = convert(%2) {dtype = i32}
                                                         load_tile(%x, %3) {shape = 64}
 
-Targets find an element by `index * step` in 32 bits, threads as well as copy engines; so that must not wrap round to
+Targets find an element by `index * step` in 32 bits, threads as well as TMA units; so that must not wrap round to
 an element. It cannot for an index that was checked (before this pass: `bounds.py` takes the checks that it proves), nor
 for one whose range says so. Whatever the others may be is compared as wide as it is: all indices below 0 give the same
 padding, and past the largest extent of a tensor there is nothing else.

@@ -1,6 +1,7 @@
 """Locals are nouns: a name that says when a value came to be, and not what it is, lives for three lines at most."""
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -82,3 +83,10 @@ def test_each_breach_is_reported(tmp_path: Path) -> None:
     )
     (package / "number.py").write_text("def f(x):\n    zero, one = 0, 1\n    y = 1\n    z = 1\n    return one\n")
     assert [line.split(": ")[0] for line in fillers(tmp_path)] == ["cutile/argument.py:1", "cutile/long.py:2"]
+
+
+def test_tma_has_the_name_that_nvidia_gives_it() -> None:
+    """NVIDIA calls another unit the copy engine: the one behind `cudaMemcpyAsync`."""
+    files = [path for folder in ("cutile", "cuda_async", "kernels") for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 400
+    assert [path.name for path in files if re.search(r"copy\s+engine", path.read_text(encoding="utf-8"))] == []

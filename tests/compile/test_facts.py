@@ -1,4 +1,4 @@
-"""What specialization knows of tensors: what the copy engine may be trusted with."""
+"""What specialization knows of tensors: what TMA may be trusted with."""
 
 from __future__ import annotations
 

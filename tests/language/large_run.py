@@ -80,7 +80,7 @@ def check_operand(m: int = 80000, k: int = 32768, n: int = 64) -> None:
 
 
 def check_result(m: int = 70000, n: int = 40000, k: int = 64) -> None:
-    """A large result, stored by the copy engine and by threads; 2**31 is within row 53687 of 40000."""
+    """A large result, stored by TMA and by threads; 2**31 is within row 53687 of 40000."""
     x, y = filled((m, k), bf16, 5, 1), filled((k, n), bf16, 1, 3)
     middle = min(53687, m // 2)
     rows = np.r_[0:3, middle - 2 : middle + 3, m - 3 : m]

@@ -1,4 +1,4 @@
-"""Hints change no result: how far loads run ahead, and whether the copy engine may do them."""
+"""Hints change no result: how far loads run ahead, and whether TMA may do them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How the operand of a product by warp groups lies in shared memory: swizzled panels, and the descriptor of a part.
 
-The copy engine writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes)
+TMA writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes)
 along the axis that is contiguous in memory, and as long as the tile along the other; 16-byte pieces of a row are
 permuted by its number, so that eight neighbouring rows meet no bank twice. `wgmma` reads that form directly, whichever
 of its two axes is the contiguous one (PTX ISA, "Shared Memory Matrix Layout").

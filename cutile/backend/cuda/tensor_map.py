@@ -91,7 +91,7 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
     """The descriptor of the tensor at a place.
 
     Raises:
-        LaunchError: the copy engine takes no such tensor, or no such box; says which rule it breaks.
+        LaunchError: TMA takes no such tensor, or no such box; says which rule it breaks.
     """
     assert parameter.map is not None, f"{parameter.name} has no tensor map"
     form = TensorMap(*parameter.map)  # what the disk cache returns is a plain tuple
@@ -178,7 +178,7 @@ class TensorMaps:
         The caller holds it for as long as a launch may read it.
 
         Raises:
-            LaunchError: the copy engine takes no such tensor.
+            LaunchError: TMA takes no such tensor.
         """
         found = self._made.get(place)
         if found is None:

@@ -124,7 +124,7 @@ def loading(stream: Stream, dtype: Any = bf16) -> None:
 
 
 def by_threads(stream: Stream) -> None:
-    """The same, of results that threads store, and not the copy engine."""
+    """The same, of results that threads store, and not TMA."""
     loading(stream, f32)
 
 

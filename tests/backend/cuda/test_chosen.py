@@ -89,7 +89,7 @@ def test_what_is_chosen_on_hopper_is_made_of_what_is_fast_there(name: str, tmp_p
     request = HOPPER[name]
     made = machine_code(request)
     assert not faults(made), made.log
-    assert ("persistent" in made.facts) is ("otherwise" not in name)  # which the copy engine does not load
+    assert ("persistent" in made.facts) is ("otherwise" not in name)  # which TMA does not load
     found = instructions(made, tmp_path)
     types = request.specialization.parameters
     x, z = types["x"], types["z"]

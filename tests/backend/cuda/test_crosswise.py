@@ -110,7 +110,7 @@ def _permuted(low: int, high: int, selector: int) -> int:
 
 
 def in_panels(tile: Array, panels: Panels) -> Array:
-    """The bytes of a tile, (along, across), as the copy engine lays them."""
+    """The bytes of a tile, (along, across), as TMA lays them."""
     made = np.zeros(panels.place_bytes, np.uint8)
     size = panels.size
     for panel in range(panels.count):

@@ -191,7 +191,7 @@ def test_the_model_sees_what_the_copy_engine_is_given(form: str) -> None:
 
 
 def begun_if(text: str) -> list[set[str]]:
-    """Of each store of the copy engine in PTX, the comparisons that decide whether it is begun."""
+    """Of each store of TMA in PTX, the comparisons that decide whether it is begun."""
     made = {name: line for line in text.splitlines() for name in re.findall(r"^\s*[\w.]+\s+(%p\d+),", line)}
     found: list[set[str]] = []
     for before in text.split("cp.async.bulk.tensor.2d.global")[:-1]:

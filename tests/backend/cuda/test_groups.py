@@ -76,7 +76,7 @@ def test_four_worker_warps_give_each_group_tile_blocks_of_its_own(tmp_path: Path
             (128, 128),
         ),
         (
-            "warp groups alone write by the copy engine",
+            "warp groups alone write by TMA",
             GEMM.replace("z.store(ct.convert_tile(acc, z.dtype))", "z.store(ct.convert_tile(acc, z.dtype) + z.load())"),
             (128, 128),
         ),

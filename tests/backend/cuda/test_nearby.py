@@ -82,7 +82,7 @@ def test_each_thread_block_adds_up_some_columns(tile: tuple[int, int], pieces: i
     (found,) = (op for op in made.walk() if isinstance(op, ReducePartials))
     assert (found.parts, found.blocks) == (parts, pieces)
     stores = [type(op) for op in made.walk() if isinstance(op, Store | TmaStore)]
-    assert stores == ([Store] if parts == 1 else [Store, TmaStore])  # whole tiles by the copy engine
+    assert stores == ([Store] if parts == 1 else [Store, TmaStore])  # whole tiles by TMA
 
 
 def test_what_follows_the_loop_is_done_for_these_columns() -> None:

@@ -41,7 +41,7 @@ def layout(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layou
 
 
 def in_panels(panels: Panels, tile: Array) -> Array:
-    """The bytes of a tile, (mn, k), as the copy engine lays them: 16-byte pieces of a row permuted by its number."""
+    """The bytes of a tile, (mn, k), as TMA lays them: 16-byte pieces of a row permuted by its number."""
     memory = np.zeros(panels.place_bytes, np.uint8)
     pieces = panels.swizzle // 16
     rows = tile if panels.k_major else tile.T

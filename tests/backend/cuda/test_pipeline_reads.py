@@ -181,7 +181,7 @@ class _Memory(Emulated):
 
 
 def put(memory: Array, tile: Array, panels: Panels, axis: int, place: int) -> None:
-    """Write a tile as the copy engine does: panel by panel, pieces of a row changed by the row's number."""
+    """Write a tile as TMA does: panel by panel, pieces of a row changed by the row's number."""
     rows = np.ascontiguousarray(np.moveaxis(tile, axis, -1)).reshape(-1, tile.shape[axis]).view(np.uint8)
     pieces = panels.swizzle // 16
     for panel in range(panels.count):

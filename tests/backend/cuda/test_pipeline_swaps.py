@@ -94,7 +94,7 @@ def test_nothing_spills_and_nothing_is_serialised(bits: int, tile: tuple[int, in
 
 
 class _Engine(Emulated):
-    """Adds matrices turned on their way to shared memory, and the copy engine, which stores boxes of a tensor."""
+    """Adds matrices turned on their way to shared memory, and TMA, which stores boxes of a tensor."""
 
     def __init__(self, threads: int, target: Array, box: tuple[int, int]) -> None:
         super().__init__(threads)

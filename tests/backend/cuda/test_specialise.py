@@ -269,7 +269,7 @@ def test_all_columns_of_a_result_that_is_narrower_than_the_sums_are_stored() -> 
 def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
     assert refusal(hinted(", tma=ct.tma.ENABLED")) == ""
     off = hinted(", tma=ct.tma.DISABLED")
-    assert refusal(off) == "the left operand's load keeps off the copy engine: it says ct.tma.DISABLED"
+    assert refusal(off) == "the left operand's load keeps off TMA: it says ct.tma.DISABLED"
     assert "bulk = False" in print_function(off)
     assert not any(isinstance(op, TmaLoad) for op in lowered(off).walk())
 

@@ -1,4 +1,4 @@
-"""What follows the loop of products: cut by columns, and stored by the copy engine or by threads."""
+"""What follows the loop of products: cut by columns, and stored by TMA or by threads."""
 
 from __future__ import annotations
 

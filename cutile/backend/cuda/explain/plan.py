@@ -148,7 +148,7 @@ def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
 
 
 def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
-    """What the copy engine stores."""
+    """What TMA stores."""
     stores: dict[str, tuple[int, bool]] = {}
     for op in ops:
         if isinstance(op, TmaStore):

@@ -244,7 +244,7 @@ def _require_pingpong(
     plain = not (how.swap_ab or how.a_from_registers or how.promotes)
     require(plain, "warp groups alone add up 16-bit operands as they lie")
     require(not guards, "warp groups alone end at no assert")
-    require(store is not None, "warp groups alone write by the copy engine, which does not store this result")
+    require(store is not None, "warp groups alone write by TMA, which does not store this result")
     require(tiles.cluster == 1, "warp groups alone share no operands with another block")
     require(not moving, "tile blocks of warp groups alone have as many turns each")
 

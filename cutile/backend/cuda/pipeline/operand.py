@@ -30,7 +30,7 @@ class Operand:
         panels: how it lies in shared memory.
         axis: the axis that is contiguous in memory, of the two of the load's tile that are the matrix's.
         passed: what happens to the tile before it is multiplied: the exchange of its axes, which is another way to read
-            it, the conversion from f32 to tf32, which the copy engine does on the way, and a reshape that makes one
+            it, the conversion from f32 to tf32, which TMA does on the way, and a reshape that makes one
             axis, the matrix's rows, of all those ahead of the last.
         rounded: whether that is among these.
         shared: blocks of a cluster that need the same tile, and load a part each.
@@ -70,7 +70,7 @@ class Operand:
 
     @property
     def map(self) -> TensorMap:
-        """How the copy engine loads it."""
+        """How TMA loads it."""
         _, rows, _ = self.panels.part(self.shared)
         contiguous, box = self.lead + self.axis, list(self.load.shape)
         box[contiguous] = self.panels.span
@@ -96,7 +96,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
         loop: a main loop, in which it must be loaded, and by whose product alone it is read; None for no such loop.
 
     Raises:
-        Refused: the copy engine cannot bring it.
+        Refused: TMA cannot bring it.
     """
     side = "left" if k_axis == 1 else "right"
     definitions, uses = kernel.definitions, kernel.uses
@@ -118,7 +118,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
         require(not load.limited, f"the {side} operand's tensor ends where a number says")
         require(load.padding in ("none", "zero"), f"the {side} operand's padding is not zero")
     bulk = isinstance(load, LoadView) or load.bulk
-    require(bulk, f"the {side} operand's load keeps off the copy engine: it says ct.tma.DISABLED")
+    require(bulk, f"the {side} operand's load keeps off TMA: it says ct.tma.DISABLED")
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
         raise Refused(f"the {side} operand is a tensor that this launch writes")
