@@ -98,7 +98,12 @@ class LocalEngine(Engine):
         parts = {rank: arrival.payload for rank, arrival in meeting.arrivals.items()}
         inputs = {rank: part.seat.brings() for rank, part in parts.items()}
         first = next(iter(parts.values())).seat
-        results = {rank: outcome(first.call.kind, inputs, rank, first.op, first.root) for rank in parts}
+        try:
+            results = {rank: outcome(first.call.kind, inputs, rank, first.op, first.root) for rank in parts}
+        except MemoryError as error:  # nothing was written, and nobody may be left waiting
+            for part in parts.values():
+                self._refuse(part, CollectiveError(f"{part.seat.call.words}: the host has no memory left ({error})"))
+            return
         for rank, part in parts.items():  # behind the last reading: a result may be written over an input
             part.seat.takes(results[rank])
         over: float | None = None

@@ -212,8 +212,8 @@ class ProcessEngine(Engine):
             parts = {rank: self._pages.read(name, seat) for rank, name in pages.items()}
             seat.takes(outcome(seat.call.kind, parts, seat.rank, seat.op, seat.root))
             self._hub.send(("done", key))
-        except OSError as reason:
-            error = CollectiveError(f"{seat.call.words}: the data of another rank are gone ({reason})")
+        except (OSError, MemoryError) as reason:
+            error = CollectiveError(f"{seat.call.words}: the data of the other ranks could not be read ({reason})")
         _tell(waiting.party.end(error, None))
 
     def _patience(self) -> float | None:

@@ -365,6 +365,21 @@ def test_the_failure_of_one_rank_reaches_all_and_nothing_hangs(make: Callable[..
     np.testing.assert_array_equal(ranks.get(y), np.full((WORLD, 4), WORLD))
 
 
+def test_a_sum_for_which_there_is_no_memory_leaves_nobody_waiting(
+    make: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    ranks = make()
+    x = ranks.put([np.ones(4, np.float32)] * WORLD)
+    for engine in ("local", "processes"):
+        monkeypatch.setattr(f"cuda_async.collective.{engine}.outcome", fail)
+    for error in ranks.run(*(rank.all_reduce(x[i]) for i, rank in enumerate(ranks.ranks))):
+        assert isinstance(error, CollectiveError)
+        assert "no room" in str(error)
+
+
 def test_abort_ends_what_waits_and_what_comes(make: Callable[..., Ranks]):
     ranks = make()
     x = ranks.put([np.ones(4, np.float32)] * WORLD)
