@@ -312,7 +312,7 @@ def log1p(x: Tile | float) -> Tile:
         x: floats; a tile or a number.
 
     Returns:
-        A tile of the dtype and shape of `x`. The error is at most 1 ulp in f32 and 1 ulp in f64.
+        A tile of the dtype and shape of `x`. The error is at most 1 ulp in f32 and 2 ulp in f64.
         NaN below -1, -inf at -1.
 
     Raises:

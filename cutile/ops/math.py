@@ -104,7 +104,8 @@ class Erfc(FloatUnary, name="erfc", spelled=("erfc",), accuracy=Accuracy(f32=4.0
     """`1 - erf(x)`, from 2 to 0, which keeps its precision where it is small."""
 
 
-class Log1p(FloatUnary, name="log1p", spelled=("log1p",), accuracy=Accuracy(f32=1.0, f64=1.0)):
+# libdevice states 1 ulp in f64 of the rounded result, and reaches 1.2 ulp of the exact one, as near x = 1.
+class Log1p(FloatUnary, name="log1p", spelled=("log1p",), accuracy=Accuracy(f32=1.0, f64=2.0)):
     """`log(1 + x)`, which keeps its precision where `x` is small; NaN below -1."""
 
 
