@@ -21,8 +21,8 @@ from cutile.compile.spills import otherwise, warn_of_spills
 from cutile.compile.store import disk_store
 from cutile.errors import ArgumentError, KernelError, KernelTypeError
 from cutile.frontend.build import Program, build
+from cutile.frontend.inline import may_store
 from cutile.frontend.source import FunctionSource
-from cutile.frontend.stores import may_store
 from cutile.ir.core import Effect, Function
 from cutile.ir.verify import verify
 from cutile.passes.pipeline import run_passes

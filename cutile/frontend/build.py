@@ -10,11 +10,10 @@ from typing import Any
 
 from cutile.dtypes import DTypeLike
 from cutile.errors import KernelError
-from cutile.frontend.captures import Captures
+from cutile.frontend.calls import invoke
+from cutile.frontend.captures import Captures, compile_time
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation, Frame, PassOn
-from cutile.frontend.invoke import invoke
-from cutile.frontend.names import compile_time
 from cutile.frontend.parameters import Arranged, Given, Piece
 from cutile.frontend.report import TooMany
 from cutile.frontend.source import FunctionSource

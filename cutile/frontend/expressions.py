@@ -13,22 +13,21 @@ from cutile.errors import KernelNameError
 from cutile.frontend import elsewhere, operators
 from cutile.frontend.assign import assign
 from cutile.frontend.branches import if_expression
-from cutile.frontend.closures import lambda_expression
-from cutile.frontend.comprehensions import comprehension
+from cutile.frontend.calls import invoke
+from cutile.frontend.captures import compile_time
 from cutile.frontend.constant_calls import NOT_CONSTANT, evaluated
+from cutile.frontend.displays import comprehension, dictionary, item_of, table_method
 from cutile.frontend.families.debug import f_string
 from cutile.frontend.families.grid import own_index
 from cutile.frontend.families.memory import extent
+from cutile.frontend.families.shape import with_new_axes
 from cutile.frontend.frame import Frame, Scope
-from cutile.frontend.invoke import invoke
+from cutile.frontend.inline import lambda_expression
 from cutile.frontend.logic import compare, logical
-from cutile.frontend.names import compile_time
-from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.records import attribute
 from cutile.frontend.registry import METHODS
 from cutile.frontend.structure import children
 from cutile.frontend.syntax import refuse
-from cutile.frontend.tables import dictionary, item_of, table_method
 from cutile.frontend.tensor_parts import one_of
 from cutile.frontend.values import (
     IndexComponent,

@@ -15,12 +15,11 @@ from typing import Any, NoReturn
 from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
 from cutile.frontend.bare import Bare
-from cutile.frontend.captures import MISSING, Captures
+from cutile.frontend.captures import MISSING, Captures, compile_time
 from cutile.frontend.flow import Flow
 from cutile.frontend.interval import Interval
-from cutile.frontend.names import compile_time
+from cutile.frontend.liveness import assigned
 from cutile.frontend.report import Report, Suppressed
-from cutile.frontend.scan import assigned
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.values import Faulty, Undefined
 from cutile.ir.builder import Builder

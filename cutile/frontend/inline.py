@@ -1,26 +1,92 @@
-"""Calls of plain Python functions.
+"""Functions whose bodies are compiled in place, in a frame of their own.
 
-Their bodies are compiled in place, in a frame of their own.
+- Plain functions of Python.
+- Functions and lambdas that are defined inside a kernel or helper. They see its variables as they are when called.
+- Context managers: generators that `contextlib.contextmanager` has wrapped, in a `with`. What stands before the `yield`
+  is compiled before the block, the rest behind it. Nothing in a kernel raises, so `finally` around the `yield` means
+  the same as no `finally`.
+
+`may_store` reads the same bodies, lines included that were not compiled for a launch's arguments.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
+import re
 import types
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from cutile.errors import KernelSyntaxError, Location
-from cutile.frontend.closures import Closure
+from cutile.errors import KernelError, KernelSyntaxError, Location
+from cutile.frontend.assign import assign
+from cutile.frontend.captures import MISSING, compile_time, lookup
 from cutile.frontend.frame import Frame
 from cutile.frontend.jumps import returned
-from cutile.frontend.names import compile_time
 from cutile.frontend.report import Suppressed
 from cutile.frontend.source import FunctionSource, take_source
+from cutile.frontend.syntax import refuse
 from cutile.frontend.values import Keywords
+
+
+@dataclass(frozen=True, eq=False)
+class Closure:
+    """A function defined in a kernel.
+
+    Its syntax, and the frame whose variables it sees.
+    """
+
+    name: str
+    node: ast.FunctionDef | ast.Lambda
+    frame: Frame
+    signature: inspect.Signature
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements to compile at a call."""
+        if isinstance(self.node, ast.FunctionDef):
+            return self.node.body
+        return [ast.copy_location(ast.Return(value=self.node.body), self.node.body)]
+
+    def __repr__(self) -> str:
+        return f"{self.name}{self.signature.replace(return_annotation=inspect.Signature.empty)}"
+
+
+def define(frame: Frame, node: ast.FunctionDef) -> None:
+    """`def` inside a kernel."""
+    if node.decorator_list:
+        refuse(frame, node.decorator_list[0], "a decorator of a nested function", "Call the outer function yourself.")
+    frame.variables[node.name] = Closure(node.name, node, frame, _signature(frame, node.args))
+    frame.places[node.name] = node
+
+
+def lambda_expression(frame: Frame, node: ast.Lambda) -> Closure:
+    """`lambda` inside a kernel."""
+    return Closure("<lambda>", node, frame, _signature(frame, node.args))
+
+
+def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
+    """The parameters, with defaults evaluated now, as Python does."""
+    kinds = inspect.Parameter
+    empty: Any = kinds.empty
+    plain = [(each, kinds.POSITIONAL_ONLY) for each in arguments.posonlyargs]
+    plain += [(each, kinds.POSITIONAL_OR_KEYWORD) for each in arguments.args]
+    defaults: list[Any] = [frame.evaluate(each) for each in arguments.defaults]
+    defaults = [empty] * (len(plain) - len(defaults)) + defaults
+    parameters = [kinds(each.arg, kind, default=value) for (each, kind), value in zip(plain, defaults, strict=True)]
+    if arguments.vararg is not None:
+        parameters.append(kinds(arguments.vararg.arg, kinds.VAR_POSITIONAL))
+    for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        value = empty if default is None else frame.evaluate(default)
+        parameters.append(kinds(each.arg, kinds.KEYWORD_ONLY, default=value))
+    if arguments.kwarg is not None:
+        parameters.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
+    return inspect.Signature(parameters)
+
 
 MAX_DEPTH = 16
 """How deep a function may call itself; each call is compiled in place."""
@@ -168,3 +234,106 @@ def _run(inner: Frame) -> Any:
     if inner.report.found > found:
         raise Suppressed("the function has errors of its own", inner.caller)
     return returned(inner)
+
+
+_MAKER = contextlib.contextmanager(lambda: iter(())).__code__
+_WHAT = "Write a function with one `yield`, and decorate it with @contextlib.contextmanager."
+
+
+def with_statement(frame: Frame, node: ast.With) -> None:
+    """`with manager(...) as name:`."""
+    _enter(frame, node, 0)
+
+
+def _enter(frame: Frame, node: ast.With, position: int) -> None:
+    if position == len(node.items):
+        frame.execute(node.body)
+        return
+    item = node.items[position]
+    call = item.context_expr
+    function = frame.evaluate(call.func) if isinstance(call, ast.Call) else None
+    if not isinstance(call, ast.Call) or getattr(function, "__code__", None) is not _MAKER:
+        refuse(frame, call, "a context manager other than a generator of the user's", _WHAT)
+    if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
+        refuse(frame, call, "a context manager's call with * or **", "Write the arguments out.")
+    generator = _generator(frame, function)
+    args = [frame.evaluate(each) for each in call.args]
+    kwargs = {str(each.arg): frame.evaluate(each.value) for each in call.keywords}
+    inner = entered(frame, generator, call, args, kwargs)
+    before, value, after = _parts(inner)
+    inner.execute(before)
+    yielded = None if value is None else inner.evaluate(value)
+    if item.optional_vars is not None:
+        assign(frame, item.optional_vars, yielded)
+    _enter(frame, node, position + 1)
+    if after and (not frame.flow.falls or frame.flow.taken):
+        frame.syntax_error(
+            node,
+            "this block is left by return, break or continue, and its context manager has more to do behind it",
+            "Let the block end, and leave behind it.",
+        )
+    inner.execute(after)
+
+
+def _generator(frame: Frame, function: Any) -> types.FunctionType:
+    """What `contextmanager` has wrapped."""
+    wrapped = frame.captures.read(function, "$.__wrapped__", function.__wrapped__)
+    if not isinstance(wrapped, types.FunctionType):
+        frame.type_error("a context manager must be a plain generator function", remedy=_WHAT)
+    return wrapped
+
+
+def _parts(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt]]:
+    """The statements before the `yield`, what it yields, and those behind it."""
+    body = list(inner.body)
+    for k, statement in enumerate(body):
+        if isinstance(statement, ast.Try) and not statement.handlers and not statement.orelse:
+            body[k : k + 1] = [*statement.body, *statement.finalbody]
+    places = [k for k, each in enumerate(body) if any(isinstance(node, ast.Yield) for node in ast.walk(each))]
+    place = places[0] if len(places) == 1 else None
+    statement = None if place is None else body[place]
+    if place is None or not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Yield):
+        inner.syntax_error(
+            inner.source.tree,
+            "a context manager that does not have one `yield` as a statement of its own is not compiled",
+            _WHAT,
+        )
+    return body[:place], statement.value.value, body[place + 1 :]
+
+
+_EFFECT = re.compile("store|scatter|atomic|print|assert|copy|write")
+"""In the names of the operations that do something."""
+
+
+def may_store(function: Callable[..., Any], source: FunctionSource) -> bool:
+    """Whether the function, or one that it calls by name, has a line that stores."""
+    return _may(function, source.tree, set())
+
+
+def _may(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
+    seen.add(function)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if _EFFECT.search(name):
+            return True
+        called = _meaning(function, node.func)
+        if isinstance(called, types.FunctionType) and called not in seen and not hasattr(called, "__cutile__"):
+            try:
+                inner = source_of(called).tree
+            except KernelError:  # the text of a function that was not compiled need not be known
+                continue
+            if _may(called, inner, seen):
+                return True
+    return False
+
+
+def _meaning(function: Callable[..., Any], node: ast.expr) -> Any:
+    """What a name, or an attribute of a module, means outside of the function."""
+    if isinstance(node, ast.Name):
+        return lookup(function, node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _meaning(function, node.value)
+        return getattr(owner, node.attr, MISSING) if isinstance(owner, types.ModuleType) else MISSING
+    return MISSING

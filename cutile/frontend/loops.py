@@ -22,9 +22,8 @@ from cutile.frontend import operators
 from cutile.frontend.branches import WHOLE, guarded
 from cutile.frontend.flow import Exit, Flow
 from cutile.frontend.frame import RETURNED, Frame, LoopState
-from cutile.frontend.liveness import is_only_overwritten
+from cutile.frontend.liveness import assigned, is_only_overwritten, leaves_loop
 from cutile.frontend.operators import is_number, materialize
-from cutile.frontend.scan import assigned, leaves_loop
 from cutile.frontend.structure import leaves, mapped, refill, same_constant, same_constants, same_structure
 from cutile.frontend.tensor_parts import Form, is_tensor, joined_form, parts_of, put_together, taken_apart, tensors_in
 from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, describe, is_tile

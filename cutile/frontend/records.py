@@ -11,8 +11,8 @@ import inspect
 import types
 from typing import Any
 
+from cutile.frontend.captures import compile_time
 from cutile.frontend.frame import Frame
-from cutile.frontend.names import compile_time
 from cutile.frontend.registry import FOLDED, method
 from cutile.frontend.structure import field_names, rebuilt
 from cutile.frontend.values import BoundFunction, Method, Record, describe, items_of

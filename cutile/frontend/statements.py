@@ -1,4 +1,7 @@
-"""Statements: one function per kind of syntax, dispatched by the node's type."""
+"""Statements: one function per kind of syntax, dispatched by the node's type.
+
+An `assert` is decided now for a constant condition, else at run time.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,39 @@ from typing import Any
 
 from cutile.errors import KernelError
 from cutile.frontend import operators
-from cutile.frontend.assertions import assert_statement
 from cutile.frontend.assign import assign
 from cutile.frontend.branches import guarded, if_statement
-from cutile.frontend.closures import define
-from cutile.frontend.contexts import with_statement
 from cutile.frontend.expressions import evaluate
+from cutile.frontend.families.debug import constant_text, require
 from cutile.frontend.flow import Flow
 from cutile.frontend.for_loops import for_loop, while_loop
 from cutile.frontend.frame import Frame
+from cutile.frontend.inline import define, with_statement
 from cutile.frontend.jumps import break_statement, continue_statement, return_statement
+from cutile.frontend.liveness import assigned
+from cutile.frontend.operators import truth
 from cutile.frontend.patterns import match_statement
-from cutile.frontend.scan import assigned
 from cutile.frontend.syntax import refuse
-from cutile.frontend.values import FAULTY
+from cutile.frontend.values import FAULTY, is_tile
+
+
+def assert_statement(frame: Frame, node: ast.Assert) -> None:
+    """`assert condition, message`: decided now if constant, else at run time."""
+    condition = frame.evaluate(node.test)
+    message = frame.evaluate(node.msg) if node.msg is not None else None
+    if is_tile(condition):
+        require(frame, condition, ast.unparse(node.test) if message is None else message, "assert")
+    elif not truth(frame, condition, node.test):
+        failed(frame, node.test, message)
+
+
+def failed(frame: Frame, node: ast.AST, message: Any) -> None:
+    """Refuse the kernel: what it asserts is false."""
+    frame.type_error(
+        f"the assertion is false{constant_text(message)}",
+        node,
+        "It is decided when the kernel is compiled, by its generics and the types of its arguments.",
+    )
 
 
 def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:

@@ -17,11 +17,11 @@ from cutile.backend.interface import Grid, Parameter
 from cutile.backend.reference.memory import bind_parameters
 from cutile.dtypes import DTypeLike
 from cutile.frontend.build import NO_GROUPS, NO_POINTERS, parameter
+from cutile.frontend.calls import invoke
 from cutile.frontend.captures import Captures
 from cutile.frontend.constant_calls import is_computed, is_constant, wrapped_by_cache
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation
-from cutile.frontend.invoke import invoke
 from cutile.frontend.parameters import Arranged, assembled
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute

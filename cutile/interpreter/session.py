@@ -23,9 +23,9 @@ from cutile.frontend import elsewhere, operators
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
 from cutile.frontend.families.mapped import MintedRange, OwnedRange
+from cutile.frontend.families.shape import with_new_axes
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import counted
-from cutile.frontend.new_axes import with_new_axes
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Method, Range, describe
 from cutile.frontend.weak import interval_of, weak
