@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, Self, TypedDict, Unpack, overload
 
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
-from cutile.compile.declared import Declared, checked_hints, checked_options
+from cutile.compile.declared import AccessRules, Declared, checked_hints, checked_options
 from cutile.compile.kernels import KernelCache
-from cutile.compile.rules import AccessRules
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
 from cutile.launch.arguments import give_back
-from cutile.launch.grouping import leaves_of
 from cutile.launch.kernel_op import KernelOp
-from cutile.launch.launchable import Launchable
+from cutile.launch.launchable import Launchable, leaves_of
 from cutile.launch.notebook import Listing, kernel_html, kernel_text, result_html, result_text
 from cutile.launch.searching import Space
 

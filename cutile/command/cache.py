@@ -10,8 +10,7 @@ import time
 from typing import Any
 
 from cutile import config
-from cutile.compile.encoding import META, read_fields
-from cutile.compile.store import Entry, disk_store
+from cutile.compile.store import META, Entry, disk_store, read_fields
 
 
 def add(commands: Any) -> None:

@@ -76,7 +76,7 @@ class Compiled:
     @property
     def plan(self) -> str:
         """The plan in words."""
-        from cutile.compile.plan_text import plan_text
+        from cutile.compile.dump import plan_text
 
         return plan_text(self.program.function, self.executable.target, self.options, self.executable.facts)
 
@@ -171,12 +171,12 @@ def compile_kernel(request: Request) -> Compiled:
                 clock.lap("cache")
     dump.text("source", executable.source)
     if dump.wants("plan"):
-        from cutile.compile.plan_text import plan_text
+        from cutile.compile.dump import plan_text
 
         dump.text("plan", plan_text(program.function, request.target, request.options, executable.facts))
     dump.text("log", executable.log)
     if executable.facts.get("spills"):
-        from cutile.compile.plan_text import types_text
+        from cutile.compile.dump import types_text
 
         types = types_text(program.function)
         warn_of_spills(request.source, executable.facts, request.options, request.target.arch, key, types)
@@ -229,7 +229,7 @@ def render(request: Request, stage: str) -> str:
     Raises:
         ValueError: there is no such stage.
     """
-    from cutile.compile.plan_text import plan_text, without_toolchain
+    from cutile.compile.dump import plan_text, without_toolchain
     from cutile.ir.text import print_function
 
     if stage not in config.STAGES:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutile.compile.constants import constant
-from cutile.compile.facts import Fact, PointerFacts, TensorFacts
+from cutile.compile.facts import Fact, PointerFacts, TensorFacts, constant
 from cutile.dtypes import DTypeLike, as_dtype, u64
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, MissingGenericsError
 from cutile.frontend.build import NO_POINTERS

@@ -1,4 +1,4 @@
-"""What a compilation reads from Python, what it means in a kernel, and whether it still means the same.
+"""What a compilation reads from Python, what it means, and whether it still does.
 
 `Captures` notes names, attributes, code and defaults. `compile_time` says what a value from outside the kernel is in
 it: a constant, a tuple, a dataclass, a function, or refused.

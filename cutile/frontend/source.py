@@ -1,4 +1,6 @@
-"""The source text of a function, taken once: its file, its lines, its syntax tree, and places in it.
+"""The source text of a function, taken once.
+
+Its file, its lines, its syntax tree, and places in it.
 
 The text stands at the lines that the code object says, or, if the file was edited, wherever it is now.
 """

@@ -27,8 +27,7 @@ from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.transfer import values_now
 from cutile.language import OWNED
-from cutile.launch.open_tiles import OpenTiledView, shown
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import OpenTiledView, TiledView, View, shown
 
 if TYPE_CHECKING:
     from cutile.host.tensor import Tensor

@@ -41,8 +41,7 @@ from cutile.host.shapes import (
 )
 from cutile.host.transfer import duplicate
 from cutile.host.views import collective_buffer, piece, refuse_common_elements, reinterpreted, reshaped
-from cutile.launch.open_tiles import OpenTiledView
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import OpenTiledView, TiledView, View
 
 if TYPE_CHECKING:
     from cuda_async.collective import Buffer

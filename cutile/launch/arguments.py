@@ -18,8 +18,7 @@ from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.frontend.parameters import Parameter
-from cutile.launch.open_tiles import OpenTiledView
-from cutile.launch.views import KernelInput, KernelOutput, TiledView, View
+from cutile.launch.views import KernelInput, KernelOutput, OpenTiledView, TiledView, View
 
 Number = bool | int | float
 

@@ -23,8 +23,8 @@ from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar
 from cutile.launch.checks import verify
-from cutile.launch.named_extents import refuse_disagreement
-from cutile.launch.packing import Number, number_of, numbers_of
+from cutile.launch.generated import Number, number_of, numbers_of
+from cutile.launch.grid import refuse_disagreement
 from cutile.launch.variables import use_variables
 from cutile.launch.variants import chooser_of
 from cutile.launch.views import PointingView, TiledView, View

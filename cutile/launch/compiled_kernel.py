@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cuda_async import ContextError
 from cutile.launch.checks import condition_of, verify
 from cutile.launch.fastpath import Enqueue, Repeat, enqueuer, repeater
-from cutile.launch.packing import numbers_of
+from cutile.launch.generated import numbers_of
 from cutile.launch.target import target_of
 from cutile.launch.variables import use_variables
 from cutile.launch.variants import Chooser, chooser_of

@@ -25,8 +25,7 @@ from cuda_async import OwnershipError, Storage
 from cuda_async.core.lease import Lease
 from cutile.dtypes import f64
 from cutile.launch.arguments import EVERY_FLOAT, Checked, check_argument, is_op
-from cutile.launch.generated import define
-from cutile.launch.packing import expression, number_of
+from cutile.launch.generated import define, expression, number_of
 from cutile.launch.views import Grid
 
 if TYPE_CHECKING:

@@ -1,14 +1,38 @@
-"""The grid of a launch.
+"""The grid of a launch, and extents that a signature gives one name.
 
-Inferred from the partitions, or given; equal to what exact ones say, within prefix ones.
+The grid is inferred from the partitions, or given; equal to what exact ones say, within prefix ones. Extents are named
+as in `x: Tensor[f32, "m", "k"], w: Tensor[f32, "k", "n"]`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from cutile.errors import LaunchError
+from cutile.errors import ArgumentError, LaunchError
+from cutile.frontend.signature import Signature
 from cutile.launch.views import Grid, TiledView
+
+
+def refuse_disagreement(signature: Signature, checked: Sequence[Any]) -> None:
+    """Compare the extents of one name.
+
+    Args:
+        signature: the kernel's.
+        checked: its arguments, of which tensors have a shape.
+
+    Raises:
+        ArgumentError: two differ; names both arguments and both axes.
+    """
+    for name, position, axis, other, other_axis in signature.agreements:
+        this, two = checked[position], checked[other]
+        if this.shape[axis] != two.shape[other_axis]:
+            first, second = signature.parameters[position].title, signature.parameters[other].title
+            raise ArgumentError(
+                f"{signature.name}: the extent {name!r} is {this.shape[axis]} along axis {axis} of argument {first!r} "
+                f"(shape {this.shape}), but {two.shape[other_axis]} along axis {other_axis} of argument {second!r} "
+                f"(shape {two.shape})"
+            )
 
 
 def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str, TiledView]]) -> Grid:

@@ -37,11 +37,10 @@ from cutile.launch.fastpath import ViewUse
 from cutile.launch.grid import Grid, check_grid
 from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing
-from cutile.launch.open_tiles import open_names, tiled
-from cutile.launch.searched import SearchedOp
-from cutile.launch.searching import Space, is_search, space_of
+from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 from cutile.launch.variants import plan_of_launch
+from cutile.launch.views import open_names, tiled
 
 _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
 """The line of the source at the end of a line of IR."""

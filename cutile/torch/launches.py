@@ -20,8 +20,8 @@ from cuda_async import OwnershipError, Stream
 from cuda_async.core import observers
 from cuda_async.unsafe import async_on
 from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
-from cutile.compile.constants import generics_key
 from cutile.compile.declared import checked_options
+from cutile.compile.facts import generics_key
 from cutile.entry import Kernel
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.frontend.parameters import Parameter

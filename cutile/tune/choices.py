@@ -23,7 +23,7 @@ from typing import Any
 import platformdirs
 
 from cutile import config as settings
-from cutile.compile.trust import make_private
+from cutile.compile.folders import make_private
 from cutile.launch.searching import Configuration
 from cutile.tune.tuned import Tuned
 

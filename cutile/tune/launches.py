@@ -27,11 +27,10 @@ from cutile.errors import ArgumentError, CutileError, GenericsError, TuningError
 from cutile.launch.arguments import Pointer
 from cutile.launch.kernel_op import without_places
 from cutile.launch.launchable import Launchable
-from cutile.launch.open_tiles import OpenTiledView, tiled
 from cutile.launch.searching import Configuration, Key, LaunchFacts, Space, configurations
 from cutile.launch.target import INTERPRET, target_of
 from cutile.launch.variables import place_of
-from cutile.launch.views import PointingView, TiledView, View
+from cutile.launch.views import OpenTiledView, PointingView, TiledView, View, tiled
 from cutile.tune.agreement import Agreement, DisagreementWarning, Output
 from cutile.tune.choices import Choice, digest_of, load, save
 from cutile.tune.log import TrialLog

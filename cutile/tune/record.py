@@ -16,7 +16,7 @@ from typing import Any
 from cuda_async import Device, DeviceOp, default_device
 from cuda_async.core.operation import Operation
 from cutile.backend.registry import backend
-from cutile.compile.fingerprint import own_digest
+from cutile.compile.key import own_digest
 from cutile.errors import StaleRecordError
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.target import INTERPRET, chosen_backend, target_of

@@ -16,7 +16,7 @@ from cuda_async import Stream, default_device
 from cutile import config as settings
 from cutile.bench import DEFAULT_BENCH, BenchOptions
 from cutile.compile.ahead import Builders
-from cutile.compile.trust import make_private
+from cutile.compile.folders import make_private
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.memory import Backup

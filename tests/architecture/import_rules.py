@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "bench": frozenset({"errors", "cuda_async"}),
     # Imported by nobody, and the only part that imports torch: what stands above all others may use them all.
     "torch": _LEAF
-    | {"backend.interface", "compile.constants", "compile.declared", "frontend.parameters"}
+    | {"backend.interface", "compile.facts", "compile.declared", "frontend.parameters"}
     | {"launch", "entry", "host", "cuda_async"},
     "tune": frozenset({"errors", "config", "dtypes", "backend.registry", "compile", "launch", "bench", "cuda_async"}),
 }

@@ -12,8 +12,7 @@ import pytest
 
 from cutile.backend.interface import Executable
 from cutile.compile import store as store_module
-from cutile.compile.encoding import FILES, DamagedEntryError, decode, encode
-from cutile.compile.store import DiskStore
+from cutile.compile.store import FILES, DamagedEntryError, DiskStore, decode, encode
 from tests.compile.entries import EXECUTABLE, KEY
 
 

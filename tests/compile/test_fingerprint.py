@@ -10,8 +10,8 @@ from typing import NoReturn
 import pytest
 
 from cutile.backend.common.versions import installed_version
-from cutile.compile import fingerprint
-from cutile.compile.fingerprint import own_digest, source_digest
+from cutile.compile import key
+from cutile.compile.key import own_digest, source_digest
 from cutile.compile.store import DiskStore
 
 
@@ -33,14 +33,14 @@ def store(tmp_path: Path) -> DiskStore:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have files that were written a moment ago count as unchanged for long."""
-    monkeypatch.setattr(fingerprint, "SETTLED_NS", -(10**10))
+    monkeypatch.setattr(key, "SETTLED_NS", -(10**10))
 
 
 def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(root: Path) -> NoReturn:
         raise AssertionError("the sources were read")
 
-    monkeypatch.setattr(fingerprint, "_digest", refuse)
+    monkeypatch.setattr(key, "_digest", refuse)
 
 
 @pytest.mark.usefixtures("settled")
@@ -99,14 +99,14 @@ def test_sources_that_changed_a_moment_ago_are_read_again(root: Path, store: Dis
 def test_a_file_that_changes_while_it_is_read_is_not_relied_on(
     root: Path, store: DiskStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = fingerprint._digest  # pyright: ignore[reportPrivateUsage]
+    read = key._digest  # pyright: ignore[reportPrivateUsage]
 
     def read_and_edit(root: Path) -> str:
         digest = read(root)
         edit_in_place(root)
         return digest
 
-    monkeypatch.setattr(fingerprint, "_digest", read_and_edit)
+    monkeypatch.setattr(key, "_digest", read_and_edit)
     source_digest(root, store)
     assert [*store.folder.glob("sources-*")] == []
 
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_made_is_done_without(root: Path, tmp_path: Path
 
 
 def test_our_own_sources_have_one() -> None:
-    assert own_digest() == source_digest(Path(fingerprint.__file__).parents[1], None)
+    assert own_digest() == source_digest(Path(key.__file__).parents[1], None)
 
 
 def folder(path: Path, *names: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cutile.backend.interface import CompileOptions, Target
+from cutile.compile.kernels import SingleFlight
 from cutile.compile.key import cache_key
-from cutile.compile.memory import SingleFlight
 from cutile.compile.store import CacheWarning, DiskStore
 from tests.compile.entries import EXECUTABLE, KEY
 from tests.support.programs import mut, program, scalar, tensor

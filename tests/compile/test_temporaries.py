@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cutile.compile import temporaries
+from cutile.compile import folders
+from cutile.compile.folders import STALE_S, Temporaries
 from cutile.compile.store import DiskStore
-from cutile.compile.temporaries import STALE_S, Temporaries
 from tests.compile.entries import EXECUTABLE, KEY
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not say who lives")
@@ -120,7 +120,7 @@ def test_what_an_earlier_format_left_is_removed_with_its_entries(tmp_path: Path)
 def test_a_wait_that_is_broken_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the midst of writing: this process goes on, so that nobody else would remove it."""
     store = DiskStore(tmp_path)
-    monkeypatch.setattr(temporaries, "_in_use", lambda path: True)  # pyright: ignore
+    monkeypatch.setattr(folders, "_in_use", lambda path: True)  # pyright: ignore
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutile.compile import trust
+from cutile.compile import folders
 from cutile.compile.store import CacheWarning, DiskStore
 from tests.compile.entries import EXECUTABLE, KEY
 
@@ -143,7 +143,7 @@ def test_a_group_of_its_user_alone_may_write_above(base: Path, monkeypatch: pyte
     os.chown(base.parent, -1, NOBODYS_GROUP)
     is_refused(base, rf"may be written by its group \({NOBODYS_GROUP}\)")
     own: Callable[[int], bool] = NOBODYS_GROUP.__eq__
-    monkeypatch.setattr(trust, "_is_own_group", own)
+    monkeypatch.setattr(folders, "_is_own_group", own)
     assert DiskStore(base).get(KEY) == EXECUTABLE
 
 
@@ -153,10 +153,10 @@ def test_who_stands_for_all_other_users_is_root_where_only_some_are_shown(
 ) -> None:
     """In a container with users of its own, `/` is the overflow user's."""
     os.chown(base.parent, NOBODY, -1)
-    monkeypatch.setattr(trust, "_unmapped", lambda: (NOBODY,))
+    monkeypatch.setattr(folders, "_unmapped", lambda: (NOBODY,))
     assert DiskStore(base).get(KEY) == EXECUTABLE
-    monkeypatch.setattr(trust, "_unmapped", tuple[int])
+    monkeypatch.setattr(folders, "_unmapped", tuple[int])
     is_refused(base, rf"belongs to another user \({NOBODY}\)")
-    monkeypatch.setattr(trust, "_unmapped", lambda: (NOBODY,))
+    monkeypatch.setattr(folders, "_unmapped", lambda: (NOBODY,))
     os.chown(base, NOBODY, -1)
     is_refused(base, rf"belongs to another user \({NOBODY}\)")

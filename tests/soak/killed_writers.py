@@ -26,8 +26,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cutile.backend.interface import Executable
-from cutile.compile.encoding import FILES
-from cutile.compile.store import DiskStore
+from cutile.compile.store import FILES, DiskStore
 from tests.compile.entries import EXECUTABLE
 from tests.soak.part import Outcome, Part
 
