@@ -1,6 +1,6 @@
 """Split-K by launches: which of them take a kernel that was compiled to divide the iterations of its tile blocks.
 
-The compiler says it in the fact `division` (`pipeline/split_k_launches.py`); a launch only looks up its numbers.
+The compiler says it in the fact `division` (`pipeline/split_k_rules.py`); a launch only looks up its numbers.
 """
 
 from __future__ import annotations

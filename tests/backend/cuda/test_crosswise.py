@@ -17,7 +17,7 @@ from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Store
 from cutile.backend.cuda.panels import Fed, Panels
-from cutile.backend.cuda.pipeline.a_from_registers import a_from_registers_accumulator
+from cutile.backend.cuda.pipeline.accumulators import a_from_registers_accumulator
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, tf32, u8
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType

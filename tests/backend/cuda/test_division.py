@@ -8,8 +8,8 @@ import pytest
 
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.persistent_grid import PersistentGrid
-from cutile.backend.cuda.pipeline.split_k_launches import CLUSTER_SHARES
 from cutile.backend.cuda.pipeline.split_k_rules import (
+    CLUSTER_SHARES,
     MAX_CLUSTER_PIECES,
     MAX_PIECES,
     MIN_CLUSTER_ITERATIONS,

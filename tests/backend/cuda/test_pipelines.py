@@ -31,7 +31,7 @@ from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.pipeline.rules import plan
-from cutile.backend.cuda.pipeline.tile_order import Order
+from cutile.backend.cuda.pipeline.schedule import Order
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.backend.reference.interpret import run_block

@@ -1,6 +1,6 @@
 """Split-K through a workspace in global memory: work units and their fix-up.
 
-`pipeline/split_k_sums.py` says how.
+`pipeline/accumulators.py` says how.
 """
 
 from __future__ import annotations

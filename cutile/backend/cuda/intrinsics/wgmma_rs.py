@@ -1,6 +1,6 @@
 """Products by warpgroups whose left operand threads read into registers.
 
-It lies across K (`pipeline/a_from_registers.py`).
+It lies across K (`pipeline/accumulators.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cutile.backend.cuda.intrinsics.wgmma import (
 )
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Fed, Panels
-from cutile.backend.cuda.pipeline.a_from_registers import LANE_ROWS, WARP_ROWS, WORD
+from cutile.backend.cuda.pipeline.accumulators import LANE_ROWS, WARP_ROWS, WORD
 from cutile.dtypes import DTypeLike, bool_
 
 WORDS = ir.LiteralStructType([I32] * 4)

@@ -19,7 +19,7 @@ class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
     Attributes:
         depth: elements along K.
         promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to `acc` itself.
-        crosswise: the left operand lies across K, and threads read it (`pipeline/a_from_registers.py`).
+        crosswise: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
         exchanged: A and B are swapped: the product is the transpose of `acc`, whose rows are the instruction's columns.
     """
 

@@ -97,7 +97,7 @@ class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
 class PackPairs(Op, name="cuda.pack_pairs", effect=Effect.WRITE):
     """A tile of 16-bit elements, two to a word, in registers of its own.
 
-    For a result whose store is delayed (`pipeline/delayed_epilogue.py`).
+    For a result whose store is delayed (`pipeline/epilogue.py`).
     """
 
     intrinsic = Intrinsic("tma.pack_pairs", facts=("dtype", "count"), stem="pack")

@@ -1,26 +1,39 @@
-"""What follows the products.
+"""The epilogue: subtiles, loads in wide accesses, results that TMA stores through shared memory.
 
-Parts of a tile, loads in wide accesses, results that TMA stores through shared memory.
+A result may be stored while the products of the next tile block run (a delayed epilogue):
+
+    for tile in first..all by step:                    result = nothing
+        acc = products of the tile               -->   for tile in first..all by step:
+        store(convert(acc))                                for k: begin its product; store a subtile of result
+                                                           if this tile is the last: store(convert(acc))
+                                                           else: result = packed(convert(acc))
+
+Rounded to 16 bits, a result takes half the registers that its sums took. So it waits there: the next tile's products
+begin as soon as the sums are rounded, and one subtile after the other goes through shared memory to TMA, each under one
+of the first products, which the tensor cores need nobody for. Ahead of a loop with too few iterations all of it is
+written, and the last tile's result at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.layout_assignment import vector_width
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import ConvertLayout, OptimizationBarrier, Store, StoreSubtile, Subtile
-from cutile.backend.cuda.pipeline.delayed_epilogue import DelayedStore
-from cutile.backend.cuda.pipeline.pipelines import Pipelines
+from cutile.backend.cuda.ops import ConvertLayout, OptimizationBarrier, PackPairs, Store, StoreSubtile, Subtile, Undef
+from cutile.backend.cuda.pipeline.accumulators import vector_load_layout, with_columns
+from cutile.backend.cuda.pipeline.kernel import Kernel
+from cutile.backend.cuda.pipeline.pipelines import Pipelines, TensorMaps
 from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
-from cutile.backend.cuda.pipeline.split_k_sums import with_columns
-from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
 from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
-from cutile.backend.cuda.pipeline.vector_epilogue_load import vector_load_layout
-from cutile.ir.core import Value
-from cutile.ops.arith import Add, Mul
+from cutile.dtypes import i32
+from cutile.ir.control import For, If
+from cutile.ir.core import Op, Value
+from cutile.ops.arith import Add, And, Mul
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Ge, Lt, Ne
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 
 
@@ -169,3 +182,149 @@ class Epilogue:
             span=store.span,
             buffers=buffers,
         )
+
+
+FIRST_ITERATION = 1
+"""The iteration under whose product the first piece is written: with another before it under way, a warpgroup that is
+late with the next leaves the tensor cores no gap."""
+DELAYED_WARPGROUPS = 2
+"""That share a tile: one has small tiles, of which a thread block has one; three have no registers left."""
+MAX_DELAYED_PIECES = 4
+"""Of a result: each is some hundred instructions under a product."""
+MAX_DELAYED_SUMS = 128
+"""Of a thread: with half as many words of the result before they leave 32 of its registers to the rest."""
+
+
+def may_delay(kernel: Kernel, loop: For, store: TmaStore, sums: int, pieces: int) -> bool:
+    """Whether a result can wait in registers: nothing but conversions and its store follow the main loop.
+
+    Args:
+        kernel, loop, store: the kernel, its main loop, the store that TMA does.
+        sums: of a thread.
+        pieces: in which the result goes through shared memory.
+    """
+    kind = store.op.value.tile
+    plain = all(op is store.op or (isinstance(op, Convert) and op.result.tile == kind) for op in kernel.behind(loop))
+    return plain and sums <= MAX_DELAYED_SUMS and pieces <= MAX_DELAYED_PIECES
+
+
+class DelayedStore:
+    """The result that waits: its words, and the row and column where it belongs, which the tile loop carries.
+
+    Attributes:
+        at_once: whether what is being lowered is the last result.
+    """
+
+    def __init__(
+        self,
+        context: LoweringContext,
+        plan: Plan,
+        tiles: TileScheduler,
+        store: Callable[[Value, Sequence[Value], int], None],
+    ) -> None:
+        """Args:
+        draft, plan, tiles: the kernel that is being lowered.
+        store: adds the store of words of a result, at an index, that begin with a piece.
+        """
+        assert plan.store is not None
+        assert plan.mainloop is not None
+        self._context = context
+        self._tiles = tiles
+        self._store_words = store
+        self._sums = plan.mainloop.results[0]
+        self._accumulator = plan.dot.accumulator
+        rows, columns = self._accumulator.shape
+        self._packed = group_accumulator((rows, columns // 2), plan.warpgroups)
+        self._span = plan.store.span
+        self._pieces = columns // self._span
+        self._owed: Value | None = None
+        self.at_once = False
+
+    def nothing(self) -> list[Value]:
+        """What stands for a result before there is one."""
+        context = self._context
+        words = context.add_in(Undef(dtype=i32, shape=self._packed.shape), self._packed)
+        values = [words, *(context.builder.constant(0) for _ in range(2))]
+        for value, name in zip(values, ("result", "row", "column"), strict=True):
+            value.name = name
+        return values
+
+    def finish(self, operations: Sequence[Op]) -> None:
+        """What follows the main loop: the result waits, but for the last one, which nothing follows."""
+        context, builder, tiles = self._context, self._context.builder, self._tiles
+        builder.location = None
+        following = builder.value(Add(x=tiles.number, y=tiles.step))
+        last = builder.value(Ge(x=following, y=tiles.total))
+        sums = context.lowered[self._sums]
+        self.at_once = True
+        with builder.block() as then:
+            # Else the compiler rounds all sums ahead of the branch, and not each piece while another is on its way.
+            layout = context.layout_name(self._accumulator)
+            context.lowered[self._sums] = context.add(OptimizationBarrier(x=sums), layout=layout).result
+            context.operations(operations)
+            builder.location = None
+            builder.yield_(*self.nothing())
+        self.at_once, context.lowered[self._sums] = False, sums
+        with builder.block() as orelse:
+            context.operations(operations)
+            builder.location = None
+            builder.yield_(*tiles.carried)
+        tiles.carried = builder.add(If(condition=last, then=then, orelse=orelse)).results
+
+    def delay(self, value: Value, index: Sequence[Value]) -> None:
+        """Have a result wait, which belongs to a tile index."""
+        words = self._context.add_in(PackPairs(x=value), self._packed)
+        self._tiles.carried = (words, *index)
+
+    def _write(self, piece: int) -> None:
+        """Write some columns of the result that waits."""
+        words, row, column = self._tiles.carried
+        context, builder, pieces = self._context, self._context.builder, self._pieces
+        rows, columns = self._packed.shape
+        layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // 64)
+        names = {"source": context.layout_name(self._packed), "layout": context.layout_name(layout)}
+        tall = self._packed.registers // pieces * 4 // self._span  # a warp's 16 rows are stored at a time
+        some = context.add(Subtile(x=words, part=piece, parts=pieces), **names).result
+        scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
+        self._store_words(some, (row, builder.value(Add(x=scaled, y=builder.constant(piece)))), tall * piece)
+
+    def write_before(self, start: Value, stop: Value, step: Value) -> None:
+        """Ahead of a loop with too few iterations: the whole result. Whether it is left to the loop, `_owed` says."""
+        builder, tiles = self._context.builder, self._tiles
+        waits = builder.value(Ne(x=tiles.number, y=tiles.first))
+        last = self._place_of(self._pieces - 1, start, step)
+        few, enough = (builder.value(compare(x=last, y=stop)) for compare in (Ge, Lt))
+
+        def write() -> None:
+            for piece in range(self._pieces):
+                self._write(piece)
+
+        builder.branch(builder.value(And(x=waits, y=few)), write)
+        self._owed = builder.value(And(x=waits, y=enough))
+
+    def write_under(self, iteration: Value, start: Value, step: Value) -> None:
+        """Under the product of an iteration, counted from `start` by `step`: the piece that belongs there, if any."""
+        assert self._owed is not None
+        owed, builder, pieces = self._owed, self._context.builder, self._pieces
+
+        def before(piece: int) -> Value:
+            return builder.value(Lt(x=iteration, y=self._place_of(piece, start, step)))
+
+        def one_of(piece: int) -> None:
+            if piece == pieces - 1:
+                self._write(piece)
+            else:
+                builder.branch(before(piece + 1), lambda: self._write(piece), lambda: one_of(piece + 1))
+
+        def if_any() -> None:
+            builder.branch(owed, lambda: one_of(0))
+
+        def in_time() -> None:
+            builder.branch(before(pieces), if_any)
+
+        builder.branch(before(0), None, in_time)
+
+    def _place_of(self, piece: int, start: Value, step: Value) -> Value:
+        """The iteration under whose product a piece is written."""
+        builder = self._context.builder
+        return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST_ITERATION + piece)))))

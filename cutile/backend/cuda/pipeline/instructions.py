@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES
-from cutile.backend.cuda.pipeline.a_from_registers import fragment_registers
+from cutile.backend.cuda.pipeline.accumulators import THREE_WARPGROUP_ROWS, THREE_WARPGROUPS, fragment_registers
 from cutile.backend.cuda.pipeline.kernel import Refused, require
 from cutile.backend.cuda.pipeline.operand import lies_across
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
-from cutile.backend.cuda.pipeline.warpgroups import THREE_WARPGROUP_ROWS, THREE_WARPGROUPS
 from cutile.backend.cuda.wgmma_instructions import MmaAtom, atom_of, columns_fit, padded_columns
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value

@@ -20,17 +20,30 @@ from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
 from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
 from cutile.backend.cuda.pipeline import warpgroups
-from cutile.backend.cuda.pipeline.a_from_registers import a_from_registers_accumulator
-from cutile.backend.cuda.pipeline.cluster import block_axes, cluster_of
-from cutile.backend.cuda.pipeline.delayed_epilogue import DELAYED_WARPGROUPS, may_delay
-from cutile.backend.cuda.pipeline.groups import groups_of
+from cutile.backend.cuda.pipeline.accumulators import (
+    THREE_WARPGROUP_ROWS,
+    THREE_WARPGROUPS,
+    a_from_registers_accumulator,
+    pingpong_accumulator,
+    simt_accumulator,
+    swap_ab_accumulator,
+)
+from cutile.backend.cuda.pipeline.epilogue import DELAYED_WARPGROUPS, may_delay
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, TmaStore
 from cutile.backend.cuda.pipeline.reads import Reads
-from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, Schedule, SplitK, Tiles, square_group
-from cutile.backend.cuda.pipeline.simt_mma import simt_accumulator
+from cutile.backend.cuda.pipeline.schedule import (
+    Cooperative,
+    PingPong,
+    Schedule,
+    SplitK,
+    Tiles,
+    block_axes,
+    cluster_of,
+    square_group,
+)
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import (
     MAX_PIECES,
@@ -38,8 +51,8 @@ from cutile.backend.cuda.pipeline.split_k_rules import (
     why_no_registers,
     why_undivided,
 )
-from cutile.backend.cuda.pipeline.stages import max_stages
-from cutile.backend.cuda.pipeline.swap_ab import swap_ab_accumulator, swaps_ab
+from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
+from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
@@ -78,7 +91,7 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     moving = bool(block_axes(_bounds(loop), kernel.definitions))
     if pingpong:
         _require_pingpong(how, guards, store, tiles, moving=moving)
-        accumulator = warpgroups.pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
+        accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
         require(not (why := warpgroups.why_not_pingpong(kernel, loop, accumulator)), why)
     columns_at_a_time, promote_interval = how.promoted(product.a.tile.shape[1], by_turns=loop.start.tile.dtype is i32)
     zeros = kernel.definitions.get(loop.carried[0])
@@ -210,11 +223,9 @@ def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, ri
             raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
         return layout
     usual = swap_ab_accumulator(rows, columns, groups) if how.swap_ab else group_accumulator((rows, columns), groups)
-    if groups == warpgroups.THREE_WARPGROUPS:
+    if groups == THREE_WARPGROUPS:
         dtype = product.a.tile.dtype
-        require(
-            not how.swap_ab, f"{warpgroups.THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups"
-        )
+        require(not how.swap_ab, f"{THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups")
         require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
         require(not (why := warpgroups.why_not_three(kernel, loop, usual, apart=how.promotes)), why)
     if how.a_from_registers:

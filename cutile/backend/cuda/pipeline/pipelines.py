@@ -8,6 +8,7 @@ Buffers and pipelines are values of the lowered IR. How far each pipeline is, th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import (
@@ -23,8 +24,9 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.plan import BARRIER_BYTES, Plan
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import bool_
-from cutile.ir.core import Op, Value
+from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, Sub
 
 VERDICT_STAGES = 2
@@ -193,3 +195,25 @@ class Pipelines:
         for number, counter in zip(numbers, counters, strict=True):
             counter.name = "counter"
             self.counters[number] = counter
+
+
+class TensorMaps:
+    """The tensor maps by tensor and form, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[Value, TensorMap], str] = {}
+
+    def name(self, tensor: Value, form: TensorMap) -> str:
+        """The name of the parameter with a tensor's map."""
+        key = (tensor, form)
+        if key not in self._names:
+            count = sum(other is tensor for other, _ in self._names)
+            self._names[key] = f"{tensor.name}_map" + (f"_{count}" if count else "")
+        return self._names[key]
+
+    def facts(self, source: Function) -> tuple[Any, ...]:
+        """What a launch needs to know of them."""
+        return tuple(
+            (name, source.parameters.index(value), form.box, form.swizzle, form.order, form.rounded)
+            for (value, form), name in self._names.items()
+        )

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
+from cutile.backend.cuda.pipeline.accumulators import cluster_bytes
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles
 from cutile.backend.cuda.pipeline.slice import Slice
-from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
@@ -68,7 +68,7 @@ class Dot:
         fresh: whether the sums begin at zero with this product.
         simt: whether it is made of f32 by fused multiply-adds, in place of the tensor cores.
         swap_ab: whether the operands have changed places: `left` is the kernel's right one.
-        a_from_registers: whether the left operand lies across K, and is read by threads (`a_from_registers.py`).
+        a_from_registers: whether the left operand lies across K, and is read by threads (`accumulators.py`).
         promote_columns: columns whose products are added in f32 at once; 0 where the tensor cores add them to the sums.
         promote_interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all.
         written: its left operand, where that is computed and goes through shared memory.

@@ -12,19 +12,17 @@ from cutile.backend.cuda.layout import Layout, across_accumulator, group_accumul
 from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile
 from cutile.backend.cuda.op_facts import blocks_of, reads
 from cutile.backend.cuda.panels import GROUP, ROWS, Panels, panels_fit
+from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.failures import guards_of
-from cutile.backend.cuda.pipeline.groups import groups_of, loads_on
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
-from cutile.backend.cuda.pipeline.schedule import Tiles
+from cutile.backend.cuda.pipeline.schedule import Tiles, order_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
-from cutile.backend.cuda.pipeline.stages import max_stages, stages_of
-from cutile.backend.cuda.pipeline.tile_order import order_of
+from cutile.backend.cuda.pipeline.stages import groups_of, loads_on, max_stages, stages_of
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
-from cutile.backend.cuda.pipeline.warpgroups import among_three
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.interface import CompileOptions
 from cutile.ir.constant import Constant

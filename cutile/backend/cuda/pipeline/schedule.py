@@ -1,14 +1,45 @@
-"""The schedule of tile blocks: who does what of one, which of them run beside each other, which comes when."""
+"""The schedule of tile blocks: who does what of one, which of them run beside each other, which comes when.
+
+Thread blocks of a cluster, which are neighbours in the grid, share what they load.
+
+Some tile blocks may have longer loops than others. What a loop's bounds are computed from tells whether they differ,
+and whether they grow along an axis of the grid. Of tile blocks that differ, thread blocks take the next one as they
+come to it, the longest first: what is left at the end is short (causal attention: 1.01 to 1.09 of the speed with every
+so-manyth, `docs/benchmarks/loops`).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from cutile.backend.cuda.pipeline.tile_order import Order
+from cutile.backend.cuda.op_facts import work_of
+from cutile.backend.cuda.pipeline.kernel import require
+from cutile.backend.cuda.pipeline.operand import Operand
+from cutile.backend.interface import CompileOptions
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, If
+from cutile.ir.core import Op, Value
+from cutile.ops.arith import Add, DivCeil, DivTrunc, FloorDiv, Max, Min, Mul, Neg, Sub
+from cutile.ops.cast import Convert
+from cutile.ops.grid import TileBlockId
 
 NUM_SMS = 132
 """Tile blocks that are at work at one time: the multiprocessors of an H100 or H200."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which tile block comes when.
+
+    Attributes:
+        taken: whether thread blocks take tile blocks as they come to them, or have every so-manyth.
+        backwards: axes of the grid along which the last tile block comes first, since it has the longest loops.
+    """
+
+    taken: bool = False
+    backwards: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -18,7 +49,7 @@ class Cooperative:
     Attributes:
         undivided: why they are not divided among several.
         divisible: whether they could be, where that is asked for.
-        delayed: whether a result is stored under the next tile block's products (`delayed_epilogue.py`).
+        delayed: whether a result is stored under the next tile block's products (`epilogue.py`).
     """
 
     undivided: str = "the kernel does more than multiply in a loop"
@@ -85,3 +116,110 @@ def square_group(rows: int, columns: int, together: int = 1) -> int:
         (11, 16, 8)
     """
     return max(1, round(math.sqrt(NUM_SMS * columns / rows) / together))
+
+
+def order_of(nests: Iterable[Op], definitions: Mapping[Value, Op]) -> Order:
+    """The order for a kernel with these loops and branches around its loads."""
+    nests = list(nests)
+    loops = {op.induction: op for op in nests if isinstance(op, For)}
+    slopes = _Slopes(definitions, loops)
+    axes = [{slopes.of_nest(op, axis) for op in nests} for axis in range(3)]
+    return Order(
+        taken=any(growth != 0 for growths in axes for growth in growths),
+        backwards=tuple(axis for axis, growths in enumerate(axes) if growths - {None, 0} == {1}),
+    )
+
+
+class _Slopes:
+    """How numbers change with the tile block's index along an axis of the grid.
+
+    They grow (1), shrink (-1), or do not depend on it (0); None where they may do either, as numbers from memory may.
+    """
+
+    def __init__(self, definitions: Mapping[Value, Op], loops: Mapping[Value, For]) -> None:
+        self._definitions = definitions
+        self._loops = loops
+
+    def of_nest(self, op: Op, axis: int) -> int | None:
+        """The slope of a loop's length. What a branch leaves out is not known."""
+        if isinstance(op, If):
+            return 0 if self._of(op.condition, axis) == 0 else None
+        if not isinstance(op, For):
+            return None
+        start, stop, step = (self._of(value, axis) for value in (op.start, op.stop, op.step))
+        if step != 0 or start is None or stop is None or start * stop > 0:
+            return None
+        return stop or -start
+
+    def _of(self, value: Value, axis: int) -> int | None:
+        if value in self._loops:
+            loop = self._loops[value]
+            return 0 if all(self._of(bound, axis) == 0 for bound in (loop.start, loop.stop, loop.step)) else None
+        op = self._definitions.get(value)
+        if op is None or isinstance(op, Constant):
+            return 0  # a parameter of the kernel
+        if isinstance(op, TileBlockId):
+            return int(op.axis == axis)
+        slopes = [self._of(operand, axis) for operand in op.operands]
+        if op.regions or None in slopes:
+            return None
+        signs = [slope for slope in slopes if slope is not None]
+        if not any(signs):
+            return 0
+        if isinstance(op, Sub):
+            signs[1] = -signs[1]
+        if isinstance(op, Neg):
+            signs[0] = -signs[0]
+        monotonic = isinstance(op, Add | Sub | Neg | Min | Max | Convert)
+        scaled = isinstance(op, Mul | FloorDiv | DivCeil | DivTrunc) and any(map(self._is_positive, op.operands))
+        return max(signs, key=abs) if (monotonic or scaled) and max(signs) * min(signs) >= 0 else None
+
+    def _is_positive(self, value: Value) -> bool:
+        op = self._definitions.get(value)
+        return isinstance(op, Constant) and op.value > 0
+
+
+CLUSTERS = (1, 2, 4, 8)
+"""Blocks that a cluster may have, where all kinds of device of an architecture are to take it."""
+
+
+def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:
+    """The axes of the grid along which these numbers differ from block to block."""
+    return frozenset(op.axis for op in work_of(values, definitions) if isinstance(op, TileBlockId))
+
+
+def cluster_of(
+    left: Operand,
+    right: Operand,
+    axes: Mapping[Operand, frozenset[int]],
+    options: CompileOptions,
+    swap_ab: bool,
+    few: bool,
+) -> tuple[int, int, Operand, Operand]:
+    """A cluster's blocks, the axis of their neighbourhood, and the shared operand.
+
+    The larger operand is shared, or the one of few rows, since then no other block needs the same columns.
+
+    Where nothing is asked for, blocks share nothing: on an H200 it made no difference that could be told from noise at
+    4096 to 16384 cubed, and cost 2 % at 2048. Blocks that are neighbours along the rows of the grid need the same right
+    operand, in the same order, unless which tiles those are depends on the row too: as where every row has a matrix of
+    its own.
+
+    Args:
+        left, right: the operands.
+        axes: of the grid, along which an operand's tiles, or their number, differ.
+        options: what is asked for.
+        swapped: whether `left` is what the kernel calls the right operand.
+        few: whether the tile has fewer rows than an instruction.
+
+    Raises:
+        Refused: no cluster has so many blocks.
+    """
+    right_is_larger = few or right.panels.nbytes > left.panels.nbytes
+    larger, along = (right, int(swap_ab)) if right_is_larger else (left, int(not swap_ab))
+    blocks = options.num_cta_in_cga or 1
+    require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
+    if blocks == 1 or larger.panels.split(blocks) is None or along in axes[larger]:
+        return 1, 0, left, right
+    shared = replace(larger, shared=blocks)
+    return (blocks, along, left, shared) if right_is_larger else (blocks, along, shared, right)

@@ -16,10 +16,10 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import work_of
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
 from cutile.backend.cuda.persistent_grid import COUNTERS
+from cutile.backend.cuda.pipeline.accumulators import part_layout, sums_bytes
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS, find_parts_loop
-from cutile.backend.cuda.pipeline.split_k_sums import part_layout, sums_bytes
 from cutile.dtypes import bool_
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value

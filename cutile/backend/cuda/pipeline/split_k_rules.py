@@ -12,7 +12,7 @@ How many pieces there are is found at the launch, by the kernel itself, from the
 and of turns: a kernel that is asked to (`CompileOptions(num_pieces=16)`) serves small and large products, and where
 tile blocks are enough there is one piece, and nothing to add up. Kernels that are not asked pay nothing: on an H200,
 asking took 0.2 of the 3.5 us of a product of 512 cubed. Of these it is the launches with few tile blocks that take a
-kernel which is asked: see `split_k_launches.py`.
+kernel which is asked: see below.
 
 Where up to eight pieces are asked for, their thread blocks are a cluster, and read each other's sums, which meet in its
 shared memory (below).
@@ -39,18 +39,34 @@ that a launch has all of them or none: it has them where it has just as many thr
 each of which does one.
 
 What does not work column by column is done whole, by the thread block of the first piece: it is sent everything.
+
+**Which launches.** A kernel that may be divided asks at each launch whether it is to be, and keeps room for the sums of
+others. So kernels are compiled undivided at first, and the fact `division` says from how few tile blocks and how many
+iterations on a launch is to take one that was compiled for so many pieces. It is decided here, from the device's
+multiprocessors and by what pieces save and cost, as was measured on an H200; a launch only looks up its numbers.
+
+    fact division = ("(x.shape[1] + 63) // 64", ((8, 526, 16), (15, 24, 8), ..., (66, 29, 2)))
+                     iterations of a tile block  tile blocks up to which, iterations from which on, pieces
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+
+from cutile.analysis.affine import Affine, Facts, ceil_div
+from cutile.analysis.preconditions import read_preconditions
+from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import ReducePartials
+from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, parts_of, registers_of, sums_bytes
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.split_k_sums import cluster_bytes, parts_of, registers_of
+from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.schedule import NUM_SMS
 from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
-from cutile.ir.core import Block, Function, Op
+from cutile.ir.core import Attribute, Block, Function, Op, Value
 
 MAX_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
@@ -141,3 +157,147 @@ def find_parts_loop(function: Function) -> For | None:
     if isinstance(last, For) and any(isinstance(op, ReducePartials) for op in last.body.operations):
         return last
     return None
+
+
+CLUSTER_SHARES = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}
+"""Pieces that launches may ask for in clusters, and the share of a GPU that these fill: of 132 multiprocessors an H200
+has 117 in clusters of three, 120 of four and of eight, 110 of five, 102 of six."""
+MIN_ITERATION_S = 0.13e-6
+"""Seconds of the shortest turn,"""
+LOAD_BYTES_PER_S, CLUSTER_LOAD_BYTES_PER_S = 155e9, 92e9
+"""bytes that a thread block loads in a second, where half of the multiprocessors have one at most, and in a cluster,
+whose thread blocks are neighbours,"""
+MMA_BYTES_PER_S, SIMT_FLOP_PER_S = 7.3e12, 0.39e12
+"""and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them."""
+ENOUGH_STAGES = 4
+"""Slots of a ring; with fewer, loads wait for products."""
+CLUSTER_REDUCE_S, CLUSTER_SEND_BYTES_PER_S = 0.6e-6, 30e9
+"""Seconds in which the sums of a cluster meet, and bytes that a thread block has with the others in one."""
+WORKSPACE_REDUCE_S, WORKSPACE_READ_BYTES_PER_S = 3e-6, 100e9
+"""Seconds until the last thread block is found by way of a workspace, and bytes of sums that it reads in one."""
+MIN_GAIN = 1.25
+"""How many times what it costs a division is to save."""
+
+MAX_ITERATIONS = 2**31 - 1
+"""More than a loop of the kernel has."""
+
+Divisions = tuple[tuple[int, int, int], ...]
+"""Tile blocks up to which, and turns from which on, there are so many pieces; the first that holds counts."""
+
+
+def launch_division(
+    kernel: Kernel, whole: Plan, plan_for: Callable[[int], Plan | str], units: int
+) -> dict[str, Attribute]:
+    """The facts `division` and `divided` of a kernel that is compiled without split-K.
+
+    `divided` says so, or why it has no division.
+
+    Args:
+        kernel: the kernel.
+        whole: its plan.
+        plan_for: its plan for so many pieces, or why there is none.
+        units: multiprocessors; 0 where that is not known.
+    """
+    turns = iterations_at_launch(kernel.function, whole)
+    if turns is None:
+        asking = f"CompileOptions(num_pieces={MAX_PIECES})"
+        return {"divided": f"no: launches do not know its turns; {asking} leaves it to the kernel"}
+    divisions = divisions_of(plan_for, units)
+    if not divisions:
+        return {"divided": "no: there is no room for the sums of other pieces"}
+    most = max(tiles for tiles, _, _ in divisions)
+    return {
+        "divided": f"by launches of up to {most} tile blocks, as `division` says",
+        "division": (turns, divisions),
+    }
+
+
+def iterations_at_launch(function: Function, plan: Plan) -> str | None:
+    """The turns of the loop of products, as Python over the kernel's parameters.
+
+    None where only the kernel knows.
+    """
+    facts = Facts()
+    read_preconditions(function, facts)
+    ranges = Ranges(function, facts)
+
+    def known(value: Value) -> Affine | None:
+        return ranges.of(value).launch_known
+
+    loop = plan.mainloop
+    if loop is None:
+        return None
+    start, stop, step = known(loop.start), known(loop.stop), known(loop.step)
+    if start is None or stop is None or step is None or not step.known or step.known < 0:
+        return None
+    text = ceil_div(stop - start, step.known).text
+    return None if ONLY_IN_THE_KERNEL in text else text
+
+
+def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions:
+    """How launches on a device with so many multiprocessors split their iterations.
+
+    More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
+    worth more than any fewer. Where the sums are too large for a cluster, they meet in a workspace, and the kernel
+    finds by itself how many pieces fit.
+
+    Args:
+        plan_for: the plan of the kernel for so many pieces, or why there is none.
+        units: multiprocessors; 0 where that is not known.
+    """
+    units = units or NUM_SMS
+    divisions: list[tuple[int, int, int]] = []
+    costs = {1: 0.0}
+    for pieces, share in CLUSTER_SHARES.items():
+        plan = plan_for(pieces)
+        if isinstance(plan, Plan) and plan.parts:
+            meet = CLUSTER_REDUCE_S + _sums_bytes(plan) / CLUSTER_SEND_BYTES_PER_S
+            least = max(pieces * MIN_CLUSTER_ITERATIONS, _worth(plan, pieces, meet, costs))
+            divisions.append((int(units * share) // pieces, least, pieces))
+            costs[pieces] = meet
+    plan = plan_for(MAX_PIECES)
+    if isinstance(plan, Plan) and plan.split is not None:
+        fewest = 2 * max(costs)
+        meet = WORKSPACE_REDUCE_S + fewest * _sums_bytes(plan) / WORKSPACE_READ_BYTES_PER_S
+        least = max(fewest * MIN_WORKSPACE_ITERATIONS, _worth(plan, fewest, meet, costs))
+        divisions.append((units // fewest, least, MAX_PIECES))
+    return tuple(division for division in reversed(divisions) if division[0] > 0)
+
+
+def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> int:
+    """Iterations from which so many splits beat each smaller number.
+
+    Their sums meet within `meet` seconds.
+
+    Args:
+        plan: of the kernel that has them.
+        pieces: how many.
+        meet: what it costs.
+        costs: the same of each fewer.
+    """
+    whole, divided = _iteration_s(plan, alone=True), _iteration_s(plan, alone=False)
+    needed: list[float] = []
+    for fewer, cost in costs.items():
+        saved = (whole if fewer == 1 else divided / fewer) - divided / pieces
+        needed.append(MIN_GAIN * (meet - cost) / saved if saved > 0 else math.inf)
+    return math.ceil(min(max(needed), MAX_ITERATIONS))
+
+
+def _iteration_s(plan: Plan, *, alone: bool) -> float:
+    """Seconds of a turn.
+
+    Of a thread block that has a tile block alone, or of one of several.
+    """
+    rows, columns = plan.dot.op.acc.tile.shape
+    left = plan.dot.op.a.tile
+    if plan.dot.simt:
+        return 2 * rows * columns * left.shape[1] / SIMT_FLOP_PER_S
+    loaded = sum(operand.panels.nbytes for operand in plan.dot.operands) / (
+        LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
+    )
+    multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8 / MMA_BYTES_PER_S
+    return max(MIN_ITERATION_S, loaded, multiplied) * (1 if alone else max(1, ENOUGH_STAGES / plan.stages[0]))
+
+
+def _sums_bytes(plan: Plan) -> int:
+    return sums_bytes(plan.dot.accumulator, plan.dot.op.acc.tile.dtype)

@@ -1,13 +1,18 @@
-"""How many stages each pipeline has."""
+"""The pipelines of a kernel: which loads arrive together, and how many stages each pipeline has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from cutile.backend.cuda.panels import ALIGNMENT
-from cutile.backend.cuda.pipeline.kernel import require
-from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.panels import ALIGNMENT, Panels
+from cutile.backend.cuda.pipeline.kernel import Kernel, require
+from cutile.backend.cuda.pipeline.operand import Operand, loads_of
+from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan
+from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.backend.cuda.target import Architecture
+from cutile.dtypes import DTypeLike
+from cutile.ir.core import Block, Op
 
 MAX_STAGES = 8
 
@@ -44,3 +49,119 @@ def stages_of(plan: Plan, looped: Sequence[bool], limits: Sequence[int], arch: A
                 stages[number] *= 2
                 grows = True
     return tuple(stages)
+
+
+@dataclass
+class _Arrival:
+    """Loads of one block that arrive together.
+
+    Attributes:
+        block: of the kernel.
+        operands: that are loaded.
+        dots: the products that read them; none where threads alone do.
+        within: whether their stage is released in the block's own products.
+    """
+
+    block: Block
+    operands: list[Operand]
+    dots: list[Dot]
+    within: bool = True
+
+
+def groups_of(
+    kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads
+) -> tuple[dict[Op, Group], tuple[tuple[Operand, ...], ...]]:
+    """The loads that arrive together, and the buffers of each pipeline.
+
+    Loads of several blocks may take the same pipeline, whose counter runs on from one to the next: those before a loop,
+    in it and after it. Not those of a block and of one inside it where a stage of the outer one is held meanwhile, and
+    not two of one block, whose products may be under way together.
+    """
+    home, order = kernel.home, kernel.order
+    arrivals = _arrivals(kernel, dots, reads)
+    arrivals.sort(key=lambda arrival: max(order[operand.load] for operand in arrival.operands))
+    nests = {op for arrival in arrivals for operand in arrival.operands for op in kernel.parents[operand.load]}
+    users: list[list[_Arrival]] = []
+    groups: dict[Op, Group] = {}
+    for arrival in arrivals:
+        block, loads = arrival.block, sorted((operand.load for operand in arrival.operands), key=order.__getitem__)
+        first, last = (block.operations.index(load) for load in (loads[0], loads[-1]))
+        # The producer fills a stage where the last load stands, when consumers may wait ahead of the loop already.
+        apart = any(op in nests for op in block.operations[first:last])
+        require(not apart, "loads that arrive together stand ahead of a loop of other loads and behind it")
+        readers = [*(dot.op for dot in arrival.dots), *(op for load in loads for op in reads.users.get(load, ()))]
+        arrival.within = all(home[op] is block for op in readers)
+        number = _pipeline_of(kernel, arrival, users)
+        users[number].append(arrival)
+        group = Group(tuple(arrival.operands), number, arrival.within, loads[0], loads[-1])
+        groups.update((load, group) for load in loads)
+    return groups, tuple(tuple(of[0].operands) for of in users)
+
+
+def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arrival]:
+    """The loads of one product arrive together, with those of products that share one of them."""
+    home, arrivals = kernel.home, list[_Arrival]()
+    for dot in dots.values():
+        for block in dict.fromkeys(home[operand.load] for operand in dot.operands):
+            own = _Arrival(block, [operand for operand in dot.operands if home[operand.load] is block], [dot])
+            loads = loads_of(own.operands)
+            sharing = [one for one in arrivals if one.block is block and loads_of(one.operands) & loads]
+            joined = _Arrival(block, [], [])
+            for other in (*sharing, own):  # one product may join several groups
+                present = loads_of(joined.operands)
+                joined.operands.extend(operand for operand in other.operands if operand.load not in present)
+                joined.dots.extend(other.dots)
+            arrivals = [*(one for one in arrivals if one not in sharing), joined]
+    present = loads_of(operand for arrival in arrivals for operand in arrival.operands)
+    # What threads alone read of a block arrives together; in the order of the program, which sets do not keep.
+    for load in (load for load in reads.operands if load not in present):
+        beside = next((one for one in arrivals if one.block is home[load] and not one.dots), None)
+        if beside is None:
+            arrivals.append(_Arrival(home[load], [reads.operands[load]], []))
+        else:
+            beside.operands.append(reads.operands[load])
+    return arrivals
+
+
+def _pipeline_of(kernel: Kernel, arrival: _Arrival, users: list[list[_Arrival]]) -> int:
+    """The number of the pipeline that some loads arrive on; a further one is added where none is free."""
+    fitting = [number for number, of in enumerate(users) if _fits(kernel, arrival, of)]
+    tensors = [operand.load.x for operand in arrival.operands]
+    alike = [number for number in fitting if tensors == [operand.load.x for operand in users[number][0].operands]]
+    if not fitting:
+        users.append([])
+    return (alike or fitting or [len(users) - 1])[0]
+
+
+def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
+    """Whether loads lie as others do, and no stage of those is held while these arrive."""
+    if _forms(others[0].operands) != _forms(arrival.operands):
+        return False
+    above = kernel.parents[arrival.operands[0].load]
+    for other in others:
+        others_above = kernel.parents[other.operands[0].load]
+        if other.block is arrival.block:
+            return False
+        if _inside(above, other.block) and not other.within:
+            return False
+        if _inside(others_above, arrival.block) and not arrival.within:
+            return False
+    return True
+
+
+def _forms(operands: Sequence[Operand]) -> tuple[tuple[Panels, DTypeLike], ...]:
+    """How operands lie in shared memory."""
+    return tuple((operand.panels, operand.load.x.tensor.dtype) for operand in operands)
+
+
+def _inside(above: Sequence[Op], block: Block) -> bool:
+    """Whether a block stands directly or not in what is around another."""
+    return any(op in block.operations for op in above)
+
+
+def loads_on(groups: Mapping[Op, Group], count: int) -> list[list[Op]]:
+    """The loads that arrive on each pipeline."""
+    return [
+        [operand.load for group in groups.values() if group.pipeline == number for operand in group.operands]
+        for number in range(count)
+    ]

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import ROWS
 from cutile.backend.cuda.pipeline.operand import merges_rows, rounds
 from cutile.dtypes import bf16, f16
@@ -49,16 +48,6 @@ def swaps_ab(rows: int, columns: int) -> bool:
         (True, False, False)
     """
     return rows % ROWS != 0 and columns % ROWS == 0
-
-
-def swap_ab_accumulator(rows: int, columns: int, warpgroups: int) -> Layout:
-    """Where the sums of a product are whose operands have changed places.
-
-    Example:
-        >>> print(swap_ab_accumulator(16, 128, warpgroups=2))
-        16x128: 8 each of 256 threads, core 8x128
-    """
-    return group_accumulator((columns, rows), warpgroups).permute((1, 0))
 
 
 @dataclass(frozen=True)

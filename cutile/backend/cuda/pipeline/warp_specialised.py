@@ -26,23 +26,19 @@ from cutile.backend.cuda.op_lowering import load_in, lower_operation
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import GROUP
 from cutile.backend.cuda.persistent_grid import COUNTERS
+from cutile.backend.cuda.pipeline.accumulators import part_layout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
 from cutile.backend.cuda.pipeline.failures import Verdict
-from cutile.backend.cuda.pipeline.indices import Indices
-from cutile.backend.cuda.pipeline.mainloop import Mainloop
-from cutile.backend.cuda.pipeline.nests import Nests
+from cutile.backend.cuda.pipeline.loops import Mainloop, Nests
 from cutile.backend.cuda.pipeline.operand import Operand
-from cutile.backend.cuda.pipeline.pipelines import Pipelines
+from cutile.backend.cuda.pipeline.pipelines import Pipelines, TensorMaps
 from cutile.backend.cuda.pipeline.plan import Group, Plan
-from cutile.backend.cuda.pipeline.products import Products
+from cutile.backend.cuda.pipeline.products import Products, in_words, packed, words_like
 from cutile.backend.cuda.pipeline.schedule import SplitK
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_loop
-from cutile.backend.cuda.pipeline.split_k_sums import part_layout
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
-from cutile.backend.cuda.pipeline.tensor_maps import TensorMaps
-from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
-from cutile.backend.cuda.pipeline.words import in_words, packed, words_like
+from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
 from cutile.backend.cuda.target import Architecture
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.compare import Lt

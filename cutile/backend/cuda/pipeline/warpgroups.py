@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.layout_assignment import ELEMENTWISE, LayoutAssignment, is_tile
-from cutile.backend.cuda.panels import GROUP, ROWS
+from cutile.backend.cuda.panels import GROUP
+from cutile.backend.cuda.pipeline.accumulators import among_three, held_by_each_warpgroup
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.ir.constant import Constant
@@ -38,9 +39,6 @@ PINGPONG_WARPS = 4
 """That such a tile block has."""
 NARROW_COLUMNS = 16
 """Columns for which what else follows the main loop is done at a time there, so that nothing spills."""
-THREE_WARPGROUPS = 3
-THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * ROWS
-"""Rows of a tile that three warpgroups share."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +64,6 @@ THREE_ROOM = Room(sums=100, beside_more=80, apart=64)
 _KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
-def pingpong_accumulator(shape: tuple[int, int]) -> Layout:
-    """Where the sums of a tile are that one warpgroup has.
-
-    Whichever of them, its threads hold the same places.
-
-    Example:
-        >>> print(pingpong_accumulator((128, 192)))
-        128x192: 192 each of 256 threads, core 64x8
-    """
-    one = group_accumulator(shape, 1)
-    return Layout(shape, one.register, one.lane, (*one.warp, (0, 0)), one.repeat)
-
-
 def goes_narrow(function: Function, loop: For) -> bool:
     """Whether an epilogue does more than convert, and can be done in subtiles."""
     return cut_epilogue(function, loop, NARROW_COLUMNS) is not function
@@ -88,7 +73,9 @@ def why_not_pingpong(kernel: Kernel, loop: For, accumulator: Layout) -> str:
     """Why warpgroups cannot have tile blocks of their own; empty where they can."""
     sums = loop.results[0].tile.size // GROUP
     more = kernel.computes_behind(loop) and not goes_narrow(kernel.function, loop)
-    return _why(kernel, loop, accumulator, _why_no_room("a group alone", PINGPONG_ROOM, sums, more), alone)
+    return _why(
+        kernel, loop, accumulator, _why_no_room("a group alone", PINGPONG_ROOM, sums, more), held_by_each_warpgroup
+    )
 
 
 def why_not_three(kernel: Kernel, loop: For, accumulator: Layout, *, apart: bool) -> str:
@@ -132,16 +119,3 @@ def _why(kernel: Kernel, loop: For, accumulator: Layout, why: str, holds: Callab
 def by_element(op: Op) -> bool:
     """Whether an operation takes no element from another thread."""
     return family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _KNOWN)
-
-
-def alone(layout: Layout) -> bool:
-    """Whether each warpgroup holds every element of a tile."""
-    return not any(any(basis) for basis in layout.warp[2:])
-
-
-def among_three(layout: Layout) -> bool:
-    """Whether three warpgroups hold every element of a tile."""
-    missing = (layout.thread_coordinate(0, warp) for warp in range(4 * THREE_WARPGROUPS, layout.warps))
-    return alone(layout) or all(
-        any(at >= extent for at, extent in zip(where, layout.shape, strict=True)) for where in missing
-    )

@@ -1,0 +1,293 @@
+"""Where the accumulators of products lie, and parts of them (sm_90a).
+
+**Operands across K.** `wgmma` reads 16-bit operands from shared memory whichever axis is contiguous there; of other
+types only those that are contiguous along K. Its left operand may come from registers instead, though, and threads can
+read that from shared memory where it lies across K:
+
+    x stored by columns                 left operand, through registers
+    y stored by rows (K, N)             z^T = y^T x^T: y^T is the left operand, through registers; the sums are z^T
+    both                                no such product
+
+What is read is as much as `wgmma` itself would read, so nothing is paid for the transposition but instructions. Which
+row of the product a lane holds is free, as long as the sums are known to lie so: rows are dealt out such that each
+access finds its lanes in different banks, and threads hold neighbours.
+
+    32 bits   a lane reads two neighbours (8 bytes) of one k; four lanes read four ks, whose swizzles differ
+    8 bits    `ldmatrix` turns blocks of 8 ks by 16 rows, in pairs of rows; two blocks make four ks of one row
+
+**Products of f32** are exact, by fused multiply-adds: the tensor cores would round f32. A thread that adds outer
+products needs 16 bytes of an operand for every four of its rows or columns, so the more sums it holds, the less it
+reads: of 8 rows by 16 columns, 6 reads of 16 bytes for 128 multiply-adds.
+
+**Loads beside accumulators.** Sums lie in quads: four neighbouring lanes have eight columns of a row, two each. What is
+loaded need not lie so.
+
+    a lane loads    row 0: columns 0..7 | 8..15 | 16..23 | 24..31        one access of 16 bytes for 8 columns
+    and is to hold  row 0: 0 1  8 9  16 17  24 25 | 2 3  10 11 ... | 4 5 ... | 6 7 ...
+
+In the sums' own layout a warp's access of 4 bytes a lane touches eight rows for 16 bytes each, and the cache serves one
+line at a time: the residual of a tile of 128 x 256 takes 4096 of its cycles, and a quarter of that in wide accesses.
+From there each of two bits of the lane's number changes places with a bit of the register's: one shuffle for a pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cutile.backend.cuda.layout import Basis, Layout, group_accumulator, unit
+from cutile.backend.cuda.layout_assignment import ACCESS_BYTES
+from cutile.dtypes import DTypeLike
+
+BYTE, WORD = 1, 4
+"""Bytes of the elements that there are rules for."""
+
+LANE_ROWS = {WORD: (2, 16, 4), BYTE: (2, 4, 8)}
+"""What the upper three bits of a lane's number add to the row, by the size of an element."""
+WARP_ROWS = {WORD: (8, 32), BYTE: (16, 32)}
+"""What the bits of a warp's number in its group add."""
+
+
+THREE_WARPGROUPS = 3
+THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * 64
+"""Rows of a tile that three warpgroups share."""
+
+
+def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, exchanged: bool) -> Layout:
+    """Where a product leaves its sums whose left operand was read crosswise.
+
+    Of the two neighbours along the rows and along the columns of the instruction that a thread holds, those come first
+    that are neighbours in a row of the tile.
+
+    Args:
+        shape: of the tile.
+        groups: warp groups that share the rows, 64 each in turn.
+        size: bytes of an element of the operands.
+        exchanged: whether the tile is the product's transpose.
+
+    Example:
+        >>> print(a_from_registers_accumulator((192, 128), 2, WORD, exchanged=True))
+        192x128: 96 each of 256 threads, core 8x128
+    """
+
+    def row(step: int) -> Basis:
+        return (0, step) if exchanged else (step, 0)
+
+    def column(step: int) -> Basis:
+        return (step, 0) if exchanged else (0, step)
+
+    pairs = (row(1), column(1)) if exchanged else (column(1), row(1))
+    lane = (column(2), column(4), *map(row, LANE_ROWS[size]))
+    warp = (*WARP_ROWS[size], *(64 << bit for bit in range(groups.bit_length() - 1)))
+    down, across = (1, 0) if exchanged else (0, 1)
+    counts = ((across, -(-shape[across] // 8)), (down, shape[down] // (64 * groups)))
+    repeat = tuple((axis, count) for axis, count in counts if count > 1)
+    return Layout(shape, pairs, lane, tuple(map(row, warp)), repeat)
+
+
+def swap_ab_accumulator(rows: int, columns: int, warpgroups: int) -> Layout:
+    """Where the sums of a product are whose operands have changed places.
+
+    Example:
+        >>> print(swap_ab_accumulator(16, 128, warpgroups=2))
+        16x128: 8 each of 256 threads, core 8x128
+    """
+    return group_accumulator((columns, rows), warpgroups).permute((1, 0))
+
+
+def pingpong_accumulator(shape: tuple[int, int]) -> Layout:
+    """Where the sums of a tile are that one warpgroup has.
+
+    Whichever of them, its threads hold the same places.
+
+    Example:
+        >>> print(pingpong_accumulator((128, 192)))
+        128x192: 192 each of 256 threads, core 64x8
+    """
+    one = group_accumulator(shape, 1)
+    return Layout(shape, one.register, one.lane, (*one.warp, (0, 0)), one.repeat)
+
+
+def held_by_each_warpgroup(layout: Layout) -> bool:
+    """Whether each warpgroup holds every element of a tile."""
+    return not any(any(basis) for basis in layout.warp[2:])
+
+
+def among_three(layout: Layout) -> bool:
+    """Whether three warpgroups hold every element of a tile."""
+    missing = (layout.thread_coordinate(0, warp) for warp in range(4 * THREE_WARPGROUPS, layout.warps))
+    return held_by_each_warpgroup(layout) or all(
+        any(at >= extent for at, extent in zip(where, layout.shape, strict=True)) for where in missing
+    )
+
+
+def fragment_registers(tall: int, nbytes: int, groups: int) -> int:
+    """Registers of a thread for a left operand of `tall` rows and `nbytes` along K.
+
+    Example:
+        >>> fragment_registers(128, 128, groups=2)
+        16
+    """
+    return tall // (64 * groups) * nbytes // 8
+
+
+LANES = (4, 8)
+"""Lanes of a warp along rows and columns."""
+
+
+def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout | None:
+    """The sums of outer products.
+
+    A warp covers 4 rows, or 4 times 4, by 8 columns, or 8 times 4.
+
+    Of an operand that is contiguous along K a thread reads its rows one by one. They are so far apart that the swizzle
+    treats all of a thread's alike, and those of a warp's lanes are neighbours, which lie in different banks. Of the
+    others it reads four neighbours at once. The warps are split so that a thread reads the least.
+
+    Args:
+        shape: of the sums.
+        warps: a power of two.
+        by_k: whether the left and the right operand are contiguous along K.
+
+    Returns:
+        None where no split covers the shape in whole cores.
+
+    Example:
+        >>> print(simt_accumulator((128, 256), 8, (True, False)))
+        128x256: 128 each of 256 threads, core 16x64
+    """
+    layouts = [_layout(shape, (rows, warps // rows), by_k) for rows in (1 << k for k in range(warps.bit_length()))]
+    fitting = [layout for layout in layouts if layout is not None]
+    return min(fitting, key=lambda layout: _reads(layout, by_k), default=None)
+
+
+def _reads(layout: Layout, by_k: tuple[bool, bool]) -> tuple[int, int]:
+    """What a thread reads for four steps of K, in 16 bytes; its rows held at once."""
+    rows, columns = (len({offset[axis] for offset in layout.offsets}) for axis in range(2))
+    return rows + columns, rows if by_k[0] else rows // 4
+
+
+def _layout(shape: tuple[int, int], split: tuple[int, int], by_k: tuple[bool, bool]) -> Layout | None:
+    def unit(axis: int, value: int) -> Basis:
+        return (value, 0) if axis == 0 else (0, value)
+
+    register: list[Basis] = []
+    lanes: list[list[Basis]] = [[], []]
+    warp: list[Basis] = []
+    core = [1, 1]
+    for axis in (1, 0):
+        if not by_k[axis]:
+            register += [unit(axis, 1), unit(axis, 2)]
+            core[axis] = 4
+        lanes[axis] = [unit(axis, core[axis] << k) for k in range(LANES[axis].bit_length() - 1)]
+        core[axis] *= LANES[axis]
+        warp += [unit(axis, core[axis] << k) for k in range(split[axis].bit_length() - 1)]
+        core[axis] *= split[axis]
+    if any(extent % step for extent, step in zip(shape, core, strict=True)):
+        return None
+    lane = [lanes[0][0], *lanes[1], lanes[0][1]]
+    repeat = tuple((axis, shape[axis] // core[axis]) for axis in (1, 0) if shape[axis] > core[axis])
+    return Layout(shape, tuple(register), tuple(lane), tuple(warp), repeat)
+
+
+def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
+    """The layout in which a tile that lies in quads is loaded; None where it does not lie so, or gains nothing.
+
+    Args:
+        layout: where the tile is to lie.
+        axis: along which it is contiguous in memory.
+        size: bytes of an element.
+
+    Example:
+        >>> from cutile.backend.cuda.layout import group_accumulator
+        >>> print(vector_load_layout(group_accumulator((128, 64), 2), 1, 2))
+        128x64: 32 each of 256 threads, core 128x32
+    """
+
+    def along(value: int) -> Basis:
+        return unit(layout.rank, axis, value)
+
+    quads = layout.register[:1] == (along(1),) and layout.lane[:2] == (along(2), along(4)) and layout.core[axis] == 8
+    repeats = dict(layout.repeat).get(axis, 1)
+    swaps = (ACCESS_BYTES // size // 2).bit_length() - 1
+    while swaps and repeats % (1 << swaps):
+        swaps -= 1
+    if not quads or swaps < 1 or size < 2:  # bytes would have to be taken apart
+        return None
+    lanes = [along(8), along(16)] if swaps == 2 else [along(8), along(4)]
+    register = (along(1), along(2), along(4))[: swaps + 1]
+    rest = [(a, count >> swaps if a == axis else count) for a, count in layout.repeat]
+    return replace(
+        layout,
+        register=(*register, *layout.register[1:]),
+        lane=(*lanes, *layout.lane[2:]),
+        repeat=tuple(repeat for repeat in rest if repeat[1] > 1),
+    )
+
+
+def swapped_bits(source: Layout, target: Layout) -> list[tuple[int, Basis, Basis]]:
+    """The bits of a lane's number that stand for something else in the target: which, for what here, for what there."""
+    pairs = enumerate(zip(source.lane, target.lane, strict=True))
+    return [(bit, old, new) for bit, (old, new) in pairs if old != new]
+
+
+def parts_of(columns: int, least: int, pieces: int) -> int:
+    """Into how many parts the columns of a tile are cut for its pieces.
+
+    One for each where that goes, else more.
+
+    Args:
+        columns: of the tile.
+        least: columns of which a part has some multiple.
+        pieces: thread blocks that share the parts.
+
+    Example:
+        >>> parts_of(128, 8, 4), parts_of(64, 8, 8), parts_of(128, 8, 3), parts_of(24, 8, 8), parts_of(64, 64, 2)
+        (4, 8, 16, 3, 1)
+    """
+    return pieces if columns % (least * pieces) == 0 else max(1, columns // least)
+
+
+def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
+    """What a thread block of a cluster is sent: its parts of the sums of all pieces."""
+    return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
+
+
+def sums_bytes(sums: Layout, dtype: DTypeLike) -> int:
+    """What one piece's sums take in the workspace."""
+    return sums.registers * sums.threads * dtype.bits // 8
+
+
+def with_columns(sums: Layout, columns: int) -> Layout:
+    """The layout of sums, of a tile with so many columns."""
+    shape = (sums.shape[0], columns)
+    counts = [(axis, -(-shape[axis] // sums.core[axis])) for axis in (1, 0)]
+    return replace(sums, shape=shape, repeat=tuple((axis, count) for axis, count in counts if count > 1))
+
+
+def part_layout(sums: Layout, parts: int) -> Layout:
+    """The layout of one of `parts` parts of the columns of a tile that lies as `sums`."""
+    return with_columns(sums, sums.shape[1] // parts)
+
+
+def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
+    """Registers of a thread for the first part, and the distance to the next, or None.
+
+    None where they do not follow each other so.
+
+    Example:
+        >>> from cutile.backend.cuda.layout import group_accumulator
+        >>> registers_of(group_accumulator((64, 32), 1), 2)
+        ([0, 1, 2, 3, 4, 5, 6, 7], 8)
+    """
+    where = {offset: register for register, offset in enumerate(sums.offsets)}
+    first_part = part_layout(sums, parts)
+    if first_part.core != sums.core:
+        return None
+    parts_registers = [
+        [where.get((row, column + part * first_part.shape[1])) for row, column in first_part.offsets]
+        for part in range(parts)
+    ]
+    first = [register for register in parts_registers[0] if register is not None]
+    step = len(first) if parts == 1 or parts_registers[1][0] is None else parts_registers[1][0] - first[0]
+    follows = all(register == [at + part * step for at in first] for part, register in enumerate(parts_registers))
+    return (first, step) if follows else None
