@@ -25,6 +25,7 @@ from cuda_async.collective.network import Network
 from cuda_async.collective.operation import Barrier, Collective, Message, Operand
 from cuda_async.config import rank_of_process
 from cuda_async.core.device import Device
+from cuda_async.driver.registry import ACCELERATOR
 from cuda_async.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cuda_async.op import DeviceOp
 
@@ -107,7 +108,7 @@ class Communicator:
             rank: from 0 to `world - 1`.
             world: the number of ranks.
             unique_id: what `Communicator.unique_id` returned in one of the processes.
-            device: where the rank computes: the CPU.
+            device: where the rank computes: a GPU, with NCCL, or the CPU, which is the default.
             limit_s: how long to wait for the others, here and in each collective, in seconds; None for ever.
 
         Raises:
@@ -120,9 +121,17 @@ class Communicator:
         if not 0 <= operator.index(rank) < operator.index(world):
             raise ArgumentError(f"rank: expected 0 to {world - 1}, got {rank}")
         device = Device.host() if device is None else device
-        if device.kind != "host":
-            raise LaunchError(f"join: processes exchange data on the CPU only, not on {device}; pass Device.host()")
-        return cls(ProcessEngine(rank, world, unique_id, limit_s), (rank,), (device,), _Numbers())
+        engine: Engine
+        if device.kind == ACCELERATOR:
+            from cuda_async.collective.nccl import load_nccl
+            from cuda_async.collective.nccl_engine import NcclEngine
+
+            engine = NcclEngine.join(rank, world, unique_id, device, limit_s, load_nccl())
+        elif device.kind == "host":
+            engine = ProcessEngine(rank, world, unique_id, limit_s)
+        else:
+            raise LaunchError(f"join: {device} has no processes beside it; pass Device.host(), or Device(0) for a GPU")
+        return cls(engine, (rank,), (device,), _Numbers())
 
     @staticmethod
     def unique_id() -> str:
@@ -310,11 +319,14 @@ def _local_engine(devices: Sequence[Device], limit_s: float | None, network: Net
 
     if devices[0].kind == "host":
         return LocalEngine(len(devices), limit_s)
+    if devices[0].kind == ACCELERATOR:
+        from cuda_async.collective.nccl import load_nccl
+        from cuda_async.collective.nccl_engine import NcclEngine
+
+        return NcclEngine.of(devices, load_nccl())
     drivers = [each.driver.inner if isinstance(each.driver, CheckedDriver) else each.driver for each in devices]
     if not all(isinstance(driver, SimDriver) for driver in drivers):
-        raise LaunchError(
-            f"collectives of {devices[0]} are not there yet: bring the data to the CPU, and use [Device.host()] * n"
-        )
+        raise LaunchError(f"collectives of {devices[0]}: expected GPUs, the CPU, or devices with a SimDriver")
     executors = {driver.executor for driver in drivers if isinstance(driver, SimDriver)}
     if len(executors) != 1:
         raise ArgumentError("devices: simulated devices of one machine are made with SimDriver(beside=...)")

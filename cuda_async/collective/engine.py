@@ -6,14 +6,17 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cuda_async.collective.board import Call, Key
 from cuda_async.driver.interface import Finish, Meet
 
-__all__ = ("Engine", "Party", "Seat", "elements_at")
+if TYPE_CHECKING:
+    from cuda_async.core.stream import Stream
+
+__all__ = ("Engine", "HostEngine", "Party", "Seat", "elements_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Seat:
         count: elements that it brings.
         target: address of what it takes away.
         room: elements that it takes away.
+        peer: the other rank of a message; None where all ranks take part.
     """
 
     rank: int
@@ -41,6 +45,7 @@ class Seat:
     count: int
     target: int
     room: int
+    peer: int | None = None
 
     def brings(self) -> np.ndarray[Any, np.dtype[Any]]:
         """What it brings."""
@@ -66,14 +71,22 @@ class Engine(ABC):
     world: int
     """The number of ranks."""
 
-    @abstractmethod
-    def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
-        """What a stream enqueues for a call of one or more local ranks.
+    def check(self, dtype: np.dtype[Any], op: str) -> None:  # noqa: B027 - most take every element
+        """Refuse elements that the engine cannot reduce.
 
-        See `DriverStream.meet`.
+        Or cannot move, where `op` is empty. Raises ValueError.
+        """
+
+    @abstractmethod
+    def enqueue(self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]]) -> None:
+        """Enqueue a call of one or more local ranks.
 
         Args:
+            stream: the caller's.
             parts: the part of each local rank with the key of its meeting; called when the call is enqueued.
+
+        Raises:
+            CollectiveError: the communicator is broken.
         """
 
     @abstractmethod
@@ -83,6 +96,20 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give back what the engine holds. Calls that wait end with an error."""
+
+
+class HostEngine(Engine):
+    """An engine whose data this process moves.
+
+    Streams are parked until all ranks have come.
+    """
+
+    def enqueue(self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]]) -> None:
+        stream.meet(self.meeting(parts))
+
+    @abstractmethod
+    def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
+        """What a stream enqueues for a call: see `DriverStream.meet`, and `enqueue`."""
 
 
 class Party:

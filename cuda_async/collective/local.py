@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cuda_async.collective.board import Arrival, Board, Key, Meeting
-from cuda_async.collective.engine import Engine, Party, Seat
+from cuda_async.collective.engine import HostEngine, Party, Seat
 from cuda_async.collective.network import Network
 from cuda_async.collective.semantics import outcome
 from cuda_async.driver.interface import Finish, Meet
@@ -41,7 +41,7 @@ class _Part:
     party: Party
 
 
-class LocalEngine(Engine):
+class LocalEngine(HostEngine):
     """Ranks of one process.
 
     Args:

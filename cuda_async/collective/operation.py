@@ -6,7 +6,7 @@ Lent operands, one meeting on a stream, the operands as result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -89,7 +89,7 @@ class _Meeting(DeviceOp[T]):
         stream = context.stream
         for buffer, write in self._uses:
             buffer.storage.use(stream, write=write, peer=True)
-        stream.meet(self._engine.meeting(self._parts))
+        self._engine.enqueue(stream, self._parts)
         return self._result
 
 
@@ -118,6 +118,7 @@ class Collective(_Meeting[Any]):
         rows = [[column[i] for column in columns] for i in range(len(ranks))]
         for row in rows:
             _check(kind, row[0], row[-1], world, op)
+            engine.check(row[0].dtype, op)
         given = [operand.given for operand in operands]
         super().__init__(engine, given[0] if len(given) == 1 else tuple(given))
         seats = [
@@ -148,6 +149,7 @@ class Message(_Meeting[Any]):
         buffer = buffer_of(x, f"{kind}: argument 'x'", write=rank == receiver)
         super().__init__(engine, x)
         seat = _seat(rank, "message", buffer, buffer, "", sender, format_site(self.site), method=kind)
+        seat = replace(seat, peer=receiver if rank == sender else sender)
         self._parts = lambda: [(draw(rank), seat)]
         write = rank == receiver
         self._uses.append((buffer, write))

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_async.collective.board import Key
-from cuda_async.collective.engine import Engine, Party, Seat
+from cuda_async.collective.engine import HostEngine, Party, Seat
 from cuda_async.collective.hub import ADDRESS, Hub
 from cuda_async.collective.pages import Pages
 from cuda_async.collective.semantics import is_read, outcome
@@ -88,7 +88,7 @@ class _Waiting:
     since: float = field(default_factory=time.monotonic)
 
 
-class ProcessEngine(Engine):
+class ProcessEngine(HostEngine):
     """One rank of a communicator of processes.
 
     Args:
@@ -109,6 +109,7 @@ class ProcessEngine(Engine):
         self._lock = new_lock()
         self._waiting: dict[Key, _Waiting] = {}
         self._used: dict[Key, str] = {}
+        self._listeners: list[Callable[[str], None]] = []
         self._pages = Pages(self._folder, rank)
         self._broken = ""
         self._closed = False
@@ -151,13 +152,32 @@ class ProcessEngine(Engine):
 
             def meet(finish: Finish, failure: BaseException | None, at: float) -> None:
                 text = "" if failure is None else f"{type(failure).__name__}: {failure}"
-                self._arrive(key, seat, Party(1, finish), text)
+                self.arrive(key, seat, Party(1, finish), text)
 
             return meet
 
         return make
 
-    def _arrive(self, key: Key, seat: Seat, party: Party, failure: str) -> None:
+    def on_break(self, tell: Callable[[str], None]) -> None:
+        """Call `tell(why)` when no call can succeed any more.
+
+        On any thread; at once if that is so already.
+        """
+        with self._lock:
+            self._listeners.append(tell)
+            why = self._broken
+        if why:
+            tell(why)
+
+    def arrive(self, key: Key, seat: Seat, party: Party, failure: str) -> None:
+        """This rank has come to a meeting.
+
+        Args:
+            key: the meeting's.
+            seat: what the rank brings and takes away.
+            party: who is told that it is over.
+            failure: why what it brings holds nothing useful; empty if it does.
+        """
         pages = ""
         try:
             if os.getpid() != self._process:
@@ -235,6 +255,9 @@ class ProcessEngine(Engine):
         with self._lock:
             self._broken = self._broken or why
             waiting, self._waiting = list(self._waiting.values()), {}
+            listeners, self._listeners = self._listeners, []
+        for tell in listeners:
+            tell(self._broken)
         for each in waiting:
             _tell(each.party.end(CollectiveError(self._broken), None))
 

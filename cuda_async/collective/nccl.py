@@ -1,0 +1,165 @@
+"""NCCL, as far as collectives of GPUs need it.
+
+The functions are those of nccl4py's bindings, which load the library (`nvidia-nccl-cu13`). See the NCCL user guide:
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from cuda_async.collective.engine import Seat
+from cuda_async.driver.interface import DriverStream
+from cuda_async.errors import ArgumentError, CollectiveError, LaunchError
+
+__all__ = ("Nccl", "element_type", "load_nccl")
+
+# ncclDataType_t; bools are numbers of one byte, whose least and greatest are `all` and `any`.
+_TYPES = {
+    "int8": 0, "uint8": 1, "bool": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7,
+    "float64": 8, "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11,
+}  # fmt: skip
+_BYTES = _TYPES["uint8"]
+
+_REDUCTIONS = {"": 0, "sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+"""ncclRedOp_t, by the names of `semantics.REDUCTIONS`."""
+
+_IN_PROGRESS = 7
+"""ncclInProgress, of ncclResult_t: no failure."""
+
+
+def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
+    """How NCCL counts elements of a dtype.
+
+    The ncclDataType_t, and how many of it one element is. What is only moved is moved as bytes where NCCL has no such
+    type.
+
+    Raises:
+        ValueError: NCCL reduces no elements of this dtype.
+    """
+    code = _TYPES.get(dtype.name)
+    if code is not None:
+        return code, 1
+    if reduces:
+        names = ", ".join(name for name in _TYPES if name != "bool")
+        raise ArgumentError(f"GPUs reduce no elements of {dtype}; expected one of {names}: convert them first")
+    return _BYTES, dtype.itemsize
+
+
+class Nccl:
+    """The library.
+
+    Args:
+        bindings: the module `nccl.bindings.nccl`, or what stands for it in a test.
+        handle: what the bindings take of a driver's stream.
+
+    Attributes:
+        version: such as 22809 for 2.28.9.
+    """
+
+    def __init__(self, bindings: Any, handle: Callable[[DriverStream], Any] = attrgetter("raw")) -> None:
+        self._bindings = bindings
+        self._handle = handle
+        self.version = int(bindings.get_version())
+
+    def new_id(self) -> bytes:
+        """What the ranks of one communicator share (`ncclUniqueId`): bytes."""
+        return bytes(self._bindings.get_unique_id())
+
+    def open_all(self, ordinals: Sequence[int]) -> list[Any]:
+        """A communicator for each GPU of this process, in order.
+
+        Waits until they have found one another.
+        """
+        return list(self._bindings.comm_init_all(len(ordinals), list(ordinals)))
+
+    def open_rank(self, world: int, unique_id: bytes, rank: int) -> Any:
+        """The communicator of one rank, on the current GPU. Waits for the other ranks."""
+        return self._bindings.comm_init_rank(world, bytearray(unique_id), rank)
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Calls in the block are one: none waits for another of them.
+
+        Raises:
+            CollectiveError: NCCL refuses one of them.
+        """
+        self._bindings.group_start()
+        try:
+            yield
+        finally:
+            try:
+                self._bindings.group_end()
+            except self._bindings.NCCLError as error:
+                raise CollectiveError(f"NCCL refuses the call: {error}") from error
+
+    def issue(self, comm: Any, world: int, seat: Seat, stream: DriverStream) -> None:
+        """Enqueue one rank's part of a call.
+
+        Args:
+            comm: the rank's communicator.
+            world: the number of ranks.
+            seat: the part.
+            stream: of the rank's GPU.
+        """
+        nccl, where = self._bindings, self._handle(stream)
+        code, width = element_type(seat.dtype, bool(seat.op))
+        op, count, room = _REDUCTIONS[seat.op], seat.count * width, seat.room * width
+        kind = seat.call.kind
+        if kind == "all_reduce":
+            nccl.all_reduce(seat.source, seat.target, count, code, op, comm, where)
+        elif kind == "reduce":
+            nccl.reduce(seat.source, seat.target, count, code, op, seat.root, comm, where)
+        elif kind == "broadcast":
+            nccl.broadcast(seat.source, seat.target, count, code, seat.root, comm, where)
+        elif kind == "all_gather":
+            nccl.all_gather(seat.source, seat.target, count, code, comm, where)
+        elif kind == "reduce_scatter":
+            nccl.reduce_scatter(seat.source, seat.target, room, code, op, comm, where)
+        elif kind == "all_to_all":
+            part = seat.count // world
+            size = part * seat.dtype.itemsize
+            for rank in range(world):  # NCCL pairs each with the other rank's, since they are in one group
+                nccl.send(seat.source + rank * size, part * width, code, rank, comm, where)
+                nccl.recv(seat.target + rank * size, part * width, code, rank, comm, where)
+        elif seat.peer is not None:
+            transfer = nccl.send if seat.rank == seat.root else nccl.recv
+            transfer(seat.source, count, code, seat.peer, comm, where)
+        else:
+            raise AssertionError(kind)
+
+    def failure(self, comm: Any) -> str:
+        """What went wrong behind a communicator's calls, such as a link that broke.
+
+        Empty if nothing did.
+        """
+        code = int(self._bindings.comm_get_async_error(comm))
+        return "" if code in (0, _IN_PROGRESS) else str(self._bindings.get_error_string(code))
+
+    def abort(self, comm: Any) -> None:
+        """End a communicator, with what waits on it.
+
+        From any thread; it is gone afterwards.
+        """
+        self._bindings.comm_abort(comm)
+
+
+def load_nccl() -> Nccl:
+    """Load NCCL.
+
+    Raises:
+        LaunchError: it is not installed.
+    """
+    try:
+        return Nccl(importlib.import_module("nccl.bindings.nccl"))
+    except (ImportError, RuntimeError) as error:
+        raise LaunchError(
+            f"collectives of GPUs need NCCL, which is not there ({error}): pip install 'cutile[distributed]'; ranks "
+            "of the CPU, [Device.host()] * n, need nothing"
+        ) from error

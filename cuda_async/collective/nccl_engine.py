@@ -1,0 +1,339 @@
+"""The engine of ranks on GPUs.
+
+NCCL moves the data, in the order of the GPUs' streams.
+
+A call is enqueued and that is all: no thread waits, and graphs record it. The ranks of one process call together, and
+each GPU has its part on a stream of its own between a fork and a join of the caller's stream. A process that has one
+rank enqueues on the caller's stream. There the hub of `processes.py` is told of each call, beside the data's way: who
+calls something else, comes late or dies is named, and then all ranks give NCCL's communicator up, so that none hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cuda_async.collective.board import Call, Key
+from cuda_async.collective.engine import Engine, Party, Seat
+from cuda_async.collective.nccl import Nccl, element_type
+from cuda_async.collective.processes import ProcessEngine
+from cuda_async.core.storage import Storage
+from cuda_async.driver.checked import CheckedDriver
+from cuda_async.errors import ArgumentError, CollectiveError, LaunchError, without_traceback
+from cuda_async.locks import Gate, new_lock
+from cuda_async.threads import start_thread
+
+if TYPE_CHECKING:
+    from cuda_async.core.device import Device
+    from cuda_async.core.stream import Stream
+
+__all__ = ("NcclEngine",)
+
+_ID_KEY: Key = (-1, -1, -1)
+"""The meeting in which rank 0 gives the others NCCL's id; calls are counted from 0."""
+
+_VERDICT_S = 2.0
+"""Seconds that a result that is there waits for the hub's word: far longer than a message takes."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A call that is enqueued and not known to be over.
+
+    Attributes:
+        stream: where it was enqueued.
+        sequence: the number of the stream's work that it is.
+        verdict: set when the hub has seen that all ranks call the same.
+        error: why its results hold nothing useful.
+    """
+
+    stream: Stream
+    sequence: int
+    verdict: Gate
+    error: BaseException | None = None
+
+    def is_over(self) -> bool:
+        """Whether it is known to be. A stream that is busy with later work does not know."""
+        return self.sequence <= self.stream.completed or self.stream.driver.query()
+
+
+class NcclEngine(Engine):
+    """Ranks on GPUs.
+
+    Args:
+        nccl: the library.
+        ranks: the local ones.
+        devices: theirs.
+        comms: NCCL's communicator of each.
+        world: the number of ranks.
+        hub: the way to the other processes; None where all ranks are local.
+    """
+
+    def __init__(
+        self,
+        nccl: Nccl,
+        ranks: Sequence[int],
+        devices: Sequence[Device],
+        comms: Sequence[Any],
+        world: int,
+        hub: ProcessEngine | None = None,
+    ) -> None:
+        self.world = world
+        self._nccl = nccl
+        self._devices = dict(zip(ranks, devices, strict=True))
+        self._comms = dict(zip(ranks, comms, strict=True))
+        self._hub = hub
+        self._lock = new_lock()  # NCCL takes calls of a communicator from one thread at a time
+        self._sides: dict[int, Stream] = {}
+        self._bytes = {rank: _byte_on(device) for rank, device in self._devices.items()}
+        self._pending: deque[_Pending] = deque()
+        self._broken: CollectiveError | None = None
+        self._news: queue.SimpleQueue[tuple[Key, Seat, _Pending] | None] = queue.SimpleQueue()
+        if hub is not None:
+            hub.on_break(self._break)
+            start_thread(threading.Thread(target=self._tell_hub, name="cuda_async-collective-calls", daemon=True))
+
+    @classmethod
+    def of(cls, devices: Sequence[Device], nccl: Nccl) -> NcclEngine:
+        """All ranks in this process.
+
+        Raises:
+            ValueError: a GPU is given twice.
+            CollectiveError: NCCL does not come to work on them.
+        """
+        ordinals = [device.ordinal for device in devices]
+        if len(set(ordinals)) != len(ordinals):
+            raise ArgumentError(f"devices: a GPU has one rank, got {', '.join(map(str, devices))}")
+        drivers = [_inner(device) for device in devices]
+        for driver in drivers:  # NCCL's copies within a process reach into the other GPU's memory
+            for other in drivers:
+                driver.connect(other)
+        with _named("NCCL does not come to work"):
+            comms = nccl.open_all(ordinals)
+        return cls(nccl, range(len(devices)), devices, comms, len(devices))
+
+    @classmethod
+    def join(
+        cls, rank: int, world: int, unique_id: str, device: Device, limit_s: float | None, nccl: Nccl
+    ) -> NcclEngine:
+        """One rank in this process.
+
+        Raises:
+            CollectiveError: the others did not come, or NCCL does not come to work with them.
+        """
+        hub = ProcessEngine(rank, world, unique_id, limit_s)
+        try:
+            shared = _share_id(hub, rank, nccl.new_id() if rank == 0 else bytes(128))
+            stream = device.new_stream().driver
+            stream.begin_run()  # makes the GPU this thread's current one
+            try:
+                with _named(f"NCCL does not come to work on rank {rank}"):
+                    comm = nccl.open_rank(world, shared, rank)
+            finally:
+                stream.end_run()
+        except BaseException:
+            hub.close()
+            raise
+        return cls(nccl, (rank,), (device,), (comm,), world, hub)
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def enqueue(self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]]) -> None:
+        with self._lock:
+            if self._broken is not None:
+                raise without_traceback(self._broken)
+            drawn = parts()
+            if len(drawn) != len(self._comms):
+                raise LaunchError(
+                    f"{drawn[0][1].call.words}: GPUs of one process call together: pass a list with an operand for "
+                    f"each of the {len(self._comms)} ranks; for programs of one rank start a process for each "
+                    "(Communicator.join)"
+                )
+            self._check_links()
+            places = self._fork(stream, [seat.rank for _, seat in drawn])
+            with self._nccl.group():
+                for _, seat in drawn:
+                    part = self._as_sum(seat) if seat.call.kind == "barrier" else seat
+                    self._nccl.issue(self._comms[seat.rank], self.world, part, places[seat.rank].driver)
+            self._join(stream, places)
+            pending = self._note(stream)
+        if self._hub is not None:
+            ((key, seat),) = drawn
+            self._news.put((key, seat, pending))
+
+    def check(self, dtype: np.dtype[Any], op: str) -> None:
+        element_type(dtype, bool(op))
+
+    def _as_sum(self, seat: Seat) -> Seat:
+        """A barrier as NCCL has it.
+
+        A sum of one byte, which is not there before all ranks have come.
+        """
+        storage = self._bytes[seat.rank]
+        call = replace(seat.call, kind="all_reduce")
+        return replace(seat, call=call, op="sum", source=storage.address, count=1, target=storage.address, room=1)
+
+    def _fork(self, stream: Stream, ranks: Sequence[int]) -> dict[int, Stream]:
+        """A stream for each rank's part, behind the work of the caller's."""
+        home = next((rank for rank in ranks if self._devices[rank] is stream.device), None)
+        places: dict[int, Stream] = {}
+        for rank in ranks:
+            if rank == home:
+                places[rank] = stream
+                continue
+            side = self._sides.get(rank)
+            if side is None:
+                side = self._sides[rank] = self._devices[rank].new_stream()
+            places[rank] = side
+            _order(stream, side)
+        return places
+
+    def _join(self, stream: Stream, places: dict[int, Stream]) -> None:
+        for place in places.values():
+            if place is not stream:
+                _order(place, stream)
+        stream.sequence += 1
+
+    def _note(self, stream: Stream) -> _Pending:
+        """Have whoever waits for the call learn of its failure."""
+        while self._pending and self._pending[0].is_over():
+            self._pending.popleft()
+        pending = _Pending(stream, stream.sequence, Gate())
+        if self._hub is None or stream.recorder is not None:
+            pending.verdict.open()
+        if stream.recorder is None:
+            self._pending.append(pending)
+        stream.driver.check_behind(partial(self._check, pending))
+        return pending
+
+    def _check(self, pending: _Pending) -> None:
+        # The data may have come before the word that another rank called something else, and so be no use.
+        pending.verdict.wait(_VERDICT_S)
+        pending.verdict.open()  # for whoever looks next
+        # A launch of a graph has no entry of its own: it fails if the communicator is broken when it is over.
+        error = pending.error if pending.stream.recorder is None else self._broken
+        if error is not None:
+            raise without_traceback(error)
+
+    def _check_links(self) -> None:
+        for rank, comm in self._comms.items():
+            failure = self._nccl.failure(comm)
+            if failure:
+                why = f"NCCL on rank {rank} says: {failure}. This communicator cannot be used any more: make a new one"
+                self._give_up(CollectiveError(why))
+                raise CollectiveError(why)
+
+    def _tell_hub(self) -> None:
+        """Tell the hub of calls, in their order.
+
+        On a thread of their own: the caller does not wait for a socket.
+        """
+        assert self._hub is not None
+        while (item := self._news.get()) is not None:
+            key, seat, pending = item
+            tell = Party(1, partial(self._judged, pending))
+            self._hub.arrive(key, _without_data(seat), tell, "")
+
+    def _judged(self, pending: _Pending, error: BaseException | None, at: float | None) -> None:
+        pending.error = pending.error or error
+        pending.verdict.open()
+
+    # -- its end ------------------------------------------------------------------------------
+
+    def _break(self, why: str) -> None:
+        """The ranks cannot go on. On any thread, once or more."""
+        self._give_up(CollectiveError(why))
+
+    def _give_up(self, error: CollectiveError) -> None:
+        # Without the lock of calls: a call may hold it because it waits, in NCCL, for the rank that is gone.
+        if self._broken is not None:
+            return
+        self._broken = error
+        for pending in list(self._pending):
+            if not pending.is_over():
+                pending.error = error
+        comms, self._comms = self._comms, dict.fromkeys(self._comms)
+        for comm in comms.values():
+            with contextlib.suppress(Exception):  # it may be half made, or gone with its GPU
+                self._nccl.abort(comm)
+
+    def abort(self, why: str) -> None:
+        if self._hub is not None:
+            self._hub.abort(why)
+        else:
+            self._break(f"{why}. This communicator cannot be used any more: make a new one")
+
+    def close(self) -> None:
+        self._news.put(None)
+        self._give_up(CollectiveError("this communicator was closed"))
+        if self._hub is not None:
+            self._hub.close()
+
+
+def _order(first: Stream, second: Stream) -> None:
+    """Make later work of the second stream wait for that of the first.
+
+    By events of its own: in a capture `Stream.follow` would keep one that belongs to the graph.
+    """
+    event = first.device.borrow_event()
+    first.driver.record(event)
+    second.driver.wait_event(event)
+    first.device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
+
+
+def _byte_on(device: Device) -> Storage:
+    stream = device.new_stream()
+    storage = Storage.allocate(stream, 1)
+    stream.synchronize()  # from here on any stream may use it, one that captures, too
+    return storage
+
+
+def _without_data(seat: Seat) -> Seat:
+    """The same call for the hub, which compares calls and moves nothing."""
+    call = Call("barrier" if seat.peer is None else "message", seat.call.form, seat.call.words)
+    return replace(seat, call=call, dtype=np.dtype(np.uint8), source=0, count=0, target=0, room=0)
+
+
+def _share_id(hub: ProcessEngine, rank: int, unique_id: bytes) -> bytes:
+    """Rank 0's id, on every rank."""
+    memory = np.frombuffer(bytearray(unique_id), np.uint8)
+    address, size = memory.ctypes.data, memory.size
+    call = Call("broadcast", "NCCL's id", f"Communicator.join of rank {rank}")
+    over = Gate()
+    errors: list[BaseException] = []
+
+    def finish(error: BaseException | None, at: float | None) -> None:
+        if error is not None:
+            errors.append(error)
+        over.open()
+
+    seat = Seat(rank, call, "", 0, memory.dtype, address, size, address, size)
+    hub.arrive(_ID_KEY, seat, Party(1, finish), "")
+    over.wait()
+    if errors:
+        raise errors[0]
+    return memory.tobytes()
+
+
+def _inner(device: Device) -> Any:
+    driver = device.driver
+    return driver.inner if isinstance(driver, CheckedDriver) else driver
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Any:
+    """Errors of NCCL as ours."""
+    try:
+        yield
+    except (ArgumentError, CollectiveError):
+        raise
+    except Exception as error:
+        raise CollectiveError(f"{what}: {error}") from error

@@ -1,0 +1,172 @@
+"""What stands for NCCL's bindings on the CPU: calls of nccl4py's names, carried out among host streams.
+
+It keeps NCCL's rules: what is in a group is one call, an aborted call ends without an error, and nothing tells one rank
+what another calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from cuda_async.collective.board import Call, Key
+from cuda_async.collective.engine import Seat
+from cuda_async.collective.local import LocalEngine
+from cuda_async.driver.interface import DriverStream
+from cuda_async.errors import CollectiveError
+
+DTYPES = [np.dtype(each) for each in (
+    np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64, np.float16, np.float32, np.float64,
+    ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
+)]  # fmt: skip
+OPS = ("sum", "prod", "max", "min", "avg")
+
+
+class NCCLError(Exception):
+    """As the bindings have it."""
+
+
+class _Ring(LocalEngine):
+    """Ranks of one id. What is aborted ends without an error, as on a GPU."""
+
+    def _refuse(self, part: Any, error: CollectiveError) -> None:
+        self._end(part.party, None, None)
+
+
+class Counters(dict[tuple[int, int], "itertools.count[int]"]):
+    """How often a rank has called, for each pair of ranks; (-1, -1) for what all do."""
+
+
+@dataclass
+class Comm:
+    """One rank's."""
+
+    ring: _Ring
+    rank: int
+    numbers: Counters = field(default_factory=Counters)
+    failure: int = 0
+
+    def key(self, sender: int = -1, receiver: int = -1) -> Key:
+        return sender, receiver, next(self.numbers.setdefault((sender, receiver), itertools.count()))
+
+
+@dataclass
+class _Transfer:
+    comm: Comm
+    sends: bool
+    address: int
+    count: int
+    dtype: np.dtype[Any]
+    peer: int
+    stream: DriverStream
+
+
+class FakeNccl:
+    """The module `nccl.bindings.nccl`."""
+
+    NCCLError = NCCLError
+
+    def __init__(self) -> None:
+        self._rings: dict[bytes, _Ring] = {}
+        self._lock = threading.Lock()
+        self._here = threading.local()
+        self.calls: list[str] = []
+        """The names of what was called, in order."""
+
+    def get_version(self) -> int:
+        return 22809
+
+    def get_unique_id(self) -> bytes:
+        return next(_ids).to_bytes(128, "little")
+
+    def get_error_string(self, code: int) -> str:
+        return {6: "remote process exited or there was a network error"}[code]
+
+    def comm_init_rank(self, world: int, unique_id: bytearray, rank: int) -> Comm:
+        assert len(unique_id) == 128
+        assert any(unique_id)
+        with self._lock:
+            ring = self._rings.setdefault(bytes(unique_id), _Ring(world, None))
+        return Comm(ring, rank)
+
+    def comm_init_all(self, count: int, ordinals: list[int]) -> list[Comm]:
+        ring = _Ring(count, None)
+        return [Comm(ring, rank) for rank in range(count)]
+
+    def comm_get_async_error(self, comm: Comm) -> int:
+        return comm.failure
+
+    def comm_abort(self, comm: Comm) -> None:
+        comm.ring.abort("aborted")
+
+    def group_start(self) -> None:
+        self._here.transfers = []
+
+    def group_end(self) -> None:
+        transfers, self._here.transfers = self._here.transfers, []
+        for comm in {id(each.comm): each.comm for each in transfers}.values():
+            self._exchange(comm, [each for each in transfers if each.comm is comm])
+
+    def _exchange(self, comm: Comm, transfers: list[_Transfer]) -> None:
+        first = transfers[0]
+        if len(transfers) == 1:
+            pair = (comm.rank, first.peer) if first.sends else (first.peer, comm.rank)
+            self._meet(comm, "message", first.address, first.count, first.address, first.count, first.dtype, pair[0],
+                       first.stream, key=comm.key(*pair))  # fmt: skip
+            return
+        sends, recvs = [[each for each in transfers if each.sends is side] for side in (True, False)]
+        world = comm.ring.world
+        assert [each.peer for each in sends] == [each.peer for each in recvs] == list(range(world))
+        self._meet(comm, "all_to_all", sends[0].address, world * first.count, recvs[0].address, world * first.count,
+                   first.dtype, 0, first.stream)  # fmt: skip
+
+    def _meet(
+        self,
+        comm: Comm,
+        kind: str,
+        source: int,
+        count: int,
+        target: int,
+        room: int,
+        dtype: np.dtype[Any],
+        root: int,
+        stream: DriverStream,
+        op: str = "",
+        key: Key | None = None,
+    ) -> None:
+        self.calls.append(kind)
+        seat = Seat(comm.rank, Call(kind, "", kind), op, root, dtype, source, count, target, room)
+        item = comm.key() if key is None else key, seat
+        stream.meet(comm.ring.meeting(lambda: [item]))
+
+    def all_reduce(self, source: int, target: int, count: int, code: int, op: int, comm: Comm, stream: Any) -> None:
+        self._meet(comm, "all_reduce", source, count, target, count, DTYPES[code], 0, stream, OPS[op])
+
+    def reduce(
+        self, source: int, target: int, count: int, code: int, op: int, root: int, comm: Comm, stream: Any
+    ) -> None:
+        self._meet(comm, "reduce", source, count, target, count, DTYPES[code], root, stream, OPS[op])
+
+    def broadcast(self, source: int, target: int, count: int, code: int, root: int, comm: Comm, stream: Any) -> None:
+        self._meet(comm, "broadcast", source, count, target, count, DTYPES[code], root, stream)
+
+    def all_gather(self, source: int, target: int, count: int, code: int, comm: Comm, stream: Any) -> None:
+        self._meet(comm, "all_gather", source, count, target, count * comm.ring.world, DTYPES[code], 0, stream)
+
+    def reduce_scatter(self, source: int, target: int, room: int, code: int, op: int, comm: Comm, stream: Any) -> None:
+        count = room * comm.ring.world
+        self._meet(comm, "reduce_scatter", source, count, target, room, DTYPES[code], 0, stream, OPS[op])
+
+    def send(self, source: int, count: int, code: int, peer: int, comm: Comm, stream: Any) -> None:
+        self._here.transfers.append(_Transfer(comm, True, source, count, DTYPES[code], peer, stream))
+
+    def recv(self, target: int, count: int, code: int, peer: int, comm: Comm, stream: Any) -> None:
+        self._here.transfers.append(_Transfer(comm, False, target, count, DTYPES[code], peer, stream))
+
+
+_ids = itertools.count(1)

@@ -1,0 +1,165 @@
+"""Collectives on two GPUs, with NCCL: one process, and a process for each."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from cuda_async import Device, device_count, zip
+from cuda_async.collective import Buffer, Communicator
+from tests.cuda_async.work import Affine
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        device_count() < 2 or importlib.util.find_spec("nccl") is None, reason="needs two GPUs and nccl4py"
+    ),
+]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def put(arrays: list[Array]) -> list[Buffer]:
+    return [Buffer.put(array).sync_on(Device(i).new_stream()) for i, array in enumerate(arrays)]
+
+
+def get(buffers: list[Buffer]) -> list[Array]:
+    return [buffer.get().sync_on(Device(i).new_stream()) for i, buffer in enumerate(buffers)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint64, np.int16], ids=str)
+@pytest.mark.parametrize("count", [1, 7, 1 << 20])
+def test_every_collective_is_what_numpy_says(count: int, dtype: Any) -> None:
+    rng = np.random.default_rng(count)
+    parts = [rng.integers(0, 5, 2 * count).astype(dtype) for _ in range(2)]
+    whole = (parts[0].astype(np.float64) + parts[1].astype(np.float64)).astype(dtype)
+    stream = Device(0).new_stream()
+    with Communicator.of([Device(0), Device(1)]) as ranks:
+        if dtype is not np.int16:
+            x, y, part = put(parts), put(parts), put([np.zeros(count, dtype)] * 2)
+            zip(ranks.all_reduce(x), ranks.reduce(y, root=1), ranks.reduce_scatter(put(parts), part)).sync_on(stream)
+            for got in get(x):
+                np.testing.assert_array_equal(got, whole)
+            np.testing.assert_array_equal(get(y)[1], whole)
+            np.testing.assert_array_equal(np.concatenate(get(part)), whole)
+        x, into, there = put(parts), put([np.zeros(4 * count, dtype)] * 2), put([np.zeros(2 * count, dtype)] * 2)
+        zip(ranks.all_gather(x, into), ranks.all_to_all(x, there), ranks.barrier()).sync_on(stream)
+        for got in get(into):
+            np.testing.assert_array_equal(got, np.concatenate(parts))
+        for i, got in enumerate(get(there)):
+            np.testing.assert_array_equal(got, np.concatenate([p.reshape(2, -1)[i] for p in parts]))
+        ranks.broadcast(x, root=1).sync_on(stream)
+        for got in get(x):
+            np.testing.assert_array_equal(got, parts[1])
+
+
+def test_a_graph_repeats_collectives_among_kernels() -> None:
+    stream = Device(0).new_stream()
+    with Communicator.of([Device(0), Device(1)]) as ranks:
+        x = put([np.full(1000, i + 1, np.uint32) for i in range(2)])
+        graph = ranks.all_reduce(x).graph_on(stream)
+        for _ in range(3):
+            graph.launch().sync_on(stream)
+        graph.close()
+        np.testing.assert_array_equal(get(x), np.full((2, 1000), 12))
+        for i, buffer in enumerate(x):
+            Affine(buffer.storage, 2, 1).sync_on(Device(i).new_stream())
+        ranks.all_reduce(x).sync_on(Device(1).new_stream())
+        np.testing.assert_array_equal(get(x), np.full((2, 1000), 50))
+
+
+PROGRAM = """
+import os, sys, time
+import numpy as np
+from cuda_async import Device
+from cuda_async.collective import Buffer, CollectiveError, Communicator
+
+number = int(os.environ["RANK"])
+device = Device(number)
+rank = Communicator.from_environment(device=device, limit_s=float(os.environ.get("LIMIT", 30)))
+stream = device.new_stream()
+for count in (5, 1 << 20):
+    x = Buffer.put(np.arange(count, dtype=np.float32) * (number + 1)).sync_on(stream)
+    rank.all_reduce(x).sync_on(stream)
+    assert (x.get().sync_on(stream) == np.arange(count, dtype=np.float32) * 3).all()
+if number == 0:
+    rank.send(x, to=1).sync_on(stream)
+else:
+    rank.recv(x, source=0).sync_on(stream)
+graph = rank.all_reduce(x).graph_on(stream)
+graph.launch().sync_on(stream)
+assert (x.get().sync_on(stream) == np.arange(count, dtype=np.float32) * 6).all()
+what = os.environ.get("WHAT")
+if what == "dies" and number == 1:
+    os._exit(9)
+if what == "late" and number == 1:
+    time.sleep(8)
+begin = time.monotonic()
+try:
+    if what == "differs":
+        rank.all_reduce(x, op="sum" if number else "max").sync_on(stream)
+    else:
+        rank.all_reduce(x).sync_on(stream)
+    print("passed")
+except CollectiveError as error:
+    print(f"{time.monotonic() - begin:.1f} s: {error}")
+sys.stdout.flush()
+os._exit(0)   # a GPU whose collective was given up is not asked again
+"""
+
+
+def run(**environment: str) -> tuple[list[str], float]:
+    """What each rank printed, and the seconds that both took."""
+    name = Communicator.unique_id()
+    begin = time.monotonic()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            cwd=ROOT,
+            env={**os.environ, "RANK": str(i), "WORLD_SIZE": "2", "CUDA_ASYNC_UNIQUE_ID": name, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    try:
+        texts = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return texts, time.monotonic() - begin
+
+
+def test_processes_add_up() -> None:
+    texts, _ = run()
+    assert texts == ["passed\n"] * 2
+
+
+def test_a_process_that_dies_ends_the_others_call_with_an_error() -> None:
+    texts, seconds = run(WHAT="dies")
+    assert "rank 1 is gone (its process ended)" in texts[0]
+    assert seconds < 40
+
+
+def test_a_rank_that_is_late_is_named() -> None:
+    texts, _ = run(WHAT="late", LIMIT="3")
+    assert "waited 3 s: rank 1 has not come" in texts[0]
+
+
+def test_ranks_that_call_different_things_are_named() -> None:
+    texts, _ = run(WHAT="differs")
+    for text in texts:
+        assert "called different things" in text
+        assert "all_reduce(float32[1048576], max)" in text
