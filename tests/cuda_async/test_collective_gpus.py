@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 
 from cuda_async import Device, device_count, zip
-from cuda_async.collective import Buffer, Communicator
+from cuda_async.collective import Buffer, CollectiveError, Communicator
 from tests.cuda_async.work import Affine
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(
-        device_count() < 2 or importlib.util.find_spec("nccl") is None, reason="needs two GPUs and nccl4py"
-    ),
+    pytest.mark.skipif(importlib.util.find_spec("nccl") is None, reason="needs nccl4py"),
 ]
+two_gpus = pytest.mark.skipif(device_count() < 2, reason="needs two GPUs")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -38,6 +37,30 @@ def get(buffers: list[Buffer]) -> list[Array]:
     return [buffer.get().sync_on(Device(i).new_stream()) for i, buffer in enumerate(buffers)]
 
 
+@pytest.mark.parametrize("joins", [False, True])
+def test_one_gpu_is_a_world_of_its_own(joins: bool) -> None:
+    """All that one GPU can show of NCCL: it is found, its calls are ordered, recorded and ended."""
+    device = Device(0)
+    stream = device.new_stream()
+    numbers = np.arange(1000, dtype=np.float32)
+    one = Communicator.join(0, 1, Communicator.unique_id(), device=device) if joins else Communicator.of([device])
+    with one as rank:
+        x = put([numbers])[0]
+        into, part, there = (put([np.zeros(1000, np.float32)])[0] for _ in range(3))
+        graph = rank.all_reduce(x, op="avg").graph_on(stream)
+        graph.launch().sync_on(stream)
+        graph.close()
+        zip(rank.reduce(x), rank.broadcast(x), rank.barrier()).sync_on(stream)
+        zip(rank.all_gather(x, into), rank.reduce_scatter(x, part), rank.all_to_all(x, there)).sync_on(stream)
+        for buffer in (x, into, part, there):
+            np.testing.assert_array_equal(buffer.get().sync_on(device.new_stream()), numbers)
+        Affine(x.storage, 2, 1).sync_on(device.new_stream())
+        rank.all_reduce(x).sync_on(device.new_stream())
+    with pytest.raises(CollectiveError, match="closed"):
+        rank.barrier().sync_on(stream)
+
+
+@two_gpus
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint64, np.int16], ids=str)
 @pytest.mark.parametrize("count", [1, 7, 1 << 20])
 def test_every_collective_is_what_numpy_says(count: int, dtype: Any) -> None:
@@ -64,6 +87,7 @@ def test_every_collective_is_what_numpy_says(count: int, dtype: Any) -> None:
             np.testing.assert_array_equal(got, parts[1])
 
 
+@two_gpus
 def test_a_graph_repeats_collectives_among_kernels() -> None:
     stream = Device(0).new_stream()
     with Communicator.of([Device(0), Device(1)]) as ranks:
@@ -142,22 +166,26 @@ def run(**environment: str) -> tuple[list[str], float]:
     return texts, time.monotonic() - begin
 
 
+@two_gpus
 def test_processes_add_up() -> None:
     texts, _ = run()
     assert texts == ["passed\n"] * 2
 
 
+@two_gpus
 def test_a_process_that_dies_ends_the_others_call_with_an_error() -> None:
     texts, seconds = run(WHAT="dies")
     assert "rank 1 is gone (its process ended)" in texts[0]
     assert seconds < 40
 
 
+@two_gpus
 def test_a_rank_that_is_late_is_named() -> None:
     texts, _ = run(WHAT="late", LIMIT="3")
     assert "waited 3 s: rank 1 has not come" in texts[0]
 
 
+@two_gpus
 def test_ranks_that_call_different_things_are_named() -> None:
     texts, _ = run(WHAT="differs")
     for text in texts:
