@@ -121,8 +121,7 @@ class ExecutionContext:
                     error = raised
         finally:
             error = None  # its frames hold this one
-            for _, _, leases in stack:
-                run.adopt(leases)
+            run.adopt([lease for _, _, leases in stack for lease in leases])
 
     def allocate(self, nbytes: int) -> Storage:
         """Allocate memory on this stream.

@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from cutile.dtypes import is_dtype
 from cutile.errors import KernelError
@@ -210,20 +210,7 @@ def invoke(
     if isinstance(function, Closure):
         return inline_closure(frame, function, node, args, kwargs)
     if isinstance(function, types.FunctionType):
-        if (function.__module__ or "").startswith(_HOST):  # text run with exec() may have none
-            remedy = elsewhere.for_function(function)
-            frame.type_error(
-                f"{name} is called on the host, and not in a kernel",
-                node,
-                remedy or "Call it before the launch, and pass what it yields as an argument.",
-            )
-        library = elsewhere.library_of(function)
-        if library is not None:
-            frame.type_error(
-                f"{name} is a function of {library}'s, which a kernel cannot call",
-                node,
-                elsewhere.for_function(function) or "It computes with cutile's own operations.",
-            )
+        _require_for_kernels(frame, function, name, node)
         result = computed(frame, function, args, kwargs, node)
         return inline(frame, function, node, args, kwargs) if result is NOT_CONSTANT else result
     if isinstance(function, BoundFunction):
@@ -251,10 +238,33 @@ def invoke(
     if isinstance(called, types.FunctionType):
         frame.captures.attribute(record.kind, "__call__")
         return invoke(frame, called, [function, *args], kwargs, node)
+    if not hasattr(function, "__wrapped_kernel__") and _is_folded(function):
+        return _fold(frame, function, name, args, kwargs)
+    _refuse(frame, function, name, named, node)
+
+
+def _require_for_kernels(frame: Frame, function: types.FunctionType, name: str, node: ast.AST) -> None:
+    """Report a function of the host's, or of a library."""
+    if (function.__module__ or "").startswith(_HOST):  # text run with exec() may have none
+        remedy = elsewhere.for_function(function)
+        frame.type_error(
+            f"{name} is called on the host, and not in a kernel",
+            node,
+            remedy or "Call it before the launch, and pass what it yields as an argument.",
+        )
+    library = elsewhere.library_of(function)
+    if library is not None:
+        frame.type_error(
+            f"{name} is a function of {library}'s, which a kernel cannot call",
+            node,
+            elsewhere.for_function(function) or "It computes with cutile's own operations.",
+        )
+
+
+def _refuse(frame: Frame, function: Any, name: str, named: bool, node: ast.AST) -> NoReturn:
+    """Report what a kernel cannot call; `named`: by the name that stands there."""
     if hasattr(function, "__wrapped_kernel__"):
         frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
-    if _is_folded(function):
-        return _fold(frame, function, name, args, kwargs)
     if isinstance(function, type):
         frame.type_error(
             f"{name} is a class, and a kernel cannot make instances of it",

@@ -277,8 +277,7 @@ class Loop:
                 at_break = self.state.at_break or {}
                 self._begin(name, at_break.get(name) if value is None or isinstance(value, Undefined) else value)
             return None
-        stand_ins: list[Value] = []
-        retyped = False
+        stand_ins: list[Value | None] = []
         rest = iter(self.leaves)
         for name, template in self.templates.items():
             value = variables.get(name)
@@ -297,34 +296,39 @@ class Loop:
                     if not same_constant(old, new):
                         self._fixed(name, old, new)
                     continue
-                leaf = next(rest)
-                assert leaf.type is not None
-                whole = leaf.type in WHOLE and is_whole(self.frame, new)
-                if whole and leaf.plain and not interval_of(self.frame, new).fits(leaf.type.dtype):
-                    leaf.type, retyped = TileType(i64), True
-                    continue
-                new = adapted(self.frame, new, leaf.type.dtype) if whole else new
-                if is_number(new):
-                    if isinstance(new, float) and leaf.type.dtype.is_integer and not leaf.fixed:
-                        leaf.type = TileType(operators.default_dtype(new), leaf.type.shape)
-                        retyped = True
-                        continue
-                    stand_ins.append(materialize(self.frame, new, leaf.type.dtype, leaf.type.shape))
-                elif not is_tile(new):
-                    self._changed(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
-                elif leaf.plain and not whole and new.tile in WHOLE:  # what was compiled took it for plain
-                    leaf.type, leaf.plain, retyped = new.tile, False, True
-                elif new.tile == leaf.type:
-                    stand_ins.append(new)
-                    if leaf.plain and not whole and not is_weak(self.frame, new):
-                        leaf.plain, retyped = False, True
-                elif leaf.fixed:
-                    self._changed(name, f"it is {leaf.type} before, {new.type} at the end of the body")
-                else:
-                    leaf.type = new.tile
-                    retyped = True
+                stand_ins.append(self._end_of(name, next(rest), old, new))
         self.ends = {name: variables.get(name) for name in self.templates}
-        return None if retyped else stand_ins
+        values = [value for value in stand_ins if value is not None]
+        return values if len(values) == len(stand_ins) else None
+
+    def _end_of(self, name: str, leaf: _Leaf, old: Any, new: Any) -> Value | None:
+        """What an iteration makes of a leaf.
+
+        None where its type is another from now on, as the body has told.
+        """
+        assert leaf.type is not None
+        whole = leaf.type in WHOLE and is_whole(self.frame, new)
+        if whole and leaf.plain and not interval_of(self.frame, new).fits(leaf.type.dtype):
+            leaf.type = TileType(i64)
+            return None
+        new = adapted(self.frame, new, leaf.type.dtype) if whole else new
+        if is_number(new):
+            if not (isinstance(new, float) and leaf.type.dtype.is_integer and not leaf.fixed):
+                return materialize(self.frame, new, leaf.type.dtype, leaf.type.shape)
+            leaf.type = TileType(operators.default_dtype(new), leaf.type.shape)
+        elif not is_tile(new):
+            self._changed(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
+        elif leaf.plain and not whole and new.tile in WHOLE:  # what was compiled took it for plain
+            leaf.type, leaf.plain = new.tile, False
+        elif new.tile == leaf.type:
+            if not (leaf.plain and not whole and not is_weak(self.frame, new)):
+                return new
+            leaf.plain = False
+        elif leaf.fixed:
+            self._changed(name, f"it is {leaf.type} before, {new.type} at the end of the body")
+        else:
+            leaf.type = new.tile
+        return None
 
     def _constant(self, name: str) -> bool:
         """Whether a variable is the same constant however its loop is left.

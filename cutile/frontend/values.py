@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -234,48 +234,43 @@ def is_tile(value: Any) -> TypeGuard[Value]:
     return isinstance(value, Value) and isinstance(value.type, TileType)
 
 
+def _of_partition(ref: PartitionRef) -> str:
+    kind = {"": "partition", "own": "nested partition", "full": "partition of the whole tensor"}[ref.writes]
+    return f"{kind} into tiles of {ref.shape}"
+
+
+def _of_tuple(items: tuple[Any, ...]) -> str:
+    if not any(isinstance(item, Value | Record | tuple) for item in items):
+        return f"{type(items).__name__} {items!r}"
+    return f"tuple ({', '.join([*map(describe, items[:4]), *(['...'] if len(items) > 4 else [])])})"
+
+
+_DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
+    (Value, lambda of: ("scalar " if isinstance(of.type, TileType) and of.type.is_scalar else "tile ") + str(of.type)),
+    (TensorRef, lambda ref: f"tensor of {ref.value.tensor.dtype} with {ref.value.tensor.rank} axes"),
+    (MutRef, lambda ref: f"Mut of {ref.value.mut.dtype} with tiles of {ref.value.mut.tile}"),
+    (PartitionRef, _of_partition),
+    (MappedRef, lambda ref: f"mapped partition of {ref.value.mut.dtype} with tiles of {ref.value.mut.tile}"),
+    (PartitionIndex, lambda index: "index minted by " + " and ".join(repr(owner.name) for owner in index.owners)),
+    (IndexComponent, lambda of: f"component along axis {of.axis} of an index of {of.owners[0].name!r}"),
+    (PointerRef, lambda ref: f"pointers to {ref.dtype} of shape {ref.value.tile.shape}"),
+    (TokenRef, lambda _: "token"),
+    (Method, lambda method: f"method {method.name!r}"),
+    (BoundFunction, lambda bound: f"method {bound.function.__name__!r}"),
+    (Keywords, lambda keywords: f"keywords ({', '.join(keywords.items) or 'none'})"),
+    (Table, lambda table: f"dict of {', '.join(map(repr, table.items)) or 'nothing'}"),
+    (Undefined, lambda _: "undefined variable"),
+    (Record, lambda record: f"{record.kind.__name__}({', '.join(map(describe, record.items))})"),
+    (tuple, _of_tuple),
+    (DTypeMeta, lambda dtype: f"dtype {dtype!r}"),
+    (type, lambda kind: f"class {kind.__name__}"),
+    (types.FunctionType, lambda function: f"function {function.__name__!r}"),
+    (types.ModuleType, lambda module: f"module {module.__name__!r}"),
+    (object, lambda value: f"{type(value).__name__} {value!r}"),
+)
+"""Each kind of value, with what errors call it; the first kind that a value is of."""
+
+
 def describe(value: Any) -> str:
     """A short description for errors."""
-    if isinstance(value, Value):
-        return ("scalar " if isinstance(value.type, TileType) and value.type.is_scalar else "tile ") + str(value.type)
-    if isinstance(value, TensorRef):
-        return f"tensor of {value.value.tensor.dtype} with {value.value.tensor.rank} axes"
-    if isinstance(value, MutRef):
-        return f"Mut of {value.value.mut.dtype} with tiles of {value.value.mut.tile}"
-    if isinstance(value, PartitionRef):
-        kind = {"": "partition", "own": "nested partition", "full": "partition of the whole tensor"}[value.writes]
-        return f"{kind} into tiles of {value.shape}"
-    if isinstance(value, MappedRef):
-        return f"mapped partition of {value.value.mut.dtype} with tiles of {value.value.mut.tile}"
-    if isinstance(value, PartitionIndex):
-        return "index minted by " + " and ".join(repr(each.name) for each in value.owners)
-    if isinstance(value, IndexComponent):
-        return f"component along axis {value.axis} of an index of {value.owners[0].name!r}"
-    if isinstance(value, PointerRef):
-        return f"pointers to {value.dtype} of shape {value.value.tile.shape}"
-    if isinstance(value, TokenRef):
-        return "token"
-    if isinstance(value, Method):
-        return f"method {value.name!r}"
-    if isinstance(value, BoundFunction):
-        return f"method {value.function.__name__!r}"
-    if isinstance(value, Keywords):
-        return f"keywords ({', '.join(value.items) or 'none'})"
-    if isinstance(value, Table):
-        return f"dict of {', '.join(map(repr, value.items)) or 'nothing'}"
-    if isinstance(value, Undefined):
-        return "undefined variable"
-    if isinstance(value, Record):
-        return f"{value.kind.__name__}({', '.join(map(describe, value.items))})"
-    if isinstance(value, tuple) and any(isinstance(item, Value | Record | tuple) for item in items_of(value)):
-        items = [*map(describe, items_of(value)[:4]), *(["..."] if len(items_of(value)) > 4 else [])]
-        return f"tuple ({', '.join(items)})"
-    if isinstance(value, DTypeMeta):
-        return f"dtype {value!r}"
-    if isinstance(value, type):
-        return f"class {value.__name__}"
-    if isinstance(value, types.FunctionType):
-        return f"function {value.__name__!r}"
-    if isinstance(value, types.ModuleType):
-        return f"module {value.__name__!r}"
-    return f"{type(value).__name__} {value!r}"  # pyright: ignore[reportUnknownArgumentType]
+    return next(text(value) for kind, text in _DESCRIPTIONS if isinstance(value, kind))
