@@ -24,14 +24,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks.loops import attention, backward, cases, ordinary
+from benchmarks.loops import attention, backward, cases, experts, ordinary, shapes
 from benchmarks.loops.cases import Loop, OurArm, TorchArm
 from benchmarks.record import machine, sensors, write
 from cuda_async import Device, device_count
 from cutile import CutileError
 from cutile.bench import MIN_PAIRS, Arm, Budget, compare
 
-CASES = (*cases.CASES, *attention.CASES, *backward.CASES, *ordinary.CASES)
+CASES = (*cases.CASES, *attention.CASES, *backward.CASES, *ordinary.CASES, *shapes.CASES, *experts.CASES)
 SHORT_MS, LONG_MS, WARM_S = 50, 200, 0.3
 ERROR, WORST_ROW = 6e-3, 2e-2
 """What is allowed of the norm: some roundings to bf16, of 1.6e-3 each; and of a row's own norm, in the worst row."""

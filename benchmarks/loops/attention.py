@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.loops.cases import AT_ONCE, Arms, Loop, OurArm, TorchArm, drawn, poisoned
-from cutile import api
-from kernels.attention import attention, tile_of
-from kernels.decode import combine, decode_paged, decode_part
+import cutile as ct
+from benchmarks.loops.cases import AT_ONCE, Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
+from cutile import CompileOptions, Const, Mut, Tensor, api, f32
+from kernels.attention import LOG2_E, LOW, add_keys, attention, tile_of
+from kernels.decode import decode, decode_of_pages
 from kernels.packed import packed, ranges
 
 # -- forward --------------------------------------------------------------------------------------
@@ -130,33 +131,111 @@ def packed_case(name: str, heads: int, width: int) -> Loop:
     return Loop(name, f"{what}, {heads} heads, width {width}, bf16", 4 * heads * scores * width, arms)
 
 
+CAP = 30
+"""What scores are capped to, by tanh."""
+
+
+def capped_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
+    """Attention with capped scores, beside ours without, and beside flex_attention."""
+    q, k, v = (drawn(torch, heads, rows, width, scale=2.0) for _ in range(3))  # scores of 4, of which some are capped
+    scale = 1 / math.sqrt(width)
+    out, ours = poisoned(torch, heads, rows, width)
+    free, our_free = poisoned(torch, heads, rows, width)
+    exact = torch.empty(q.shape, device="cuda", dtype=torch.float64)
+    for head in range(heads):
+        scores = q[head].double() @ k[head].double().T * scale
+        exact[head] = torch.softmax(torch.tanh(scores / CAP) * CAP, -1) @ v[head].double()
+    torch.cuda.synchronize()
+    tile = tile_of(width, rows, causal=False)
+    inputs = [api.from_dlpack(each) for each in (q, k, v)]
+    tiles, other_tiles = (each.mut.partition((1, tile[0], width)) for each in (ours, our_free))
+    op = attention(tiles, *inputs, scale, BN=tile[1], CAP=CAP)
+    plain = OurArm(attention(other_tiles, *inputs, scale, BN=tile[1]), free, exact_rows(torch, q, k, v, False, 0), FREE)
+    module = importlib.import_module("torch.nn.attention.flex_attention")
+    compiled = torch.compile(module.flex_attention, dynamic=False)
+
+    def capped(score: Any, _b: Any, _h: Any, _row: Any, _key: Any) -> Any:
+        return CAP * torch.tanh(score / CAP)
+
+    peer = TorchArm(torch, "flex_attention", lambda: compiled(q[None], k[None], v[None], score_mod=capped)[0], exact)
+    return OurArm(op.compile_options(CompileOptions(fast_math=("tanh",))), out, exact), [plain, peer]
+
+
+FREE = "ours without a cap"
+
+# -- blocks of keys by a list -------------------------------------------------------------------------
+
+
+@ct.entry
+def listed(o: Mut, q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, counts: Tensor, scale: f32, *, BN: Const = 128):
+    """Attention in which tile i of rows sees the whole blocks of BN keys that blocks[i, :counts[i]] says."""
+    _, BM, D = o.shape
+    h, i, _ = ct.get_tile_block_id()
+    rows = ct.load_tile(q, (1, BM, D), (h, i, 0)).reshape((BM, D))
+    by_two = scale * LOG2_E  # exp(x) is 2 ** (x * log2(e))
+    top, total, acc = ct.constant(LOW, (BM, 1), f32), ct.constant(0, (BM, 1), f32), ct.constant(0, (BM, D), f32)
+    for n in range(ct.load_tile(counts, (1,), (i,)).reshape(())):
+        j = ct.load_tile(blocks, (1, 1), (i, n)).reshape(())
+        key = ct.load_tile(k, (1, BN, D), (h, j, 0)).reshape((BN, D)).transpose()
+        scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
+        value = ct.load_tile(v, (1, BN, D), (h, j, 0)).reshape((BN, D))
+        top, total, acc = add_keys(scores, value, by_two, top, total, acc)
+    o.store((acc * (1.0 / total)).astype(o.dtype).reshape((1, BM, D)))
+
+
+BLOCK, SEEN = 128, 32
+"""Keys of a block, and blocks that a tile of rows sees on the average."""
+
+
+def listed_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
+    """Some blocks of keys for each block of rows, beside flex_attention, and our dense attention."""
+    q, k, v = (drawn(torch, heads, rows, width) for _ in range(3))
+    count = rows // BLOCK
+    sees = torch.rand(count, count, device="cuda") < SEEN / count
+    sees.fill_diagonal_(True)
+    counts = sees.sum(1).to(torch.int32)
+    # The places that are seen, in their order, ahead of those that are not.
+    blocks = torch.argsort((~sees).to(torch.int32), dim=1, stable=True).to(torch.int32)
+    hidden = ~sees.repeat_interleave(BLOCK, 1)
+    exact = torch.empty(q.shape, device="cuda", dtype=torch.float64)
+    for head in range(heads):
+        for i, part in enumerate(q[head].double().split(BLOCK)):
+            scores = (part @ k[head].double().T).div_(math.sqrt(width)).masked_fill_(hidden[i], -math.inf)
+            exact[head, BLOCK * i : BLOCK * (i + 1)] = torch.softmax(scores, -1) @ v[head].double()
+    out, ours = poisoned(torch, heads, rows, width)
+    torch.cuda.synchronize()
+    inputs = [api.from_dlpack(each) for each in (q, k, v, blocks, counts)]
+    op = listed(ours.mut.partition((1, BLOCK, width)), *inputs, 1 / math.sqrt(width), BN=BLOCK)
+    module = importlib.import_module("torch.nn.attention.flex_attention")
+    none = torch.zeros_like(counts), torch.zeros_like(blocks)
+    lists = [each[None, None] for each in (*none, counts, blocks)]
+    mask = module.BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK)
+    compiled = torch.compile(module.flex_attention, dynamic=False)
+    peer = TorchArm(torch, "flex_attention", lambda: compiled(q[None], k[None], v[None], block_mask=mask)[0], exact)
+    return OurArm(op, out, exact), [peer, dense_arm(torch, heads, rows, width)]
+
+
+def dense_arm(torch: Any, heads: int, rows: int, width: int) -> OurArm:
+    """Our attention over as many keys as are seen on the average, in heads of 4096 rows: as much arithmetic."""
+    heads, rows = heads * rows * SEEN * BLOCK // 4096**2, 4096
+    q, k, v = (drawn(torch, heads, rows, width) for _ in range(3))
+    out, ours = poisoned(torch, heads, rows, width)
+    exact = exact_rows(torch, q, k, v, False, 0)
+    torch.cuda.synchronize()
+    tile = tile_of(width, rows, causal=False)
+    inputs = [api.from_dlpack(each) for each in (q, k, v)]
+    op = attention(ours.mut.partition((1, tile[0], width)), *inputs, 1 / math.sqrt(width), BN=tile[1])
+    return OurArm(op, out, exact, "our dense attention")
+
+
 # -- decoding -------------------------------------------------------------------------------------
-
-
-class DecodeArm(OurArm):
-    """The kernel over parts of the keys, and the one that combines them, launched one behind the other."""
-
-    def __init__(self, split: Any, together: Any, out: Any, exact: Any) -> None:
-        super().__init__(split, out, exact)
-        part, combined = self._launch, together.bind(self._stream)
-
-        def both() -> None:
-            part()
-            combined()
-
-        self._launch = both
 
 
 def decode_arms(torch: Any, heads: int, keys: int, parts: int, page: int) -> Arms:
     """Eight queries of each head of keys, beside the reading of keys and values as torch adds them up."""
     q, k, v = drawn(torch, heads, 8, 128), drawn(torch, heads, keys, 128), drawn(torch, heads, keys, 128)
     out, ours = poisoned(torch, heads, 8, 128)
-    part, lse = (torch.full((heads, 8, each), math.nan, device="cuda") for each in (parts * 128, parts))
     exact = exact_rows(torch, q, k, v, False, 0)
-    torch.cuda.synchronize()
-    queries, shares, weights = (api.from_dlpack(each) for each in (q, part, lse))
-    tiles = shares.mut.partition((1, 64, 128)), weights.mut.partition((1, 64, 1))
-    scale = 1 / math.sqrt(128)
     if page:
         count = keys // page
         table = torch.randperm(count, device="cuda").to(torch.int32)
@@ -164,16 +243,15 @@ def decode_arms(torch: Any, heads: int, keys: int, parts: int, page: int) -> Arm
         for each, source in zip(pages, (k, v), strict=True):
             each[table.long()] = source.reshape(heads, count, page, 128).transpose(0, 1)
         counts = torch.full((1,), keys, device="cuda", dtype=torch.int32)
-        torch.cuda.synchronize()
-        inputs = [api.from_dlpack(each) for each in (*pages, table[None], counts)]
-        split = decode_paged(*tiles, queries, *inputs, scale, HEADS=heads, BN=page)
+        inputs = (q, *pages, table[None], counts)
     else:
-        split = decode_part(*tiles, queries, api.from_dlpack(k), api.from_dlpack(v), scale, BN=128)
-    done = api.from_dlpack(part), api.from_dlpack(lse)
-    together = combine(ours.mut.partition((1, 1, 128)), *done, PARTS=parts)
+        inputs = (q, k, v)
+    torch.cuda.synchronize()
+    kernels = decode_of_pages if page else decode
+    op = kernels(*(api.from_dlpack(each) for each in inputs), out=ours, parts=parts)
     words = k.view(torch.float32), v.view(torch.float32)
     peer = TorchArm(torch, "torch.sum of both", lambda: (torch.sum(words[0]), torch.sum(words[1])) and exact, exact)
-    return DecodeArm(split, together, out, exact), [peer]
+    return GraphArm(op, out, exact), [peer]
 
 
 def decoding(name: str, heads: int, keys: int, parts: int, page: int = 0) -> Loop:
@@ -195,6 +273,18 @@ CASES = (
     forward("attention-256-causal", 32, 32, 8192, 8192, 256, causal=True),
     forward("attention-window", 16, 16, 32768, 32768, 128, causal=True, window=1024),
     packed_case("attention-packed", 32, 128),
+    Loop(
+        "attention-capped",
+        f"attention forward, 128 heads x 4096, width 128, full, scores capped to {CAP}, bf16",
+        4 * 128 * 4096**2 * 128,
+        partial(capped_arms, heads=128, rows=4096, width=128),
+    ),
+    Loop(
+        "attention-listed",
+        f"attention over about {SEEN} listed blocks of {BLOCK} keys of 16384, 16 heads, width 128, bf16",
+        4 * 16 * 16384 * SEEN * BLOCK * 128,
+        partial(listed_arms, heads=16, rows=16384, width=128),
+    ),
     decoding("decode-131072", 8, 131072, 33),
     decoding("decode-16384", 64, 16384, 8),
     decoding("decode-pages", 64, 16384, 8, page=64),

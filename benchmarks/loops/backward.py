@@ -13,8 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.loops.cases import AT_ONCE, Arms, Loop, OurArm, TorchArm, drawn
-from cuda_async import Device
+from benchmarks.loops.cases import AT_ONCE, Arms, GraphArm, Loop, OurArm, TorchArm, drawn
 from cutile import api
 from kernels.attention_backward import attend_backward
 
@@ -55,9 +54,7 @@ def backward_arms(torch: Any, heads: int, key_heads: int, rows: int, width: int,
         parts = [out[first:end].view(-1, rows, width) for first, end in pairwise(ends)]
         inputs = [api.from_dlpack(x) for x in (do, q, k, v, o, lse)]
         op = attend_backward(*inputs, out=tuple(map(api.from_dlpack, parts)), causal=causal, repeats=repeats)
-        arm = OurArm((graph := op.graph_on(Device(0).new_stream())).launch(), out, exact, name)
-        arm.graph = graph  # which lives as long
-        return arm
+        return GraphArm(op, out, exact, name)
 
     def gradients(kind: str) -> TorchArm:
         forward = getattr(aten, f"_scaled_dot_product_{kind}_attention")

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import cutile as ct
-from cuda_async import Device, Stream
+from cuda_async import Device, DeviceOp, Stream
 from cutile import Const, KernelOp, Mut, Tensor, api, bf16, f32
 from kernels.attention import attention, tile_of
 from kernels.gemm import gemm
@@ -67,19 +67,29 @@ def branch(z: Mut, x: Tensor, w: Tensor, count: ct.i32, *, BK: Const = 64):
 # -- who is timed ---------------------------------------------------------------------------------
 
 
+class Bindable(Protocol):
+    """A kernel's launch, or a graph's."""
+
+    def bind(self, stream: Stream, /) -> Callable[[], object]: ...
+
+
 class OurArm:
     """A kernel, compiled and bound once and launched over and over.
 
     Args:
-        op: its launch.
+        op: its launch, or a graph's.
         out: torch's view of what it writes.
         exact: what ought to be there, in float64.
+        device: where it runs; the first GPU by default.
     """
 
-    def __init__(self, op: KernelOp, out: Any, exact: Any, name: str = "cutile") -> None:
+    def __init__(
+        self, op: Bindable, out: Any, exact: Any, name: str = "cutile", *, device: Device | None = None
+    ) -> None:
+        device = device or Device(0)
         self.name, self.out, self.exact = name, out, exact
-        self._stream: Stream = Device(0).new_stream()
-        self._start, self._end = (Device(0).new_event(timing=True) for _ in range(2))
+        self._stream: Stream = device.new_stream()
+        self._start, self._end = (device.new_event(timing=True) for _ in range(2))
         self._launch = op.bind(self._stream)
 
     def run(self, repeats: int) -> float:
@@ -90,6 +100,17 @@ class OurArm:
         self._end.record(self._stream)
         self._end.synchronize()
         return self._start.elapsed_time(self._end) / 1e3
+
+
+class GraphArm(OurArm):
+    """Kernels of which some read what others wrote, recorded once as a CUDA graph; arguments as `OurArm`."""
+
+    def __init__(
+        self, op: DeviceOp[Any], out: Any, exact: Any, name: str = "cutile", *, device: Device | None = None
+    ) -> None:
+        device = device or Device(0)
+        self._graph = op.graph_on(device.new_stream())  # its launches need it as long as they are made
+        super().__init__(self._graph.launch(), out, exact, name, device=device)
 
 
 class TorchArm:
@@ -111,7 +132,7 @@ class TorchArm:
         return self._start.elapsed_time(self._end) / 1e3
 
 
-Arms = tuple[OurArm, list["OurArm | TorchArm"]]
+Arms = tuple[OurArm, Sequence["OurArm | TorchArm"]]
 """The kernel and its peers."""
 
 

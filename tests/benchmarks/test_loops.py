@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.loops import __main__ as loops
+from benchmarks.loops import attention, experts, shapes
 from benchmarks.loops import cases as loop_cases
+from cuda_async import Device
 from cutile import KernelOp, Tensor, api, f16
+from kernels.attention import attention_of
 
 
 def random(*shape: int) -> tuple[Any, Tensor]:
@@ -93,3 +96,64 @@ def test_a_product_under_a_branch(count: int) -> None:
     z = api.full(np.nan, (40, 33), f16).sync()
     found = result(loop_cases.branch(z.mut.partition((32, 32)), dx, dw, count, BK=32), z)
     np.testing.assert_allclose(found, x @ w if count > 3 else np.zeros((40, 33)), rtol=2e-3, atol=2e-2)
+
+
+def tensor_of(numbers: Any) -> Tensor:
+    """A tensor of an array's numbers."""
+    return api.from_numpy(np.ascontiguousarray(numbers)).sync()
+
+
+def softmax_of(scores: Any) -> Any:
+    """The softmax of rows."""
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def test_kernels_of_which_one_reads_what_another_wrote_are_one_arm() -> None:
+    (x, dx), (w, dw) = random(8, 300), random(300, 256)
+    z = api.full(np.nan, (8, 256), f16).sync()
+    op = shapes.by_parts(z, dx, dw, 3, tile=(8, 128))
+    arm = loop_cases.GraphArm(op, z, x @ w, device=Device.host())
+    assert arm.run(2) > 0
+    np.testing.assert_allclose(z.to_numpy().sync().astype(np.float64), arm.exact, rtol=2e-3, atol=4e-2)
+
+
+def test_a_softmax_of_the_rows_of_a_product() -> None:
+    (x, dx), (w, dw) = random(40, 48), random(48, 32)
+    z = api.full(np.nan, (40, 32), f16).sync()
+    found = result(shapes.product_softmax(z.mut.partition((16, 32)), dx, dw, BK=16), z)
+    np.testing.assert_allclose(found, softmax_of(x @ w), rtol=2e-2, atol=2e-3)
+
+
+def test_attention_over_listed_blocks() -> None:
+    (q, dq), (k, dk), (v, dv) = random(2, 32, 16), random(2, 48, 16), random(2, 48, 16)
+    blocks, counts = np.array([[2, 0, 0], [0, 1, 2]], np.int32), np.array([1, 3], np.int32)
+    z = api.full(np.nan, (2, 32, 16), f16).sync()
+    inputs = (dq, dk, dv, tensor_of(blocks), tensor_of(counts))
+    found = result(attention.listed(z.mut.partition((1, 16, 16)), *inputs, 0.25, BN=16), z)
+    first = attention_of(q[:, :16], k[:, 32:], v[:, 32:], causal=False)
+    last = attention_of(q[:, 16:], k, v, causal=False)
+    np.testing.assert_allclose(found, np.concatenate((first, last), 1), rtol=2e-2, atol=2e-3)
+
+
+def test_products_of_experts_with_rows_by_a_list() -> None:
+    (x, dx), (w, dw) = random(40, 48), random(3, 48, 33)
+    rows, expert = np.random.default_rng().permutation(40)[:32].astype(np.int32), np.array([2, 0], np.int32)
+    z = api.full(np.nan, (32, 33), f16).sync()
+    found = result(experts.gathered(z.mut.partition((16, 32)), dx, dw, tensor_of(expert), tensor_of(rows), BK=16), z)
+    exact = np.concatenate((x[rows[:16]] @ w[2], x[rows[16:]] @ w[0]))
+    np.testing.assert_allclose(found, exact, rtol=2e-3, atol=2e-2)
+
+
+def test_gradients_of_the_weights_of_experts() -> None:
+    (x, dx), (dy, ddy) = random(64, 40), random(64, 33)
+    z = api.full(np.nan, (3, 40, 33), f16).sync()
+    ends = np.array([0, 16, 16, 64], np.int32)
+    found = result(experts.weight_gradients(z.mut.partition((1, 32, 32)), dx, ddy, tensor_of(ends), BK=16), z)
+    exact = np.stack([x[a:b].T @ dy[a:b] for a, b in ((0, 16), (16, 16), (16, 64))])
+    np.testing.assert_allclose(found, exact, rtol=2e-3, atol=2e-2)
+
+
+def test_rows_are_shared_by_experts() -> None:
+    assert experts.shares(8, skewed=False) == [2048] * 8
+    assert (sum(experts.shares(8, skewed=True)), experts.shares(8, skewed=True)[6]) == (16384, 0)
