@@ -6,7 +6,7 @@ import numpy as np
 
 import cutile as ct
 from cuda_async import DeviceOp
-from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32, i32
+from cutile import CompileOptions, Const, Mut, Tensor, Tile, api, bf16, f16, f32, i32
 from kernels.example import Array, Arrays, Case, Example, Problem, Tensors
 
 LOG2_E = 1.4426950408889634
@@ -28,11 +28,6 @@ def hide(scores: Tile, j: int, since: Tile, seen: Tile) -> Tile:
     """The scores of tile `j` of keys, but for those that a row does not see: ahead of `since`, or from `seen` on."""
     keys = ct.iota((scores.shape[1],)).reshape((1, scores.shape[1])) + j * scores.shape[1]
     return ct.select((keys >= since) & (keys < seen), scores, HIDDEN)
-
-
-def cap(scores: Tile, factor: Tile) -> Tile:
-    """tanh(x) / 2 - 1 / 2, where factor * scores is x * log2(e) * 2: what is added to all scores weighs nothing."""
-    return ct.true_div(-1.0, 1.0 + ct.exp2(scores * factor, ftz=True))
 
 
 @ct.entry
@@ -57,10 +52,8 @@ def attention(
     h, i, _ = ct.get_tile_block_id()
     g = h // (q.shape[0] // k.shape[0])  # the head of k and v: several heads of q may share one
     rows = ct.load_tile(q, (1, BM, D), (h, i, 0)).reshape((BM, D))
-    by_two = scale * LOG2_E  # exp(x) is 2 ** (x * log2(e))
-    factor = by_two * (2.0 / max(CAP, 1))
-    if CAP:
-        by_two = ct.constant(2.0 * CAP * LOG2_E, (), f32)
+    by_two = ct.constant(CAP * LOG2_E, (), f32) if CAP else scale * LOG2_E  # exp(x) is 2 ** (x * log2(e))
+    part_of_cap = scale * (1.0 / max(CAP, 1))
     top, total, acc = ct.constant(LOW, (BM, 1), f32), ct.constant(0, (BM, 1), f32), ct.constant(0, (BM, D), f32)
     seen, whole, end = ct.broadcast(k.shape[1], (BM, 1)), k.shape[1] // BN, ct.ceil_div(k.shape[1], BN)
     since, first, part = ct.constant(0, (BM, 1), i32), 0, 0
@@ -76,19 +69,19 @@ def attention(
     for j in range(first, part):  # keys that not every row sees any more
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
-        scores = hide(cap(scores, factor) if CAP else scores, j, since, seen)
+        scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, since, seen)
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
         top, total, acc = add_keys(scores, value, by_two, top, total, acc)
     for j in range(part, whole):
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
-        scores = cap(scores, factor) if CAP else scores
+        scores = ct.tanh(scores * part_of_cap) if CAP else scores
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
         top, total, acc = add_keys(scores, value, by_two, top, total, acc)
     for j in range(max(part, whole), end):  # keys that not every row sees yet
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
-        scores = hide(cap(scores, factor) if CAP else scores, j, since, seen)
+        scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, since, seen)
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
         top, total, acc = add_keys(scores, value, by_two, top, total, acc)
     o.store((acc * (1.0 / total)).astype(o.dtype).reshape((1, BM, D)))
@@ -125,7 +118,7 @@ def attend(
         out: where the result goes, of q's shape and dtype; a new tensor by default.
         causal: whether a row sees keys up to its own place alone, counted from the end.
         window: how many keys a row sees, its own place the last; 0 for all. Causal alone.
-        capped: to what scores x are capped, as capped * tanh(x / capped); 0 for nothing.
+        capped: to what scores x are capped, as capped * tanh(x / capped), by a GPU within 2**-11; 0 for nothing.
         tile: rows and keys of a tile, by default as `tile_of` chooses; a GPU with warpgroup products wants a multiple
             of 64 rows.
 
@@ -146,6 +139,8 @@ def attend(
     rows, keys = tile_of(q.shape[2], q.shape[1], causal=causal) if tile is None else tile
     tiles = o.partition((1, rows, q.shape[2]))
     op = attention(tiles, q, k, v, scale, BN=keys, CAUSAL=int(causal), WINDOW=window, CAP=capped)
+    if capped:  # a second instruction of the special-function unit for each score, in place of some twenty of others
+        op = op.compile_options(CompileOptions(fast_math=("tanh",)))
     return op.first().unpartition()
 
 

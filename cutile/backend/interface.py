@@ -58,7 +58,7 @@ OPTIONS_ELSEWHERE: dict[str, str] = {
 NEUTRAL_OPTIONS = ("max_divisibility",)
 """Options that no target reads: they decide what a specialization may assume."""
 
-FAST_MATH = ("contract", "div", "exp", "ftz", "sqrt")
+FAST_MATH = ("contract", "div", "exp", "ftz", "sqrt", "tanh")
 """The parts of `CompileOptions.fast_math`."""
 
 
@@ -83,9 +83,10 @@ class CompileOptions:
             launches have equal results.
         fast_math: how the kernel's own arithmetic may be less exact: not at all by default; `True` for all of these, or
             some, as in `("contract", "div")`. "contract": `x * y + z` with one rounding, where nothing else uses the
-            product. "div", "sqrt": of f32, within 2 ulp. "exp": of f32, within 2 + 1.25 |x| ulp. "ftz": f32 numbers
-            below 2**-126 may count as zeros in quotients, square roots, `exp2` and `rsqrt`. Each target takes what it
-            gains by: a GPU all, a CPU "contract" of f32 and f64, the reference backend and the interpreter none.
+            product. "div", "sqrt": of f32, within 2 ulp. "exp": of f32, within 2 + 1.25 |x| ulp. "tanh": of f32,
+            within 2**-11 of the result. "ftz": f32 numbers below 2**-126 may count as zeros in quotients, square roots,
+            `exp2` and `rsqrt`. Each target takes what it gains by: a GPU all, a CPU "contract" of f32 and f64, the
+            reference backend and the interpreter none.
         limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
             two seconds. For debugging: products then wait for each other.
 

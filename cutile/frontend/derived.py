@@ -83,7 +83,7 @@ def derive(declaration: Declaration) -> Handler:
         chosen = {key: marker_of(frame, call.arguments.pop(key), kind, name) for key, kind in choices.items()}
         facts = {key: _fact(mark) for key, mark in chosen.items() if key not in PROMISES}
         tiles = operands(frame, list(call.arguments.values()), takes, name)
-        if rounded is None or facts == {"rounding": markers.rounding.NEAREST_EVEN.value, "ftz": False}:
+        if rounded is None or set(facts.values()) <= {markers.rounding.NEAREST_EVEN.value, False}:
             return frame.emit(plain(*tiles, **{key: fact for key, fact in facts.items() if key in plain.fields}))
         if tiles[0].tile.dtype.bits == 16:
             frame.type_error(

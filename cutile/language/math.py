@@ -241,20 +241,23 @@ def cosh(x: Tile | float) -> Tile:
 
 
 @operation(FLOATS)
-def tanh(x: Tile | float) -> Tile:
+def tanh(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN) -> Tile:
     """The hyperbolic tangent.
 
     Args:
         x: floats; a tile or a number.
+        rounding: NEAREST_EVEN; or APPROX, of f32, which is one instruction of a GPU and within 2**-11 of the result.
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
 
     Raises:
-        KernelTypeError: `x` is no float.
+        KernelTypeError: `x` is no float, or the dtype has no such rounding.
 
     Example:
         >>> run(lambda x: ct.tanh(x), [0.0, float("inf")])
+        [0.0, 1.0]
+        >>> run(lambda x: ct.tanh(x, ct.rounding.APPROX), [0.0, float("inf")])
         [0.0, 1.0]
     """
     ...

@@ -23,6 +23,7 @@ F32_F64 = Constraint("a tile of f32 or f64", lambda t: isinstance(t, TileType) a
 NEAREST = "nearest_even"
 DIRECTED = ("positive_inf", "negative_inf", "zero")
 FAST = Accuracy(f32=2.0, note="that is for APPROX and FULL, every other rounding is exact")
+F32 = Constraint("a tile of f32", lambda t: isinstance(t, TileType) and t.dtype.name == "f32")
 
 
 class Rounded(Op):
@@ -35,6 +36,7 @@ class Rounded(Op):
 
     function: ClassVar[Callable[..., Any]]
     exact_name: ClassVar[str]
+    exactly: ClassVar[tuple[str, ...]] = (NEAREST, *DIRECTED)
     fast: ClassVar[tuple[str, ...]] = ()
     rounding: str = attribute(default=NEAREST)
     ftz: bool = attribute(default=False)
@@ -42,10 +44,10 @@ class Rounded(Op):
     def infer(self) -> tuple[Type, ...]:
         names = [key for key, each in self.fields.items() if each.kind == "operand"]
         result = require_same(self.name, **dict(zip(names, self.operands, strict=True)))
-        if self.rounding not in (NEAREST, *DIRECTED, *self.fast):
+        if self.rounding not in (*self.exactly, *self.fast):
             raise KernelTypeError(
                 f"{self.name.removeprefix('rounded_')}: there is no rounding {self.rounding!r}",
-                remedy="APPROX is for division and square roots, FULL for division, of f32.",
+                remedy="APPROX is for division, square roots and tanh, FULL for division, of f32.",
             )
         if result.dtype.name != "f32" and (self.ftz or self.rounding in self.fast):
             what = "ftz" if self.ftz else f"rounding {self.rounding!r}"
@@ -120,4 +122,19 @@ class RoundedSqrt(Rounded, name="rounded_sqrt", spelled=("sqrt",), accuracy=FAST
     x: Value = operand(F32_F64)
     function = staticmethod(np.sqrt)
     exact_name = "sqrt"
+    fast = ("approx",)
+
+
+class RoundedTanh(
+    Rounded,
+    name="rounded_tanh",
+    spelled=("tanh",),
+    accuracy=Accuracy(f32=2.0, note="8192 ulp for APPROX on a GPU: 2**-11 of the result"),
+):
+    """The hyperbolic tangent, by one instruction of a GPU."""
+
+    x: Value = operand(F32)
+    function = staticmethod(np.tanh)
+    exact_name = "tanh"
+    exactly = ()
     fast = ("approx",)

@@ -20,8 +20,8 @@ from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.types import TileType
 from cutile.ops.arith import Add, Div, Fma, Mul, Neg, Sub
-from cutile.ops.math import Exp, Exp2, Flushing, Sqrt
-from cutile.ops.rounding import NEAREST, RoundedDiv, RoundedSqrt
+from cutile.ops.math import Exp, Exp2, Flushing, Sqrt, Tanh
+from cutile.ops.rounding import NEAREST, RoundedDiv, RoundedSqrt, RoundedTanh
 from cutile.passes.dce import dce
 
 FACT = "fast_math"
@@ -65,6 +65,9 @@ class _Relaxed:
             faster = self._divided(op, rewriter)
         elif isinstance(op, Sqrt) and op.result.tile.dtype is f32:
             faster = self._root(op, rewriter)
+        elif isinstance(op, Tanh) and op.result.tile.dtype is f32 and "tanh" in self._parts:
+            self.done["tanh within 2**-11 of itself"] += 1
+            faster = rewriter.builder.value(RoundedTanh(x=op.x, rounding="approx"))
         elif isinstance(op, Exp) and op.result.tile.dtype is f32 and "exp" in self._parts:
             faster = self._power(op, rewriter)
         elif isinstance(op, Flushing) and op.result.tile.dtype is f32 and "ftz" in self._parts and not op.ftz:

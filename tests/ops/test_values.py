@@ -104,7 +104,8 @@ def wrong(case: Case, got: Array, given: list[Array]) -> Array:
     if case.exact:
         return _wrong_sides(case, got, given)
     if case.wide is not None:
-        return _errors(case, got, given) > OPS[case.op].accuracy.of(from_numpy(got.dtype).name) + MARGIN
+        bound = case.bound or OPS[case.op].accuracy.of(from_numpy(got.dtype).name)
+        return _errors(case, got, given) > bound + MARGIN
     assert case.numpy is not None
     return differences(got, np.asarray(case.numpy(*given)))
 

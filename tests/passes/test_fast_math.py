@@ -73,13 +73,14 @@ def test_integers_and_dtypes_that_the_target_does_not_name_stay() -> None:
 
 
 def test_nothing_is_relaxed_that_is_not_asked_for() -> None:
-    body = "    y.store(ct.exp(t * u + a) / t + ct.sqrt(u) * ct.rsqrt(t) * ct.exp2(t))\n"
+    body = "    y.store(ct.exp(t * u + a) / t + ct.sqrt(u) * ct.rsqrt(t) * ct.exp2(t) * ct.tanh(t))\n"
     for parts, wanted in {
         (): {},
         ("contract",): {"fma": 2},
         ("div",): {"rounded_div": 1},
         ("sqrt",): {"rounded_sqrt": 1},
         ("exp",): {"exp2": 2},
+        ("tanh",): {"rounded_tanh": 1, "rounded_sqrt": 0},
         ("ftz",): {"rounded_div": 1, "rounded_sqrt": 1, "exp2": 1, "rsqrt": 1},
     }.items():
         function = relaxed(body, parts)
@@ -90,16 +91,16 @@ def test_nothing_is_relaxed_that_is_not_asked_for() -> None:
     function = relaxed(body)
     assert sum(bool(op.attributes.get("ftz")) for op in function.walk()) == 5
     assert counted(function)["fma"] == 2
-    assert not counted(function)["div"] + counted(function)["exp"] + counted(function)["sqrt"]
+    assert not sum(counted(function)[name] for name in ("div", "exp", "sqrt", "tanh"))
 
 
 def test_the_code_of_a_gpu_has_the_fast_forms_only_where_they_are_asked_for() -> None:
     text = (
         "def k(y: Mut, x: Tensor, a: f32):\n    t = ct.load_tile_like(x, y)\n"
-        "    y.store(ct.exp(t * a + a) / t + ct.sqrt(t))\n"
+        "    y.store(ct.exp(t * a + a) / t + ct.sqrt(t) + ct.tanh(t))\n"
     )
     function = run_passes(program(text, {"y": mut(256), "x": tensor(1), "a": scalar()}))
-    fast = ("llvm.fma.f32", "div.full.ftz.f32", "sqrt.approx.ftz.f32", "ex2.approx.ftz.f32")
+    fast = ("llvm.fma.f32", "div.full.ftz.f32", "sqrt.approx.ftz.f32", "ex2.approx.ftz.f32", "tanh.approx.f32")
 
     def code(options: CompileOptions) -> str:
         lowered = CUDA.lower(function, TARGET, options)
@@ -120,7 +121,7 @@ def test_options_have_one_form() -> None:
     assert CompileOptions(fast_math={"div", "contract"}) == CompileOptions(fast_math=["contract", "div"])
     assert CompileOptions(fast_math=False) == CompileOptions()
     for wrong in ("contract", ("fma",), 1, None):
-        with pytest.raises(ct.ArgumentError, match="expected True, or some of contract, div, exp, ftz, sqrt"):
+        with pytest.raises(ct.ArgumentError, match="expected True, or some of contract, div, exp, ftz, sqrt, tanh"):
             CompileOptions(fast_math=wrong)  # type: ignore[arg-type]
 
 

@@ -33,6 +33,7 @@ class Case:
         side: "positive_inf", "negative_inf" or "zero", where `exact` names the operation on rationals.
         ftz: f32 below the smallest normal number counts as zero.
         fast: APPROX or FULL: divisors beyond 2**126 are not looked at.
+        bound: ulp, where it is not the accuracy that the operation states.
     """
 
     op: str
@@ -44,6 +45,7 @@ class Case:
     exact: str = ""
     ftz: bool = False
     fast: bool = False
+    bound: float = 0
 
     def __str__(self) -> str:
         return self.expression
@@ -186,6 +188,7 @@ ROUNDED = (
     Case("rounded_div", "ct.true_div(x, y)", (f32,), wide=lambda x, y, z: x / y, ftz=True, fast=True),
     Case("rounded_div", "ct.divf(x, y, ct.rounding.FULL)", (f32,), wide=lambda x, y, z: x / y, fast=True),
     Case("rounded_sqrt", "ct.sqrt(x, ct.rounding.APPROX)", (f32,), wide=lambda x, y, z: np.sqrt(x)),
+    Case("rounded_tanh", "ct.tanh(x, ct.rounding.APPROX)", (f32,), wide=lambda x, y, z: np.tanh(x), bound=8192),
     Case("exp2", "ct.exp2(x, ftz=True)", (f32,), wide=lambda x, y, z: np.exp2(x), ftz=True),
     Case("rsqrt", "ct.rsqrt(x, ct.ftz.ENABLED)", (f32,), wide=lambda x, y, z: 1 / np.sqrt(x), ftz=True),
     Case("max", "ct.maxf(x, y, ftz=True)", (f32,),

@@ -56,6 +56,7 @@ from cutile.ops.rounding import (
     RoundedMul,
     RoundedSqrt,
     RoundedSub,
+    RoundedTanh,
 )
 
 
@@ -193,5 +194,5 @@ EXPRESSIONS: dict[type[Op], Expression] = {
     Gt: _compare(">"),
     Ge: _compare(">="),
     Select: _select,
-    **dict.fromkeys((RoundedAdd, RoundedSub, RoundedMul, RoundedDiv, RoundedFma, RoundedSqrt), _rounded),
+    **dict.fromkeys((RoundedAdd, RoundedSub, RoundedMul, RoundedDiv, RoundedFma, RoundedSqrt, RoundedTanh), _rounded),
 }

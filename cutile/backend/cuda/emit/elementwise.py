@@ -103,6 +103,7 @@ EMITTERS: dict[type[Op], Callable[[Any, Any], Call]] = {
             rounding.RoundedDiv,
             rounding.RoundedFma,
             rounding.RoundedSqrt,
+            rounding.RoundedTanh,
         ),
         rounded,
     ),

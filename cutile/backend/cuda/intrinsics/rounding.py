@@ -18,7 +18,7 @@ MODES = {
     "full": "full",
 }
 # How many operands each takes.
-OPERANDS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "sqrt": 1}
+OPERANDS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "sqrt": 1, "tanh": 1}
 
 
 @cache
