@@ -27,12 +27,13 @@ from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
+from cutile.ops.cast import Convert
 from cutile.ops.compare import Lt, Ne, Select
 from cutile.ops.memory import StoreMut
 from cutile.ops.view import StoreView
 
 MAX_UNDEF_SUMS = 112
-"""Sums of a thread that may have registers all the time where it reads the left operand, too."""
+"""Sums of a thread that may have registers all the time beside a left operand, or beside the whole of an epilogue."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,16 @@ class Mainloop:
         where the sums of one tile have been done with and those of the next have not begun.
         """
         dot = self._dot
-        few = self.plan.narrow or (dot.a_from_registers and dot.accumulator.registers > MAX_UNDEF_SUMS)
+        beside = dot.a_from_registers or self._epilogue_holds_tiles
+        few = self.plan.narrow or (beside and dot.accumulator.registers > MAX_UNDEF_SUMS)
         return dot.fresh and not dot.promote_columns and not few
+
+    @property
+    def _epilogue_holds_tiles(self) -> bool:
+        """Whether what follows computes whole tiles of the sums' size, as a softmax of rows does: no subtiles."""
+        operations, sums = self.context.function.body.operations, self.loop.results[0].tile
+        after = operations[operations.index(self.loop) + 1 :]
+        return any(op.results and op.result.tile == sums and not isinstance(op, Convert) for op in after)
 
     def _first_sums(self, *, blank: bool) -> Value:
         """The accumulator's start, in registers that the loop does not make anew."""
