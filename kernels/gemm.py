@@ -63,7 +63,8 @@ def matmul(
     """
     m, n = _shape(x, y, bias, residual)
     plain = bias is None and residual is None and activation == "none" and not use_fast_acc
-    facts = facts_of(x, y, out, bias=bias is not None, residual=residual is not None, fast=use_fast_acc)
+    fused = {"bias": bias is not None, "residual": residual is not None}
+    facts = facts_of(x, y, out, **fused, fast=use_fast_acc, alone=plain)
     best = choose(m, n, x.shape[1], x.dtype, x.device, **facts)
     dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
     part = (api.empty((m, n), dtype) if out is None else out).partition(tile or (best.rows, best.columns))
@@ -89,7 +90,14 @@ def matmul(
 
 
 def facts_of(
-    x: ct.Tensor, y: ct.Tensor, out: ct.Tensor | None, *, bias: bool, residual: bool, fast: bool = False
+    x: ct.Tensor,
+    y: ct.Tensor,
+    out: ct.Tensor | None,
+    *,
+    bias: bool = False,
+    residual: bool = False,
+    fast: bool = False,
+    alone: bool = True,
 ) -> Facts:
     """What `choose` is told of a product's tensors, and of what follows it."""
     lie = how_they_lie(x, y)
@@ -97,7 +105,7 @@ def facts_of(
     held = 2 if residual and not in_pieces else 1
     if lie.endswith("across") and x.dtype.bits == 8 and (bias or residual):
         held = 3  # sums that lie so are not
-    return {"held": held, "lie": lie, "halves": may_be_halved(x, y, out), "fast": fast}
+    return {"held": held, "lie": lie, "halves": may_be_halved(x, y, out), "fast": fast, "three": alone}
 
 
 def _shape(x: ct.Tensor, y: ct.Tensor, bias: ct.Tensor | None, residual: ct.Tensor | None) -> tuple[int, int]:

@@ -46,6 +46,7 @@ class Facts(TypedDict):
     lie: Lie
     halves: bool
     fast: bool
+    three: bool
 
 
 def choose(
@@ -60,6 +61,7 @@ def choose(
     lie: Lie = "otherwise",
     halves: bool = False,
     fast: bool = False,
+    three: bool = False,
 ) -> Choice:
     """The tile for `batch` products of (m, k) by (k, n) on a device.
 
@@ -72,6 +74,7 @@ def choose(
         lie: how the operands lie (see `how_they_lie`).
         halves: whether halves of a thread block may have tile blocks of their own (see `may_be_halved`).
         fast: whether sums of 8-bit floats are left to the tensor cores.
+        three: whether three warpgroups may share a tile, since nothing but a conversion follows the product.
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())
@@ -80,7 +83,7 @@ def choose(
     if device.kind != "cuda":
         return HOST
     units = device.properties.multiprocessor_count
-    model = _model(dtype, device.arch, held, lie, halves, fast)
+    model = _model(dtype, device.arch, held, lie, halves, fast, three)
     if model is not None:
         turned = model.turned  # what is multiplied is the transpose
         found = best(*((n, m) if turned else (m, n)), k, model.chip, units, batch=batch, **model.facts)
@@ -101,6 +104,7 @@ def every_choice(
     lie: Lie = "otherwise",
     halves: bool = False,
     fast: bool = False,
+    three: bool = False,
 ) -> list[Choice]:
     """What `choose` may return on a GPU of an architecture, whatever the extents; arguments as there.
 
@@ -108,7 +112,7 @@ def every_choice(
         >>> sorted({(each.rows, each.columns) for each in every_choice(f16, "sm_80")})
         [(64, 64), (64, 128), (128, 64), (128, 128)]
     """
-    model = _model(dtype, arch, held, lie, halves, fast)
+    model = _model(dtype, arch, held, lie, halves, fast, three)
     if model is None:
         tiles = [Choice(*tile, PLAIN.depth) for tile in EXACT]
         return tiles if _exact(dtype, arch, lie) else [_by_single_warps(dtype, arch, lie)]
@@ -130,6 +134,7 @@ class _Told(TypedDict):
     bits: int
     along: bool
     halves: bool
+    three: bool
 
 
 @dataclass(frozen=True)
@@ -143,16 +148,17 @@ class _Model:
     paired: bool = False
 
 
-def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fast: bool) -> _Model | None:
+def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fast: bool, three: bool) -> _Model | None:
     """None where the model says nothing of such products."""
     hopper = arch == "sm_90a"
     if dtype in (f16, bf16):
         along = lie in ("along", "right across")  # few rows change places with the columns only where rows are whole
-        return _Model(HOPPER if hopper else AMPERE, {"held": held, "bits": 16, "along": along, "halves": halves})
+        told: _Told = {"held": held, "bits": 16, "along": along, "halves": halves, "three": three and along}
+        return _Model(HOPPER if hopper else AMPERE, told)
     if dtype in ALONG_K and hopper and lie not in ("both across", "otherwise"):
         if dtype in EIGHTS and not fast:
             held = max(held, 2)  # products of some steps are added up apart from the sums
-        facts: _Told = {"held": held, "bits": dtype.bits, "along": lie == "along", "halves": False}
+        facts: _Told = {"held": held, "bits": dtype.bits, "along": lie == "along", "halves": False, "three": False}
         return _Model(
             HOPPER, facts, turned=lie == "right across", paired=dtype in EIGHTS and not fast and lie == "along"
         )

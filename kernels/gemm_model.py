@@ -69,6 +69,8 @@ class Chip:
         send_bytes: per second, of sums from one block of a cluster to others.
         nearby_bytes: per second from the second-level cache, of a block of such clusters, of which there are few.
         clustered: blocks that the device holds at once in clusters of 2, of 3, and so on.
+        three: rows and columns of a tile that three warpgroups share, for products with no more tiles than
+            multiprocessors; 0 for none.
         halved: the most columns of a tile of 128 rows that half of a thread block can have by itself; 0 for none.
     """
 
@@ -89,6 +91,7 @@ class Chip:
     nearby_bytes: float = 0.0
     clustered: tuple[int, ...] = ()
     halved: int = 0
+    three: int = 0
 
 
 HOPPER = Chip(
@@ -109,6 +112,7 @@ HOPPER = Chip(
     nearby_bytes=110e9,
     clustered=(132, 117, 120, 110, 102, 105, 120),
     halved=192,
+    three=192,
 )
 """H200, fitted to what was measured there: 64 blocks of 64 x 64 took 3.66 us for a product of 512, 88 of 128 x 96 took
 7.55 us for one of 1024, 64 of 128 x 256 took 27.9 us for one of 2048. A block loads 80 GB/s. At 8192 cubed 21 rounds
@@ -118,7 +122,7 @@ filled with zeros; 128 rows took 36.3 us where two blocks share the columns of 6
 Sums of eight blocks met within 3 us in a workspace. In clusters, of 512 x 512 x 8192 six blocks that had 22 steps of
 128 x 128 each took 15.2 us, five 16.1 and four 18.5; three that had 43 of 64 x 128 took 14.1. Where halves of blocks
 have tiles of 128 x 192 of their own, a product of 8192 x 8192 x 512 took 105.0 us, and 119.2 where they share them;
-8192 cubed 3 % less."""
+8192 cubed 3 % less. Of 1536 x 3072 x 8192 128 tiles of 192 x 192 took 102 us, 192 of 128 x 192 took 134."""
 
 AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200, 20e9)
 """A100, with products of single warps."""
@@ -156,10 +160,13 @@ def candidates(
     bits: int = 16,
     along: bool = True,
     halves: bool = False,
+    three: bool = False,
 ) -> Iterator[Choice]:
     """The tiles that are worth a try; arguments as for `best`."""
     depth = chip.depth * 16 // bits
     few = [each for each in chip.few if m <= each][:1] if batch == 1 and along else []
+    if three and chip.three and not few:
+        yield Choice(chip.three, chip.three, depth)
     for rows, columns in itertools.product(few or chip.rows, chip.columns):
         tall, wide = _exchanged(rows, columns)
         if few and columns not in (ROWS, 2 * ROWS, 4 * ROWS):
@@ -193,6 +200,7 @@ def best(
     bits: int = 16,
     along: bool = True,
     halves: bool = False,
+    three: bool = False,
 ) -> Choice:
     """The fastest tile by the model.
 
@@ -205,6 +213,7 @@ def best(
         bits: of an element of the operands.
         along: whether operands lie so that they can be multiplied as they are, and exchanged.
         halves: whether halves of a thread block may have tiles of their own.
+        three: whether three warpgroups may share a tile: 16-bit operands, and nothing but the product.
 
     Example:
         >>> found = best(8192, 8192, 8192, HOPPER, 132)
@@ -218,7 +227,11 @@ def best(
     """
     tried = [
         replace(each, seconds=predict(m, n, k, each, chip, units, batch=batch, bits=bits))
-        for each in candidates(m, n, k, chip, batch=batch, held=held, bits=bits, along=along, halves=halves)
+        for each in candidates(
+            m, n, k, chip, batch=batch, held=held, bits=bits, along=along, halves=halves, three=three
+        )
+        # Three warpgroups write no result under the next tile's products.
+        if each.rows != chip.three or batch * -(-m // each.rows) * -(-n // each.columns) <= units
     ]
 
     def cost(tile: Choice) -> tuple[float, ...]:

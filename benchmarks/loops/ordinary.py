@@ -15,8 +15,8 @@ from cuda_async import Device
 from cutile import Const, KernelOp, Mut, Tensor, api, bf16, f8e4m3fn, f32
 from kernels.convolution import convolution
 from kernels.experts import experts
-from kernels.gemm import gemm
-from kernels.gemm_choice import choose, how_they_lie
+from kernels.gemm import facts_of, gemm
+from kernels.gemm_choice import choose
 from kernels.quantised import int4_weights, int8_weights
 
 # -- kernels --------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def plain_arm(torch: Any, left: Any, right: Any) -> OurArm:
     """Our plain product of two matrices."""
     out, ours = poisoned(torch, left.shape[0], right.shape[1])
     x, w = api.from_dlpack(left), api.from_dlpack(right)
-    tile = choose(*out.shape, left.shape[1], bf16, Device(0), lie=how_they_lie(x, w))
+    tile = choose(*out.shape, left.shape[1], bf16, Device(0), **facts_of(x, w, ours))
     product = gemm(ours.mut.partition((tile.rows, tile.columns)), x, w, BK=tile.depth)
     product = product if tile.options is None else product.compile_options(tile.options)
     return OurArm(product, out, left.double() @ right.double(), "our plain product")

@@ -123,7 +123,8 @@ class Kind:
             return [each for each in found if each.options is None]
         x, y, z = self.tensors(device, SIZE)
         if self.call == "matmul":
-            facts = facts_of(x, y, z, bias=self.bias, residual=self.residual, fast=self.fast)
+            alone = not (self.bias or self.residual or self.fast) and self.activation == "none"
+            facts = facts_of(x, y, z, bias=self.bias, residual=self.residual, fast=self.fast, alone=alone)
             return every_choice(self.dtype, device.arch, **facts)
         return every_choice(tf32 if self.call == "tf32" else self.dtype, device.arch, lie=how_they_lie(x, y))
 

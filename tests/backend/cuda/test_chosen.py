@@ -140,13 +140,22 @@ def test_what_is_chosen_elsewhere_is_made_of_what_is_fast_there(name: str, tmp_p
     batch=st.sampled_from((1, 1, 64)),
     halves=st.booleans(),
     fast=st.booleans(),
+    three=st.booleans(),
     arch=st.sampled_from(sorted(UNITS)),
 )
 def test_what_may_be_chosen_is_known(
-    extents: Extents, dtype: type[DType], lie: Lie, held: int, batch: int, halves: bool, fast: bool, arch: str
+    extents: Extents,
+    dtype: type[DType],
+    lie: Lie,
+    held: int,
+    batch: int,
+    halves: bool,
+    fast: bool,
+    three: bool,
+    arch: str,
 ) -> None:
     """The tiles that are compiled by command are all that a product of any extents is given."""
-    facts: Any = {"batch": batch, "held": held, "lie": lie, "halves": halves, "fast": fast}
+    facts: Any = {"batch": batch, "held": held, "lie": lie, "halves": halves, "fast": fast, "three": three}
     found = choose(*extents, dtype, described(arch), **facts)
     assert replace(found, seconds=0.0) in [replace(each, seconds=0.0) for each in every_choice(dtype, arch, **facts)]
 
