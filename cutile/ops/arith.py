@@ -14,7 +14,7 @@ import numpy as np
 from cutile.errors import KernelTypeError
 from cutile.ir.core import BITS_TILE, FLOAT_TILE, Op, Value, attribute, operand
 from cutile.ir.types import Type
-from cutile.ops import exact
+from cutile.ops import elementwise
 from cutile.ops.elementwise import Binary, BitsBinary, FloatBinary, IntBinary, Unary, require_same
 
 
@@ -203,7 +203,7 @@ class Extreme(Binary):
         if x.dtype.kind in "iu":
             return np.asarray(type(self).function(x, y))
         if self.ftz:
-            x, y = exact.flush(x), exact.flush(y)
+            x, y = elementwise.flush(x), elementwise.flush(y)
         picked = (type(self).propagating if self.nan else type(self).function)(x, y)
         return _choose((x == 0) & (y == 0), self._of_zeros(x, y), picked).astype(x.dtype)
 
@@ -281,7 +281,7 @@ class Fma(Op, name="fma", spelled=("fma",)):
         return (require_same(self.name, x=self.x, y=self.y, z=self.z),)
 
     def reference(self, x: Any, y: Any, z: Any) -> Any:
-        return exact.fused(x, y, z)
+        return elementwise.fused(x, y, z)
 
 
 class And(BitsBinary, name="and", spelled=("x & y", "andi")):

@@ -1,11 +1,17 @@
-"""The shapes that element-wise operations come in.
+"""The shapes that element-wise operations come in, and exact results of floats.
 
 One, two or three tiles of one type. Not a family of its own.
+
+Sums, products and quotients of floats are computed as rational numbers, for the operations' NumPy meanings. `directed`
+takes results rounded to nearest and moves those that lie on the wrong side of the exact value by one unit. Not fast,
+and not meant to be: what it gives is the judge of everything fast.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +19,174 @@ import numpy as np
 from cutile.errors import KernelTypeError
 from cutile.ir.core import BITS_TILE, FLOAT_TILE, INT_TILE, NUMBER_TILE, Op, Value, operand
 from cutile.ir.types import TileType, Type
+
+Array = np.ndarray[Any, Any]
+Compare = Callable[..., int]
+"""Given operands and a result, all finite floats: the sign of the exact result less that one."""
+
+
+def _sign(x: Fraction) -> int:
+    return (x > 0) - (x < 0)
+
+
+def _sum(x: float, y: float, near: float) -> int:
+    return _sign(Fraction(x) + Fraction(y) - Fraction(near))
+
+
+def _difference(x: float, y: float, near: float) -> int:
+    return _sign(Fraction(x) - Fraction(y) - Fraction(near))
+
+
+def _product(x: float, y: float, near: float) -> int:
+    return _sign(Fraction(x) * Fraction(y) - Fraction(near))
+
+
+def _quotient(x: float, y: float, near: float) -> int:
+    return _sign(Fraction(x) / Fraction(y) - Fraction(near)) if y else 0
+
+
+def _fused(x: float, y: float, z: float, near: float) -> int:
+    return _sign(Fraction(x) * Fraction(y) + Fraction(z) - Fraction(near))
+
+
+def _root(x: float, near: float) -> int:
+    return _sign(Fraction(x) - Fraction(near) ** 2)
+
+
+COMPARE: dict[str, Compare] = {
+    "add": _sum,
+    "sub": _difference,
+    "mul": _product,
+    "div": _quotient,
+    "fma": _fused,
+    "sqrt": _root,
+}
+
+
+def excess(name: str, near: Array, *operands: Array) -> Array:
+    """The sign of (exact result - `near`), element by element.
+
+    0 where an operand is no finite number.
+    """
+    compare = COMPARE[name]
+
+    def one(result: float, *operands: float) -> int:
+        if not all(map(math.isfinite, operands)) or math.isnan(result):
+            return 0
+        if math.isinf(result):  # too large for the dtype, or a division by zero, which is exact
+            return 0 if name == "div" and operands[1] == 0 else int(math.copysign(1, -result))
+        return compare(*operands, result)
+
+    columns = [np.ravel(each).tolist() for each in (near, *operands)]
+    return np.array([one(*row) for row in zip(*columns, strict=True)], np.int8).reshape(np.shape(near))
+
+
+def directed(name: str, mode: str, near: Array, *operands: Array) -> Array:
+    """`near`, the results rounded to nearest, rounded another way.
+
+    Args:
+        name: a key of `COMPARE`.
+        mode: "positive_inf", "negative_inf" or "zero".
+
+    Example:
+        >>> two, three = np.array([2.0], np.float32), np.array([3.0], np.float32)
+        >>> float(directed("div", "zero", two / three, two, three)[0]), float((two / three)[0])
+        (0.6666666269302368, 0.6666666865348816)
+    """
+    over = excess(name, near, *operands)
+    up = mode == "positive_inf"
+    down = mode == "negative_inf"
+    rise = (over > 0) & (np.full(near.shape, up) if mode != "zero" else near < 0)
+    fall = (over < 0) & (np.full(near.shape, down) if mode != "zero" else near > 0)
+    infinity = near.dtype.type(np.inf)
+    moved = np.where(rise, np.nextafter(near, infinity), np.where(fall, np.nextafter(near, -infinity), near))
+    if down and name in ("add", "sub", "fma"):  # an exact zero from unlike signs is -0 when rounding down
+        moved = np.where((near == 0) & (over == 0) & _unlike(name, operands), near.dtype.type(-0.0), moved)
+    return np.asarray(moved, near.dtype)
+
+
+def _unlike(name: str, operands: tuple[Array, ...]) -> Array:
+    """Whether the two terms of a sum have different signs."""
+    if name == "fma":
+        x, y, z = map(np.signbit, operands)
+        return (x ^ y) != z
+    x, y = map(np.signbit, operands)
+    return x == y if name == "sub" else x != y
+
+
+def flush(x: Array) -> Array:
+    """f32 below the smallest normal number as a zero of the same sign.
+
+    Other dtypes as they are.
+    """
+    if x.dtype != np.float32:
+        return x
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
+
+
+def fused(x: Array, y: Array, z: Array) -> Array:
+    """`x * y + z` rounded once, to nearest.
+
+    Up to f32 the product is exact in f64. Its sum with `z` is rounded there to odd: an inexact sum takes the neighbour
+    whose last bit is set, after which rounding to fewer bits is right (Boldo and Melquiond, 2008). For f64 the exact
+    rational number is rounded.
+
+    Example:
+        >>> x = np.array([1 + 2.0**-12], np.float32)
+        >>> float(fused(x, x, -np.array([1 + 2.0**-11], np.float32))[0]) == 2.0**-24
+        True
+    """
+    if x.dtype == np.float64:
+        return _fused_rational(x, y, z)
+    product = x.astype(np.float64) * y.astype(np.float64)
+    wide = _to_odd(*_two_sum(product, z.astype(np.float64)))
+    if x.dtype.itemsize == 2:  # f16 and bf16 by way of f32, again to odd: ml_dtypes rounds twice
+        wide = _odd_f32(wide)
+    return wide.astype(x.dtype)
+
+
+def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
+    """The rounded sum and what it lacks (Knuth)."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
+def _to_odd(total: Array, rest: Array) -> Array:
+    """The f64 sum of both, rounded to odd."""
+    total = np.atleast_1d(total)
+    even = (total.view(np.int64) & 1) == 0
+    moves = even & np.isfinite(total) & (np.atleast_1d(rest) != 0)
+    return np.where(moves, np.nextafter(total, np.copysign(np.inf, rest)), total).reshape(np.shape(rest))
+
+
+def _odd_f32(wide: Array) -> Array:
+    """f64 to f32, rounded to odd."""
+    near = np.atleast_1d(wide.astype(np.float32))
+    back = near.astype(np.float64)
+    inexact = np.isfinite(wide) & (back != wide)
+    even = (near.view(np.int32) & 1) == 0
+    toward = np.where(wide > back, np.float32(np.inf), np.float32(-np.inf))
+    return np.where(inexact & even, np.nextafter(near, toward), near).reshape(np.shape(wide))
+
+
+def _fused_rational(x: Array, y: Array, z: Array) -> Array:
+    def one(a: float, b: float, c: float) -> float:
+        if not math.isfinite(a) or not math.isfinite(b):
+            return a * b + c
+        if not math.isfinite(c):  # whatever the product, were it rounded, might be
+            return c
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+        if not exact:  # the sign of a zero is that of the sum of zeros
+            return a * b + c if a * b == 0 or c == 0 else 0.0
+        try:
+            near = float(exact)
+        except OverflowError:
+            return math.inf if exact > 0 else -math.inf
+        return near if near or exact > 0 else -0.0
+
+    rows = zip(*(np.ravel(each).tolist() for each in (x, y, z)), strict=True)
+    return np.array([one(*row) for row in rows], np.float64).reshape(np.shape(x))
 
 
 def require_same(op: str, **values: Value) -> TileType:
@@ -104,16 +278,3 @@ class BitsBinary(Binary):
 
     x: Value = operand(BITS_TILE)
     y: Value = operand(BITS_TILE)
-
-
-__all__ = (
-    "Binary",
-    "BitsBinary",
-    "FloatBinary",
-    "FloatUnary",
-    "IntBinary",
-    "Unary",
-    "of_name",
-    "require_same",
-    "rounded",
-)

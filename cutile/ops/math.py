@@ -12,8 +12,7 @@ import numpy as np
 from cutile.errors import KernelTypeError
 from cutile.ir.core import CORRECT, Accuracy, attribute
 from cutile.ir.types import Type
-from cutile.ops.elementwise import FloatBinary, FloatUnary, rounded
-from cutile.ops.exact import flush
+from cutile.ops.elementwise import FloatBinary, FloatUnary, flush, rounded
 
 
 class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f64=1.0)):

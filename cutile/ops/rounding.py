@@ -16,7 +16,7 @@ import numpy as np
 from cutile.errors import KernelTypeError
 from cutile.ir.core import Accuracy, Constraint, Op, Value, attribute, operand
 from cutile.ir.types import TileType, Type
-from cutile.ops import exact
+from cutile.ops import elementwise
 from cutile.ops.elementwise import require_same
 
 F32_F64 = Constraint("a tile of f32 or f64", lambda t: isinstance(t, TileType) and t.dtype.name in ("f32", "f64"))
@@ -58,12 +58,12 @@ class Rounded(Op):
         return (result,)
 
     def reference(self, *operands: Any) -> Any:
-        arguments = [exact.flush(each) for each in operands] if self.ftz else list(operands)
+        arguments = [elementwise.flush(each) for each in operands] if self.ftz else list(operands)
         with np.errstate(all="ignore"):
             near = np.asarray(type(self).function(*arguments))
             if self.rounding in DIRECTED:
-                near = exact.directed(self.exact_name, self.rounding, near, *arguments)
-        return exact.flush(near) if self.ftz else near
+                near = elementwise.directed(self.exact_name, self.rounding, near, *arguments)
+        return elementwise.flush(near) if self.ftz else near
 
 
 class RoundedBinary(Rounded):
@@ -112,7 +112,7 @@ class RoundedFma(Rounded, name="rounded_fma", spelled=("fma",)):
     x: Value = operand(F32_F64)
     y: Value = operand(F32_F64)
     z: Value = operand(F32_F64)
-    function = staticmethod(exact.fused)
+    function = staticmethod(elementwise.fused)
     exact_name = "fma"
 
 

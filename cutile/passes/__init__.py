@@ -1,1 +1,1 @@
-"""Target-neutral passes, one file each. `pipeline.py` alone knows their order."""
+"""Target-neutral passes. `pipeline.py` alone knows their order."""

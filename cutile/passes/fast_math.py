@@ -1,11 +1,21 @@
-"""Faster, less exact forms of operations, where `fast_math` permits them.
+"""Passes that a target calls: faster forms, and scaled products as plain ones.
+
+Neither is one that every target has: a target calls it, and says what it gains by, or what to multiply in.
+
+Faster, less exact forms of operations, where `fast_math` permits them:
 
     %2 = mul(%0, %1)             ->   %3 = fma(%0, %1, %c)        contract
     %3 = add(%2, %c)
     %4 = div(%0, %1)             ->   %4 = rounded_div(%0, %1) {rounding = 'full'}
 
-Not one of the passes that every target has: a target calls it, and says what it gains by. Every form is an operation
-of the language, with a bound of its error, so that backends need nothing new.
+Every form is an operation of the language, with a bound of its error, so that backends need nothing new.
+
+Scaled products as plain ones, for targets without such an instruction (`lower_scaled_mma`):
+
+    %t = mma_scaled(%a, %b, %acc, %as, %bs)  ->  %t = mma(mul(convert(%a), repeat(convert(%as))), ..., %acc)
+
+Numbers of 8 or 4 bits have at most four significant bits, and so have scales: bf16 holds what they make together, as
+f32 does. Only beyond the ends of the exponents, which both types share, is anything rounded.
 """
 
 from __future__ import annotations
@@ -20,8 +30,11 @@ from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.types import TileType
 from cutile.ops.arith import Add, Div, Fma, Mul, Neg, Sub
+from cutile.ops.cast import Convert
 from cutile.ops.math import Exp, Exp2, Flushing, Sqrt, Tanh
+from cutile.ops.matmul import Mma, MmaScaled
 from cutile.ops.rounding import NEAREST, RoundedDiv, RoundedSqrt, RoundedTanh
+from cutile.ops.shape import Broadcast, Reshape
 from cutile.passes.dce import dce
 
 FACT = "fast_math"
@@ -127,3 +140,29 @@ class _Relaxed:
         factor = make(Constant(value=math.log2(math.e), dtype=f32, shape=tile.shape))
         assert factor.type == TileType(f32, tile.shape)
         return make(Exp2(x=make(Mul(x=op.x, y=factor)), ftz="ftz" in self._parts))
+
+
+def lower_scaled_mma(function: Function, dtype: DTypeLike) -> Function:
+    """A copy of `function` without scaled products.
+
+    Operands are scaled and multiplied in `dtype`, bf16 or f32.
+    """
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if not isinstance(op, MmaScaled):
+            return KEEP
+        make = rewriter.builder.value
+
+        def scaled(x: Value, scale: Value, axis: int) -> Value:
+            shape = x.tile.shape
+            blocks = scale.tile.shape
+            split = (*blocks[: axis + 1], op.block, *blocks[axis + 1 :])
+            single = (*blocks[: axis + 1], 1, *blocks[axis + 1 :])
+            factor = make(Reshape(x=make(Convert(x=scale, dtype=dtype)), shape=single))
+            factor = make(Reshape(x=make(Broadcast(x=factor, shape=split)), shape=shape))
+            return make(Mul(x=make(Convert(x=x, dtype=dtype)), y=factor))
+
+        left, right = scaled(op.a, op.a_scale, 1), scaled(op.b, op.b_scale, 0)
+        return make(Mma(a=left, b=right, acc=op.acc))
+
+    return rewrite(function, rule)

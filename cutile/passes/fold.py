@@ -1,4 +1,6 @@
-"""Fold constants.
+"""Fold constants, and name minima and maxima.
+
+Constants (`fold`):
 
     %0 = constant() {value = 63} : i32        %2 = constant() {value = 191} : i32
     %1 = constant() {value = 128} : i32   ->
@@ -7,6 +9,14 @@
 A pure operation on constants becomes a constant, by its own NumPy meaning. A few identities that hold for every value
 go too: `x + 0`, `x * 1`, `x // 1` for integers; a broadcast, reshape or conversion to what something already is; a
 selection by a constant; whether the grid is empty, which it never is.
+
+The lesser and the greater of integers, by what they are (`minmax`):
+
+    %2 = gt(%0, %1)              ->   %2 = max(%0, %1)
+    %3 = select(%2, %0, %1)
+
+What a kernel's author picks by a comparison, a target then makes as it makes every minimum and maximum: in a way that
+is safe from its toolchain, too. Not floats: a comparison knows nothing of the sign of zeros, nor which operand is NaN.
 """
 
 from __future__ import annotations
@@ -20,12 +30,40 @@ from cutile.dtypes import bool_
 from cutile.ir.constant import Constant
 from cutile.ir.core import Effect, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
-from cutile.ops.arith import Add, FloorDiv, Mul, Sub
+from cutile.ops.arith import Add, FloorDiv, Max, Min, Mul, Sub
 from cutile.ops.cast import Convert
-from cutile.ops.compare import Eq, Select
+from cutile.ops.compare import Compare, Eq, Ge, Gt, Le, Lt, Select
 from cutile.ops.elementwise import Binary, FloatUnary, Unary
 from cutile.ops.grid import NumTileBlocks
 from cutile.ops.shape import Broadcast, Permute, Reshape
+
+_FIRST: dict[type[Compare], type[Min | Max]] = {Lt: Min, Le: Min, Gt: Max, Ge: Max}
+_SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: Min}
+"""What it is to pick the first operand of a comparison where that holds, and what to pick the second."""
+
+
+def minmax(function: Function) -> Function:
+    """A copy of `function` with minima and maxima for selections by a comparison.
+
+    Integers only.
+    """
+    comparisons: dict[Value, Compare] = {}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if isinstance(op, Compare):
+            comparisons[op.result] = op
+        if not isinstance(op, Select) or not op.x.tile.dtype.is_integer:
+            return KEEP
+        comparison = comparisons.get(op.condition)
+        if comparison is None or type(comparison) not in _FIRST:
+            return KEEP
+        for picked, kinds in (((comparison.x, comparison.y), _FIRST), ((comparison.y, comparison.x), _SECOND)):
+            if (op.x, op.y) == picked:
+                return rewriter.builder.value(kinds[type(comparison)](x=op.x, y=op.y))
+        return KEEP
+
+    return rewrite(function, rule)
+
 
 _ELEMENTWISE = (Binary, FloatUnary, Unary, Convert)
 _SAME_EVERYWHERE = (Broadcast, Reshape, Permute)  # of a splat: the same splat in another shape

@@ -11,11 +11,9 @@ from cutile.ir.core import Function
 from cutile.ir.verify import verify
 from cutile.passes.bounds import bounds
 from cutile.passes.checks import checks
-from cutile.passes.cse import cse
+from cutile.passes.cse import cse, licm
 from cutile.passes.dce import dce
-from cutile.passes.fold import fold
-from cutile.passes.licm import licm
-from cutile.passes.minmax import minmax
+from cutile.passes.fold import fold, minmax
 from cutile.passes.reach import reach
 
 Pass = Callable[[Function], Function]

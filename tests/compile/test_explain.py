@@ -12,9 +12,7 @@ import cutile as ct
 from cutile import api, bf16, f16, f32, f64
 from cutile.backend.cuda.backend import BACKEND as CUDA
 from cutile.backend.cuda.build import to_llvm
-from cutile.backend.cuda.explain.plan import plan
-from cutile.backend.cuda.explain.remedies import remedy
-from cutile.backend.cuda.occupancy import Resident, resident_blocks
+from cutile.backend.cuda.explain import Resident, plan, remedy, resident_blocks
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.backend.registry import backend

@@ -16,7 +16,7 @@ from cuda_async.testing import SimDriver
 from cutile import api, bf16, f32
 from cutile.backend import registry
 from cutile.backend.cuda.backend import CudaBackend
-from cutile.backend.cuda.variants import SplitKVariants
+from cutile.backend.cuda.grids import SplitKVariants
 from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.backend.reference.backend import ReferenceBackend, ReferenceKernel
 from cutile.ir.core import Function

@@ -17,8 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cutile.backend.common.host_stream import HostStream
-from cutile.backend.common.prepared import RepeatedLaunch
+from cutile.backend.common.host_launch import HostStream, RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
 from cutile.backend.cpu.target import initialize, llvm, target_machine
 from cutile.backend.interface import Argument, Executable, Grid, Parameter

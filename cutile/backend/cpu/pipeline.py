@@ -15,8 +15,7 @@ from cutile.ir.control import For
 from cutile.ir.core import Function, Value
 from cutile.ir.verify import verify
 from cutile.passes.dce import dce
-from cutile.passes.fast_math import FACT, fast_math
-from cutile.passes.lower_scaled_mma import lower_scaled_mma
+from cutile.passes.fast_math import FACT, fast_math, lower_scaled_mma
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:

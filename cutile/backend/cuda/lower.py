@@ -29,7 +29,7 @@ from cutile.ir.core import Function, Op, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
-from cutile.passes.lower_scaled_mma import lower_scaled_mma
+from cutile.passes.fast_math import lower_scaled_mma
 
 MAX_PRODUCT_REGISTERS = 176
 """Registers of a thread for sums and operands beyond which products get more warps: where there were more, compilers

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cutile.backend.common.abi import kernel_parameters
-from cutile.backend.common.host_stream import HostStream
-from cutile.backend.common.prepared import RepeatedLaunch
+from cutile.backend.common.host_launch import HostStream, RepeatedLaunch
 from cutile.backend.interface import Argument, Backend, CompileOptions, Executable, Grid, Row, Source, Target
 from cutile.backend.reference.interpret import run_block
 from cutile.backend.reference.memory import bind_parameters

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cutile.backend.cpu.emit._names import CONVERSIONS, FUNCTIONS, RESERVED
+from cutile.backend.cpu.emit._text import CONVERSIONS, FUNCTIONS, RESERVED
 from cutile.backend.interface import Source
 from cutile.dtypes import bf16, bool_, f16, i32, u32
 from tests.backend.cpu.programs import (

@@ -12,9 +12,9 @@ import pytest
 from cuda_async import Device
 from cutile import api, bf16, f16, f32, use_backend
 from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.properties import check_written
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.model.written import check_written
 from cutile.backend.cuda.ops import Barrier, Dot, DotWait, Roles, TmaLoad
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import Panels

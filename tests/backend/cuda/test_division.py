@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cutile.backend.cuda.grids import PersistentGrid
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.persistent_grid import PersistentGrid
 from cutile.backend.cuda.pipeline.split_k_rules import (
     CLUSTER_SHARES,
     MAX_CLUSTER_PIECES,

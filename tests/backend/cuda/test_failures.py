@@ -14,7 +14,7 @@ import pytest
 
 from cutile.backend.cuda.failures import REPORT_BYTES, failure, subjects
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.model.failures import check_failures
+from cutile.backend.cuda.model.properties import check_failures
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import BarriersStart, Failed, FailUnless, Roles, Store, TmaStore

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cutile.backend.cuda.model.properties import check_stores
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
-from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import TmaStore
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function

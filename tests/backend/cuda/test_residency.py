@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.backend import BACKEND
+from cutile.backend.cuda.grids import PersistentGrid, launch_blocks
 from cutile.backend.cuda.load import load
-from cutile.backend.cuda.persistent_grid import PersistentGrid, launch_blocks
 from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.dtypes import i32, u64
 from cutile.errors import LaunchError

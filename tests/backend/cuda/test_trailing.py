@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from cutile.backend.cuda.model.properties import check_stores
 from cutile.backend.cuda.model.protocol import OF_RESULTS, ProtocolError, first_group
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.model.stores import check_stores
 from cutile.backend.cuda.ops import PackPairs, TmaStore, Wgmma
 from cutile.dtypes import bf16, f8e4m3fn, f16
 from cutile.ir.control import For

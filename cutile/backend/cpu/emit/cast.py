@@ -7,10 +7,10 @@ Stored types are their bits; what is computed of them goes through the f32 that 
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._names import DIRECTIONS
 from cutile.backend.cpu.emit._text import (
     AND,
     COMPARE,
+    DIRECTIONS,
     OR,
     Expression,
     Printer,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cutile.backend.cpu.emit._names import FUNCTIONS
-from cutile.backend.cpu.emit._text import Expression, Printer, Text, call, rounded
+from cutile.backend.cpu.emit._text import FUNCTIONS, Expression, Printer, Text, call, rounded
 from cutile.ir.core import Op
 from cutile.ops.math import Flushing
 from cutile.ops.registry import OPS

@@ -14,10 +14,10 @@ from typing import Any
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.cpu.emit import arith, cast, control, math, memory, reduce
-from cutile.backend.cpu.emit._names import RESERVED
 from cutile.backend.cpu.emit._text import (
     ATOM,
     COMPARE,
+    RESERVED,
     Expression,
     Statement,
     Text,

@@ -5,7 +5,7 @@
 With `build.py` the only users of Numba here.
 
 No file in this folder knows tiles: everything works on single elements, indices and pointers. Generated code may import
-what is imported here, and the functions and conversions of the two tables. `emit/_names.py` reads these lines.
+what is imported here, and the functions and conversions of the two tables. `emit/_text.py` reads these lines.
 """
 
 from math import inf, nan

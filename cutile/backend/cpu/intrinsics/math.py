@@ -11,9 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.backend.cpu.intrinsics._formula import BIAS, MANTISSA, Num, polynomial, round_to_int, scale
+from cutile.backend.cpu.intrinsics._formula import (
+    BIAS,
+    MANTISSA,
+    Num,
+    polynomial,
+    round_to_int,
+    scale,
+    sin_cos,
+    tangent,
+)
 from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, types, unary
-from cutile.backend.cpu.intrinsics._trigonometry import sin_cos, tangent
 
 LOG2_E = 1.4426950408889634
 LN2_HI = {"float": 0.693145751953125, "double": 0.6931471803691238}  # few bits: n * LN2_HI is exact

@@ -1,6 +1,6 @@
-"""Emitters of elementwise operations and of the tile block's index.
+"""Emitters of elementwise operations, functions of floats, shapes and layouts.
 
-Functions of floats are in `math.py`. `kernel.py` writes constants: it decides which of them get a name.
+`kernel.py` writes constants: it decides which of them get a name.
 """
 
 from __future__ import annotations
@@ -10,13 +10,73 @@ from typing import TYPE_CHECKING, Any
 
 from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cuda.emit.generic import emitter
-from cutile.backend.cuda.emit.text import Call
+from cutile.backend.cuda.emit.text import Call, Expression
+from cutile.backend.cuda.ops import ConvertLayout
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.errors import IRError
 from cutile.ir.core import Op
-from cutile.ops import arith, cast, compare, create, grid, rounding
+from cutile.ops import OPS, arith, cast, compare, create, grid, math, rounding, shape
+from cutile.ops.registry import family
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
+
+
+def function(op: Op, kernel: Kernel) -> Call:
+    """`exp(x)`, `pow(x, y)`."""
+    return _bound(op, op.name, kernel)
+
+
+def flushing(op: math.Flushing, kernel: Kernel) -> Call:
+    """`exp2(x)`, `exp2_ftz(x)`."""
+    return _bound(op, f"{op.name}{'_ftz' * op.ftz}", kernel)
+
+
+def _bound(op: Op, name: str, kernel: Kernel) -> Call:
+    dtype = kernel.dtype(op.result.tile.dtype)
+    made = kernel.bind(name, "math.function", f'"{name}"', dtype, str(kernel.count(op)))
+    return Call(made, tuple(map(kernel.use, op.operands)))
+
+
+# Every operation of the family is a function of libdevice: `LIBDEVICE` in `intrinsics/math.py` has their names.
+_MATH = {op: flushing if issubclass(op, math.Flushing) else function for op in OPS.values() if family(op) == "math"}
+
+
+Reshaping = shape.Broadcast | shape.Reshape | shape.Permute | ConvertLayout
+
+
+def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
+    """By the decision in `how`; `keep` is no code at all."""
+    facts, dtype = op.attributes, kernel.dtype(op.x.tile.dtype)
+    how, x = facts["how"], kernel.use(op.x)
+    if how == "keep":
+        return x
+    if how == "splat":
+        return Call(kernel.bind("splat", "shape.splat", dtype, str(kernel.count(op))), (x,))
+    if how == "first":
+        return Call(kernel.bind("first", "shape.first", dtype, str(kernel.source_layout(op).registers)), (x,))
+    layouts = (kernel.layout(facts["source"]), kernel.layout(facts["layout"]))
+    if how == "repeat":
+        return Call(kernel.bind("broadcast", "shape.broadcast", dtype, *layouts), (x,))
+    if how == "take":
+        return Call(kernel.bind("rearrange", "shape.rearrange", dtype, *layouts), (x,))
+    if how == "exchange":
+        return Call(kernel.bind("exchange", "quads.exchange", dtype, *layouts), (x,))
+    if how == "move":
+        place = (f"offset={facts['offset']}", f"fence={facts['fence']}")
+        return Call(kernel.bind("move", "shape.move", dtype, *layouts, *place), (x,))
+    raise IRError(f"{op.name}: cuda knows no {how!r}")
+
+
+MOVED = ("dtype", "source", "layout")
+"""What factories of functions that move elements between threads take."""
+
+_SHAPE: dict[type[Op], Callable[[Any, Any], Expression]] = {
+    **dict.fromkeys((shape.Broadcast, shape.Reshape, shape.Permute, ConvertLayout), reshaping),
+    shape.Cat: emitter(Intrinsic("shape.cat", (*MOVED, "axis=", "offset=", "fence="))),
+    shape.Extract: emitter(Intrinsic("shape.extract", (*MOVED, "offset=", "fence="))),
+}
+
 
 ARITHMETIC = ("name", "dtype", "count")
 """Facts that the factories of arithmetic and comparisons take."""
@@ -92,7 +152,9 @@ def bitcast(op: cast.Bitcast, kernel: Kernel) -> Call:
     return Call(function, (kernel.use(op.x),))
 
 
-EMITTERS: dict[type[Op], Callable[[Any, Any], Call]] = {
+EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
+    **_MATH,
+    **_SHAPE,
     **{op: emitter(intrinsic) for op, intrinsic in INTRINSICS.items()},
     **dict.fromkeys((arith.Min, arith.Max), extreme),
     **dict.fromkeys(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.emit.generic import numbers, offset, places
 from cutile.backend.cuda.emit.text import Call
+from cutile.backend.cuda.ops.memory import TmaLoad, TmaStore
 from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, ReadBuffer, buffer_types
-from cutile.backend.cuda.ops.tma import TmaLoad, TmaStore
 from cutile.backend.cuda.panels import Panels
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.emit import debug, elementwise, math, matmul, memory, pipeline, reduce, shape
+from cutile.backend.cuda.emit import debug, elementwise, matmul, memory, pipeline, reduce
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.ir.core import Op
 
@@ -24,10 +24,8 @@ EMITTERS: dict[type[Op], Emitter] = {
     **DECLARED,
     **debug.EMITTERS,
     **elementwise.EMITTERS,
-    **math.EMITTERS,
     **matmul.EMITTERS,
     **memory.EMITTERS,
     **pipeline.EMITTERS,
     **reduce.EMITTERS,
-    **shape.EMITTERS,
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.intrinsics.fragment import POINTER, bundle, frag, intrinsic, pack, together, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
@@ -28,7 +29,6 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
 from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.dtypes import DTypeLike, bool_, i32
 
 VECTOR = 4

@@ -10,12 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.model.failures import check_failures
-from cutile.backend.cuda.model.hand_over import check_handing_over
 from cutile.backend.cuda.model.happens_before import Node, Order
+from cutile.backend.cuda.model.properties import check_failures, check_handing_over, check_stores, check_written
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocols
-from cutile.backend.cuda.model.stores import check_stores
-from cutile.backend.cuda.model.written import check_written
 from cutile.backend.cuda.ops import KSplits, Roles, ScatterPartials
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function

@@ -11,7 +11,26 @@ further attributes:
 Most name the `intrinsic` that they become, which `emit/generic.py` writes; the others have emitters of their own.
 """
 
-from cutile.backend.cuda.ops.memory import AddTile, Barrier, ConvertLayout, Failed, FailUnless, Store, StoreSubtile
+from cutile.backend.cuda.ops.memory import (
+    AddTile,
+    Barrier,
+    ConvertLayout,
+    Failed,
+    FailUnless,
+    PackPairs,
+    StageCommit,
+    StagedMma,
+    StagePut,
+    StageRead,
+    StageTile,
+    StageWait,
+    Store,
+    StoreSubtile,
+    TmaLoad,
+    TmaPrefetch,
+    TmaStore,
+    TmaStoreWait,
+)
 from cutile.backend.cuda.ops.mma import (
     Dot,
     DotWait,
@@ -43,10 +62,14 @@ from cutile.backend.cuda.ops.roles import (
     Elected,
     FirstIteration,
     FirstTile,
+    Fixup,
     GridDependencyWait,
+    KSplits,
     NextTile,
     ReceiveTile,
+    ReducePartials,
     Roles,
+    ScatterPartials,
     SendTile,
     SetMaxRegisters,
     TileIndex,
@@ -54,10 +77,8 @@ from cutile.backend.cuda.ops.roles import (
     TripCount,
     Uniform,
     WarpgroupIndex,
+    WorkUnit,
 )
-from cutile.backend.cuda.ops.split_k import Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
-from cutile.backend.cuda.ops.stage import StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
-from cutile.backend.cuda.ops.tma import PackPairs, TmaLoad, TmaPrefetch, TmaStore, TmaStoreWait
 
 __all__ = (
     "AddTile",

@@ -1,12 +1,30 @@
-"""What all threads of a block do: stores, layouts, barriers, assertions."""
+"""Memory: stores, layouts, barriers, assertions, copies by `cp.async` and by TMA.
+
+All threads of a block take part, but for copies by the tensor memory accelerator (TMA), which one thread begins.
+
+Copies by `cp.async` go to stage `turn % stages` of a place. `stage` says where: its first byte from the begin of the
+loop's reservation (the attribute `offset`), its stages, and the bytes from stage to stage.
+"""
 
 from __future__ import annotations
 
 from cutile.backend.cuda.ops.intrinsic import Intrinsic
-from cutile.backend.cuda.ops.pipeline import SCRATCH
-from cutile.dtypes import bool_
+from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE, SCRATCH
+from cutile.dtypes import DTypeLike, bool_, i32
 from cutile.ir.control import SCALAR_BOOL
-from cutile.ir.core import ANY_MUT, ANY_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
+from cutile.ir.core import (
+    ANY_MUT,
+    ANY_TENSOR,
+    ANY_TILE,
+    NUMBER_TILE,
+    SCALAR_INT,
+    Effect,
+    Op,
+    Value,
+    attribute,
+    operand,
+    operands,
+)
 from cutile.ir.types import TileType, Type
 
 
@@ -116,3 +134,208 @@ class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(bool_),)
+
+
+Stages = tuple[int, int, int]
+"""The first byte, the stages, the bytes from stage to stage."""
+
+
+class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
+    """Begin to copy the tile at a tile index; zeros past the edges.
+
+    `index`, `steps` and `limited` are those of a `load_view`. Element `c` of the tile lies `sum(c * strides)` elements
+    into the stage.
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    turn: Value = operand(SCALAR_INT)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    shape: tuple[int, ...] = attribute()
+    strides: tuple[int, ...] = attribute()
+    stage: Stages = attribute()
+    steps: tuple[int, ...] = attribute(())
+    limited: tuple[int, ...] = attribute(())
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class StageCommit(Op, name="cuda.stage_commit", effect=Effect.WRITE):
+    """What was begun since the last commit is one group."""
+
+    intrinsic = Intrinsic("stage.commit")
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
+    """Wait until at most `pending` groups of this thread's copies are under way.
+
+    `meet`: wait for all threads too; then all see what has arrived.
+    """
+
+    intrinsic = Intrinsic("stage.wait", facts=("pending",), stem="wait_{pending}")
+    pending: int = attribute()
+    meet: bool = attribute(default=True)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
+    """The tile in a stage, in registers.
+
+    Attributes:
+        own: each thread reads the elements that it copied.
+        of: the tensor's name.
+    """
+
+    turn: Value = operand(SCALAR_INT)
+    dtype: DTypeLike = attribute()
+    shape: tuple[int, ...] = attribute()
+    strides: tuple[int, ...] = attribute()
+    stage: Stages = attribute()
+    own: bool = attribute()
+    of: str = attribute(default="")
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.dtype, self.shape),)
+
+
+class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):
+    """Write an operand of a `staged_mma` from registers to a stage.
+
+    `right` says which operand it is; the other attributes are the product's.
+    """
+
+    value: Value = operand(ANY_TILE)
+    turn: Value = operand(SCALAR_INT)
+    right: bool = attribute()
+    dtype: DTypeLike = attribute()
+    other: DTypeLike = attribute()
+    swaps: tuple[bool, bool] = attribute()
+    stage: Stages = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
+    """`acc` plus the product of the operands in their stages of this turn.
+
+    `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed, `rounds` that they are f32
+    to be rounded to tf32.
+    """
+
+    acc: Value = operand(NUMBER_TILE)
+    turn: Value = operand(SCALAR_INT)
+    dtype: DTypeLike = attribute()
+    other: DTypeLike = attribute()
+    depth: int = attribute()
+    swaps: tuple[bool, bool] = attribute()
+    left: Stages = attribute()
+    right: Stages = attribute()
+    rounds: bool = attribute(default=False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.acc.type,)
+
+
+class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
+    """Bring a tensor's descriptor into TMA's cache, ahead of the first copy."""
+
+    intrinsic = Intrinsic("tma.prefetch", call=("map",))
+    x: Value = operand(ANY_TENSOR)
+    map: str = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
+    """Begin to load the tile at a tile index into a stage of a buffer.
+
+    Zeros past the edges. Its bytes arrive on the stage's barrier `full`. The tile lies there as panels one after the
+    other, each as wide as the swizzle along the contiguous `axis`; one copy loads one panel.
+
+    Attributes:
+        map: the parameter that has the tensor's descriptor.
+        axis: the contiguous one.
+        cluster: blocks that share the tile: each loads its part for all, some of the panels or some of each panel's
+            rows.
+        steps: elements from tile to tile along each axis, if tiles do not lie side by side.
+        shape: the tile's, if the buffer was reserved for tiles of another shape that lie there alike.
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    buffer: Value = operand(A_BUFFER)
+    pipeline: Value = operand(A_PIPELINE)
+    counter: Value = operand(SCALAR_INT)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    map: str = attribute()
+    axis: int = attribute()
+    cluster: int = attribute(default=1)
+    steps: tuple[int, ...] = attribute(default=())
+    shape: tuple[int, ...] = attribute(default=())
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
+    """Write a tile at a tile index through shared memory.
+
+    Elements past the edges are dropped. Each warp writes its own rows to shared memory, `span` columns at a time, to
+    `buffers` places of `through` in turn, and TMA stores them. It waits only before it writes to a place again.
+
+    Attributes:
+        map: the parameter that has the tensor's descriptor.
+        packed: the value is words of two elements each.
+        warp_bytes: bytes from warp to warp, if `through` is the buffer of left operands, into which nothing is loaded
+            any
+            more: a place is then the warpgroup's own part of a stage.
+        dropped: a tile whose first index is below zero is not stored.
+        shape: the tile's in the tensor, if the value's rows are several axes there.
+        transposed: a warp has 16 columns, of which `span` rows at a time are stored.
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    value: Value = operand(ANY_TILE)
+    through: Value = operand(PLACE)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    map: str = attribute()
+    packed: bool = attribute(default=False)
+    warp_bytes: int = attribute(default=0)
+    dropped: bool = attribute(default=False)
+    shape: tuple[int, ...] = attribute(default=())
+    transposed: bool = attribute(default=False)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
+    """Wait until TMA has read all that it is to store.
+
+    Shared memory must live until then.
+    """
+
+    intrinsic = Intrinsic("tma.store_wait")
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class PackPairs(Op, name="cuda.pack_pairs", effect=Effect.WRITE):
+    """A tile of 16-bit elements, two to a word, in registers of its own.
+
+    For a result whose store is delayed (`pipeline/epilogue.py`).
+    """
+
+    intrinsic = Intrinsic("tma.pack_pairs", facts=("dtype", "count"), stem="pack")
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (TileType(i32, (rows, columns // 2)),)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.layout_assignment import is_tile
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import work_of
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
-from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.backend.cuda.pipeline.accumulators import part_layout, sums_bytes
 from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutile.backend.cuda import ops
+from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import inside, reads
 from cutile.backend.cuda.op_lowering import load_in, lower_operation
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import GROUP
-from cutile.backend.cuda.persistent_grid import COUNTERS
 from cutile.backend.cuda.pipeline.accumulators import part_layout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
 from cutile.backend.cuda.pipeline.failures import Verdict

@@ -1,6 +1,6 @@
-"""How many thread blocks a launch has: one per tile block, or as many as fit on the device at once.
+"""How many thread blocks a launch has, and which launches take a kernel that divides the iterations.
 
-Facts of an executable say which:
+A launch has one thread block per tile block, or as many as fit on the device at once. Facts of an executable say which:
 
 cluster                 thread blocks that share a cluster; a launch has whole clusters, so that the last ones may have
                         no tile block left
@@ -9,16 +9,50 @@ persistent              0, or the pieces of work of a tile block: no more blocks
 workspace               bytes of device memory that the blocks of a launch share, for what they hand each other: the
                         first `COUNTERS` words are found as zeros, and left as zeros; the rest is anything
 workspace_per_block     further bytes for each thread block launched
+division                split-K by launches: how many splits pay, by tile blocks and iterations
+                        (`pipeline/split_k_launches.py`); a launch only looks it up
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutile.backend.cuda.gpu_stream import GpuStream
-from cutile.backend.interface import Grid
+from cutile.backend.interface import Change, Grid
 from cutile.errors import LaunchError
+
+Way = tuple[int, int, int]
+"""Tile blocks up to which, and iterations from which on, there are so many pieces."""
+
+
+class SplitKVariants:
+    """The fact `division` of a kernel, as launches ask it.
+
+    Args:
+        count: counts the iterations of a tile block, as data.
+        ways: the first that holds for a launch says its pieces.
+
+    Example:
+        >>> variants = SplitKVariants(100, ((8, 200, 16), (30, 64, 4), (66, 32, 2)))
+        >>> [variants.choose(tiles, 100) for tiles in (8, 66, 67)]
+        [(('num_pieces', 4),), (('num_pieces', 2),), ()]
+    """
+
+    __slots__ = ("_ways", "count", "max_blocks")
+
+    def __init__(self, count: Any, ways: Sequence[Way]) -> None:
+        self.count = count
+        self.max_blocks = max(tiles for tiles, _, _ in ways)
+        self._ways = tuple((tiles, turns, (("num_pieces", pieces),)) for tiles, turns, pieces in ways)
+
+    def choose(self, blocks: int, count: int) -> Change:
+        """What is different in what a launch takes; nothing where its iterations are not divided."""
+        for max_blocks, min_count, change in self._ways:
+            if blocks <= max_blocks and count >= min_count:
+                return change
+        return ()
+
 
 MAX_GRID_BLOCKS = 2**31 - 1
 COUNTERS = 1024

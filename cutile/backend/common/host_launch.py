@@ -1,14 +1,25 @@
-"""A repeated launch for backends whose own launch costs little beside the work.
+"""Launches of kernels that run on the host.
 
-Arguments in a list.
+The stream that such a kernel asks for, and a repeated launch for backends whose own costs little beside the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from cutile.backend.interface import Argument, Grid, Loaded
+
+
+class HostStream(Protocol):
+    """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
+
+    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
+        """Enqueue `body(first, last)` over ranges that cover `[0, count)`.
+
+        Each range is about `grain` long; their order is free.
+        """
+        ...
 
 
 class RepeatedLaunch:

@@ -1,0 +1,491 @@
+"""The plan of a lowered kernel in the words of its field.
+
+Rows of a heading and a text, read from operations and facts; nothing is decided. `plan` says what the lowered kernel
+does, by which instruction each product is made, and which plans were refused, with what a kernel's author can do about
+it. `explain` adds what the toolchain found: registers, spills, and how many thread blocks fit.
+
+CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", has the limits of a multiprocessor; the
+rule is that of the occupancy calculator: registers are handed out to warps in units of 256, and a warp's are those of
+one of the four parts of a multiprocessor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.backend.cuda.budget import SYSTEM_BYTES
+from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.layout_assignment import is_tile
+from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.ops.memory import StagedMma, StageTile, Store, StoreSubtile, TmaLoad, TmaStore
+from cutile.backend.cuda.ops.mma import Dot, SimtMma, Wgmma
+from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline
+from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
+from cutile.backend.cuda.panels import STEP_BYTES
+from cutile.backend.cuda.smem_sizes import tensor_cores
+from cutile.backend.cuda.target import Architecture, architecture
+from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
+from cutile.backend.interface import Row, Target
+from cutile.dtypes import DTypeLike, f16, f32, f64, tf32
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import MutType, TensorType, TileType, Type
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile
+from cutile.ops.pointer import LoadPointer, StorePointer
+from cutile.ops.view import LoadView, StoreView
+from cutile.passes.fast_math import FACT
+
+_PLANS = {
+    "specialised warps": "warp specialisation for a single product",
+    "pipelines": "warp specialisation",
+}
+
+_REMEDIES = (
+    (r"has no warp ?group products", "wgmma and TMA need sm_90a"),
+    (r"is not loaded in the loop", "Load operands in the loop, and compute on the product instead"),
+    (r"is loaded by threads", "TMA loads rows at multiples of 16 bytes: pad the tensor's"),
+    (r"multiples of 16 bytes", "Pad the tensor's rows to a multiple of 16 bytes"),
+    (r"known to be contiguous", "Pass a tensor with a stride of 1"),
+    (r"no whole number of 64|do not divide among", "Use a tile with a multiple of 64 rows"),
+    (r"a multiple of (8|16) up to 256", "Use as many columns"),
+    (r"a thread would hold|has registers for", "Use a smaller tile"),
+    (r"shared memory|take \d+ bytes", "Use smaller tiles, or a smaller step along K"),
+    (r"whole number of steps", "Use a step along K that is a multiple of 32 bytes"),
+    (r"of f32 by f32", "Convert the operands to ct.tf32, f16 or bf16"),
+    (r"keep to a warp|no warpgroup product", "Use operands of f16, bf16, tf32 or 8 bits"),
+    (r"keep their order", "Leave out atomics, prints and ordered accesses"),
+    (r"by address", "Use partitions in place of pointers"),
+    (r"assert", "Make the index provable, or state it in preconditions"),
+    (r"worker warps are asked for", "Leave out num_worker_warps"),
+    (r"to a multiprocessor are asked for", "Leave out occupancy"),
+    (r"to a cluster are asked for", "Leave out num_cta_in_cga"),
+    (r"pieces of a tile block are asked for", "Leave out num_pieces"),
+    (r"tma\.DISABLED", "Leave out the hint"),
+    (r"this launch writes", "Read from another tensor than the one that is written"),
+    (r"does more than multiply|carries more than the sums|used within the loop", "Move that behind the loop"),
+    (r"depends on", "Compute indices from numbers alone"),
+    (r"lies across K", "Store that operand with K contiguous"),
+    (r"a batch of products", "Reshape tiles of one batch to two axes"),
+    (r"is used twice", "Load the operand once for each use"),
+)
+
+
+def in_words(plan: str) -> str:
+    """A plan's name in the words of its field."""
+    return _PLANS.get(plan, plan)
+
+
+def remedy(reason: str) -> str:
+    """What helps against a refusal.
+
+    Empty where the reason itself says so, or nothing does.
+
+    Example:
+        >>> remedy("a tile of 16 rows is no whole number of 64")
+        'Use a tile with a multiple of 64 rows'
+    """
+    return next((text for pattern, text in _REMEDIES if re.search(pattern, reason)), "")
+
+
+FMA = "FMA f32 on the CUDA cores"
+
+
+def _wgmma(left: DTypeLike, right: DTypeLike, sums: DTypeLike, columns: int) -> str:
+    """An instruction of warpgroups (PTX ISA, `wgmma.mma_async`)."""
+    form = MMA_ATOMS[left]
+    names = " x ".join(dict.fromkeys((form.name, MMA_ATOMS[right].name)))
+    return f"wgmma m64n{columns}k{STEP_BYTES * 8 // left.bits} {names} -> {sums}"
+
+
+def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architecture, depth: int) -> str:
+    """An instruction of one warp (PTX ISA, `mma.sync`)."""
+    capability = (arch.major, arch.minor)
+    if left is f64:
+        tall = next(each for each in (16, 8, 4) if depth % each == 0)
+        return f"mma.sync m16n8k{tall} f64 -> f64" if capability >= (9, 0) else "mma.sync m8n8k4 f64 -> f64"
+    # There are no products of 8-bit floats before sm_89, nor of single warps on sm_90: they are converted to f16.
+    converted = left.is_float8 and (capability < (8, 9) or arch.major == 9)
+    of = [f16] if converted else list(dict.fromkeys((left, right)))
+    names = " x ".join(each.name for each in of)
+    was = f", converted from {left}" if converted else ""
+    return f"mma.sync m16n8k{STEP_BYTES * 8 // of[0].bits} {names} -> {sums}{was}"
+
+
+def _grouped(op: Wgmma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+    columns = layout.cover[0 if op.exchanged else 1]
+    notes = ["operands exchanged, for few rows"] if op.exchanged else []
+    if op.promoted:
+        notes.append(f"added up in f32, {op.promoted} columns at a time")
+    if op.crosswise:
+        notes.append("the left operand transposed by way of registers")
+    return _wgmma(op.left_dtype, op.right_dtype, op.acc.tile.dtype, op.promoted or columns), notes
+
+
+def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+    notes = ["left operand in registers"] if op.from_registers else []
+    return _wgmma(op.left_dtype, op.right_dtype, op.acc_dtype, layout.cover[1]), notes
+
+
+def _outer(op: SimtMma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+    return FMA, ()
+
+
+def _staged(op: StagedMma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+    if not tensor_cores(op.dtype):
+        return FMA, ()
+    dtype = tf32 if op.rounds else op.dtype
+    notes = ["f32 rounded to tf32"] if op.rounds else []
+    return _mma_sync(dtype, tf32 if op.rounds else op.other, op.acc.tile.dtype, arch, op.depth), notes
+
+
+def _plain(op: Mma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+    left, right = op.a.tile, op.b.tile
+    notes = ["not pipelined: each step waits for its loads"]
+    if not tensor_cores(left.dtype):
+        return FMA, notes
+    return _mma_sync(left.dtype, right.dtype, op.acc.tile.dtype, arch, left.shape[-1]), notes
+
+
+_INSTRUCTIONS: dict[type[Op], Callable[[Any, Layout, Architecture], tuple[str, Sequence[str]]]] = {
+    Wgmma: _grouped,
+    Dot: _dot,
+    SimtMma: _outer,
+    StagedMma: _staged,
+    Mma: _plain,
+}
+
+
+def products(function: Function, arch: Architecture) -> list[str]:
+    """A line for each product: its result, its instruction, how it is fed.
+
+    Products with one line and one instruction are one: a loop that was rotated has a copy of each.
+    """
+    layouts = layouts_of(function)
+    lines: dict[str, None] = {}
+    for op in function.walk():
+        describe = _INSTRUCTIONS.get(type(op))
+        if describe is None:
+            continue
+        instruction, notes = describe(op, layouts[op.attributes["layout"]], arch)
+        # Products of one shape may be copies, whose results are named apart: `acc`, `acc_1`.
+        named = op.result.name or next((x.name for x in op.operands if is_tile(x) and x.name), "product")
+        name = named.rstrip("0123456789").rstrip("_")
+        place = f" (line {op.location.line})" if op.location else ""
+        lines["; ".join([f"{name}{place}: {instruction}", *notes])] = None
+    return list(lines)
+
+
+def is_f32_by_fma(function: Function) -> bool:
+    """Whether an f32 product goes by FMA where tf32 would take the tensor cores."""
+    return any(
+        isinstance(op, SimtMma)
+        or (isinstance(op, StagedMma) and op.dtype is f32 and not op.rounds)
+        or (isinstance(op, Mma) and op.a.tile.dtype is f32)
+        for op in function.walk()
+    )
+
+
+WIDEST = 16
+"""Bytes of the widest access of a thread."""
+LOADS = (LoadTile, LoadView, LoadPointer)
+STORES = (Store, StoreSubtile, StoreView, StorePointer)
+
+
+def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
+    """Rows of a lowered kernel, except what the toolchain knows (`resources.explain`)."""
+    ops = list(function.walk())
+    loads, stores = _accesses(ops, LOADS), _accesses(ops, STORES)
+    rows: list[Row] = [("products", line) for line in products(function, arch)]
+    rows += [("pipelines", line) for line in _pipelines(ops)]
+    rows.append(("warps", _warps(function, ops)))
+    rows.append(("schedule", _schedule(function, ops)))
+    rows += [("loads", line) for line in [*_bulk_loads(ops), *loads]]
+    rows += [("epilogue" if rows[0][0] == "products" else "stores", line) for line in [*_bulk_stores(ops), *stores]]
+    if relaxed := function.facts.get(FACT):
+        rows.append(("fast math", "; ".join(relaxed)))
+    reasons = [*_refused(function), *_narrow(ops)]
+    if is_f32_by_fma(function) and not any("tf32" in each for each in reasons):
+        reasons.append("products of f32 keep off the tensor cores, which would round them: convert operands to ct.tf32")
+    rows += [("why not better", line) for line in dict.fromkeys(reasons)]
+    return tuple(rows)
+
+
+def kilobytes(nbytes: int) -> str:
+    """Bytes as people count shared memory.
+
+    Example:
+        >>> kilobytes(49152), kilobytes(1000)
+        ('48 KiB', '1000 bytes')
+    """
+    if nbytes < 1024:
+        return f"{nbytes} bytes"
+    return f"{nbytes / 1024:.1f}".removesuffix(".0") + " KiB"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
+    """What is loaded ahead, in how many stages of how many bytes."""
+    fills: dict[Value, dict[str, None]] = {}
+    for op in ops:
+        if isinstance(op, TmaLoad):
+            fills.setdefault(op.pipeline, {})[op.x.name] = None
+    for op in ops:
+        if isinstance(op, Pipeline) and op.buffers:
+            nbytes = 0
+            for buffer in op.buffers:
+                assert isinstance(buffer.type, BufferType)
+                size = buffer.type.dtype.bits // 8
+                for extent in buffer.type.shape:
+                    size *= extent
+                nbytes += size
+            names = ", ".join(fills.get(op.result, {})) or "operands"
+            yield f"{names}: {_counted(op.stages, 'stage')} of {kilobytes(nbytes)}, filled by TMA"
+    rings: dict[tuple[Any, ...], dict[str, None]] = {}
+    for op in ops:
+        if isinstance(op, StageTile):
+            place = op.attributes["offset"], *op.stage[1:]
+            rings.setdefault(place, {})[op.x.name] = None
+    for (_, slots, nbytes), names in rings.items():
+        yield f"{', '.join(names)}: {_counted(slots, 'stage')} of {kilobytes(nbytes)}, filled by cp.async"
+
+
+def _warps(function: Function, ops: Sequence[Op]) -> str:
+    """Who does what."""
+    facts = function.facts
+    threads = int(facts["threads"])
+    roles = next((op for op in ops if isinstance(op, Roles)), None)
+    if roles is None:
+        return f"{_counted(int(facts['warps']), 'warp')}, all alike: {threads} threads"
+    counts = [
+        next((f", {op.count} registers" for op in block.walk() if isinstance(op, SetMaxRegisters)), "")
+        for block in (roles.load, roles.compute)
+    ]
+    alone = any(isinstance(op, FirstTile) and op.alone > 1 for op in ops)
+    pingpong = ", each with tiles of its own (ping-pong)" if alone else ""
+    return (
+        f"a producer warpgroup (one thread issues TMA{counts[0]}), "
+        f"{_counted(roles.groups, 'consumer warpgroup')} (products and epilogue{counts[1]}){pingpong}: "
+        f"{threads} threads"
+    )
+
+
+def _schedule(function: Function, ops: Sequence[Op]) -> str:
+    """Which thread block does which tiles."""
+    facts = function.facts
+    if facts.get("persistent"):
+        order = next((op for op in ops if isinstance(op, TileIndex)), None)
+        together = f", {order.group} rows of tiles at a time" if order is not None and order.group > 1 else ""
+        parts = [f"persistent: as many thread blocks as fit take tile after tile{together}"]
+        if any(isinstance(op, NextTile) for op in ops):
+            first = ", the longest first" if any(isinstance(op, TileIndex) and op.backwards for op in ops) else ""
+            parts.append(f"tiles differ, and are taken one by one as thread blocks come to them{first}")
+    else:
+        parts = ["one thread block for each tile"]
+    cluster = int(facts.get("cluster", 1))
+    pieces = next((op for op in ops if isinstance(op, KSplits)), None)
+    if pieces is not None:
+        where = "shared memory of a cluster" if cluster > 1 else "a workspace"
+        parts.append(f"split-K: up to {pieces.most} thread blocks to a tile, whose sums meet in {where}")
+    elif "division" in facts:
+        most = max(tiles for tiles, *_ in facts["division"][1])
+        parts.append(f"split-K in launches of up to {most} tiles")
+    if cluster > 1 and pieces is None:
+        parts.append(f"clusters of {cluster} share operands (TMA multicast)")
+    if facts.get("early"):
+        parts.append("starts before the kernel ahead has ended (programmatic dependent launch)")
+    return "; ".join(parts)
+
+
+def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
+    """Tensors that TMA loads and that the rows of pipelines do not mention."""
+    if not any(isinstance(op, Pipeline) for op in ops):
+        names = dict.fromkeys(op.x.name for op in ops if isinstance(op, TmaLoad))
+        if names:
+            yield f"{', '.join(names)} by TMA"
+
+
+def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
+    """What TMA stores."""
+    stores: dict[str, tuple[int, bool]] = {}
+    for op in ops:
+        if isinstance(op, TmaStore):
+            span, packed = stores.get(op.x.name, (0, False))
+            stores[op.x.name] = max(span, int(op.attributes.get("span", 0))), packed or op.packed
+    for name, (span, packed) in stores.items():
+        columns = f", {span} columns at a time" if span else ""
+        after = ", during the next tile's products" if packed else ""
+        yield f"{name} by TMA stores{columns}{after}"
+
+
+def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
+    """Accesses by threads: a line for each width."""
+    names: dict[str, dict[str, None]] = {}
+    for op in ops:
+        if isinstance(op, kinds) and isinstance(op, LoadPointer | StorePointer):
+            names.setdefault("element by element, by address", {})["pointers"] = None
+        elif isinstance(op, kinds) and not (tile := _accessed(op)).is_scalar:
+            vector = op.attributes.get("vector")
+            nbytes = tile.dtype.bits // 8 * (vector[1] if vector else 1)
+            names.setdefault(f"{_counted(nbytes, 'byte')} a thread at once", {})[op.operands[0].name or "view"] = None
+    return [f"{', '.join(each)}: {width}" for width, each in names.items()]
+
+
+def _accessed(op: Op) -> TileType:
+    """The tile that is loaded or stored."""
+    return op.results[0].tile if op.results else op.operands[1].tile
+
+
+def _narrow(ops: Sequence[Op]) -> Iterator[str]:
+    """Tensors whose elements are accessed one by one, and why."""
+    names: dict[str, dict[str, None]] = {}
+    for op in ops:
+        plain = isinstance(op, LOADS + STORES) and not isinstance(op, LoadPointer | StorePointer)
+        if plain and op.attributes.get("vector") is None and _accessed(op).size > 1:
+            tensor = op.operands[0]
+            if why := _why_narrow(tensor.type):
+                names.setdefault(why, {})[tensor.name or "view"] = None
+    for why, each in names.items():
+        yield f"{', '.join(each)}: {why}"
+
+
+def _why_narrow(kind: Type) -> str:
+    """What keeps accesses to a tensor narrow; empty where it is the tile."""
+    tensor = kind.tensor if isinstance(kind, MutType) else kind
+    if not isinstance(tensor, TensorType) or not tensor.shape:
+        return ""
+    if 1 not in tensor.strides:
+        return "no axis is contiguous, so that each element is an access: pass a tensor with a stride of 1"
+    if tensor.alignment < WIDEST:
+        return (
+            f"base or strides are no multiples of {WIDEST} bytes, so that each element is an access: "
+            "pad the contiguous axis"
+        )
+    return ""
+
+
+def _refused(function: Function) -> Iterator[str]:
+    """The better plans that the kernel did not get."""
+    facts = function.facts
+    refused = [(str(name), str(reason)) for name, reason in facts.get("refused", ())]
+    staged = any(isinstance(op, StagedMma | StageTile) for op in function.walk())
+    said: set[str] = set()
+    for name, reason in refused:
+        what = remedy(reason)
+        if reason.endswith("products, not one"):
+            if len(refused) > 1:  # the plan for several products has its own reason
+                continue
+            what = "Clusters, split-K and a delayed epilogue are for kernels of one product"
+        if what and what in said:  # two plans that lack the same
+            continue
+        said.add(what)
+        yield f"{in_words(name)}: {reason}{'. ' + what if what else ''}"
+    if refused and not staged and "computing" not in facts:
+        yield (
+            "no loop of products runs ahead of its loads (cp.async): operands are to be loaded in the loop, "
+            "with 16-byte rows, at indices that it does not carry, and to fit shared memory twice"
+        )
+    why = str(facts.get("divided", "")).removeprefix("no: ")
+    several = any(reason.endswith("products, not one") for _, reason in refused)  # which says of split-K, too
+    if why and not several and "division" not in facts and not any(isinstance(op, KSplits) for op in function.walk()):
+        yield f"split-K: {why}"
+
+
+_RESIDENT: dict[tuple[int, int], tuple[int, int]] = {
+    (8, 0): (2048, 32),
+    (8, 6): (1536, 16),
+    (8, 7): (1536, 16),
+    (8, 9): (1536, 24),
+    (9, 0): (2048, 32),
+    (10, 0): (2048, 32),
+    (10, 3): (2048, 32),
+    (11, 0): (1536, 24),
+    (12, 0): (1536, 24),
+    (12, 1): (1536, 24),
+}
+"""Threads and thread blocks of a multiprocessor, by compute capability."""
+PARTS = 4
+"""Of a multiprocessor, each with a quarter of the registers."""
+REGISTER_UNIT = 256
+"""Registers that a warp is given at a time."""
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Thread blocks that a multiprocessor holds at once.
+
+    Attributes:
+        blocks: how many.
+        limit: what there would have to be more of: "registers", "shared memory", "threads", "thread blocks", or
+            several of these.
+    """
+
+    blocks: int
+    limit: str
+
+
+def resident_blocks(arch: Architecture, threads: int, registers: int, shared_bytes: int) -> Resident | None:
+    """The thread blocks that a multiprocessor holds.
+
+    None for an architecture whose limits are not known here.
+
+    Args:
+        arch: the architecture.
+        threads: of a thread block.
+        registers: of a thread.
+        shared_bytes: of a thread block.
+
+    Example:
+        >>> from cutile.backend.cuda.target import architecture
+        >>> resident_blocks(architecture("sm_90a"), 256, 128, 70_000)
+        Resident(blocks=2, limit='registers')
+    """
+    limits = _RESIDENT.get((arch.major, arch.minor))
+    if limits is None:
+        return None
+    most_threads, most_blocks = limits
+    warps = -(-threads // 32)
+    warp_registers = -(-max(registers, 1) * 32 // REGISTER_UNIT) * REGISTER_UNIT
+    by = {
+        "registers": arch.registers // PARTS // warp_registers * PARTS // warps,
+        "shared memory": (arch.shared_bytes + SYSTEM_BYTES) // (shared_bytes + SYSTEM_BYTES),
+        "threads": most_threads // (warps * 32),
+        "thread blocks": most_blocks,
+    }
+    blocks = min(by.values())
+    return Resident(blocks, " and ".join(name for name, most in by.items() if most == blocks))
+
+
+def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
+    """The rows of a kernel, from the facts of a `Source` or an `Executable`.
+
+    The latter has the toolchain's facts, too.
+    """
+    arch = architecture(target.arch)
+    shared, threads = int(facts["shared_bytes"]), int(facts["threads"])
+    rows = [(str(heading), str(text)) for heading, text in facts["plan"]]
+    reasons = [row for row in rows if row[0] == "why not better"]
+    rows = [row for row in rows if row[0] != "why not better"]
+    if "registers" in facts:
+        rows.append(("registers", _registers(facts)))
+        reasons += [("why not better", str(each)) for each in facts.get("remarks", ())]
+    rows.append(("shared", f"{kilobytes(shared)} of {kilobytes(arch.shared_bytes)}"))
+    if "registers" in facts:
+        resident = resident_blocks(arch, threads, int(facts["registers"]), shared)
+        if resident is not None:
+            blocks = f"{resident.blocks} thread block{'' if resident.blocks == 1 else 's'}"
+            rows.append(("residency", f"{blocks} on a multiprocessor, limited by {resident.limit}"))
+    return (*rows, *(reasons or [("why not better", "no better plan was refused")]))
+
+
+def _registers(facts: Mapping[str, Any]) -> str:
+    spills, stack = int(facts["spills"]), int(facts["stack"])
+    text = f"{facts['registers']} a thread"
+    if spills:
+        return f"{text}, {spills} bytes spilled: use smaller tiles or more warps"
+    return f"{text}, no spills" + (f", {stack} bytes of stack" if stack else "")
