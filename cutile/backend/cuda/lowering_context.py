@@ -38,11 +38,7 @@ class LoweringContext(ABC):
     early = False
 
     def __init__(
-        self,
-        function: Function,
-        warps: int,
-        arch: Architecture,
-        accumulators: Sequence[tuple[Op, Layout]] = (),
+        self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]] = ()
     ) -> None:
         self.function = function
         self.layouts = LayoutAssignment(function, warps, accumulators)

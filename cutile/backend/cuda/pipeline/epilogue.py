@@ -147,14 +147,7 @@ class Epilogue:
         self._store_columns(store, words, index, piece, layout, packed=True)
 
     def _store_columns(
-        self,
-        store: TmaStore,
-        value: Value,
-        index: Sequence[Value],
-        piece: int,
-        layout: Layout,
-        *,
-        packed: bool = False,
+        self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
         context, plan, pipelines = self._context, self._plan, self._pipelines
         in_stages = self.delayed is not None and self.delayed.at_once and plan.ends_in_stages

@@ -45,12 +45,7 @@ from cutile.backend.cuda.pipeline.schedule import (
     square_group,
 )
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
-from cutile.backend.cuda.pipeline.split_k_rules import (
-    MAX_PIECES,
-    cluster_parts,
-    why_no_registers,
-    why_undivided,
-)
+from cutile.backend.cuda.pipeline.split_k_rules import MAX_PIECES, cluster_parts, why_no_registers, why_undivided
 from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of

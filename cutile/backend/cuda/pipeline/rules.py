@@ -144,8 +144,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     except Refused:
         computed = definitions.get(op.a)
         require(
-            dtype.is_half and not isinstance(computed, LoadTile | LoadView),
-            "the left operand is loaded by threads",
+            dtype.is_half and not isinstance(computed, LoadTile | LoadView), "the left operand is loaded by threads"
         )
         if isinstance(computed, Permute) and _from_sums(computed.x, definitions):
             written = _written(computed)
@@ -203,10 +202,7 @@ def _require_layouts(
     if warpgroups == 3:
         staged = _staged(dots) - reads.operands.keys() - reads.kept  # in shared memory alone
         tiles = [value for op in kernel.order if op not in staged for value in op.results if is_tile(value)]
-        require(
-            all(among_three(layouts[value]) for value in tiles),
-            "three warpgroups do not hold every tile alone",
-        )
+        require(all(among_three(layouts[value]) for value in tiles), "three warpgroups do not hold every tile alone")
     return layouts
 
 

@@ -206,10 +206,7 @@ def launch_division(
     if not divisions:
         return {"divided": "no: there is no room for the sums of other pieces"}
     most = max(tiles for tiles, _, _ in divisions)
-    return {
-        "divided": f"by launches of up to {most} tile blocks, as `division` says",
-        "division": (turns, divisions),
-    }
+    return {"divided": f"by launches of up to {most} tile blocks, as `division` says", "division": (turns, divisions)}
 
 
 def iterations_at_launch(function: Function, plan: Plan) -> str | None:
