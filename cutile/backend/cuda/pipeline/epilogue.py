@@ -16,18 +16,16 @@ written, and the last tile's result at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.layout_assignment import vector_width
-from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import ConvertLayout, OptimizationBarrier, PackPairs, Store, StoreSubtile, Subtile, Undef
 from cutile.backend.cuda.pipeline.accumulators import vector_load_layout, with_columns
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.pipelines import Pipelines, TensorMaps
-from cutile.backend.cuda.pipeline.plan import Plan, TmaStore
-from cutile.backend.cuda.pipeline.tile_scheduler import TileScheduler
+from cutile.backend.cuda.pipeline.plan import TmaStore
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
 from cutile.ir.core import Op, Value
@@ -35,6 +33,9 @@ from cutile.ops.arith import Add, And, Mul
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Lt, Ne
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
 class Epilogue:
@@ -44,15 +45,10 @@ class Epilogue:
         delayed: the store of a result that waits; None where it is stored at once.
     """
 
-    def __init__(
-        self, context: LoweringContext, plan: Plan, pipelines: Pipelines, tiles: TileScheduler, maps: TensorMaps
-    ) -> None:
-        self._context = context
-        self._plan = plan
-        self._pipelines = pipelines
-        self._maps = maps
+    def __init__(self, walk: WarpSpecialised) -> None:
+        self._walk = walk
         self._as_loaded: dict[Value, Layout] = {}
-        self.delayed = DelayedStore(context, plan, tiles, self._store_words) if plan.delayed else None
+        self.delayed = DelayedStore(walk) if walk.plan.delayed else None
 
     # Loads.
 
@@ -63,14 +59,14 @@ class Epilogue:
 
         It is loaded in wide accesses, and handed round where it is used.
         """
-        context = self._context
+        context = self._walk
         tensor, layout = op.operands[0].tensor, context.layout(op.result)
         axis, widest = tensor.unit_axis, vector_width(tensor, layout.shape)
         if axis is None or widest is None or layout.rank != 2 or context.uses[op.result] != 1:
             return None
         vector_load = vector_load_layout(layout, axis, tensor.dtype.bits // 8)
         if (
-            self._plan.narrow or vector_load is None or vector_load.vector(axis) > widest[1]
+            self._walk.plan.narrow or vector_load is None or vector_load.vector(axis) > widest[1]
         ):  # or there are no registers for it
             return None
         self._as_loaded[op.result] = vector_load
@@ -78,7 +74,7 @@ class Epilogue:
 
     def shuffle_back(self, values: Sequence[Value]) -> None:
         """Tiles that were loaded in wide accesses, as their groups have them."""
-        context = self._context
+        context = self._walk
         for value in values:
             vector_load = self._as_loaded.pop(value, None)
             if vector_load is not None:
@@ -94,23 +90,23 @@ class Epilogue:
 
     def part(self, op: Subtile) -> None:
         """Some columns of the sums."""
-        context, accumulator = self._context, self._plan.dot.accumulator
+        context, accumulator = self._walk, self._walk.plan.dot.accumulator
         layout = context.layout_name(context.layouts[op.result])
         x = context.converted(context.lowered[op.x], context.layouts[op.x], accumulator)
         part = Subtile(x=x, part=op.part, parts=op.parts)
         columns = context.add(part, source=context.layout_name(accumulator), layout=layout).result
-        if self._plan.narrow:  # else the compiler begins with pieces whose turn has not come
+        if self._walk.plan.narrow:  # else the compiler begins with pieces whose turn has not come
             columns = context.add(OptimizationBarrier(x=columns), layout=layout).result
         context.lowered[op.result] = columns
 
     def store_part(self, op: StoreSubtile) -> None:
         """Some columns of the tile, as a tile of their own."""
-        context, builder = self._context, self._context.builder
+        context, builder = self._walk, self._walk.builder
         *rows, columns = context.allowed_index(context.own_index(op.x.mut))
         scaled = builder.value(Mul(x=columns, y=builder.constant(op.parts)))
         number = context.lowered[op.number[0]] if op.number else builder.constant(op.part)
         index = (*rows, builder.value(Add(x=scaled, y=number)))
-        store = self._plan.store
+        store = self._walk.plan.store
         if store is not None and store.op.x is op.x and not op.number:
             pieces = store.layout.registers * 2 // store.span // op.parts
             context.builder.location = op.location
@@ -124,7 +120,7 @@ class Epilogue:
 
     def store(self, store: TmaStore) -> None:
         """Have TMA store a tile."""
-        context, op = self._context, store.op
+        context, op = self._walk, store.op
         own = isinstance(op, StoreMut)
         index = context.own_index(op.x.mut) if own else tuple(context.lowered[start] for start in op.starts)
         context.builder.location = op.location
@@ -132,7 +128,7 @@ class Epilogue:
 
     def _store_tile(self, store: TmaStore, matrix: Value, index: Sequence[Value], piece: int) -> None:
         """Have TMA store columns of a matrix that begin with a piece; or have them wait."""
-        context = self._context
+        context = self._walk
         layout = store.layout if store.transposed else with_columns(store.layout, matrix.tile.shape[1])
         value = context.converted(context.lowered[matrix], context.layouts[matrix], layout)
         if self.delayed is None or self.delayed.at_once:
@@ -140,8 +136,8 @@ class Epilogue:
         else:
             self.delayed.delay(value, index)
 
-    def _store_words(self, words: Value, index: Sequence[Value], piece: int) -> None:
-        store = self._plan.store
+    def store_words(self, words: Value, index: Sequence[Value], piece: int) -> None:
+        store = self._walk.plan.store
         assert store is not None
         layout = with_columns(store.layout, 2 * words.tile.shape[1])
         self._store_columns(store, words, index, piece, layout, packed=True)
@@ -149,7 +145,7 @@ class Epilogue:
     def _store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
-        context, plan, pipelines = self._context, self._plan, self._pipelines
+        context, plan, pipelines = self._walk, self._walk.plan, self._walk.pipelines
         in_stages = self.delayed is not None and self.delayed.at_once and plan.ends_in_stages
         buffers, through = (
             (plan.stages[0], pipelines.buffers[0][0]) if in_stages else (store.buffers, pipelines.staging)
@@ -159,7 +155,7 @@ class Epilogue:
             value=value,
             through=through,
             index=tuple(index),
-            map=self._maps.name(store.op.x, store.map),
+            map=self._walk.maps.name(store.op.x, store.map),
             packed=packed,
             warp_bytes=store.panels.nbytes if in_stages else 0,
             dropped=pipelines.flag is not None,
@@ -208,22 +204,11 @@ class DelayedStore:
         at_once: whether what is being lowered is the last result.
     """
 
-    def __init__(
-        self,
-        context: LoweringContext,
-        plan: Plan,
-        tiles: TileScheduler,
-        store: Callable[[Value, Sequence[Value], int], None],
-    ) -> None:
-        """Args:
-        draft, plan, tiles: the kernel that is being lowered.
-        store: adds the store of words of a result, at an index, that begin with a piece.
-        """
+    def __init__(self, walk: WarpSpecialised) -> None:
+        plan = walk.plan
         assert plan.store is not None
         assert plan.mainloop is not None
-        self._context = context
-        self._tiles = tiles
-        self._store_words = store
+        self._walk = walk
         self._sums = plan.mainloop.results[0]
         self._accumulator = plan.dot.accumulator
         rows, columns = self._accumulator.shape
@@ -235,7 +220,7 @@ class DelayedStore:
 
     def nothing(self) -> list[Value]:
         """What stands for a result before there is one."""
-        context = self._context
+        context = self._walk
         words = context.add_in(Undef(dtype=i32, shape=self._packed.shape), self._packed)
         values = [words, *(context.builder.constant(0) for _ in range(2))]
         for value, name in zip(values, ("result", "row", "column"), strict=True):
@@ -244,7 +229,7 @@ class DelayedStore:
 
     def finish(self, operations: Sequence[Op]) -> None:
         """What follows the main loop: the result waits, but for the last one, which nothing follows."""
-        context, builder, tiles = self._context, self._context.builder, self._tiles
+        context, builder, tiles = self._walk, self._walk.builder, self._walk.tiles
         builder.location = None
         following = builder.value(Add(x=tiles.number, y=tiles.step))
         last = builder.value(Ge(x=following, y=tiles.total))
@@ -266,24 +251,25 @@ class DelayedStore:
 
     def delay(self, value: Value, index: Sequence[Value]) -> None:
         """Have a result wait, which belongs to a tile index."""
-        words = self._context.add_in(PackPairs(x=value), self._packed)
-        self._tiles.carried = (words, *index)
+        words = self._walk.add_in(PackPairs(x=value), self._packed)
+        self._walk.tiles.carried = (words, *index)
 
     def _write(self, piece: int) -> None:
         """Write some columns of the result that waits."""
-        words, row, column = self._tiles.carried
-        context, builder, pieces = self._context, self._context.builder, self._pieces
+        words, row, column = self._walk.tiles.carried
+        context, builder, pieces = self._walk, self._walk.builder, self._pieces
         rows, columns = self._packed.shape
         layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // 64)
         names = {"source": context.layout_name(self._packed), "layout": context.layout_name(layout)}
         tall = self._packed.registers // pieces * 4 // self._span  # a warp's 16 rows are stored at a time
-        some = context.add(Subtile(x=words, part=piece, parts=pieces), **names).result
+        subtile = context.add(Subtile(x=words, part=piece, parts=pieces), **names).result
         scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
-        self._store_words(some, (row, builder.value(Add(x=scaled, y=builder.constant(piece)))), tall * piece)
+        index = (row, builder.value(Add(x=scaled, y=builder.constant(piece))))
+        context.epilogue.store_words(subtile, index, tall * piece)
 
     def write_before(self, start: Value, stop: Value, step: Value) -> None:
         """Ahead of a loop with too few iterations: the whole result. Whether it is left to the loop, `_owed` says."""
-        builder, tiles = self._context.builder, self._tiles
+        builder, tiles = self._walk.builder, self._walk.tiles
         waits = builder.value(Ne(x=tiles.number, y=tiles.first))
         last = self._place_of(self._pieces - 1, start, step)
         few, enough = (builder.value(compare(x=last, y=stop)) for compare in (Ge, Lt))
@@ -298,7 +284,7 @@ class DelayedStore:
     def write_under(self, iteration: Value, start: Value, step: Value) -> None:
         """Under the product of an iteration, counted from `start` by `step`: the piece that belongs there, if any."""
         assert self._owed is not None
-        owed, builder, pieces = self._owed, self._context.builder, self._pieces
+        owed, builder, pieces = self._owed, self._walk.builder, self._pieces
 
         def before(piece: int) -> Value:
             return builder.value(Lt(x=iteration, y=self._place_of(piece, start, step)))
@@ -319,5 +305,5 @@ class DelayedStore:
 
     def _place_of(self, piece: int, start: Value, step: Value) -> Value:
         """The iteration under whose product a piece is written."""
-        builder = self._context.builder
+        builder = self._walk.builder
         return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST_ITERATION + piece)))))

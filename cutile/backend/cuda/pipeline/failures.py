@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import only_asserts
 from cutile.backend.cuda.ops import Failed
-from cutile.backend.cuda.pipeline.pipelines import Pipelines
-from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.ir.core import Op, Value
 from cutile.ops.compare import Select
 from cutile.ops.debug import Assert
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
 def guards_of(operations: Iterable[Op]) -> tuple[frozenset[Op], list[Value]]:
@@ -40,40 +41,38 @@ class Verdict:
         failed: whether that was so at the store that is being lowered; None elsewhere.
     """
 
-    context: LoweringContext
-    plan: Plan
-    pipelines: Pipelines
+    walk: WarpSpecialised
     failed: Value | None = None
 
     def give(self) -> None:
         """The producer's part of a store: all assertions before it were made."""
-        number = self.plan.verdict
+        number = self.walk.plan.verdict
         if number is None:
             return
-        counter = self.pipelines.next_stage(number)
-        self.pipelines.acquire(number, counter, nbytes=0)
+        counter = self.walk.pipelines.next_stage(number)
+        self.walk.pipelines.acquire(number, counter, nbytes=0)
 
     def take(self) -> None:
         """The consumers' part."""
-        number = self.plan.verdict
+        number = self.walk.plan.verdict
         if number is None:
             return
-        counter = self.pipelines.next_stage(number)
-        self.pipelines.wait(number, counter)
+        counter = self.walk.pipelines.next_stage(number)
+        self.walk.pipelines.wait(number, counter)
         self.read()
-        self.pipelines.release(number, counter)
+        self.walk.pipelines.release(number, counter)
 
     def read(self) -> None:
         """Read the flag, which the producer has set by now if it ever does."""
-        if self.pipelines.flag is not None:
-            self.failed = self.context.builder.value(Failed(self.pipelines.flag), "failed")
+        if self.walk.pipelines.flag is not None:
+            self.failed = self.walk.builder.value(Failed(self.walk.pipelines.flag), "failed")
 
     def forget(self) -> None:
         """What follows is no store, or another one.
 
         Only behind a main loop does an answer last.
         """
-        if self.plan.verdict is not None:
+        if self.walk.plan.verdict is not None:
             self.failed = None
 
     def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -84,6 +83,6 @@ class Verdict:
         if self.failed is None:
             return index
         first, *others = index
-        dtype, builder = first.tile.dtype, self.context.builder
+        dtype, builder = first.tile.dtype, self.walk.builder
         nowhere = builder.constant(-1 if dtype.is_signed else 2**dtype.bits - 1, dtype)
         return (builder.value(Select(condition=self.failed, x=nowhere, y=first)), *others)

@@ -11,19 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.ops import OptimizationBarrier
-from cutile.backend.cuda.pipeline.epilogue import DelayedStore
 from cutile.backend.cuda.pipeline.operand import loads_of
-from cutile.backend.cuda.pipeline.pipelines import Pipelines
-from cutile.backend.cuda.pipeline.plan import Dot, Plan
+from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.pipeline.products import Products
-from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
@@ -31,6 +26,10 @@ from cutile.ops.cast import Convert
 from cutile.ops.compare import Lt, Ne, Select
 from cutile.ops.memory import StoreMut
 from cutile.ops.view import StoreView
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
+
 
 MAX_UNDEF_SUMS = 112
 """Sums of a thread that may have registers all the time beside a left operand, or beside the whole of an epilogue."""
@@ -40,31 +39,29 @@ MAX_UNDEF_SUMS = 112
 class Mainloop:
     """The consumers' share of the main loop."""
 
-    context: LoweringContext
-    plan: Plan
+    walk: WarpSpecialised
     loop: For
-    pipelines: Pipelines
-    tiles: TileScheduler
-    indices: Indices
-    split: DividedLoop | None
-    delayed: DelayedStore | None
 
     @property
     def _dot(self) -> Dot:
-        return self.plan.dot
+        return self.walk.plan.dot
 
     @property
     def _counter(self) -> Value:
-        return self.pipelines.counters[0]
+        return self.walk.pipelines.counters[0]
 
     def _set_counter(self, counter: Value) -> None:
-        self.pipelines.set_counters([0], [counter])
+        self.walk.pipelines.set_counters([0], [counter])
 
     def add(self) -> None:
         """The loop, and the sums of all its pieces."""
-        context, builder, loop, dot = self.context, self.context.builder, self.loop, self._dot
+        context, builder, loop, dot = self.walk, self.walk.builder, self.loop, self._dot
         builder.location = loop.location
-        bounds = self.split.bounds() if self.split else [context.lowered[x] for x in (loop.start, loop.stop, loop.step)]
+        bounds = (
+            self.walk.split.bounds()
+            if self.walk.split
+            else [context.lowered[x] for x in (loop.start, loop.stop, loop.step)]
+        )
         if dot.simt:
             sums = self._simt(bounds)
         elif dot.promote_interval:
@@ -75,8 +72,8 @@ class Mainloop:
             if blank:
                 ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
                 sums = context.add_in(ops.ZeroUnless(x=sums, condition=ran), dot.accumulator)
-        if self.split:
-            sums = self.split.added_up(sums)
+        if self.walk.split:
+            sums = self.walk.split.added_up(sums)
         context.place(loop.results[0], sums, dot.accumulator)
 
     @property
@@ -88,19 +85,19 @@ class Mainloop:
         """
         dot = self._dot
         beside = dot.a_from_registers or self._epilogue_holds_tiles
-        few = self.plan.narrow or (beside and dot.accumulator.registers > MAX_UNDEF_SUMS)
+        few = self.walk.plan.narrow or (beside and dot.accumulator.registers > MAX_UNDEF_SUMS)
         return dot.fresh and not dot.promote_columns and not few
 
     @property
     def _epilogue_holds_tiles(self) -> bool:
         """Whether what follows computes whole tiles of the sums' size, as a softmax of rows does: no subtiles."""
-        operations, sums = self.context.function.body.operations, self.loop.results[0].tile
+        operations, sums = self.walk.function.body.operations, self.loop.results[0].tile
         after = operations[operations.index(self.loop) + 1 :]
         return any(op.results and op.result.tile == sums and not isinstance(op, Convert) for op in after)
 
     def _first_sums(self, *, blank: bool) -> Value:
         """The accumulator's start, in registers that the loop does not make anew."""
-        context, loop, accumulator = self.context, self.loop, self._dot.accumulator
+        context, loop, accumulator = self.walk, self.loop, self._dot.accumulator
         if blank:
             acc = loop.carried[0].tile
             sums = context.add_in(ops.Undef(dtype=acc.dtype, shape=acc.shape), accumulator)
@@ -112,40 +109,40 @@ class Mainloop:
 
     def _iterations(self, sums: Value, bounds: list[Value], *, fresh: bool) -> Value:
         """Products added to sums, or to nothing where they are `fresh`; and all of them finished."""
-        context, builder, dot, indices = self.context, self.context.builder, self._dot, self.indices
+        context, builder, dot, indices = self.walk, self.walk.builder, self._dot, self.walk.indices
         start, stop, step = bounds
         counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
         groups = dot.steps if dot.a_from_registers else 1
         late = indices.late_values()
-        if self.delayed:
-            self.delayed.write_before(start, stop, step)
+        if self.walk.epilogue.delayed:
+            self.walk.epilogue.delayed.write_before(start, stop, step)
         with builder.block(Value(start.type, self.loop.induction.name), acc, counter, *late) as body:
             iteration = body.arguments[0]
             builder.location = dot.op.location
             later = builder.value(Ne(x=iteration, y=start))
-            self.pipelines.wait(0, counter)
+            self.walk.pipelines.wait(0, counter)
             product = self._multiply(acc, counter, (later,) if fresh else ())
-            if self.delayed:
-                self.delayed.write_under(iteration, start, step)
-            indices_found = indices.found(later, late, self.tiles.number)
+            if self.walk.epilogue.delayed:
+                self.walk.epilogue.delayed.write_under(iteration, start, step)
+            indices_found = indices.found(later, late, self.walk.tiles.number)
             builder.location = dot.op.location
             waited = context.add_in(ops.WgmmaWait(acc=product, pending=1, groups=groups), dot.accumulator)
-            self.pipelines.release_before(0, counter, later)
-            builder.yield_(waited, self.pipelines.after(counter), *indices_found)
+            self.walk.pipelines.release_before(0, counter, later)
+            builder.yield_(waited, self.walk.pipelines.after(counter), *indices_found)
         builder.location = self.loop.location
         carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
         done = context.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
         self._set_counter(done.results[1])
-        if self.plan.pingpong:
-            builder.add(ops.OrderBarrierArrive(self.pipelines.more_barriers))
+        if self.walk.plan.pingpong:
+            builder.add(ops.OrderBarrierArrive(self.walk.pipelines.more_barriers))
         settled = context.add_in(ops.WgmmaWait(acc=done.results[0], pending=0, groups=groups), dot.accumulator)
         ran = builder.value(Lt(x=start, y=stop))
-        indices.settle(indices.found(ran, done.results[2:], self.tiles.number))
-        self.pipelines.release_before(0, self._counter, ran)
+        indices.settle(indices.found(ran, done.results[2:], self.walk.tiles.number))
+        self.walk.pipelines.release_before(0, self._counter, ran)
         return settled
 
     def _multiply(self, acc: Value, counter: Value, added: tuple[Value, ...]) -> Value:
-        dot, (left, right) = self._dot, self.pipelines.buffers[0]
+        dot, (left, right) = self._dot, self.walk.pipelines.buffers[0]
         a, b = dot.op.a, dot.op.b
         product = ops.Wgmma(
             acc=acc,
@@ -160,7 +157,7 @@ class Mainloop:
             crosswise=dot.a_from_registers,
             exchanged=dot.swap_ab,
         )
-        return self.context.add_in(product, dot.accumulator)
+        return self.walk.add_in(product, dot.accumulator)
 
     def _promoted(self, sums: Value, bounds: list[Value]) -> Value:
         """Some iterations at a time, whose products are added apart from the sums.
@@ -171,11 +168,11 @@ class Mainloop:
         while the other waits for its products and adds them. What the first product of some iterations replaces is what
         the last ones left: registers that nobody sets would be taken for used from the kernel's begin to its end.
         """
-        context, builder, promote_interval = self.context, self.context.builder, self._dot.promote_interval
+        context, builder, promote_interval = self.walk, self.walk.builder, self._dot.promote_interval
         start, stop, step = bounds
         many = builder.value(Mul(x=step, y=builder.constant(promote_interval)))
-        fewer, begin = promote_interval // self.plan.warpgroups, start
-        if self.plan.warpgroups > 1 and fewer:
+        fewer, begin = promote_interval // self.walk.plan.warpgroups, start
+        if self.walk.plan.warpgroups > 1 and fewer:
             iterations = builder.value(Mul(x=builder.value(ops.WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
             begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
@@ -196,33 +193,24 @@ class Mainloop:
 
     def _simt(self, bounds: list[Value]) -> Value:
         """Products by fused multiply-adds. Each warp gives up a stage as soon as it has read it."""
-        context, builder, dot, loop = self.context, self.context.builder, self._dot, self.loop
+        context, builder, dot, loop = self.walk, self.walk.builder, self._dot, self.loop
         sums = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], dot.accumulator)
         counter = Value(self._counter.type, "counter")
         acc = context.copy(loop.body.arguments[1])
         with builder.block(context.copy(loop.induction), acc, counter) as body:
             builder.location = dot.op.location
-            self.pipelines.wait(0, counter)
-            left, right = self.pipelines.buffers[0]
+            self.walk.pipelines.wait(0, counter)
+            left, right = self.walk.pipelines.buffers[0]
             product = ops.SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1])
             added = context.add_in(product, dot.accumulator)
-            self.pipelines.release(0, counter)
-            builder.yield_(added, self.pipelines.after(counter))
+            self.walk.pipelines.release(0, counter)
+            builder.yield_(added, self.walk.pipelines.after(counter))
         builder.location = loop.location
         start, stop, step = bounds
         done = context.add(For(start=start, stop=stop, step=step, carried=(sums, self._counter), body=body))
         self._set_counter(done.results[1])
         done.results[0].name = loop.results[0].name
         return done.results[0]
-
-
-class RunBlock(Protocol):
-    """What adds a role's share of a block's operations, but for its terminator.
-
-    Products under way may `keep` so.
-    """
-
-    def __call__(self, block: Block, *, keep: bool = False) -> None: ...
 
 
 @dataclass
@@ -232,11 +220,7 @@ class Nests:
     The producer has no `products`, and carries the numbers that it needs.
     """
 
-    context: LoweringContext
-    plan: Plan
-    pipelines: Pipelines
-    split: DividedLoop | None
-    run_block: RunBlock
+    walk: WarpSpecialised
     products: Products | None
 
     def add(self, op: Op) -> None:
@@ -245,7 +229,7 @@ class Nests:
             self.products.enter_nest()
             self.products.read(reads(op))
         used = self._used(op)
-        self.context.builder.location = op.location
+        self.walk.builder.location = op.location
         if isinstance(op, For):
             self._loop(op, used)
         elif isinstance(op, While):
@@ -257,8 +241,8 @@ class Nests:
     def _used(self, op: Op) -> list[int]:
         """The pipelines whose stages are counted inside."""
         inside = {nested for block in op.regions for nested in block.walk()}
-        used = {group.pipeline for load, group in self.plan.groups.items() if load in inside}
-        verdict = self.plan.verdict
+        used = {group.pipeline for load, group in self.walk.plan.groups.items() if load in inside}
+        verdict = self.walk.plan.verdict
         if verdict is not None and any(isinstance(nested, StoreMut | StoreView) for nested in inside):
             used.add(verdict)
         return sorted(used)
@@ -268,10 +252,10 @@ class Nests:
 
         Consumers all, the producer the numbers that it needs.
         """
-        return self.plan.slice.carried[op] if self.products is None else range(len(op.results))
+        return self.walk.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
     def _loop(self, op: For, used: Sequence[int]) -> None:
-        context, builder, pipelines, products = self.context, self.context.builder, self.pipelines, self.products
+        context, builder, pipelines, products = self.walk, self.walk.builder, self.walk.pipelines, self.products
         places = self._places(op)
         carried = [self._initial(op, at) for at in places]
         before = [pipelines.counters[number] for number in used]
@@ -279,11 +263,11 @@ class Nests:
         counters = [Value(value.type, "counter") for value in before]
         start, stop, step = self._bounds(op)
         deferred = products is not None and self._only_multiplies(op)
-        multiplied = [number for number in used if number not in self.plan.aside]
+        multiplied = [number for number in used if number not in self.walk.plan.aside]
         context.loops += 1
         with builder.block(context.copy(op.induction), *arguments, *counters) as body:
             pipelines.set_counters(used, counters)
-            self.run_block(op.body, keep=deferred)
+            self.walk.run_block(op.body, keep=deferred)
             if products is not None and deferred:
                 later = builder.value(Ne(x=context.lowered[op.induction], y=start))
                 held = [counters[used.index(number)] for number in multiplied]
@@ -299,13 +283,13 @@ class Nests:
             products.settle_loop(op, op.body.terminator.operands, multiplied, ran)
 
     def _bounds(self, op: For) -> Sequence[Value]:
-        if self.split is not None and op is self.plan.mainloop:
-            return self.split.bounds()
-        return [self.context.lowered[value] for value in (op.start, op.stop, op.step)]
+        if self.walk.split is not None and op is self.walk.plan.mainloop:
+            return self.walk.split.bounds()
+        return [self.walk.lowered[value] for value in (op.start, op.stop, op.step)]
 
     def _only_multiplies(self, op: For) -> bool:
         """Whether a loop only adds products to what it carries."""
-        plan = self.plan
+        plan = self.walk.plan
         skipped = {*plan.staged, *plan.passed}
         body = op.body.operations[:-1]
         dots = [nested for nested in body if nested in plan.dots]
@@ -320,16 +304,16 @@ class Nests:
 
     def _dots_of(self, block: Block) -> int:
         """The products that a block itself begins."""
-        return sum(op in self.plan.dots for op in block.operations)
+        return sum(op in self.walk.plan.dots for op in block.operations)
 
     def _initial(self, op: For, at: int) -> Value:
         """What a loop begins with.
 
         Sums in registers that the compiler does not make anew in each iteration.
         """
-        context = self.context
+        context = self.walk
         value = context.lowered[op.carried[at]]
-        chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self.plan.dots.values())
+        chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self.walk.plan.dots.values())
         if not chained:
             return value
         return context.add(
@@ -337,7 +321,7 @@ class Nests:
         ).result
 
     def _while(self, op: While, used: Sequence[int]) -> None:
-        context, builder, pipelines = self.context, self.context.builder, self.pipelines
+        context, builder, pipelines = self.walk, self.walk.builder, self.walk.pipelines
         places = self._places(op)
         carried = [context.lowered[op.carried[at]] for at in places]
         before = [pipelines.counters[number] for number in used]
@@ -348,7 +332,7 @@ class Nests:
             counters = [Value(value.type, "counter") for value in before]
             with builder.block(*arguments, *counters) as block:
                 pipelines.set_counters(used, counters)
-                self.run_block(source)
+                self.walk.run_block(source)
                 if source is op.condition:
                     builder.yield_(context.lowered[source.terminator.operands[0]])
                 else:
@@ -359,28 +343,28 @@ class Nests:
         self._finish(op, done, used)
 
     def _branch(self, op: If, used: Sequence[int]) -> None:
-        builder, pipelines = self.context.builder, self.pipelines
+        builder, pipelines = self.walk.builder, self.walk.pipelines
         before = list(pipelines.counters)
         blocks: list[Block] = []
         for source in (op.then, op.orelse):
             pipelines.counters = list(before)
             with builder.block() as block:
-                self.run_block(source)
+                self.walk.run_block(source)
                 self._yield(op, source, used)
             blocks.append(block)
         pipelines.counters = before
-        done = builder.add(If(condition=self.context.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
+        done = builder.add(If(condition=self.walk.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
         self._finish(op, done, used)
 
     def _yield(self, op: Op, source: Block, used: Sequence[int]) -> None:
-        context = self.context
+        context = self.walk
         values = [context.lowered[source.terminator.operands[at]] for at in self._places(op)]
         context.builder.location = op.location
-        context.builder.yield_(*values, *(self.pipelines.counters[number] for number in used))
+        context.builder.yield_(*values, *(self.walk.pipelines.counters[number] for number in used))
 
     def _finish(self, op: Op, done: Op, used: Sequence[int]) -> None:
         results = [op.results[at] for at in self._places(op)]
         for old, new in zip(results, done.results, strict=False):
             new.name = old.name
-            self.context.lowered[old] = new
-        self.pipelines.set_counters(used, done.results[len(results) :])
+            self.walk.lowered[old] = new
+        self.walk.pipelines.set_counters(used, done.results[len(results) :])

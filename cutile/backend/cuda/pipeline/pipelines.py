@@ -8,9 +8,8 @@ Buffers and pipelines are values of the lowered IR. How far each pipeline is, th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import (
     Barriers,
     BarriersStart,
@@ -23,11 +22,15 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.operand import Operand
-from cutile.backend.cuda.pipeline.plan import BARRIER_BYTES, Plan
+from cutile.backend.cuda.pipeline.plan import BARRIER_BYTES
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import bool_
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.arith import Add, Sub
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
+
 
 VERDICT_STAGES = 2
 """Stores that the producer may be ahead of: while the results of one tile are stored, loads of the next go on."""
@@ -51,9 +54,8 @@ class Pipelines:
         written: the buffers that consumers write operands to.
     """
 
-    def __init__(self, context: LoweringContext, plan: Plan) -> None:
-        self._context = context
-        self._plan = plan
+    def __init__(self, walk: WarpSpecialised) -> None:
+        self._walk = walk
         self._staging: Value | None = None
         self._more_barriers: Value | None = None
         self.values: list[Value] = []
@@ -81,7 +83,7 @@ class Pipelines:
 
         These lie behind what wants to be aligned.
         """
-        plan, context = self._plan, self._context
+        plan, context = self._walk.plan, self._walk
         for number in range(len(plan.operands)):
             self.buffers.append(self._reserve_buffers(number))
         for panels, written in plan.written.items():
@@ -130,7 +132,7 @@ class Pipelines:
 
     def _reserve_buffers(self, number: int) -> list[Value]:
         """The buffers of a pipeline: each stage has all of them, one behind the other."""
-        plan, context = self._plan, self._context
+        plan, context = self._walk.plan, self._walk
         stages, nbytes = plan.stages[number], plan.stage_bytes(number)
         place = context.smem.reserve(stages * nbytes)
         buffers: list[Value] = []
@@ -145,13 +147,13 @@ class Pipelines:
         return buffers
 
     def _named(self, op: Op, name: str) -> Value:
-        self._context.builder.add(op)
+        self._walk.builder.add(op)
         op.result.name = name
         return op.result
 
     def buffer_of(self, operand: Operand) -> Value:
         """The buffer that an operand is loaded into."""
-        group = self._plan.groups[operand.load]
+        group = self._walk.plan.groups[operand.load]
         place = [other.load for other in group.operands].index(operand.load)
         return self.buffers[group.pipeline][place]
 
@@ -159,35 +161,35 @@ class Pipelines:
 
     def acquire(self, number: int, counter: Value, nbytes: int) -> None:
         """Wait until a stage may be filled; so many bytes will arrive there."""
-        limited = self._plan.limited
-        self._context.builder.add(PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=limited))
+        limited = self._walk.plan.limited
+        self._walk.builder.add(PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=limited))
 
     def wait(self, number: int, counter: Value) -> None:
         """Wait until a stage is full."""
-        self._context.builder.add(PipelineWait(self.values[number], counter, limited=self._plan.limited))
+        self._walk.builder.add(PipelineWait(self.values[number], counter, limited=self._walk.plan.limited))
 
     def release(self, number: int, counter: Value, when: Value | None = None) -> None:
         """Give up a stage, if `when` holds."""
-        builder = self._context.builder
+        builder = self._walk.builder
         always = builder.constant(True, bool_) if when is None else when
-        warps = number in self._plan.by_warps
+        warps = number in self._walk.plan.by_warps
         builder.add(PipelineRelease(self.values[number], counter, always, warps=warps))
 
     def release_before(self, number: int, counter: Value, when: Value) -> None:
         """Give up the stage before another: its product is over where the one behind it has begun."""
-        builder = self._context.builder
+        builder = self._walk.builder
         self.release(number, builder.value(Sub(x=counter, y=builder.constant(1))), when)
 
     def next_stage(self, number: int) -> Value:
         """Count one stage on. The counter of the stage before is the result."""
         counter = self.counters[number]
-        self._context.builder.location = None
+        self._walk.builder.location = None
         self.counters[number] = self.after(counter)
         return counter
 
     def after(self, counter: Value) -> Value:
         """The stage after another."""
-        builder = self._context.builder
+        builder = self._walk.builder
         return builder.value(Add(x=counter, y=builder.constant(1)), "counter")
 
     def set_counters(self, numbers: Sequence[int], counters: Sequence[Value]) -> None:

@@ -9,10 +9,11 @@ variable of a loop would have a register of its own.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.layout import Layout, group_accumulator
@@ -20,12 +21,14 @@ from cutile.backend.cuda.layout_assignment import carried_groups
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import PackPairs
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
-from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
 from cutile.dtypes import i32
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TileType
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
 @dataclass
@@ -70,31 +73,28 @@ class _Begun:
 class Products:
     """The products under way, and the stages that are held."""
 
-    context: LoweringContext
-    plan: Plan
-    pipelines: Pipelines
-    words: Mapping[Value, int]
+    walk: WarpSpecialised
     uses: dict[Op, _Use] = field(default_factory=dict[Op, _Use])
     under_way: list[_Begun] = field(default_factory=list[_Begun])
 
     @cached_property
     def _layouts(self) -> dict[Value, Layout]:
         """Of the sums."""
-        return {dot.op.result: dot.accumulator for dot in self.plan.dots.values()}
+        return {dot.op.result: dot.accumulator for dot in self.walk.plan.dots.values()}
 
     # Stages.
 
     def name_stage(self, group: Group) -> None:
         """Take the next stage of a group's pipeline for what its loads bring."""
         loads = loads_of(group.operands)
-        dots = sum(any(operand.load in loads for operand in dot.operands) for dot in self.plan.dots.values())
-        unread = {operand.load.result: operand for operand in group.operands if operand.load in self.plan.reads}
-        use = _Use(group, self.pipelines.next_stage(group.pipeline), dots + len(unread), unread)
+        dots = sum(any(operand.load in loads for operand in dot.operands) for dot in self.walk.plan.dots.values())
+        unread = {operand.load.result: operand for operand in group.operands if operand.load in self.walk.plan.reads}
+        use = _Use(group, self.walk.pipelines.next_stage(group.pipeline), dots + len(unread), unread)
         self.uses.update((operand.load, use) for operand in group.operands)
 
     def read(self, values: Iterable[Value]) -> None:
         """Have threads read the tiles among these values that are in stages."""
-        context = self.context
+        context = self.walk
         for value in dict.fromkeys(values):
             use = next((use for use in self.uses.values() if value in use.unread), None)
             if use is None:
@@ -102,7 +102,7 @@ class Products:
             operand = use.unread.pop(value)
             self._wait(use)
             axis = operand.lead + operand.axis
-            tile = ops.ReadBuffer(self.pipelines.buffer_of(operand), use.counter, axis=axis)
+            tile = ops.ReadBuffer(self.walk.pipelines.buffer_of(operand), use.counter, axis=axis)
             context.lowered[value] = context.add_in(tile, context.layouts[value])
             context.lowered[value].name = value.name
             use.left -= 1
@@ -111,7 +111,7 @@ class Products:
     def _release_if_over(self, use: _Use) -> None:
         """Release a stage that nobody reads any more."""
         if use.group.within and use.left == 0 and not any(other is use for dot in self.under_way for other in dot.uses):
-            self.pipelines.release(use.group.pipeline, use.counter)
+            self.walk.pipelines.release(use.group.pipeline, use.counter)
 
     @contextmanager
     def block(self, *, keep: bool = False) -> Generator[None]:
@@ -123,7 +123,7 @@ class Products:
             self.settle_all()
         for use in {id(use): use for load, use in self.uses.items() if load not in outer}.values():
             if not use.group.within:
-                self.pipelines.release(use.group.pipeline, use.counter)
+                self.walk.pipelines.release(use.group.pipeline, use.counter)
         self.uses = outer
 
     def enter_nest(self) -> None:
@@ -142,10 +142,10 @@ class Products:
 
         It may have no turn, and what is released at the end has to have arrived even so.
         """
-        inside = {nested for block in op.regions for nested in block.walk()} & self.plan.dots.keys()
+        inside = {nested for block in op.regions for nested in block.walk()} & self.walk.plan.dots.keys()
         if inside:
             self.settle_all()
-        loads = loads_of(operand for nested in inside for operand in self.plan.dots[nested].operands)
+        loads = loads_of(operand for nested in inside for operand in self.walk.plan.dots[nested].operands)
         for load, use in self.uses.items():
             if load in loads:
                 self._wait(use)
@@ -155,13 +155,13 @@ class Products:
         if use.waited:
             return
         use.waited = True
-        self.pipelines.wait(use.group.pipeline, use.counter)
+        self.walk.pipelines.wait(use.group.pipeline, use.counter)
 
     # Products.
 
     def begin(self, dot: Dot) -> None:
         """Begin a product."""
-        op, context = dot.op, self.context
+        op, context = dot.op, self.walk
         uses: list[_Use] = []
         for operand in dot.operands:
             use = self.uses[operand.load]
@@ -175,7 +175,7 @@ class Products:
             self._wait(use)
         left = self._left(dot)
         begun = ops.Dot(
-            self.pipelines.buffer_of(dot.right),
+            self.walk.pipelines.buffer_of(dot.right),
             self._counter_of(dot.right),
             (*left, *([] if acc is None else [acc])),
             left_dtype=op.a.tile.dtype,
@@ -190,7 +190,7 @@ class Products:
         )
         context.add(begun, layout=context.layout_name(dot.accumulator))
         if dot.in_registers:
-            begun.attributes["source"] = context.layout_name(layout_of_words(op.a, self.plan.warpgroups))
+            begun.attributes["source"] = context.layout_name(layout_of_words(op.a, self.walk.plan.warpgroups))
         begun.result.name = op.result.name
         mine = [use for use in uses if use.group.within]
         for use in mine:
@@ -206,24 +206,24 @@ class Products:
     def _left(self, dot: Dot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
         if dot.left is not None:
-            return [self.pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
+            return [self.walk.pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
         if dot.written is not None:
             self._write(dot.written)
-            return [self.pipelines.written[dot.written.panels], self.context.builder.constant(0)]
-        left = self.context.lowered[dot.op.a]
-        in_words = dot.op.a in self.words
-        return [left if in_words else packed(self.context, dot.op.a, left, self.plan.warpgroups)]
+            return [self.walk.pipelines.written[dot.written.panels], self.walk.builder.constant(0)]
+        left = self.walk.lowered[dot.op.a]
+        in_words = dot.op.a in self.walk.words
+        return [left if in_words else packed(self.walk, dot.op.a, left, self.walk.plan.warpgroups)]
 
     def _write(self, written: Written) -> None:
         """Write an operand to shared memory. Each warpgroup has some rows of it, and its product reads all of them."""
-        context, builder = self.context, self.context.builder
-        dots = self.plan.dots.values()
+        context, builder = self.walk, self.walk.builder
+        dots = self.walk.plan.dots.values()
         readers = {dot.op.a for dot in dots if dot.written is not None and dot.written.panels == written.panels}
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
         layout = context.layout_name(context.layouts[written.value])
-        words = packed(context, written.value, context.lowered[written.value], self.plan.warpgroups)
+        words = packed(context, written.value, context.lowered[written.value], self.walk.plan.warpgroups)
         builder.add(ops.Barrier())  # what was written before, all warpgroups have read
-        context.add(ops.WriteOperand(words, self.pipelines.written[written.panels]), layout=layout)
+        context.add(ops.WriteOperand(words, self.walk.pipelines.written[written.panels]), layout=layout)
         builder.add(ops.Barrier())
 
     def _counter_of(self, operand: Operand) -> Value:
@@ -231,7 +231,7 @@ class Products:
 
     def _sums(self, dot: Dot) -> Value:
         """What a product adds to: sums that are under way too, or that may be read."""
-        op, context = dot.op, self.context
+        op, context = dot.op, self.walk
         value = context.lowered[op.acc]
         if any(other.value is value for other in self.under_way):
             return value
@@ -243,8 +243,8 @@ class Products:
 
     def settle_registers(self, value: Value) -> None:
         """Wait for products that read the registers that this value's words will take."""
-        number = self.words[value]
-        self.settle([begun.result for begun in self.under_way if self.words.get(begun.source) == number])
+        number = self.walk.words[value]
+        self.settle([begun.result for begun in self.under_way if self.walk.words.get(begun.source) == number])
 
     def settle(self, values: Iterable[Value]) -> None:
         """Wait for the products whose sums these are, and so for all before them; release what they read."""
@@ -261,28 +261,28 @@ class Products:
             self._release_if_over(use)
 
     def _settled(self, result: Value, wait: ops.DotWait, layout: Layout) -> None:
-        self.context.place(result, self.context.add_in(wait, layout), layout)
+        self.walk.place(result, self.walk.add_in(wait, layout), layout)
 
     # Loops that only multiply: an iteration's products go on in the next one.
 
     def settle_last_iteration(self, later: Value, counters: Sequence[Value], used: Sequence[int], dots: int) -> None:
         """Wait for the products of the iteration before, whose stages are released; this one's `dots` go on."""
-        context = self.context
+        context = self.walk
         under_way, self.under_way = self.under_way, []
         first = under_way[0]
         wait = ops.WgmmaWait(acc=first.value, pending=dots, groups=1)
         context.lowered[first.result] = context.add_in(wait, self._layouts[first.result])
         for number, counter in zip(used, counters, strict=True):
-            self.pipelines.release_before(number, counter, later)
+            self.walk.pipelines.release_before(number, counter, later)
 
     def settle_loop(self, op: Op, yields: Sequence[Value], used: Sequence[int], ran: Value) -> None:
         """Wait for the products of a loop's last iteration, and release its stages."""
         for result, value in zip(op.results, yields, strict=True):
             if value in self._layouts:
-                wait = ops.DotWait(self.context.lowered[result], (), pending=0)
+                wait = ops.DotWait(self.walk.lowered[result], (), pending=0)
                 self._settled(result, wait, self._layouts[value])
         for number in used:
-            self.pipelines.release_before(number, self.pipelines.counters[number], ran)
+            self.walk.pipelines.release_before(number, self.walk.pipelines.counters[number], ran)
 
 
 def _left_k_major(dot: Dot) -> bool:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.layout_assignment import is_tile
-from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import work_of
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
 from cutile.backend.cuda.pipeline.accumulators import part_layout, sums_bytes
-from cutile.backend.cuda.pipeline.pipelines import Pipelines
-from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.schedule import SplitK
 from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS, find_parts_loop
 from cutile.dtypes import bool_
 from cutile.ir.control import For
@@ -26,6 +24,9 @@ from cutile.ir.core import Op, Value
 from cutile.ir.types import MutType
 from cutile.ops.arith import Mul
 from cutile.ops.compare import Eq, Lt
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
 @dataclass(frozen=True)
@@ -52,24 +53,21 @@ class DividedLoop:
         parts: the loop that does what follows the main loop for some columns of the tile, at the end of the kernel.
     """
 
-    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines) -> None:
-        assert plan.mainloop is not None
-        assert plan.split is not None
-        self._context = context
-        self._plan = plan
-        self._split = plan.split
-        self._loop = plan.mainloop
-        self._pipelines = pipelines
+    def __init__(self, walk: WarpSpecialised, split: SplitK) -> None:
+        assert walk.plan.mainloop is not None
+        self._walk = walk
+        self._split = split
+        self._loop = walk.plan.mainloop
         self._pieces: Value | None = None
         self._share: _Piece | None = None
         self._bounds: list[Value] = []
         self._mine: Value | None = None
-        self.hoisted = work_of((self._loop.start, self._loop.stop, self._loop.step), context.definitions)
-        self.parts = find_parts_loop(context.function)
+        self.hoisted = work_of((self._loop.start, self._loop.stop, self._loop.step), walk.definitions)
+        self.parts = find_parts_loop(walk.function)
 
     def facts(self) -> dict[str, Any]:
         """What a launch has to know of it."""
-        split, dot = self._split, self._plan.dot
+        split, dot = self._split, self._walk.plan.dot
         if split.parts:
             return {
                 "persistent": split.pieces,
@@ -86,7 +84,7 @@ class DividedLoop:
 
     def units(self, tiles: Value) -> Value:
         """How many units of work so many tile blocks are."""
-        context, split, loop = self._context, self._split, self._loop
+        context, split, loop = self._walk, self._split, self._loop
         for op in context.function.body.operations:
             if op in self.hoisted:
                 context.operation(op)
@@ -106,7 +104,7 @@ class DividedLoop:
         assert self._pieces is not None
         unit.name = "unit"
         start, stop, step = self._bounds
-        share = self._context.builder.add(WorkUnit(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
+        share = self._walk.builder.add(WorkUnit(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
         for value, name in zip(share.results, ("tile", "piece", "first", "last"), strict=True):
             value.name = name
         tile, piece, first, last = share.results
@@ -124,7 +122,7 @@ class DividedLoop:
 
     def added_up(self, sums: Value) -> Value:
         """The sums of all pieces, where this thread block has them."""
-        share, plan, context = self._my_piece, self._plan, self._context
+        share, plan, context = self._my_piece, self._walk.plan, self._walk
         if self.parts is not None:
             return sums
         if self._split.parts:
@@ -136,7 +134,7 @@ class DividedLoop:
 
     def finish(self, operations: Sequence[Op]) -> None:
         """What follows the main loop, by the thread block that has all sums."""
-        context, parts = self._context, self.parts
+        context, parts = self._walk, self.parts
         context.builder.location = None
 
         def whole() -> None:
@@ -153,31 +151,31 @@ class DividedLoop:
     def _divided(self) -> Value:
         """Whether there are several pieces of a tile block."""
         assert self._pieces is not None
-        return self._context.builder.value(Lt(x=self._context.builder.constant(1), y=self._pieces))
+        return self._walk.builder.value(Lt(x=self._walk.builder.constant(1), y=self._pieces))
 
     def _deal_out(self, sums: Value) -> None:
-        plan, context, pipelines = self._plan, self._context, self._pipelines
+        plan, context, pipelines = self._walk.plan, self._walk, self._walk.pipelines
         sizes = {"parts": self._split.parts, "blocks": self._split.pieces}
         deal = ScatterPartials(sums, pipelines.staging, pipelines.more_barriers, **sizes, limited=plan.limited)
         context.add(deal, layout=context.layout_name(plan.dot.accumulator))
 
     def sums_of_part(self, op: ReducePartials) -> Value:
         """A part of the sums of all thread blocks of the cluster."""
-        context, accumulator = self._context, self._plan.dot.accumulator
+        context, accumulator = self._walk, self._walk.plan.dot.accumulator
         sums = context.converted(context.lowered[op.x], context.layouts[op.x], accumulator)
         return self._nearby_sums(sums, context.lowered[op.part])
 
     def _nearby_sums(self, sums: Value, part: Value) -> Value:
-        context, accumulator, parts = self._context, self._plan.dot.accumulator, self._split.parts
-        add = ReducePartials(sums, part, (self._pipelines.staging,), parts=parts, blocks=self._split.pieces)
+        context, accumulator, parts = self._walk, self._walk.plan.dot.accumulator, self._split.parts
+        add = ReducePartials(sums, part, (self._walk.pipelines.staging,), parts=parts, blocks=self._split.pieces)
         target = context.layout_name(part_layout(accumulator, parts))
         return context.add(add, source=context.layout_name(accumulator), layout=target).result
 
     def _finish_parts(self, parts: For, operations: Sequence[Op]) -> None:
         """What follows the main loop, for those columns that this thread block adds up."""
-        context, builder, sums = self._context, self._context.builder, self._loop.results[0]
+        context, builder, sums = self._walk, self._walk.builder, self._loop.results[0]
         builder.location = self._loop.location
-        self._deal_out(context.converted(context.lowered[sums], context.layouts[sums], self._plan.dot.accumulator))
+        self._deal_out(context.converted(context.lowered[sums], context.layouts[sums], self._walk.plan.dot.accumulator))
         for op in operations:
             if not any(is_tile(value) or isinstance(value.type, MutType) for value in (*op.operands, *op.results)):
                 context.operation(op)
@@ -190,12 +188,12 @@ class DividedLoop:
 
     def _added_by_first(self, sums: Value, share: _Piece) -> Value:
         """All sums, by the thread block of the first piece."""
-        builder = self._context.builder
+        builder = self._walk.builder
         builder.location = self._loop.location
 
         def reduce() -> tuple[Value]:
             reduced = self._nearby_sums(sums, builder.constant(0))
-            if self._plan.store is not None:  # by way of the place that other warps may yet have sums in
+            if self._walk.plan.store is not None:  # by way of the place that other warps may yet have sums in
                 builder.add(Barrier())
             return (reduced,)
 

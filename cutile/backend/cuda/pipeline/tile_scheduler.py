@@ -13,16 +13,13 @@ its first product is under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, reads
 from cutile.backend.cuda.ops import StoreSubtile, TileIndex
-from cutile.backend.cuda.pipeline.pipelines import Pipelines
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.schedule import block_axes
-from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.dtypes import bool_, i32
 from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op, Value
@@ -32,40 +29,8 @@ from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, StoreMut
 
-
-@dataclass
-class TileQueue:
-    """Tile blocks that thread blocks take as they come to them, for both roles.
-
-    The producer asks for the next, and tells the consumers.
-    """
-
-    context: LoweringContext
-    pipelines: Pipelines
-    limited: bool
-    taken: Value | None = None
-
-    def ask(self, total: Value) -> None:
-        """Ask for the next tile block, in the producer.
-
-        Ahead of the tile block's own loads, which take longer than the answer, and read behind them.
-        """
-        self.taken = self.context.builder.value(ops.NextTile(total=total), "taken")
-
-    def next_tile(self, counter: Value, step: Value) -> Value:
-        """The tile block that was asked for: the producer sends it, consumers receive it."""
-        builder, pipeline, through = self.context.builder, self.pipelines.tiles, self.pipelines.numbers
-        assert pipeline is not None
-        assert through is not None
-        if self.taken is not None:
-            number = builder.value(ops.Uniform(x=builder.value(Add(x=self.taken, y=step))), "next_tile")
-            builder.add(ops.SendTile(pipeline, through, counter, number, limited=self.limited))
-            self.taken = None
-            return number
-        builder.add(ops.PipelineWait(pipeline, counter, limited=self.limited))
-        number = builder.value(ops.ReceiveTile(pipeline, through, counter), "next_tile")
-        builder.add(ops.PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
-        return number
+if TYPE_CHECKING:
+    from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
 class TileScheduler:
@@ -85,12 +50,9 @@ class TileScheduler:
     total: Value
     carried: Sequence[Value]
 
-    def __init__(self, context: LoweringContext, plan: Plan, pipelines: Pipelines, split: DividedLoop | None) -> None:
-        self._context = context
-        self._plan = plan
-        self._pipelines = pipelines
-        self._split = split
-        self._queue = TileQueue(context, pipelines, plan.limited)
+    def __init__(self, walk: WarpSpecialised) -> None:
+        self._walk = walk
+        self._taken: Value | None = None
 
     def run(self, tile: Callable[[], None], *, groups: int = 1, carried: Sequence[Value] = ()) -> None:
         """Add the loop.
@@ -100,16 +62,16 @@ class TileScheduler:
             groups: of warpgroups that have tile blocks of their own: the iterations of the others' are skipped.
             carried: what `self.carried` begins with.
         """
-        builder, pipelines = self._context.builder, self._pipelines
+        builder, pipelines = self._walk.builder, self._walk.pipelines
         self.total = self._count()
-        if self._split is not None:
-            self.total = self._split.units(self.total)
-        along = {"cluster": self._plan.tiles.cluster, "alone": groups}
+        if self._walk.split is not None:
+            self.total = self._walk.split.units(self.total)
+        along = {"cluster": self._walk.plan.tiles.cluster, "alone": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         others = self._iterations() if groups > 1 else None
         counters = [builder.constant(0) if others is None else builder.value(ops.FirstIteration(turns=others))]
         counters += [builder.constant(0) for _ in pipelines.values[1:]]
-        if self._plan.tiles.order.taken:
+        if self._walk.plan.tiles.order.taken:
             self._while_there_are(tile, counters)
             return
         number = Value(counters[0].type, "tile")
@@ -125,8 +87,8 @@ class TileScheduler:
         self.carried = builder.add(done).results[len(counters) :]
 
     def _tile(self, number: Value, tile: Callable[[], None]) -> None:
-        context = self._context
-        self.number = number if self._split is None else self._split.tile_of(number)
+        context = self._walk
+        self.number = number if self._walk.split is None else self._walk.split.tile_of(number)
         context.loops += 1  # what one tile block left in shared memory, other warps may still read in the next
         tile()
         context.loops -= 1
@@ -134,7 +96,7 @@ class TileScheduler:
 
     def _while_there_are(self, tile: Callable[[], None], counters: Sequence[Value]) -> None:
         """The loop where thread blocks take tile blocks as they come to them."""
-        builder, pipelines, queue = self._context.builder, self._pipelines, self._queue
+        builder, pipelines = self._walk.builder, self._walk.pipelines
         number, counter = Value(self.first.type, "tile"), Value(self.first.type, "tile_counter")
         pipelines.counters = [Value(value.type, "counter") for value in counters]
         arguments = [Value(value.type) for value in (number, counter, *counters)]
@@ -142,23 +104,41 @@ class TileScheduler:
             builder.yield_(builder.value(Lt(x=arguments[0], y=self.total)))
         with builder.block(number, counter, *pipelines.counters) as block:
             self._tile(number, tile)
-            following = queue.next_tile(counter, self.step)
+            following = self._next_tile(counter)
             counted = builder.value(Add(x=counter, y=builder.constant(1)), "tile_counter")
             builder.yield_(following, counted, *pipelines.counters)
         carried = (self.first, builder.constant(0), *counters)
         builder.add(While(carried=carried, condition=condition, body=block))
 
-    def ask_for_next(self) -> None:
-        """In the producer: ask for the next tile block from the queue.
+    # Tile blocks that thread blocks take as they come to them. The producer asks for the next, and tells the consumers.
 
-        Where thread blocks take them as they come to them.
+    def ask_for_next(self) -> None:
+        """In the producer: ask for the next tile block, where thread blocks take them as they come to them.
+
+        Ahead of the tile block's own loads, which take longer than the answer, and read behind them.
         """
-        if self._plan.tiles.order.taken:
-            self._queue.ask(self.total)
+        if self._walk.plan.tiles.order.taken:
+            self._taken = self._walk.builder.value(ops.NextTile(total=self.total), "taken")
+
+    def _next_tile(self, counter: Value) -> Value:
+        """The tile block that was asked for: the producer sends it, consumers receive it."""
+        builder, limited = self._walk.builder, self._walk.plan.limited
+        pipeline, through = self._walk.pipelines.tiles, self._walk.pipelines.numbers
+        assert pipeline is not None
+        assert through is not None
+        if self._taken is not None:
+            following = builder.value(Add(x=self._taken, y=self.step))
+            number, self._taken = builder.value(ops.Uniform(x=following), "next_tile"), None
+            builder.add(ops.SendTile(pipeline, through, counter, number, limited=limited))
+            return number
+        builder.add(ops.PipelineWait(pipeline, counter, limited=limited))
+        number = builder.value(ops.ReceiveTile(pipeline, through, counter), "next_tile")
+        builder.add(ops.PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
+        return number
 
     def _count(self) -> Value:
         """All tile blocks, or clusters of them."""
-        builder, tiles = self._context.builder, self._plan.tiles
+        builder, tiles = self._walk.builder, self._walk.plan.tiles
         counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
         if tiles.cluster > 1:
             rounded = builder.value(Add(x=counts[tiles.along], y=builder.constant(tiles.cluster - 1)))
@@ -167,11 +147,11 @@ class TileScheduler:
 
     def _iterations(self) -> Value:
         """The iterations of the main loop, which are the same for all tile blocks."""
-        context, loop = self._context, self._plan.mainloop
+        context, loop = self._walk, self._walk.plan.mainloop
         assert loop is not None
         operations = context.function.body.operations
         for op in operations[: operations.index(loop)]:
-            if op in self._plan.slice.needed and not block_axes(op.results, context.definitions):
+            if op in self._walk.plan.slice.needed and not block_axes(op.results, context.definitions):
                 context.operation(op)
         context.builder.location = None
         start, stop, step = (context.lowered[value] for value in (loop.start, loop.stop, loop.step))
@@ -186,9 +166,9 @@ class Indices:
             needs them earlier.
     """
 
-    def __init__(self, context: LoweringContext, plan: Plan) -> None:
-        source = context.function
-        self._context = context
+    def __init__(self, walk: WarpSpecialised) -> None:
+        source, plan = walk.function, walk.plan
+        self._walk = walk
         self._tiles = plan.tiles
         self._asked = {op.axis: op for op in reversed(list(source.walk())) if isinstance(op, TileBlockId)}
         stored = [op.x.mut.rank for op in source.walk() if isinstance(op, StoreMut | StoreSubtile | LoadMut)]
@@ -199,7 +179,7 @@ class Indices:
 
     def add(self, number: Value) -> None:
         """Find the index of the tile block with that number."""
-        context, tiles = self._context, self._tiles
+        context, tiles = self._walk, self._tiles
         context.block_ids = {}
         for axis in self._axes:
             context.builder.location = self._asked[axis].location if axis in self._asked else None
@@ -239,7 +219,7 @@ class Indices:
         """
         if self.late is None or not values:
             return ()
-        context, builder = self._context, self._context.builder
+        context, builder = self._walk, self._walk.builder
 
         def find() -> Sequence[Value]:
             self.add(number)
@@ -256,7 +236,7 @@ class Indices:
         """From here on, the numbers are these."""
         if self.late is None or not values:
             return
-        context = self._context
+        context = self._walk
         context.block_ids = dict(zip(self._axes, values, strict=False))
         context.lowered.update(zip(self._numbers(), values[len(self._axes) :], strict=True))
         for op in self.late:

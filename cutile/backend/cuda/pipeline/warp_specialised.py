@@ -40,6 +40,7 @@ from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_lo
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
 from cutile.backend.cuda.target import Architecture
+from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks, TileBlockId
@@ -61,30 +62,26 @@ class WarpSpecialised(LoweringContext):
         super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
         # What stores a tile's parts runs in place of what stores all of it: nothing is stored over.
         self.shared_tensors = self.find_shared_tensors(whole) | self.exposed
-        self._plan = plan
+        self.plan = plan
         self.warps = 4 * plan.warpgroups
         self._skipped = {*plan.staged, *plan.passed}
-        self._words = in_words(function, plan)
-        self._maps = TensorMaps()
-        self._pipelines = Pipelines(self, plan)
-        self._indices = Indices(self, plan)
-        self._split = None if plan.split is None else DividedLoop(self, plan, self._pipelines)
-        self._tiles = TileScheduler(self, plan, self._pipelines, self._split)
-        self._epilogue = Epilogue(self, plan, self._pipelines, self._tiles, self._maps)
-        self._products = Products(self, plan, self._pipelines, self._words)
-        self._mainloop: Mainloop | None = None
-        if plan.mainloop is not None:
-            parts = (self._pipelines, self._tiles, self._indices, self._split, self._epilogue.delayed)
-            self._mainloop = Mainloop(self, plan, plan.mainloop, *parts)
-        self._verdict = Verdict(self, plan, self._pipelines)
+        self.words = in_words(function, plan)
+        self.maps = TensorMaps()
+        self.pipelines = Pipelines(self)
+        self.indices = Indices(self)
+        self.split = None if plan.split is None else DividedLoop(self, plan.split)
+        self.tiles = TileScheduler(self)
+        self.epilogue = Epilogue(self)
+        self._products = Products(self)
+        self._verdict = Verdict(self)
         self._producing = False
 
     def run(self) -> Function:
         """The lowered function."""
-        source, plan, builder = self.function, self._plan, self.builder
+        source, plan, builder = self.function, self.plan, self.builder
         with builder.block(*(self.copy(value) for value in source.parameters)) as body:
             self._prefetch_maps()
-            self._pipelines.reserve()
+            self.pipelines.reserve()
             builder.add(ops.GridDependencyWait())
             if plan.clustered:
                 builder.add(ops.ClusterStart())
@@ -109,27 +106,27 @@ class WarpSpecialised(LoweringContext):
             **({"rolled": True} if plan.mainloop is None else {}),
             **({"workspace": 4 * COUNTERS} if plan.tiles.order.taken else {}),
             **({"speaks": True} if plan.limited else {}),  # where a wait lasts too long
-            tensor_maps=self._maps.facts(source),
+            tensor_maps=self.maps.facts(source),
         )
         return lowered
 
     def _divided_facts(self) -> dict[str, Any]:
         """Whether thread blocks share tile blocks, or why not."""
-        schedule = self._plan.tiles.schedule
-        if self._split is not None or isinstance(schedule, SplitK):
-            assert self._split is not None
-            return self._split.facts()
+        schedule = self.plan.tiles.schedule
+        if self.split is not None or isinstance(schedule, SplitK):
+            assert self.split is not None
+            return self.split.facts()
         return {"persistent": 1, "divided": f"no: {schedule.undivided}"}
 
     def _prefetch_maps(self) -> None:
-        plan = self._plan
+        plan = self.plan
         maps = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
         maps += [(store.op.x, store.map) for store in plan.stores.values()]
         for tensor, form in dict.fromkeys(maps):
-            self.builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self._maps.name(tensor, form)))
+            self.builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self.maps.name(tensor, form)))
 
     def _produce(self) -> None:
-        plan, builder = self._plan, self.builder
+        plan, builder = self.plan, self.builder
         shrunk, _ = plan.registers
         if shrunk:
             builder.add(ops.SetMaxRegisters(count=shrunk, grow=False))
@@ -137,35 +134,35 @@ class WarpSpecialised(LoweringContext):
 
     def _produce_tiles(self) -> None:
         self._producing = True
-        self._nests = Nests(self, self._plan, self._pipelines, self._split, self._run_block, None)
-        self._tiles.run(self._produce_tile)
+        self._nests = Nests(self, None)
+        self.tiles.run(self._produce_tile)
         self._producing = False
 
     def _produce_tile(self) -> None:
-        self._tiles.ask_for_next()
-        self._indices.add(self._tiles.number)
-        self._run_block(self.function.body)
+        self.tiles.ask_for_next()
+        self.indices.add(self.tiles.number)
+        self.run_block(self.function.body)
 
     def _consume(self) -> None:
-        plan, delayed = self._plan, self._epilogue.delayed
+        plan, delayed = self.plan, self.epilogue.delayed
         _, grown = plan.registers
         if grown:
             self.builder.add(ops.SetMaxRegisters(count=grown, grow=True))
         carried = delayed.nothing() if delayed else ()
-        self._nests = Nests(self, plan, self._pipelines, self._split, self._run_block, self._products)
-        self._tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
+        self._nests = Nests(self, self._products)
+        self.tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
         if plan.stores:
             self.builder.add(ops.TmaStoreWait())
 
     def _consume_tile(self) -> None:
         """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
-        plan, tiles, late = self._plan, self._tiles, self._indices.late
+        plan, tiles, late = self.plan, self.tiles, self.indices.late
         if plan.pingpong:
             self.builder.add(
-                ops.OrderBarrierWait(tiles.number, tiles.step, self._pipelines.more_barriers, limited=plan.limited)
+                ops.OrderBarrierWait(tiles.number, tiles.step, self.pipelines.more_barriers, limited=plan.limited)
             )
         if late is None:
-            self._indices.add(tiles.number)
+            self.indices.add(tiles.number)
         elsewhere = {*(late or ()), *self._hoisted}
         operations = [op for op in self.function.body.operations if not op.terminates and not self._is_parts(op)]
         after = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
@@ -179,17 +176,17 @@ class WarpSpecialised(LoweringContext):
 
     @property
     def _hoisted(self) -> set[Op]:
-        return set() if self._split is None else self._split.hoisted
+        return set() if self.split is None else self.split.hoisted
 
     def _is_parts(self, op: Op) -> bool:
-        return self._split is not None and op is self._split.parts
+        return self.split is not None and op is self.split.parts
 
     # What follows the products of a tile block.
 
     def _finish_in_grid(self, operations: Sequence[Op]) -> None:
         """What follows the products. The last block of a cluster may have no tile block: the tile there is not its own,
         where the tensor has one, since a launch may cover a part of it."""
-        tiles, builder = self._plan.tiles, self.builder
+        tiles, builder = self.plan.tiles, self.builder
         if tiles.cluster == 1:
             self._finish_tile(operations)
             return
@@ -205,10 +202,10 @@ class WarpSpecialised(LoweringContext):
         builder.branch(exists, finish)
 
     def _finish_tile(self, operations: Sequence[Op]) -> None:
-        if self._epilogue.delayed is not None:
-            self._epilogue.delayed.finish(operations)
-        elif self._split is not None:
-            self._split.finish(operations)
+        if self.epilogue.delayed is not None:
+            self.epilogue.delayed.finish(operations)
+        elif self.split is not None:
+            self.split.finish(operations)
         else:
             self.operations(operations)
 
@@ -219,19 +216,19 @@ class WarpSpecialised(LoweringContext):
     @property
     def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
         """Nobody leaves, since others wait for what is loaded; what is stored from here on is dropped."""
-        assert self._pipelines.flag is not None
-        return (GROUP * self._plan.warpgroups, self._pipelines.flag)
+        assert self.pipelines.flag is not None
+        return (GROUP * self.plan.warpgroups, self.pipelines.flag)
 
     # Operations.
 
-    def _run_block(self, block: Block, *, keep: bool = False) -> None:
+    def run_block(self, block: Block, *, keep: bool = False) -> None:
         """What a role does of a block's operations, but for its terminator."""
         operations = [op for op in block.operations if not op.terminates]
         if not self._producing:
             with self._products.block(keep=keep):
                 self.operations(operations)
             return
-        plan = self._plan
+        plan = self.plan
         numbers = (plan.slice.needed | plan.guards) - self._hoisted
         # Ahead of a main loop, and in it, assertions come first, and what they need: its stages tell of them.
         first = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
@@ -242,7 +239,7 @@ class WarpSpecialised(LoweringContext):
     @property
     def _told(self) -> set[Op]:
         """Stores before which the producer tells consumers of failed assertions."""
-        if self._plan.verdict is None:
+        if self.plan.verdict is None:
             return set()
         stores: list[Op] = [op for op in self.function.walk() if isinstance(op, StoreMut | StoreView)]
         return set(stores)
@@ -255,11 +252,11 @@ class WarpSpecialised(LoweringContext):
             self._take_stage(op)
         elif self._producing:
             self._produce_operation(op)
-        elif op not in self._plan.guards:
+        elif op not in self.plan.guards:
             self._consume_operation(op)
 
     def _produce_operation(self, op: Op) -> None:
-        if op in self._plan.slice.nests:
+        if op in self.plan.slice.nests:
             self._nests.add(op)
         elif isinstance(op, StoreMut | StoreView):
             self._verdict.give()
@@ -267,19 +264,19 @@ class WarpSpecialised(LoweringContext):
             self._lower(op)
 
     def _consume_operation(self, op: Op) -> None:
-        self._epilogue.shuffle_back(op.operands)
-        if op is self._plan.mainloop and self._mainloop is not None:
-            self._mainloop.add()
-        elif op in self._plan.slice.nests:
+        self.epilogue.shuffle_back(op.operands)
+        if isinstance(op, For) and op is self.plan.mainloop:
+            Mainloop(self, op).add()
+        elif op in self.plan.slice.nests:
             self._nests.add(op)
         elif isinstance(op, Mma):
-            self._products.begin(self._plan.dots[op])
+            self._products.begin(self.plan.dots[op])
         elif isinstance(op, ops.Subtile):
-            self._epilogue.part(op)
+            self.epilogue.part(op)
         elif isinstance(op, ops.StoreSubtile):
-            self._epilogue.store_part(op)
-        elif isinstance(op, ops.ReducePartials) and self._split is not None:
-            self.lowered[op.result] = self._split.sums_of_part(op)
+            self.epilogue.store_part(op)
+        elif isinstance(op, ops.ReducePartials) and self.split is not None:
+            self.lowered[op.result] = self.split.sums_of_part(op)
         else:
             self._products.settle(reads(op))
             self._products.enter_region(op)
@@ -289,30 +286,30 @@ class WarpSpecialised(LoweringContext):
     def _compute(self, op: Op) -> None:
         if isinstance(op, StoreMut | StoreView):
             self._verdict.take()
-        if op in self._plan.stores:
-            self._epilogue.store(self._plan.stores[op])
+        if op in self.plan.stores:
+            self.epilogue.store(self.plan.stores[op])
         elif isinstance(op, ops.AddTile):
             self._add_tile(op)
         else:
             self._lower(op)
         self._verdict.forget()
         for value in op.results:
-            if value in self._words and not op.regions:  # what control flow carries is words already
+            if value in self.words and not op.regions:  # what control flow carries is words already
                 # The registers of the words before may take the new ones when no product reads them any more.
                 self._products.settle_registers(value)
-                self.lowered[value] = packed(self, value, self.lowered[value], self._plan.warpgroups)
+                self.lowered[value] = packed(self, value, self.lowered[value], self.plan.warpgroups)
 
     def _lower(self, op: Op) -> None:
         """Lower an operation as for any threads, but that a tile that lies as sums do is loaded in wide accesses."""
         if isinstance(op, LoadTile | LoadMut):
             self.builder.location = op.location
-            load_in(self, op, self._epilogue.vector_load(op) or self.layout(op.result))
+            load_in(self, op, self.epilogue.vector_load(op) or self.layout(op.result))
         else:
             lower_operation(self, op)
 
     def copy(self, value: Value) -> Value:
         """The lowered value of one that has none yet."""
-        if value not in self._words:
+        if value not in self.words:
             return super().copy(value)
         self.lowered[value] = words_like(value)
         return self.lowered[value]
@@ -328,7 +325,7 @@ class WarpSpecialised(LoweringContext):
     def _take_stage(self, load: Op) -> None:
         """The next stage of a load's pipeline: the producer fills it where the last of its loads stands, when all of
         their indices are known; consumers name it where the first does."""
-        group = self._plan.groups.get(load)
+        group = self.plan.groups.get(load)
         if group is None or load is not (group.last if self._producing else group.first):
             return
         if self._producing:
@@ -338,19 +335,19 @@ class WarpSpecialised(LoweringContext):
 
     def _fill(self, group: Group) -> None:
         number = group.pipeline
-        pipeline, counter = self._pipelines.values[number], self._pipelines.counters[number]
+        pipeline, counter = self.pipelines.values[number], self.pipelines.counters[number]
         self.builder.location = group.operands[0].load.location
         nbytes = sum(operand.panels.nbytes for operand in group.operands)
-        self._pipelines.acquire(number, counter, nbytes)
-        for operand, buffer in zip(group.operands, self._pipelines.buffers[number], strict=True):
+        self.pipelines.acquire(number, counter, nbytes)
+        for operand, buffer in zip(group.operands, self.pipelines.buffers[number], strict=True):
             self._load_operand(operand, buffer, pipeline, counter)
-        self._pipelines.next_stage(number)
+        self.pipelines.next_stage(number)
 
     def _load_operand(self, operand: Operand, buffer: Value, pipeline: Value, counter: Value) -> None:
         load = operand.load
         self.builder.location = load.location
         index = tuple(self.lowered[value] for value in operand.index)
-        name, axis = self._maps.name(load.x, operand.map), operand.lead + operand.axis
+        name, axis = self.maps.name(load.x, operand.map), operand.lead + operand.axis
         where = (self.lowered[load.x], buffer, pipeline, counter, index)
         (reserved,) = buffer_types([buffer])
         shape = () if load.shape == reserved.shape else load.shape
