@@ -65,6 +65,7 @@ from cuda_async.op import DeviceOp, into_op
 from cuda_async.peer import copy_storage
 from cuda_async.shared import SharedDeviceOp, shared, unzip
 from cuda_async.site import register_internal_package
+from cuda_async.spread import spread
 from cuda_async.staging import download, upload
 from cuda_async.statistics import CompletionStatistics, completion_statistics
 
@@ -134,6 +135,7 @@ __all__ = (
     "set_default_device",
     "set_global_policy",
     "shared",
+    "spread",
     "unzip",
     "upload",
     "value",

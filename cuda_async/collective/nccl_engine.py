@@ -29,6 +29,7 @@ from cuda_async.core.storage import Storage
 from cuda_async.driver.checked import CheckedDriver
 from cuda_async.errors import ArgumentError, CollectiveError, LaunchError, without_traceback
 from cuda_async.locks import Gate, new_lock
+from cuda_async.spread import order_behind
 from cuda_async.threads import start_thread
 
 if TYPE_CHECKING:
@@ -193,13 +194,13 @@ class NcclEngine(Engine):
             if side is None:
                 side = self._sides[rank] = self._devices[rank].new_stream()
             places[rank] = side
-            _order(stream, side)
+            order_behind(side, stream)
         return places
 
     def _join(self, stream: Stream, places: dict[int, Stream]) -> None:
         for place in places.values():
             if place is not stream:
-                _order(place, stream)
+                order_behind(stream, place)
         stream.sequence += 1
 
     def _note(self, stream: Stream) -> _Pending:
@@ -276,17 +277,6 @@ class NcclEngine(Engine):
         self._give_up(CollectiveError("this communicator was closed"))
         if self._hub is not None:
             self._hub.close()
-
-
-def _order(first: Stream, second: Stream) -> None:
-    """Make later work of the second stream wait for that of the first.
-
-    By events of its own: in a capture `Stream.follow` would keep one that belongs to the graph.
-    """
-    event = first.device.borrow_event()
-    first.driver.record(event)
-    second.driver.wait_event(event)
-    first.device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
 
 
 def _byte_on(device: Device) -> Storage:

@@ -1,0 +1,215 @@
+"""`Mesh`: devices in a row, tensors split over them, kernels on each part.
+
+    with Mesh([Device(0), Device(1)]) as mesh:                 # or [Device.host()] * 4
+        x = mesh.replicate(tokens).sync()
+        up, down = mesh.shard(w1, axis=1).sync(), mesh.shard(w2, axis=0).sync()
+        h = mesh.map(matmul, x, up, layout=1)                  # each device has some columns of h
+        y = h.then(lambda h: mesh.map(matmul, h, down, layout=PARTIAL)).then(lambda y: y.reshard(None))
+
+`mesh.map` is to devices what a partition is to tile blocks. Collectives happen where layouts meet, in `reshard` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cuda_async import Device, DeviceOp, spread, value
+from cuda_async import zip as zip_ops
+from cuda_async.collective import Communicator
+from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host import api
+from cutile.host.tensor import Tensor
+from cutile.host.transfer import copy_into, fresh_op
+from cutile.host.views import piece
+from cutile.sharding.sharded import PARTIAL, Layout, Sharded, bounds
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cutile.launch.views import View
+
+__all__ = ("Mesh",)
+
+
+class Mesh:
+    """Devices of one process, in a row.
+
+    Args:
+        devices: of one kind; the CPU may be given any number of times.
+
+    Raises:
+        ValueError: there are none, or they are of different kinds.
+        LaunchError: there are no collectives among them.
+
+    Example:
+        >>> import numpy as np
+        >>> from cuda_async import Device
+        >>> from cutile.sharding import Mesh
+        >>> with Mesh([Device.host()] * 2) as mesh:
+        ...     x = mesh.shard(np.arange(6, dtype=np.float32).reshape(3, 2), axis=0).sync()
+        ...     x, [part.shape for part in x.parts], x.to_numpy().sync()[2]
+        (<Sharded f32[3, 2] over 2 devices, split along axis 0>, [(1, 2), (2, 2)], array([4., 5.], dtype=float32))
+    """
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self.communicator = Communicator.of(devices)
+        self.devices = self.communicator.devices
+
+    def __len__(self) -> int:
+        """The number of devices."""
+        return len(self.devices)
+
+    # -- tensors onto the devices -------------------------------------------------------------
+
+    def shard(self, array: Any, *, axis: int = 0) -> DeviceOp[Sharded]:
+        """Bring an array to the devices, each its part of an axis.
+
+        Args:
+            array: what `api.from_numpy` takes.
+            axis: the axis to split. Parts differ by one element at most.
+
+        Raises:
+            ValueError: there is no such axis, or it is shorter than the mesh.
+        """
+        array = np.asarray(array)
+        if not -array.ndim <= axis < array.ndim:
+            raise ArgumentError(f"shard: axis {axis} of an array of {array.ndim} axes")
+        axis %= array.ndim
+        every = (slice(None),) * axis
+        parts = [array[(*every, slice(*span))] for span in bounds(array.shape[axis], len(self))]
+        return self._brought(parts, axis)
+
+    def replicate(self, array: Any) -> DeviceOp[Sharded]:
+        """Bring an array to each device."""
+        return self._brought([np.asarray(array)] * len(self), None)
+
+    def _brought(self, parts: Sequence[Any], layout: Layout) -> DeviceOp[Sharded]:
+        return self._spread([api.from_numpy(part) for part in parts], layout)
+
+    # -- work on the devices ------------------------------------------------------------------
+
+    def map(self, function: Callable[..., DeviceOp[Any]], *arguments: Any, layout: Layout = 0) -> DeviceOp[Sharded]:
+        """Run an operation on each device at the same time, on its parts of the arguments.
+
+        Args:
+            function: called once for each device; returns an operation that yields the device's part of the result.
+            arguments: a `Sharded` gives each device its part; anything else is passed as it is.
+            layout: how the results make a tensor: the axis along which they lie side by side, `PARTIAL` where they
+                are to be added up, None where they are all the same.
+
+        Raises:
+            ValueError: an argument is on another mesh.
+            TypeError: the function returns no operation.
+        """
+        for argument in arguments:
+            if isinstance(argument, Sharded) and argument.mesh is not self:
+                raise ArgumentError(f"map: {argument!r} is on another mesh")
+        ops: list[DeviceOp[Any]] = []
+        for rank in range(len(self)):
+            local = [each.parts[rank] if isinstance(each, Sharded) else each for each in arguments]
+            op = function(*local)
+            if not isinstance(op, DeviceOp):
+                name = getattr(function, "__name__", function)
+                raise ArgumentTypeError(f"map: expected {name} to return an operation, got {type(op).__name__}")
+            ops.append(op)
+        return self._spread(ops, layout)
+
+    def _spread(self, ops: Sequence[DeviceOp[Any]], layout: Layout) -> DeviceOp[Sharded]:
+        return spread(ops, self.devices).map(lambda parts: Sharded.assemble(self, parts, layout))
+
+    # -- where layouts meet -------------------------------------------------------------------
+
+    def reshard(self, x: Sharded, layout: int | None) -> DeviceOp[Sharded]:
+        """The same tensor in another layout.
+
+        From `PARTIAL`: an all-reduce, in place: the parts of `x` hold the sum afterwards. From an axis to None: each
+        part is broadcast. From an axis to another: both, one after the other, so each device has room for all of it.
+
+        Args:
+            x: on this mesh.
+            layout: the axis to be split, or None for all of it on each device.
+
+        Raises:
+            ValueError: there is no such axis, or it is shorter than the mesh.
+        """
+        if layout is not None:
+            if not -len(x.shape) <= layout < len(x.shape):
+                raise ArgumentError(f"reshard: axis {layout} of a tensor of {len(x.shape)} axes")
+            layout %= len(x.shape)
+            bounds(x.shape[layout], len(self))
+        if x.layout == layout:
+            return value(x)
+        if x.layout == PARTIAL:
+            summed = self._on_each(self.communicator.all_reduce, x.parts)
+            whole: DeviceOp[Sharded] = summed.map(lambda _: Sharded(self, x.parts, None))
+        elif x.layout is None:
+            whole = value(x)
+        else:
+            whole = self._gathered(x, x.layout)
+        return whole if layout is None else whole.then(lambda whole: self._split(whole, layout))
+
+    def _on_each(self, collective: Callable[..., DeviceOp[Any]], parts: Sequence[Tensor], **how: int) -> DeviceOp[Any]:
+        return collective(parts[0] if len(self) == 1 else list(parts), **how)
+
+    def _split(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
+        """Each device's part of what it has whole."""
+        spans = bounds(x.shape[axis], len(self))
+        every = [slice(None)] * axis
+        ops = [part[(*every, slice(*span))].dup() for part, span in zip(x.parts, spans, strict=True)]
+        return self._spread(ops, axis)
+
+    def _gathered(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
+        """All parts on every device, each from the one that has it."""
+        copies = [self._copies(x, source) for source in range(len(self))]
+        return zip_ops(*copies).then(lambda columns: self._joined(x, columns, axis))
+
+    def _copies(self, x: Sharded, source: int) -> DeviceOp[tuple[Tensor, ...]]:
+        """One device's part on every device. Its own is not copied."""
+        shape, dtype = x.parts[source].shape, x.dtype
+        rooms = [value(x.parts[rank]) if rank == source else api.empty(shape, dtype) for rank in range(len(self))]
+
+        def send(parts: tuple[Tensor, ...]) -> DeviceOp[tuple[Tensor, ...]]:
+            return self._on_each(self.communicator.broadcast, parts, root=source).map(lambda _: parts)
+
+        return spread(rooms, self.devices).then(send)
+
+    def _joined(self, x: Sharded, columns: tuple[tuple[Tensor, ...], ...], axis: int) -> DeviceOp[Sharded]:
+        ops = [_side_by_side([column[rank] for column in columns], x.shape, axis) for rank in range(len(self))]
+        return self._spread(ops, None)
+
+    # -- its end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give back what the collectives hold. Tensors stay."""
+        self.communicator.close()
+
+    def __enter__(self) -> Mesh:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Mesh of {', '.join(map(str, self.devices))}>"
+
+
+def _side_by_side(parts: Sequence[Tensor], shape: tuple[int, ...], axis: int) -> DeviceOp[Tensor]:
+    """A new tensor of parts that lie side by side along an axis."""
+
+    def fill(view: View) -> DeviceOp[Tensor]:
+        whole: DeviceOp[Any] = value(None)
+        start = 0
+        for part in parts:
+            extents = (*shape[:axis], part.shape[axis], *shape[axis + 1 :])
+            target = piece(view, start * view.strides[axis], extents, view.strides)
+            # One behind the other: rows of the parts lie between one another, so their ranges of bytes overlap.
+            whole = whole.then(lambda _, target=target, part=part: copy_into(target, part.__kernel_input__()))
+            start += part.shape[axis]
+        return whole.map(lambda _: Tensor(view))
+
+    return fresh_op(parts[0].dtype, shape).then(fill)

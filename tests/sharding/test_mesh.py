@@ -1,0 +1,104 @@
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+"""Tensors over several devices, on the CPU: layouts, kernels on parts, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_async import Device, spread, value
+from cuda_async.testing import CheckedDriver, Ledger
+from cutile import ArgumentError, ArgumentTypeError, api, bf16
+from cutile.sharding import PARTIAL, Mesh, Sharded
+from kernels.gemm import matmul
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, bf16.numpy], ids=str)
+def test_every_layout_is_the_same_tensor(world: int, dtype: Any) -> None:
+    array = np.arange(5 * 4 * 3).reshape(5, 4, 3).astype(dtype)
+    with Mesh([Device.host()] * world) as mesh:
+        layouts = (None, 0, 1, -1)
+        for first in layouts:
+            x = (mesh.replicate(array) if first is None else mesh.shard(array, axis=first)).sync()
+            assert x.shape == array.shape
+            for second in layouts:
+                y = x.reshard(second).sync()
+                assert y.layout == (None if second is None else second % 3)
+                np.testing.assert_array_equal(y.to_numpy().sync(), array)
+                if second is not None:
+                    extents = [part.shape[second] for part in y.parts]
+                    assert max(extents) - min(extents) <= 1
+                    assert sum(extents) == array.shape[second]
+
+
+def test_a_product_is_split_by_columns_and_then_by_rows() -> None:
+    """What tensor parallelism does: no data pass between the two products, one sum behind them."""
+    ledger = Ledger()
+    device = Device.from_driver(CheckedDriver(Device.host().driver, ledger))
+    rng = np.random.default_rng(0)
+    x, up, down = (rng.integers(-2, 3, shape).astype(np.float32) for shape in ((64, 96), (96, 128), (128, 32)))
+    with device, Mesh([device] * 2) as mesh:
+        tokens = mesh.replicate(x).sync()
+        columns, rows = mesh.shard(up, axis=1).sync(), mesh.shard(down, axis=0).sync()
+        hidden = mesh.map(matmul, tokens, columns, layout=1)
+        result = hidden.then(lambda h: mesh.map(matmul, h, rows, layout=PARTIAL)).sync()
+        assert result.layout == PARTIAL
+        np.testing.assert_array_equal(result.to_numpy().sync(), x @ up @ down)
+        # A sum may be split at once.
+        again = hidden_of(mesh, tokens, columns, rows).then(lambda y: y.reshard(1)).sync()
+        assert [part.shape for part in again.parts] == [(64, 16), (64, 16)]
+        np.testing.assert_array_equal(again.to_numpy().sync(), x @ up @ down)
+    assert ledger.uses > 20
+    assert not ledger.races
+
+
+def hidden_of(mesh: Mesh, tokens: Sharded, columns: Sharded, rows: Sharded) -> Any:
+    hidden = mesh.map(matmul, tokens, columns, layout=1)
+    return hidden.then(lambda h: mesh.map(matmul, h, rows, layout=PARTIAL))
+
+
+def test_what_is_no_tensor_of_the_mesh_is_passed_as_it_is() -> None:
+    with Mesh([Device.host()] * 2) as mesh:
+        x = mesh.shard(np.arange(6, dtype=np.float32)).sync()
+        y = mesh.map(lambda part, factor: api.full(factor, part.shape), x, 3.0).sync()
+        np.testing.assert_array_equal(y.to_numpy().sync(), np.full(6, 3, np.float32))
+        assert repr(y) == "<Sharded f32[6] over 2 devices, split along axis 0>"
+
+
+REFUSED: list[tuple[Callable[[Mesh], object], type[Exception], str]] = [
+    (lambda mesh: mesh.shard(np.zeros((4, 1)), axis=1), ArgumentError, "1 elements cannot be split over 2 devices"),
+    (lambda mesh: mesh.shard(np.zeros(4), axis=1), ArgumentError, "axis 1 of an array of 1 axes"),
+    (lambda mesh: mesh.replicate(np.zeros(4)).sync().reshard(2), ArgumentError, "axis 2 of a tensor of 1 axes"),
+    (lambda mesh: mesh.map(lambda x: x, 3), ArgumentTypeError, "expected <lambda> to return an operation, got int"),
+    (lambda mesh: Mesh([]), ValueError, "one or more"),
+    (
+        lambda mesh: mesh.map(value, Mesh([Device.host()] * 2).replicate(np.zeros(4)).sync()),
+        ArgumentError,
+        "on another mesh",
+    ),
+    (
+        lambda mesh: mesh.map(lambda x: api.zeros((len(x), len(x))), mesh.shard(np.zeros(5)).sync()).sync(),
+        ArgumentError,
+        "agree in all axes but 0, got",
+    ),
+    (lambda mesh: spread([value(1)], []), ValueError, "a device for each operation, got 1 and 0"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_what_is_refused(case: int) -> None:
+    call, kind, text = REFUSED[case]
+    with Mesh([Device.host()] * 2) as mesh, pytest.raises(kind, match=text):
+        call(mesh)
+
+
+def test_a_failure_on_one_device_is_the_operations() -> None:
+    def fail() -> int:
+        raise ValueError("this part")
+
+    with pytest.raises(ValueError, match="this part"):
+        spread([value(1), value(2).map(lambda _: fail())], [Device.host()] * 2).sync()
