@@ -45,12 +45,12 @@ def test_one_gpu_is_a_world_of_its_own(joins: bool) -> None:
     numbers = np.arange(1000, dtype=np.float32)
     one = Communicator.join(0, 1, Communicator.unique_id(), device=device) if joins else Communicator.of([device])
     with one as rank:
-        x = put([numbers])[0]
+        (x,) = put([numbers])
         into, part, there = (put([np.zeros(1000, np.float32)])[0] for _ in range(3))
         graph = rank.all_reduce(x, op="avg").graph_on(stream)
         graph.launch().sync_on(stream)
         graph.close()
-        zip(rank.reduce(x), rank.broadcast(x), rank.barrier()).sync_on(stream)
+        zip(rank.reduce(x).then(rank.broadcast), rank.barrier()).sync_on(stream)
         zip(rank.all_gather(x, into), rank.reduce_scatter(x, part), rank.all_to_all(x, there)).sync_on(stream)
         for buffer in (x, into, part, there):
             np.testing.assert_array_equal(buffer.get().sync_on(device.new_stream()), numbers)
