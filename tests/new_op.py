@@ -26,7 +26,7 @@ from cutile.command.ops import sections
 from cutile.dtypes import BY_NAME, f32, f64
 from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.frontend.registry import OPERATIONS
-from cutile.host.dlpack import _CODES, _FLOATS  # pyright: ignore[reportPrivateUsage]
+from cutile.host.foreign import _CODES, _FLOATS  # pyright: ignore[reportPrivateUsage]
 from cutile.ir.core import Op
 from cutile.language.declare import DECLARED
 from cutile.ops import OPS
@@ -150,7 +150,7 @@ def lacking(name: str, kind: str) -> list[str]:
 def places_of_dtype(name: str) -> Iterator[Place]:
     """Everything that an element type needs, in the order of writing it; last what products of it need."""
     dtype = BY_NAME.get(name)
-    leaf, codes, products = "cutile/dtypes.py", "cutile/host/dlpack.py", "cutile/ops/matmul.py"
+    leaf, codes, products = "cutile/dtypes.py", "cutile/host/foreign.py", "cutile/ops/matmul.py"
     yield Place(leaf, "a class, with bits, kind, NumPy's type and the format of a float", hasattr(dtypes, name))
     yield Place(leaf, "its place in `DTYPES` or `STORAGE_DTYPES`", dtype is not None)
     yield Place("cutile/__init__.py", "the import, and the name in `__all__`", name in ct.__all__)

@@ -8,9 +8,21 @@ do_bench(lambda: saxpy(y.mut.partition((1024,)), 2.0, x))        # 0.0182 ms, th
 do_bench_paired(lambda: one(...), lambda: other(...)).ratio      # how many times as fast the first is
 """
 
-from cutile.bench.arms import FLUSH_BYTES, DeviceArm, Subject
 from cutile.bench.measure import DEFAULT_BENCH, BenchOptions, Measurement, do_bench, do_bench_paired, measure
-from cutile.bench.pairs import CONFIDENCE, MIN_PAIRS, Arm, Budget, Interval, Paired, alone, compare, interval
+from cutile.bench.pairs import (
+    CONFIDENCE,
+    FLUSH_BYTES,
+    MIN_PAIRS,
+    Arm,
+    Budget,
+    DeviceArm,
+    Interval,
+    Paired,
+    Subject,
+    alone,
+    compare,
+    interval,
+)
 
 __all__ = (
     "CONFIDENCE",

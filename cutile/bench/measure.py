@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cuda_async import Stream, default_device
-from cutile.bench.arms import DeviceArm, Subject
-from cutile.bench.pairs import MIN_PAIRS, Arm, Budget, Interval, Paired, compare, interval
+from cutile.bench.pairs import MIN_PAIRS, Arm, Budget, DeviceArm, Interval, Paired, Subject, compare, interval
 from cutile.errors import ArgumentError
 
 BATCH_S = 0.5e-3

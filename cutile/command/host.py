@@ -1,20 +1,344 @@
-"""`python -m cutile host`: tensors, launches, streams; `ops` has what kernels say."""
+"""`python -m cutile host`: tensors, launches, streams; `ops` has what kernels say.
+
+It lists what a caller of kernels uses, grouped by purpose, with each docstring. Functions and classes of `cutile.torch`
+are read from their source text, since PyTorch need not be installed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
+import importlib
 import inspect
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import cuda_async
 from cutile import errors
-from cutile.command.host_entries import Group, HostEntry, entries, rest
 from cutile.command.ops import anchor, items, sections
 from cutile.compile.spills import SpillWarning
 from cutile.errors import ArgumentError
 from cutile.interpreter.warned import PaddingWarning
+
+PLACES = ("cutile", "cuda_async", "cutile.bench", "cutile.tune")
+"""Where a name may be, in the order in which they are asked; a user writes the module that has it."""
+
+LEFT_TO_KERNELS = ("cutile.language", "cutile.host.compat", "cuda_async.compat", "cutile.tile")
+"""Modules whose members are not the host's: what kernels write, and names of the first release."""
+
+GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "Define a kernel",
+        "What a kernel may say is in [language.md](language.md).",
+        ("entry", "autotune", "Kernel", "Kernel.inspect", "CompileOptions", "Global"),
+    ),
+    (
+        "Make a tensor",
+        "Operations that yield one: `.sync()` runs them. `dtype` is `f32`, `\"f32\"` or a NumPy dtype.",
+        ("api.empty", "api.zeros", "api.ones", "api.full", "api.arange", "api.linspace", "api.eye", "api.eye_rect",
+         "api.rand", "api.randn", "api.randn_f16", "api.meta"),
+    ),
+    (
+        "From the host, and back",
+        "These copy, on the CPU too. Without a copy: *Other libraries*, below.",
+        ("api.from_numpy", "api.copy_host_to_device", "api.copy_host_vec_to_device", "Tensor.to_numpy", "Tensor.numpy",
+         "Tensor.to_host_vec", "api.copy_device_to_host_vec"),
+    ),
+    (
+        "On the device, and between devices",
+        "",
+        ("api.fill", "api.memcpy", "api.dup", "Tensor.dup", "api.convert", "Tensor.to_device"),
+    ),
+    (
+        "Tensors, and other looks at them",
+        "Metadata is known at once; values are the device's.",
+        ("Tensor", "Tensor.reshape", "Tensor.view", "Tensor.slice", "Tensor.transpose", "Tensor.reinterpret",
+         "Tensor.device_pointer", "TensorView"),
+    ),
+    (
+        "Tiles to be written: partitions",
+        "",
+        ("Tensor.partition", "Tensor.mut", "api.MutBorrow.partition", "Partition", "Partition.unpartition",
+         "Partition.map", "Partition.prefix", "Tensor.partition_prefix", "api.BorrowedPartition"),
+    ),
+    (
+        "Who holds a tensor",
+        "",
+        ("Tensor.shared", "SharedTensor", "SharedTensor.clone", "SharedTensor.drop", "SharedTensor.try_partition",
+         "SharedTensor.unwrap_arc", "Tensor.reclaim"),
+    ),
+    (
+        "Launch a kernel",
+        "Calling a kernel makes a `KernelOp`; its methods configure it. It is a `DeviceOp`: *Run and wait*, below.",
+        ("KernelOp", "KernelOp.generics", "KernelOp.grid", "KernelOp.compile_options", "KernelOp.render",
+         "KernelOp.interpret", "KernelOp.bind", "interpret", "use_backend"),
+    ),
+    (
+        "Run and wait",
+        "`await op` is one more way, at the top level of a notebook's cell as well.",
+        ("DeviceOp.sync", "DeviceOp.sync_on", "DeviceOp.into_future", "DeviceOp.schedule", "DeviceOp.discard",
+         "DeviceFuture", "FutureState"),
+    ),
+    (
+        "Compose operations",
+        "",
+        ("DeviceOp.then", "DeviceOp.map", "DeviceOp.inspect", "DeviceOp.first", "DeviceOp.last", "DeviceOp.unzip",
+         "DeviceOp.shared", "SharedDeviceOp", "value", "zip", "empty", "with_context", "into_op", "shared", "unzip"),
+    ),
+    (
+        "Devices, streams, events",
+        "",
+        ("Device", "default_device", "set_default_device", "device_count", "Stream", "Event", "SingleStream",
+         "StreamPoolRoundRobin", "SchedulingPolicy", "global_policy", "set_global_policy"),
+    ),
+    (
+        "Graphs",
+        "An operation recorded once and replayed at the price of one launch.",
+        ("DeviceOp.graph", "DeviceOp.graph_on", "CudaGraph"),
+    ),
+    (
+        "Other libraries",
+        "See [beside_other_libraries.md](../beside_other_libraries.md).",
+        ("api.from_dlpack", "api.from_foreign", "api.partition", "api.DeviceVec", "api.device_vec",
+         "api.DevicePointer"),
+    ),
+    (
+        "Operators of PyTorch",
+        "See [pytorch_operators.md](../pytorch_operators.md). `ctt` is `cutile.torch`, which needs PyTorch.",
+        ("ctt.register", "ctt.launch", "ctt.partition", "ctt.partition.map", "ctt.partition.prefix", "ctt.synchronize"),
+    ),
+    (
+        "Measure and tune",
+        "See [autotuning.md](../autotuning.md). Names are in `cutile.bench` and `cutile.tune`.",
+        ("do_bench", "do_bench_paired", "BenchOptions", "Autotuner", "Config", "load_verified"),
+    ),
+    (
+        "Watch what runs",
+        "",
+        ("DeviceOp.diagram", "instrumented", "Instrument", "ObservedOperation", "add_instrument", "remove_instrument",
+         "completion_statistics", "CompletionStatistics", "MemPool", "PoolStatistics"),
+    ),
+    (
+        "GPU code from elsewhere",
+        "CUDA C++, PTX and cubins; these need a GPU.",
+        ("load_module_from_cuda_src", "load_module_from_ptx_src", "load_module_from_file", "load_module_from_bytes",
+         "Module", "Function", "LaunchConfig", "AsyncKernelLaunch"),
+    ),
+    (
+        "Operations of your own",
+        "See [`cuda_async/op.py`](../../cuda_async/op.py).",
+        ("DeviceOp", "ExecutionContext", "Storage", "Lease", "Use", "Pending", "upload", "download", "copy_storage",
+         "register_internal_package"),
+    ),
+)  # fmt: skip
+
+MADE_BY_USERS = frozenset(
+    {"CompileOptions", "Global", "Device", "Event", "SingleStream", "StreamPoolRoundRobin", "BenchOptions", "Autotuner",
+     "Config", "LaunchConfig", "AsyncKernelLaunch", "Instrument", "Pending", "api.DevicePointer", "ctt.partition"}
+)  # fmt: skip
+"""Classes that users call; all others come from functions and methods."""
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """One thing that a caller uses.
+
+    Attributes:
+        name: as it is found: "api.zeros", "Tensor.partition", "value".
+        module: where it is imported from, such as "cuda_async".
+        member: the function, class or property.
+        is_value: whether it is read, not called.
+    """
+
+    name: str
+    module: str
+    member: Any
+    is_value: bool = False
+
+    @property
+    def last(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
+
+    @cached_property
+    def documentation(self) -> str:
+        """The docstring."""
+        return inspect.getdoc(self.member) or ""
+
+    @property
+    def line(self) -> str:
+        """The docstring's first line."""
+        return self.documentation.partition("\n")[0]
+
+    @cached_property
+    def signature(self) -> str:
+        """How it is called, without annotations of `self`.
+
+        "" for what is read, and for what users do not make.
+        """
+        if self.is_value or (inspect.isclass(self.member) and self.name not in MADE_BY_USERS):
+            return ""
+        text = re.sub(r"\b(?:cutile|cuda_async|collections|typing|numpy|np)(?:\.\w+)*\.(?=[A-Za-z])", "", self._written)
+        text = re.sub(r"= '(\w*)'", r'= "\1"', text).replace("'", "")
+        text = re.sub(r"= (BenchOptions)\([^)]*\)", r"= \1()", text)
+        return re.sub(r"^\(self(?:: DeviceOp\[tuple\[U, \.\.\.\]\])?(?:, )?", "(", text)
+
+    @property
+    def _written(self) -> str:
+        return str(inspect.signature(self.member))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Entries that people look for together."""
+
+    title: str
+    words: str
+    entries: tuple[HostEntry, ...]
+
+
+def entries() -> tuple[Group, ...]:
+    """Every group, its entries in reading order."""
+    return tuple(Group(title, words, tuple(_found(name) for name in names)) for title, words, names in GROUPS)
+
+
+def rest(group: Group) -> Iterator[HostEntry]:
+    """Public members of a group's classes that have no entry of their own on the page."""
+    named = {name for _, _, names in GROUPS for name in names}
+    for entry in group.entries:
+        if inspect.isclass(entry.member):
+            yield from (each for each in members(entry) if each.name not in named)
+
+
+def members(entry: HostEntry) -> Iterator[HostEntry]:
+    """The public methods and properties of a class for its users, by name."""
+    owner: Any = entry.member
+    for name in sorted(dir(owner)):
+        member: Any = inspect.getattr_static(owner, name)
+        at = next((each for each in owner.__mro__ if name in vars(each)), object)
+        ours = at.__module__.startswith(("cutile", "cuda_async")) and not at.__module__.startswith(LEFT_TO_KERNELS)
+        inherited = at is not owner and at.__name__ in ("DeviceOp", "Tensor", "Partition")  # has an entry of its own
+        inherited = inherited or (at.__name__ == "Operation" and owner.__name__ != "DeviceOp")
+        if name.startswith("_") or not ours or inherited or issubclass(owner, BaseException):
+            continue
+        if isinstance(member, property | cached_property):
+            yield HostEntry(f"{entry.name}.{name}", entry.module, member, True)
+        elif isinstance(member, staticmethod | classmethod) or inspect.isfunction(member):
+            yield HostEntry(f"{entry.name}.{name}", entry.module, getattr(owner, name))
+
+
+def _found(name: str) -> HostEntry:
+    head, *path = name.split(".")
+    if head == "ctt":
+        owner = torch_member(path[0])
+        return HostEntry(name, TORCH, getattr(owner, path[1]) if path[1:] else owner)
+    for place in PLACES:
+        module: ModuleType = importlib.import_module(place)
+        owner: Any = vars(module).get(head)
+        if owner is None:
+            continue
+        for part in path[:-1]:
+            owner = getattr(owner, part)
+        if not path:
+            return HostEntry(name, place, owner)
+        member: Any = inspect.getattr_static(owner, path[-1])
+        if isinstance(member, property | cached_property):
+            return HostEntry(name, place, member, True)
+        return HostEntry(name, place, getattr(owner, path[-1]))
+    raise LookupError(f"host page: nothing public is called {name}")
+
+
+TORCH = "cutile.torch"
+
+
+@cache
+def torch_names() -> dict[str, str]:
+    """The public names, and the module that has each."""
+    tree = _tree(f"{TORCH}.__init__")
+    return {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+
+
+def torch_member(name: str) -> Any:
+    """A function or class with its signature and docstrings, for `inspect`.
+
+    Raises:
+        LookupError: there is no such name.
+    """
+    module = torch_names().get(name)
+    if module is None:
+        raise LookupError(f"{TORCH} has no {name!r}")
+    for node in _tree(module).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return _made(node, module)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and ast.unparse(node.targets[0]) == name:
+            return torch_member(node.value.id)  # another name for it
+    raise LookupError(f"{module} defines no {name!r}")
+
+
+def _tree(module: str) -> ast.Module:
+    folder = Path(__file__).parents[1]
+    return ast.parse(folder.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8"))
+
+
+def _made(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
+    """What `inspect` sees as the definition.
+
+    Nothing of the text is evaluated but literals.
+    """
+    documentation = ast.get_docstring(node) or ""
+    if isinstance(node, ast.FunctionDef):
+        return _function(node, module, documentation)
+    methods = {each.name: _made(each, module) for each in node.body if isinstance(each, ast.FunctionDef)}
+    shown: Any = type(node.name, (), {**methods, "__doc__": documentation, "__module__": module})
+    if "__init__" in methods:
+        signature = inspect.signature(methods["__init__"])
+        shown.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # without self
+    return shown
+
+
+def _function(node: ast.FunctionDef, module: str, documentation: str) -> Any:
+    def made() -> None: ...
+
+    shown: Any = made
+    shown.__name__, shown.__qualname__, shown.__module__ = node.name, node.name, module
+    shown.__doc__ = documentation
+    shown.__signature__ = inspect.Signature(
+        list(_parameters(node.args)), return_annotation=_annotation(node.returns, inspect.Signature.empty)
+    )
+    return shown
+
+
+def _parameters(arguments: ast.arguments) -> Iterator[inspect.Parameter]:
+    empty, kinds = inspect.Parameter.empty, inspect.Parameter
+    placed = [(each, kinds.POSITIONAL_ONLY) for each in arguments.posonlyargs]
+    placed += [(each, kinds.POSITIONAL_OR_KEYWORD) for each in arguments.args]
+    defaults: list[ast.expr | None] = [*[None] * (len(placed) - len(arguments.defaults)), *arguments.defaults]
+    listed = [(each, kind, default) for (each, kind), default in zip(placed, defaults, strict=True)]
+    if arguments.vararg is not None:
+        listed.append((arguments.vararg, kinds.VAR_POSITIONAL, None))
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    listed += [(each, kinds.KEYWORD_ONLY, default) for each, default in named]
+    if arguments.kwarg is not None:
+        listed.append((arguments.kwarg, kinds.VAR_KEYWORD, None))
+    for each, kind, default in listed:
+        value = empty if default is None else ast.literal_eval(default)
+        yield inspect.Parameter(each.arg, kind, default=value, annotation=_annotation(each.annotation, empty))
+
+
+def _annotation(node: ast.expr | None, absent: Any) -> Any:
+    """The text of an annotation, as `from __future__ import annotations` leaves it."""
+    return absent if node is None else ast.unparse(node)
 
 
 def add(commands: Any) -> None:

@@ -21,7 +21,6 @@ from cuda_async import DeviceOp
 from cutile.conversion import convert as converted
 from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.host.checks import DTypeSpec, element_type, new_shape, number_type
 from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace
 from cutile.host.device_vec import DeviceVec, device_vec
 from cutile.host.exchange import from_dlpack, from_foreign, partition
@@ -31,7 +30,7 @@ from cutile.host.memory import Array, DevicePointer
 from cutile.host.meta import meta
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
 from cutile.host.random import rand, randn, randn_f16
-from cutile.host.shapes import ShapeLike, as_shape
+from cutile.host.shapes import DTypeSpec, ShapeLike, as_shape, element_type, new_shape, number_type
 from cutile.host.shared import SharedTensor
 from cutile.host.tensor import Tensor, TensorView
 from cutile.host.transfer import FromHost, copy_into

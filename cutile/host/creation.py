@@ -18,9 +18,8 @@ from cutile.conversion import convert as converted
 from cutile.conversion import element
 from cutile.dtypes import DTypeLike, f4e2m1fnx2, f32, f64, i64
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.host.checks import DTypeSpec, finite, float_type, new_shape, number_type
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
-from cutile.host.shapes import is_contiguous
+from cutile.host.shapes import DTypeSpec, finite, float_type, is_contiguous, new_shape, number_type
 from cutile.host.tensor import Tensor
 from cutile.host.transfer import copy_into, fresh
 from cutile.launch.views import View

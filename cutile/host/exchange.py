@@ -24,8 +24,7 @@ from cuda_async.core.stream import Stream
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
 from cuda_async.site import register_internal_package, user_site
 from cutile.errors import ArgumentTypeError
-from cutile.host.dlpack import CPU, Description, make_capsule
-from cutile.host.foreign import foreign_view, from_dlpack_view, is_foreign
+from cutile.host.foreign import CPU, Description, foreign_view, from_dlpack_view, is_foreign, make_capsule
 from cutile.host.memory import Array
 from cutile.host.partition import BorrowedPartition, TileLike
 from cutile.host.tensor import Tensor

@@ -10,8 +10,7 @@ from typing import NoReturn
 from cuda_async import Device, NotReadyError, Storage, Stream, default_device
 from cuda_async.foreign import import_stream
 from cutile.dtypes import f32
-from cutile.host.checks import DTypeSpec, element_type, new_shape
-from cutile.host.shapes import ShapeLike, row_major_strides
+from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
 from cutile.launch.views import View
 

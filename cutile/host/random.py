@@ -19,10 +19,9 @@ from cuda_async import DeviceOp, ExecutionContext
 from cuda_async.core.capture import refuse_in_capture
 from cutile.dtypes import DTypeLike, f16, f32, f64
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.host.checks import DTypeSpec, element_type, finite, float_type, new_shape
 from cutile.host.creation import Create, convert
 from cutile.host.memory import Array, array_of, runs_host_code
-from cutile.host.shapes import row_major_strides
+from cutile.host.shapes import DTypeSpec, element_type, finite, float_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
 from cutile.launch.views import View
 

@@ -16,9 +16,8 @@ from typing import NoReturn, SupportsIndex
 from cuda_async import OwnershipError
 from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site, kept_by_notebook, user_site
-from cutile.host.checks import DTypeSpec
 from cutile.host.partition import Partition, TileLike, as_any_tile
-from cutile.host.shapes import ShapeLike, whole_shape
+from cutile.host.shapes import DTypeSpec, ShapeLike, whole_shape
 from cutile.host.tensor import Tensor
 from cutile.host.views import reinterpreted, reshaped
 from cutile.launch.views import View

@@ -23,14 +23,13 @@ from cutile import language
 from cutile.compile.facts import TensorFacts
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentTypeError
-from cutile.host.checks import DTypeSpec
 from cutile.host.compat import OldTensorMethods
 from cutile.host.display import Shown
 from cutile.host.hints import NotItsValues
 from cutile.host.memory import DevicePointer
 from cutile.host.partition import Holder, MutBorrow, Partition, TileLike, as_any_tile, as_tile, is_open
-from cutile.host.reading import ReadsValues
 from cutile.host.shapes import (
+    DTypeSpec,
     ShapeLike,
     Span,
     index_layout,
@@ -39,7 +38,7 @@ from cutile.host.shapes import (
     transpose_layout,
     whole_shape,
 )
-from cutile.host.transfer import duplicate
+from cutile.host.transfer import ReadsValues, duplicate
 from cutile.host.views import collective_buffer, piece, refuse_common_elements, reinterpreted, reshaped
 from cutile.launch.views import OpenTiledView, TiledView, View
 

@@ -10,12 +10,15 @@ through page-locked memory; events order the streams of both. Host and GPU: thro
 stream, which orders the copy with the GPU's other work. The driver cannot make the host's stream and the GPU's wait for
 each other. So the copy first waits for what the host still computes: `await` on a thread of its own, `sync()` on the
 caller's.
+
+`ReadsValues` has the methods by which the values of a tensor get to the host.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -53,6 +56,7 @@ __all__ = (
     "number_of_bytes",
     "refuse_strided",
     "values_now",
+    "ReadsValues",
 )
 
 T = TypeVar("T")
@@ -408,3 +412,54 @@ class CopyAcross(Memcpy):
 
     def execute(self, context: ExecutionContext) -> None:
         enqueue_copy_across(context, self._destination, self._source)
+
+
+class ReadsValues:
+    """The part of `Tensor` that reads its values."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _usable(self, use: str) -> View: ...
+
+    def to_host_vec(self) -> DeviceOp[Array]:
+        """An op that yields the values as a NumPy array of one axis, in row-major order.
+
+        Raises as `dup`.
+
+        Example:
+            >>> api.eye(2).sync().to_host_vec().sync()
+            array([1., 0., 0., 1.], dtype=float32)
+        """
+        view = self._usable("to_host_vec")
+        return ToHost(view, (math.prod(view.shape),), "to_host_vec")
+
+    def to_numpy(self) -> DeviceOp[Array]:
+        """An op that yields the values as a NumPy array of this shape. Raises as `dup`.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> api.ones((2, 2), f32).to_numpy().sync()
+            array([[1., 1.],
+                   [1., 1.]], dtype=float32)
+        """
+        view = self._usable("to_numpy")
+        return ToHost(view, view.shape, "to_numpy")
+
+    def numpy(self) -> Array:
+        """The values as a NumPy array of this shape, now: waits for them.
+
+        `await tensor.to_numpy()` does not block.
+
+        Raises:
+            OwnershipError: the tensor is held, or an operation that has not finished writes it.
+            ReentrancyError: called inside a function given to then(), map() or inspect().
+            NotReadyError: the tensor is one of `api.meta`, without memory.
+
+        Example:
+            >>> from cutile import api, f32
+            >>> api.ones((3,), f32).sync().numpy()
+            array([1., 1., 1.], dtype=float32)
+        """
+        return values_now(self._usable("numpy"))

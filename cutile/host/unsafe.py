@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from cuda_async import Device, Storage, Stream
 from cuda_async.foreign import ForeignStorage
 from cutile.errors import ArgumentError
-from cutile.host.checks import DTypeSpec, element_type, new_shape
-from cutile.host.shapes import ShapeLike, row_major_strides
+from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
 from cutile.launch.views import View
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from cuda_async import DeviceOp, ExecutionContext, download
 from cuda_async.core.pending import Pending
-from cutile.host.checks import element_type
 from cutile.host.creation import as_element
+from cutile.host.shapes import element_type
 from cutile.language.variable import DeviceVariable
 from cutile.launch.variables import fill_variable, place_of
 

@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING
 
 from cuda_async import OwnershipError
 from cutile.errors import ArgumentError
-from cutile.host.checks import DTypeSpec, element_type, new_shape
-from cutile.host.shapes import ShapeLike, is_contiguous, reshape_shape, row_major_strides
+from cutile.host.shapes import (
+    DTypeSpec,
+    ShapeLike,
+    element_type,
+    is_contiguous,
+    new_shape,
+    reshape_shape,
+    row_major_strides,
+)
 from cutile.launch.views import View
 
 if TYPE_CHECKING:

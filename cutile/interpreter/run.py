@@ -25,8 +25,7 @@ from cutile.frontend.frame import Compilation
 from cutile.frontend.parameters import Arranged, assembled
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
-from cutile.interpreter.eager import Array, EagerBuilder, EagerValue
-from cutile.interpreter.live import to_live
+from cutile.interpreter.live import Array, EagerBuilder, EagerValue, to_live
 from cutile.interpreter.session import LiveFrame, Session, misspelt_names
 from cutile.interpreter.watch import Watch
 from cutile.ir.core import Block, Function, Value

@@ -16,14 +16,13 @@ A launch that finds its own needs none of this: `gemm(z.partition(("BM", "BN")),
 See docs/autotuning.md.
 """
 
-from cutile.tune.agreement import DisagreementWarning
 from cutile.tune.choices import Choice
-from cutile.tune.log import TrialLog
+from cutile.tune.log import Invalid, Measured, Trial, TrialLog
+from cutile.tune.memory import DisagreementWarning
 from cutile.tune.oracle import DeviceOracle, InvalidError, Oracle, WrongResultError
 from cutile.tune.record import Provenance, Record, ToolchainDriftWarning, load_verified
 from cutile.tune.space import Config, GridSearch, Searcher, space_hash
-from cutile.tune.trial import Invalid, Measured, Trial
-from cutile.tune.tuned import Tuned
+from cutile.tune.table import Tuned
 from cutile.tune.tuner import Autotuner
 
 __all__ = (

@@ -25,7 +25,7 @@ import platformdirs
 from cutile import config as settings
 from cutile.compile.folders import make_private
 from cutile.launch.searching import Configuration
-from cutile.tune.tuned import Tuned
+from cutile.tune.table import Tuned
 
 __all__ = ("Choice", "digest_of", "load", "save")
 

@@ -31,16 +31,13 @@ from cutile.launch.searching import Configuration, Key, LaunchFacts, Space, conf
 from cutile.launch.target import INTERPRET, target_of
 from cutile.launch.variables import place_of
 from cutile.launch.views import OpenTiledView, PointingView, TiledView, View, tiled
-from cutile.tune.agreement import Agreement, DisagreementWarning, Output
 from cutile.tune.choices import Choice, digest_of, load, save
-from cutile.tune.log import TrialLog
-from cutile.tune.memory import Backup, Region, Scratch
+from cutile.tune.log import Invalid, Trial, TrialLog
+from cutile.tune.memory import Agreement, Backup, DisagreementWarning, Output, Region, Scratch
 from cutile.tune.oracle import DeviceOracle, InvalidError
-from cutile.tune.progress import NotebookTable, default_progress
 from cutile.tune.search import Search
 from cutile.tune.space import Config, GridSearch
-from cutile.tune.trial import Invalid, Trial
-from cutile.tune.tuned import Tuned
+from cutile.tune.table import NotebookTable, Tuned, default_progress
 
 __all__ = ("KernelSearch",)
 

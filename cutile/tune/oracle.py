@@ -15,10 +15,10 @@ from cutile.bench import DEFAULT_BENCH, BenchOptions, Measurement, Paired, do_be
 from cutile.compile.ahead import Builders
 from cutile.compile.driver import Request
 from cutile.errors import ArgumentTypeError
+from cutile.tune.log import Invalid, Stage
 from cutile.tune.memory import Backup, written_by
 from cutile.tune.record import Provenance, kernels_of
 from cutile.tune.space import Config
-from cutile.tune.trial import Invalid, Stage
 
 Candidate = Callable[[Config], DeviceOp[Any]]
 Judge = Callable[[Any], object]

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 
 from cutile.bench import Paired
 from cutile.errors import TuningError
-from cutile.tune.log import TrialLog
+from cutile.tune.log import Invalid, Measured, Trial, TrialLog
 from cutile.tune.oracle import InvalidError, Oracle
-from cutile.tune.progress import Progress
 from cutile.tune.space import Config, Searcher
-from cutile.tune.table import ranked
-from cutile.tune.trial import Invalid, Measured, Trial
+from cutile.tune.table import Progress, ranked
 
 Keep = Callable[[Config], bool]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from cutile.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
-    from cutile.tune.trial import Trial
+    from cutile.tune.log import Trial
 
 Value = int | float | str | bool | None | tuple[Any, ...]
 """What a parameter may be: what a line of a log can hold, and a tuple of such (lists become tuples)."""

@@ -21,11 +21,10 @@ from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.memory import Backup
 from cutile.tune.oracle import Candidate, DeviceOracle, Judge, Oracle, Poison
-from cutile.tune.progress import NotebookTable, Progress, default_progress
 from cutile.tune.record import Record
 from cutile.tune.search import Keep, Search
 from cutile.tune.space import Config, GridSearch, Searcher, space_hash
-from cutile.tune.tuned import Tuned
+from cutile.tune.table import NotebookTable, Progress, Tuned, default_progress
 
 AHEAD = 4
 """Kernels that are compiled ahead, for each process that compiles."""

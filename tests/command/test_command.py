@@ -14,9 +14,8 @@ import pytest
 
 from cuda_async.installed import install_command
 from cutile.backend.registry import BACKENDS
-from cutile.command.catalogue import catalogue
 from cutile.command.line import main
-from cutile.command.ops import page
+from cutile.command.ops import catalogue, page
 from cutile.installation import NEEDS, Need
 from cutile.ops import OPS
 from tests.support.golden import Golden

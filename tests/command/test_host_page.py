@@ -11,9 +11,8 @@ import pytest
 import cuda_async
 import cutile
 from cutile import api, language
-from cutile.command import host_entries
-from cutile.command.host import page, sections
-from cutile.command.host_entries import HostEntry, entries, rest
+from cutile.command import host
+from cutile.command.host import HostEntry, entries, page, rest, sections
 from cutile.command.line import main
 from cutile.command.ops import FIRST_HOUR, anchors
 from cutile.dtypes import DType
@@ -46,11 +45,11 @@ def test_the_page_is_what_the_docstrings_say(pytestconfig: pytest.Config) -> Non
 def test_every_public_name_is_on_the_page() -> None:
     shown = {entry.name for entry in ENTRIES} | {entry.name for group in entries() for entry in rest(group)}
     last = {name.removeprefix("api.") for name in shown}
-    host = [name for name in cutile.__all__ if name not in language.__all__]
-    missing = [name for name in host_entries.torch_names() if f"ctt.{name}" not in shown | {"ctt.Partition"}]
+    of_host = [name for name in cutile.__all__ if name not in language.__all__]
+    missing = [name for name in host.torch_names() if f"ctt.{name}" not in shown | {"ctt.Partition"}]
     missing += [
         name
-        for place, names in ((cutile, host), (cuda_async, cuda_async.__all__), (api, api.__all__))
+        for place, names in ((cutile, of_host), (cuda_async, cuda_async.__all__), (api, api.__all__))
         for name in names
         if name not in last | ELSEWHERE and not _listed_elsewhere(getattr(place, name))
     ]
@@ -64,9 +63,9 @@ def _listed_elsewhere(member: object) -> bool:
 
 def test_what_is_read_without_pytorch_is_what_pytorch_users_see() -> None:
     ctt = pytest.importorskip("cutile.torch", reason="needs PyTorch")
-    assert set(host_entries.torch_names()) == set(ctt.__all__)
+    assert set(host.torch_names()) == set(ctt.__all__)
     for name in ctt.__all__:
-        read, real = host_entries.torch_member(name), getattr(ctt, name)
+        read, real = host.torch_member(name), getattr(ctt, name)
         assert (inspect.getdoc(read), str(inspect.signature(read))) == (
             inspect.getdoc(real),
             str(inspect.signature(real)),

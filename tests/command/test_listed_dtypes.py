@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutile.command.catalogue import Entry, catalogue
+from cutile.command.ops import Entry, catalogue
 from cutile.dtypes import EVERY_DTYPE, DTypeLike, f4e2m1fnx2, i32, i64, u64
 from cutile.errors import KernelError
 from cutile.frontend.build import build

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from cutile.command.catalogue import Entry, catalogue, shows
+from cutile.command.ops import Entry, catalogue, shows
 from tests.architecture.sources import PACKAGES, ROOT, Module, modules
 
 WITH_EXAMPLES = [

@@ -20,7 +20,7 @@ from cuda_async import Device, NotReadyError, OwnershipError
 from cuda_async.testing import SimDriver
 from cutile import api, bf16, f32, f64, i16, u8
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.host.dlpack import read_capsule
+from cutile.host.foreign import read_capsule
 from kernels.gemm import matmul
 
 

@@ -8,7 +8,7 @@ import pytest
 import cutile as ct
 from cutile import Mut, Tensor, api, f32, i32
 from cutile.errors import Location
-from cutile.interpreter.eager import EagerBuilder, EagerValue
+from cutile.interpreter.live import EagerBuilder, EagerValue
 from cutile.interpreter.watch import Watch
 from cutile.ir.core import Block
 from cutile.ops.memory import LoadMut, StoreMut

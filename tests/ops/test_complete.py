@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cutile.command.catalogue import Entry, catalogue
+from cutile.command.ops import Entry, catalogue
 from cutile.dtypes import DTypeLike
 from tests.docs.pages import ROOT
 from tests.ops.test_samples import ROWS

@@ -9,7 +9,7 @@ import pytest
 
 import cutile as ct
 from cutile import api
-from cutile.command.catalogue import catalogue
+from cutile.command.ops import catalogue
 from cutile.conversion import convert
 from cutile.dtypes import (
     EVERY_DTYPE,

@@ -29,7 +29,7 @@ from cutile.tune import (
     Tuned,
     load_verified,
 )
-from cutile.tune.progress import NotebookTable, default_progress
+from cutile.tune.table import NotebookTable, default_progress
 from tests.support.kernels import kernel
 
 ROOT = Path(__file__).parents[2]
