@@ -55,7 +55,8 @@ class Kernel:
 
         out = saxpy(y.partition((256,)), 2.0, x).sync()      # out.y, out.a, out.x
 
-    Generics may be given by name: `gemm(z, x, y, BK=128)`.
+    Generics may be given by name: `gemm(z, x, y, BK=128)`. So may the grid, where no partition tells it:
+    `histogram(counts, x, grid=1000)`, which is `histogram(counts, x).grid(1000)`.
     """
 
     __wrapped_kernel__ = True
@@ -103,12 +104,15 @@ class Kernel:
         if len(arguments) == launchable.arity and not named:
             op = KernelOp(launchable, arguments, _NO_GENERICS, self._options)
             return op if self._space is None else op.search(self._space)
+        grid = named.pop("grid", None) if "grid" in named and not _has(launchable, "grid") else None
         try:
             launchable, parts, generics = self._taken(launchable, arguments, named)
         except (ArgumentError, GenericsError):
             give_back(leaves_of((*arguments, *named.values())))
             raise
         op = KernelOp(launchable, parts, generics, self._options)
+        if grid is not None:
+            op.grid(grid)
         return op if self._space is None or generics else op.search(self._space)
 
     def searched(self, space: Space) -> Self:
@@ -301,6 +305,12 @@ class Kernel:
         signature = self.cache.signature
         generics = ", ".join(generic.name for generic in signature.generics)
         return f"<kernel {signature.name}({', '.join(signature.declared)}{'; ' + generics if generics else ''})>"
+
+
+def _has(launchable: Launchable, name: str) -> bool:
+    """Whether a kernel has a parameter or a generic of a name."""
+    signature = launchable.kernel.signature
+    return name in signature.declared or any(each.name == name for each in signature.generics)
 
 
 def _are_kernels(old: object, new: object) -> bool:

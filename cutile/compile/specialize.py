@@ -22,7 +22,7 @@ from cutile.ir.types import MutType, TensorType, TileType, Type
 _OPTIONS = "hints for the compiler are given as k(...).compile_options(ct.CompileOptions({}))"
 LAUNCH: dict[str, str] = {
     "backend": "ct.use_backend(name) chooses for a block",
-    "grid": "a grid that the partitions do not tell is given as k(...).grid((x, y, z))",
+    "grid": "the grid of an operation is set with k(...).grid((x, y, z))",
     "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
     "num_stages": "how far loads run ahead the compiler decides",
     "num_warps": _OPTIONS.format("num_worker_warps=4"),
@@ -251,7 +251,7 @@ def _tensor_type(
     layout = fact.layout
     alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))
     extents: tuple[int | None, ...] = (None,) * len(fact.shape)
-    if parameter.kind == "tensor" and parameter.extents is not None:
+    if parameter.kind != "mut" and parameter.extents is not None:
         whole = parameter.extents
         extents = (
             tuple(generics[whole])
@@ -261,7 +261,7 @@ def _tensor_type(
                 for each in whole
             )
         )
-    tensor = TensorType(layout.dtype, extents, layout.strides, alignment)
+    tensor = TensorType(layout.dtype, extents, layout.strides, alignment, stable=parameter.kind != "shared")
     if layout.tile is None:
         return tensor
     if len(layout.tile) != len(fact.shape):

@@ -22,9 +22,9 @@ from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, Kerne
 from cutile.frontend.captures import MISSING, lookup
 from cutile.frontend.parameters import Declared, Extent, Fixed, Generic, Group, Maybe, NamedExtent, Parameter
 from cutile.frontend.structure import field_names
-from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, Tensor
+from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, SharedMut, Tensor
 
-_WORDS = "Expected Mut, Tensor, Ptr, or a dtype such as f32; tuples, named tuples and dataclasses of them."
+_WORDS = "Expected Mut, SharedMut, Tensor, Ptr, or a dtype such as f32; tuples, named tuples and dataclasses of them."
 _CONSTANTS = (bool, int, float, str, tuple, type(None), DType, Callable, types.FunctionType)
 
 
@@ -93,6 +93,10 @@ class Annotations:
             return Parameter(name, "pointer", dtype, None, place)
         if head is Mut or head is MappedPartitionMut:
             return self._mut(name, head is MappedPartitionMut, facts, place)
+        if head is SharedMut:
+            inner = None if facts is None else self._of_tensor(facts)
+            dtype, extents = (None, None) if inner is None else self._facts(inner, place)
+            return Parameter(name, "shared", dtype, extents, place)
         if is_tensor(head):
             dtype, extents = (None, None) if facts is None else self._facts(facts, place)
             return Parameter(name, "tensor", dtype, extents, place)
@@ -111,13 +115,19 @@ class Annotations:
         dtype: DTypeLike | str | None = None
         extents: tuple[Extent, ...] | str | None = None
         if facts is not None:
-            inner = self._unquote(facts[0])
-            head, more = self._try_parts(inner) if len(facts) == 1 else (MISSING, None)
-            if is_tensor(head):
-                facts = more
-            if facts is not None:
-                dtype, extents = self._facts(facts, place)
+            inner = self._of_tensor(facts)
+            if inner is not None:
+                dtype, extents = self._facts(inner, place)
         return Parameter(name, "mut", dtype, extents, place, mapped)
+
+    def _of_tensor(self, facts: list[Any]) -> list[Any] | None:
+        """The facts in `Mut[Tensor[...]]`, or those of `Mut[...]` itself.
+
+        None for a plain `Mut[Tensor]`.
+        """
+        inner = self._unquote(facts[0])
+        head, more = self._try_parts(inner) if len(facts) == 1 else (MISSING, None)
+        return more if is_tensor(head) else facts
 
     def _maybe(self, name: str, annotation: Any, sides: tuple[Any, ...], place: Location) -> Declared:
         kinds = [each for each in sides if not _is_none(each)]

@@ -16,10 +16,11 @@ from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation, Frame, PassOn
 from cutile.frontend.parameters import Arranged, Given, Piece
 from cutile.frontend.report import TooMany
+from cutile.frontend.shared_accesses import check_shared
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
 from cutile.frontend.structure import made_of
-from cutile.frontend.values import MappedRef, MutRef, PointerRef, TensorRef
+from cutile.frontend.values import MappedRef, MutRef, PointerRef, SharedRef, TensorRef
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.types import MutType, TensorType, Type
@@ -51,7 +52,7 @@ def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> 
         case MutType():
             return MutRef(value) if value.type.map is None else MappedRef(value)
         case TensorType():
-            return TensorRef(value)
+            return TensorRef(value) if value.type.stable else SharedRef(value)
         case _ if value.name in pointers:
             return PointerRef(value, pointers[value.name])
         case _:
@@ -135,4 +136,6 @@ def _attempt(
     kernel = Function(source.name, body, source=dict(source.lines), file=source.file)
     if unsafe:
         kernel.facts["unsafe"] = True
+    else:
+        check_shared(kernel, compilation.reached, compilation.weak)
     return Program(kernel, compilation.captures, tuple(compilation.variables))

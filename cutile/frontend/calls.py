@@ -35,6 +35,7 @@ from cutile.frontend.families import (
     pointer,
     reduce,
     shape,
+    shared_mut,
     token,
     variable,
     view,
@@ -52,7 +53,7 @@ from cutile.ops.cast import Convert
 
 FAMILIES = (
     arith, atomic, bound, cast, compare, create, debug, element, grid, mapped, matmul, memory, partition, pointer,
-    reduce, shape, token, variable, view, builtins, records, builtins,
+    reduce, shape, shared_mut, token, variable, view, builtins, records, builtins,
 )  # fmt: skip
 """Importing them registers their handlers."""
 

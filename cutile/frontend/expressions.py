@@ -39,6 +39,7 @@ from cutile.frontend.values import (
     PartitionRef,
     PointerRef,
     Record,
+    SharedRef,
     Table,
     TensorRef,
     describe,
@@ -172,7 +173,10 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return Method(owner, name)
     names = {"shape", "dtype", "ndim", *(method for each, method in METHODS if isinstance(owner, each))}
     names |= {"strides"} if isinstance(owner, TensorRef) else set()
-    if isinstance(owner, TensorRef) and name in ("store", "load"):
+    if isinstance(owner, SharedRef) and name in ("store", "load"):
+        remedy = "A SharedMut has no tile of one block: y.partition(shape).store(tile, index) writes where the index "
+        remedy += "says, ct.atomic_add(y, index, value) updates elements."
+    elif isinstance(owner, TensorRef) and name in ("store", "load"):
         remedy = "Tensors are read: x.load_tile(shape, index), x.partition(shape).load(index). "
         remedy += "What a kernel writes is annotated with Mut, and a partition of the tensor is passed."
     elif isinstance(owner, MutRef):

@@ -20,6 +20,7 @@ from cutile.frontend.flow import Flow
 from cutile.frontend.interval import Interval
 from cutile.frontend.liveness import assigned
 from cutile.frontend.report import Report, Suppressed
+from cutile.frontend.shared_accesses import Reached
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.values import Faulty, Undefined
 from cutile.ir.builder import Builder
@@ -57,6 +58,7 @@ class Compilation:
         passed_on: variables that loops pass on although they have no value before: (loop, name).
         bare: floats that nothing gave a dtype; see `bare.py`.
         weak: scalars that Python would have as plain numbers, and where whole ones lie; see `weak.py`.
+        reached: the elements that pointers lead to, of those that were made of a tensor and indices.
     """
 
     builder: Builder
@@ -70,6 +72,7 @@ class Compilation:
     variables: dict[DeviceVariable, Value] = field(default_factory=dict[DeviceVariable, Value])
     bare: Bare = field(default_factory=Bare)
     weak: dict[Value, Interval | None] = field(default_factory=dict[Value, "Interval | None"])
+    reached: dict[Value, Reached] = field(default_factory=dict[Value, "Reached"])
 
 
 @dataclass

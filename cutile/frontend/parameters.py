@@ -59,7 +59,7 @@ class Parameter:
 
     Attributes:
         name: its name in the IR.
-        kind: "tensor", "mut", "scalar" or "pointer".
+        kind: "tensor", "mut", "shared" (written by any tile block), "scalar" or "pointer".
         dtype: the element type, a generic's name, or None for the argument's own.
         extents: the declared extents; the name of a generic that is all of them; None where nothing is declared.
         mapped: whether it takes a mapped partition.
@@ -67,7 +67,7 @@ class Parameter:
     """
 
     name: str
-    kind: Literal["tensor", "mut", "scalar", "pointer"]
+    kind: Literal["tensor", "mut", "shared", "scalar", "pointer"]
     dtype: DTypeLike | str | None
     extents: tuple[Extent, ...] | str | None
     location: Location
@@ -78,6 +78,11 @@ class Parameter:
     def title(self) -> str:
         """What messages call it."""
         return self.path or self.name
+
+    @property
+    def writes(self) -> bool:
+        """Whether launches lend its argument exclusively."""
+        return self.kind in ("mut", "shared")
 
     @property
     def declares(self) -> bool:

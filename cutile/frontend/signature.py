@@ -20,6 +20,7 @@ from cutile.frontend.parameters import REQUIRED, Arranged, Declared, Generic, Na
 from cutile.frontend.source import FunctionSource, take_source
 from cutile.language import Const, Shape
 
+_ANNOTATION = {"mut": "Mut", "shared": "SharedMut", "tensor": "Tensor", "pointer": "Pointer"}
 _PLAIN = "Write it as a plain `def` statement, with each parameter annotated."
 
 
@@ -130,7 +131,7 @@ class _Reader:
         if isinstance(declared, Parameter) and declared.kind != "scalar":
             raise self._syntax(
                 node,
-                f"parameter {name!r} is a {'Mut' if declared.kind == 'mut' else declared.kind.title()}, and has a "
+                f"parameter {name!r} is a {_ANNOTATION[declared.kind]}, and has a "
                 "default value",
                 f"Each launch gives it. Where it may be left out, annotate it with `{'Tensor'} | None`, and let the "
                 "default be None." if declared.kind == "tensor" else "Each launch gives it.",

@@ -14,7 +14,7 @@ from typing import Any
 from cutile.dtypes import DTypeLike, i32, i64, u64
 from cutile.frontend.frame import Frame
 from cutile.frontend.structure import mapped
-from cutile.frontend.values import PartitionRef, TensorParts, TensorRef
+from cutile.frontend.values import PartitionRef, SharedRef, TensorParts, TensorRef
 from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
@@ -97,6 +97,8 @@ def tensor_of(frame: Frame, form: Form, parts: Sequence[Value], name: str = "") 
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor that is read, or a partition of one."""
+    if isinstance(value, SharedRef):
+        return False  # its accesses are followed by name
     return isinstance(value, TensorRef) or (isinstance(value, PartitionRef) and not value.writes)
 
 

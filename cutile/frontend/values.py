@@ -27,6 +27,11 @@ class TensorRef:
 
 
 @dataclass(frozen=True)
+class SharedRef(TensorRef):
+    """A tensor parameter that any tile block may write."""
+
+
+@dataclass(frozen=True)
 class MutRef:
     """A partitioned tensor parameter: this block's own tile."""
 
@@ -247,6 +252,7 @@ def _of_tuple(items: tuple[Any, ...]) -> str:
 
 _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Value, lambda of: ("scalar " if isinstance(of.type, TileType) and of.type.is_scalar else "tile ") + str(of.type)),
+    (SharedRef, lambda ref: f"SharedMut of {ref.value.tensor.dtype} with {ref.value.tensor.rank} axes"),
     (TensorRef, lambda ref: f"tensor of {ref.value.tensor.dtype} with {ref.value.tensor.rank} axes"),
     (MutRef, lambda ref: f"Mut of {ref.value.mut.dtype} with tiles of {ref.value.mut.tile}"),
     (PartitionRef, _of_partition),

@@ -27,7 +27,7 @@ from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.transfer import values_now
 from cutile.language import OWNED
-from cutile.launch.views import OpenTiledView, TiledView, View, shown
+from cutile.launch.views import OpenTiledView, SharedView, TiledView, View, shown
 
 if TYPE_CHECKING:
     from cutile.host.tensor import Tensor
@@ -454,6 +454,14 @@ class MutBorrow:
     def __dlpack_device__(self) -> tuple[int, int]:
         """The kind and number of the device, as DLPack has them."""
         return self._tensor.__dlpack_device__()
+
+    def __kernel_shared__(self) -> SharedView:
+        """The elements, to be read and written by any tile block of a kernel.
+
+        Raises OwnershipError where the tensor is held or read-only.
+        """
+        view = self.__kernel_destination__()
+        return SharedView(view.storage, view.offset, view.dtype, view.shape, view.strides)
 
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`.

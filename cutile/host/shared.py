@@ -211,6 +211,9 @@ class SharedTensor(Tensor):
     def __kernel_destination__(self) -> View:
         self._refuse_write()
 
+    def __kernel_shared__(self) -> NoReturn:
+        self._refuse_write()
+
     @property
     def mut(self) -> NoReturn:
         """Refused: a shared tensor is read-only.

@@ -40,7 +40,7 @@ from cutile.host.shapes import (
 )
 from cutile.host.transfer import ReadsValues, duplicate
 from cutile.host.views import collective_buffer, piece, refuse_common_elements, reinterpreted, reshaped
-from cutile.launch.views import OpenTiledView, TiledView, View
+from cutile.launch.views import OpenTiledView, SharedView, TiledView, View
 
 if TYPE_CHECKING:
     from cuda_async.collective import Buffer
@@ -69,13 +69,14 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         array([10., 11.], dtype=float32)
     """
 
-    __slots__ = ("_distinct", "_hold", "_tiled", "_view")
+    __slots__ = ("_distinct", "_hold", "_shared", "_tiled", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._distinct = False  # until a write asks
         self._hold: weakref.ref[Holder] | None = None
         self._tiled: TiledView | None = None
+        self._shared: SharedView | None = None
 
     # -- metadata: nothing waits, nothing is checked -------------------------------------------
 
@@ -324,6 +325,16 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         """
         return self._view if self._hold is None else self._usable("launch")
 
+    def __kernel_shared__(self) -> SharedView:
+        """The elements, to be read and written by any tile block of a kernel.
+
+        Raises OwnershipError where the tensor is held or read-only.
+        """
+        view = self._writable("launch")
+        if self._shared is None:
+            self._shared = SharedView(view.storage, view.offset, view.dtype, view.shape, view.strides)
+        return self._shared
+
     def __collective__(self, write: bool) -> Buffer:
         """The elements for a collective. Raises ArgumentError if not contiguous."""
         return collective_buffer(self._writable("collective") if write else self._usable("collective"))
@@ -571,6 +582,9 @@ class TensorView(Tensor):
         raise OwnershipError("shared: a view owns no memory; share the tensor that it is a view of (view.base)")
 
     def __kernel_destination__(self) -> View:
+        self._read_only("write")
+
+    def __kernel_shared__(self) -> SharedView:
         self._read_only("write")
 
     def _read_only(self, use: str) -> NoReturn:

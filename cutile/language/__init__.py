@@ -25,6 +25,7 @@ from cutile.language import (
     partition,
     pointer,
     shape,
+    shared_mut,
     token,
     view,
 )
@@ -52,6 +53,7 @@ from cutile.language.pointer import *
 from cutile.language.reduce import *
 from cutile.language.rounding import *
 from cutile.language.shape import *
+from cutile.language.shared_mut import *
 from cutile.language.token import *
 from cutile.language.view import *
 
@@ -77,5 +79,6 @@ __all__ += pointer.__all__
 __all__ += _reduce.__all__
 __all__ += _rounding.__all__
 __all__ += shape.__all__
+__all__ += shared_mut.__all__
 __all__ += token.__all__
 __all__ += view.__all__

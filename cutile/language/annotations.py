@@ -6,6 +6,7 @@ x: Tensor                    any dtype, rank and layout; taken from the argument
 x: Tensor[f32, Dyn, K]       facts that the launch checks; `Dyn` (or -1) is a dynamic extent, `K` a generic
 y: Mut                       a partitioned tensor, one tile per tile block, written by it alone
 y: Mut[Tensor[E, BM, BN]]    the same with facts; the extents are the partition's
+y: SharedMut                 a tensor that any tile block may write (`shared_mut.py`); facts as for `Tensor`
 z: MappedPartitionMut        a partitioned tensor, a stream of tiles per tile block (`mapped.py`); facts as for `Mut`
 x: Tensor[f32, "m", "k"]     extents with names: all that have one name must be equal, which each launch checks
 a: f32                       a scalar; `a: f32 = 1.0` has a default value

@@ -50,11 +50,19 @@ class WrittenOperand(Protocol):
     def __kernel_output__(self) -> Any: ...
 
 
+class SharedOperand(Protocol):
+    """What a launch takes for a `SharedMut`: a tensor, or what `tensor.mut` is."""
+
+    def __kernel_shared__(self) -> Any: ...
+
+
 _Read = ReadOperand | PointedOperand | ForeignOperand | NumbaOperand
 TensorArgument = _Read | Awaitable[_Read]
 """For a `Tensor`, as type checkers see it; an op that yields one is awaitable."""
 MutArgument = WrittenOperand | Awaitable[WrittenOperand]
 """For a `Mut`."""
+SharedArgument = SharedOperand | Awaitable[SharedOperand]
+"""For a `SharedMut`."""
 
 
 class Marker(Enum):

@@ -18,7 +18,7 @@ from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.frontend.parameters import Parameter
-from cutile.launch.views import KernelInput, KernelOutput, OpenTiledView, TiledView, View
+from cutile.launch.views import KernelInput, KernelOutput, OpenTiledView, SharedView, TiledView, View
 
 Number = bool | int | float
 
@@ -111,6 +111,16 @@ def _check_partition(kernel: str, parameter: Parameter, argument: Any) -> TiledV
     return tiled
 
 
+def _check_shared(kernel: str, parameter: Parameter, argument: Any) -> SharedView:
+    look = getattr(argument, "__kernel_shared__", None)
+    if look is None:
+        raise _not_shared(kernel, parameter, argument)
+    try:
+        return look()
+    except OwnershipError as error:
+        raise _no_longer(kernel, parameter, error) from None
+
+
 def _check_scalar(kernel: str, parameter: Parameter, argument: Any) -> Number:
     if isinstance(parameter.dtype, str):  # a generic: which dtype it is, the other arguments tell
         return raw_scalar(argument, kernel, parameter.title)
@@ -187,6 +197,22 @@ def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentT
     remedy = _taken_out(argument, "out.y") or f"partition it first: {name}.partition({_some_tile(argument)})"
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; {remedy}"
+    )
+
+
+def _not_shared(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
+    name = parameter.title
+    if isinstance(argument, KernelOutput):
+        remedy = "any tile block writes anywhere in it, so that it is not cut into tiles: pass the tensor itself"
+    elif hasattr(argument, "__dlpack__") or hasattr(argument, "__cuda_array_interface__"):
+        remedy = f"write a tensor: {name} = api.from_numpy(array).sync(), and read it with {name}.numpy()"
+        if not isinstance(argument, np.ndarray):
+            remedy = f"share its memory with {name} = api.from_dlpack(tensor.detach()), and pass that"
+    else:
+        remedy = _taken_out(argument, f"out.{name}") or "make one with api.zeros(shape, dtype)"
+    return ArgumentTypeError(
+        f"{kernel}: argument {name!r} must be a tensor, which the kernel writes as a SharedMut; got "
+        f"{_describe(argument)}; {remedy}"
     )
 
 
@@ -386,6 +412,7 @@ def _in_range(value: float, dtype: DTypeLike, kernel: str, name: str) -> float:
 _CHECKS: dict[str, Callable[[str, Parameter, Any], Checked]] = {
     "tensor": _check_tensor,
     "mut": _check_partition,
+    "shared": _check_shared,
     "pointer": check_pointer,
     "scalar": _check_scalar,
 }

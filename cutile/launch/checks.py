@@ -122,6 +122,10 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
         if not all(_value(guard, names, checked, grid) for guard in guards):
             continue
         tiles = _value(count, names, checked, grid)
+        if axis < -1:  # the check says all in its name
+            if _value(high, names, checked, grid) >= tiles:
+                raise LaunchError(f"{kernel}: in line {line} {name} (the grid is {grid})")
+            continue
         if axis < 0:
             ends = [_value(end, names, checked, grid) for end in (low, high) if end]
             value = next((each for each in ends if not 0 <= each < tiles), None)

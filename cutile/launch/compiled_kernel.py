@@ -98,7 +98,7 @@ class CompiledKernel:
         if packed is None or grid[0] * grid[1] * grid[2] > packed.most:
             return None
         signature = self._kernel.signature
-        scalars = any(parameter.kind not in ("tensor", "mut") for parameter in signature.parameters)
+        scalars = any(parameter.kind not in ("tensor", "mut", "shared") for parameter in signature.parameters)
         if scalars and not (self._condition is None and self._chooser is None):
             return None
         if self._chooser is not None and self._chooser.change(checked, grid):

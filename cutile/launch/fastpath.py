@@ -78,7 +78,7 @@ def recognizer_text(signature: Signature) -> str:
     """The text of a kernel's recognizer."""
     parameters = list(enumerate(signature.parameters))
     tensors = [(i, parameter) for i, parameter in parameters if parameter.kind != "scalar"]
-    uses = [f"({each.title!r}, s{i}, {each.kind == 'mut'}, c{i}.start, c{i}.stop)," for i, each in tensors]
+    uses = [f"({each.title!r}, s{i}, {each.writes}, c{i}.start, c{i}.stop)," for i, each in tensors]
     keys = [f"c{i}.facts," if each.declares else f"c{i}.layout," for i, each in tensors]
     unknown = [f"c{i} is None" for i, each in parameters if each.kind == "scalar"]
     disagreeing = [
@@ -115,6 +115,9 @@ def _names(letter: str, items: Sequence[tuple[int, object]]) -> str:
     return " ".join(f"{letter}{i}," for i, _ in items)
 
 
+_LOOKS = {"tensor": "input", "mut": "output", "shared": "shared"}
+
+
 def _recognized(position: int, parameter: Declared) -> str:
     """What an argument `a0` is to the launch, as an expression.
 
@@ -122,7 +125,7 @@ def _recognized(position: int, parameter: Declared) -> str:
     """
     name = f"a{position}"
     if parameter.kind != "scalar":
-        return f"{name}.__kernel_{'output' if parameter.kind == 'mut' else 'input'}__()"
+        return f"{name}.__kernel_{_LOOKS[parameter.kind]}__()"
     general = f"scalar({position}, {name})"
     if getattr(parameter.dtype, "kind", None) != "float":
         return general
@@ -177,7 +180,7 @@ def enqueuer(
 def enqueue_text(signature: Signature, parameters: Sequence[Parameter], verifies: bool) -> str:
     """The text of a compiled kernel's enqueuer."""
     arguments = list(enumerate(signature.parameters))
-    tensors = [(i, parameter) for i, parameter in arguments if parameter.kind in ("tensor", "mut")]
+    tensors = [(i, parameter) for i, parameter in arguments if parameter.kind in ("tensor", "mut", "shared")]
     numbers = [re.sub(r"c\[(\d+)\]", r"c\1", expression(parameter)) for parameter in parameters]
     elsewhere = " or ".join(f"s{i}.device is not device" for i, _ in tensors)
     lines = [
@@ -190,7 +193,7 @@ def enqueue_text(signature: Signature, parameters: Sequence[Parameter], verifies
         *([f"    {_names('c', arguments)} = c"] if arguments else []),
         *(f"    s{i} = c{i}.storage" for i, _ in tensors),
         *([f"    if {elsewhere}:", "        check_devices(name, uses, device)"] if elsewhere else []),
-        *(f"    s{i}.order(stream, {parameter.kind == 'mut'})" for i, parameter in tensors),
+        *(f"    s{i}.order(stream, {parameter.writes})" for i, parameter in tensors),
         *_launch_lines(numbers, "blocks"),
     ]
     return "\n".join(lines) + "\n"

@@ -202,7 +202,7 @@ class Launchable:
         pointers = any(kind == "pointer" for _, kind in named)
         self.memo: dict[str, Any] = {}
         self.recognize = None if signature.generic_scalars or pointers else recognizer(kernel)
-        self._tensors = tuple(each for each, kind in named if kind in ("tensor", "mut"))
+        self._tensors = tuple(each for each, kind in named if kind in ("tensor", "mut", "shared"))
         self._outputs = tuple(each for each, kind in named if kind == "mut")
 
     def arranged(self, arguments: tuple[Any, ...]) -> tuple[Launchable, tuple[Any, ...]]:

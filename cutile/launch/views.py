@@ -1,9 +1,9 @@
 """What a launch needs to know of a tensor, and how an object says that it is one.
 
 An object that may be passed to a `Tensor` parameter has `__kernel_input__`, one for a `Mut` parameter
-`__kernel_output__`. The op gives back the same object. One that stands in for another may have `__kernel_give_back__`,
-which is called when an op that was given it will not run. Views are made once and kept by their owners, so that a
-launch computes nothing about a tensor that was not computed before.
+`__kernel_output__`, one for a `SharedMut` parameter `__kernel_shared__`. The op gives back the same object. One that
+stands in for another may have `__kernel_give_back__`, which is called when an op that was given it will not run. Views
+are made once and kept by their owners, so that a launch computes nothing about a tensor that was not computed before.
 
 An `OpenTiledView` is a partition whose tile has names, `z.partition(("BM", "BN"))`: a launch's generics tell the
 extents.
@@ -66,6 +66,13 @@ class View:
     def byte_range(self) -> tuple[int, int]:
         """`start` and `stop`."""
         return self.start, self.stop
+
+
+@dataclass(slots=True, eq=False)
+class SharedView(View):
+    """Elements that any tile block may write: what a `SharedMut` parameter takes."""
+
+    writes: ClassVar[bool] = True
 
 
 @dataclass(slots=True, eq=False)

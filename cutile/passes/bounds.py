@@ -31,9 +31,9 @@ from cutile.ir.rewriter import KEEP, rewrite
 from cutile.ops.bound import CheckIndex, CheckTile
 
 LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], int]
-"""What the launch verifies: the tensor's name, the axis, the step between tiles (of another index: what it is, -1, 0);
-the lowest index (empty: known to be right), the highest (likewise), the number of tiles; the guards, which all hold
-where the check counts; the line."""
+"""What the launch verifies: the tensor's name, the axis, the step between tiles (of another index: what it is, -1, 0;
+of the grid: the error's words, -2, 0); the lowest index (empty: known to be right), the highest (likewise), the number
+of tiles; the guards, which all hold where the check counts; the line."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def bounds(function: Function) -> Function:
             )
     result = rewrite(function, lambda op, rewriter: KEEP, drop=lambda op: id(op) in gone)
     if launched:
-        result.facts["launch_checks"] = tuple(launched)
+        result.facts["launch_checks"] = (*function.facts.get("launch_checks", ()), *launched)
     return result
 
 

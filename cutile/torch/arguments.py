@@ -13,7 +13,7 @@ from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.foreign import torch_dtype
 from cutile.host.shapes import as_shape
 from cutile.host.tensor import Tensor
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import SharedView, TiledView, View
 from cutile.torch.streams import TorchMemory
 
 __all__ = (
@@ -21,6 +21,7 @@ __all__ = (
     "Partition",
     "Placed",
     "Read",
+    "Shared",
     "Written",
     "check_tensor",
     "cut_tensor",
@@ -128,6 +129,16 @@ class Written:
 
     def __kernel_output__(self) -> TiledView:
         return self._tiled
+
+
+class Shared:
+    """What a `SharedMut` parameter is given."""
+
+    def __init__(self, view: View) -> None:
+        self._view: SharedView = Tensor(view).__kernel_shared__()
+
+    def __kernel_shared__(self) -> SharedView:
+        return self._view
 
 
 class Placed:

@@ -34,7 +34,7 @@ from cutile.launch.grid import check_grid
 from cutile.launch.launchable import Launchable
 from cutile.launch.target import chosen_backend
 from cutile.launch.views import Grid, TiledView, View
-from cutile.torch.arguments import Partition, Placed, Read, Written, check_tensor, cut_tensor, view_of
+from cutile.torch.arguments import Partition, Placed, Read, Shared, Written, check_tensor, cut_tensor, view_of
 from cutile.torch.streams import Place, capturing, place_of
 
 __all__ = ("launch",)
@@ -128,7 +128,7 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
     that its `start` and `stop` count from the address.
     """
     parameters = list(enumerate(launchable.kernel.signature.parameters))
-    tensors = [(i, parameter) for i, parameter in parameters if parameter.kind in ("tensor", "mut")]
+    tensors = [(i, parameter) for i, parameter in parameters if parameter.kind in ("tensor", "mut", "shared")]
     parts = [_key_part(i, parameter) for i, parameter in parameters]
     numbers = [_checked_scalar(i, parameter) for i, parameter in parameters if parameter.kind == "scalar"]
     plain = [f"c{i}" if parameter.kind == "scalar" else f"p{i}" for i, parameter in parameters]
@@ -137,7 +137,7 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
         f"p{i} + v{i}.stop > p{j} + v{j}.start and p{j} + v{j}.stop > p{i} + v{i}.start"
         for i, parameter in tensors
         for j, other in tensors
-        if parameter.kind == "mut" and j != i and not (other.kind == "mut" and j < i)
+        if parameter.writes and j != i and not (other.writes and j < i)
     ]
     names = "".join(f"a{i}, " for i, _ in parameters)
     unpacked = [
@@ -313,6 +313,10 @@ def _checked_tensors(launchable: Launchable, arguments: tuple[Any, ...]) -> dict
             )
         if parameter.kind == "tensor" and isinstance(argument, Partition):
             raise ArgumentTypeError(f"{what} is read, so it must be a tensor, not a partition; pass the tensor itself")
+        if parameter.kind == "shared" and isinstance(argument, Partition):
+            raise ArgumentTypeError(
+                f"{what} is a SharedMut, which any tile block writes: pass the tensor itself, not a partition of it"
+            )
         tensor = argument.tensor if isinstance(argument, Partition) else argument
         check_tensor(tensor, what)
         tensors[position] = tensor
@@ -348,7 +352,7 @@ def _launch_at_length(
         grid = check_grid(launchable.name, grid)
     checked_options(options, f"{launchable.name}: options")
     tensors = _checked_tensors(launchable, arguments)
-    written = [each for i, each in tensors.items() if signature.parameters[i].kind == "mut"]
+    written = [each for i, each in tensors.items() if signature.parameters[i].writes]
     if written and all(each.numel() == 0 for each in written):
         return
     place = place_of(next(iter(tensors.values())).device)
@@ -389,7 +393,13 @@ def _found_out(
             what = f"{name}: argument {parameter.name!r}"
             view = view_of(tensors[position], place.memory, what)
             try:
-                argument = Written(view, argument.cut) if parameter.kind == "mut" else Read(view)
+                argument = (
+                    Written(view, argument.cut)
+                    if parameter.kind == "mut"
+                    else Shared(view)
+                    if parameter.kind == "shared"
+                    else Read(view)
+                )
             except OwnershipError:
                 raise ArgumentError(
                     f"{what} is written, and indices of it name the same element (shape {view.shape}, strides "

@@ -30,7 +30,7 @@ from cutile.launch.launchable import Launchable
 from cutile.launch.searching import Configuration, Key, LaunchFacts, Space, configurations
 from cutile.launch.target import INTERPRET, target_of
 from cutile.launch.variables import place_of
-from cutile.launch.views import OpenTiledView, PointingView, TiledView, View, tiled
+from cutile.launch.views import OpenTiledView, PointingView, SharedView, TiledView, View, tiled
 from cutile.tune.choices import Choice, digest_of, load, save
 from cutile.tune.log import Invalid, Trial, TrialLog
 from cutile.tune.memory import Agreement, Backup, DisagreementWarning, Output, Region, Scratch
@@ -281,6 +281,9 @@ class _Argument:
     def __kernel_output__(self) -> View | TiledView:
         return self._view
 
+    def __kernel_shared__(self) -> View | TiledView:
+        return self._view
+
 
 def _names_checked(launch: LaunchFacts) -> Iterator[tuple[str, Any]]:
     return zip(launch.launchable.kernel.signature.names, launch.checked, strict=True)
@@ -299,16 +302,20 @@ def _written(launch: LaunchFacts) -> list[Region]:
                 f"{launch.name}: a search tries configurations on copies, and what the address in {name!r} leads "
                 "to cannot be copied for it; measure them with cutile.tune.Autotuner, which runs what you give it"
             )
-        if isinstance(argument, TiledView | OpenTiledView):
+        if isinstance(argument, SharedView | TiledView | OpenTiledView):
             regions.append(Region(name, argument.storage, *argument.byte_range))
     return regions
 
 
 def _outputs(launch: LaunchFacts, scratch: Scratch) -> list[Output]:
-    written = [(name, each) for name, each in _names_checked(launch) if isinstance(each, TiledView | OpenTiledView)]
+    written = [
+        (name, each)
+        for name, each in _names_checked(launch)
+        if isinstance(each, SharedView | TiledView | OpenTiledView)
+    ]
     outputs: list[Output] = []
     for (name, each), _ in zip(written, scratch.copies, strict=True):
-        view = each.view
+        view = each if isinstance(each, View) else each.view
         before = (view.offset - view.start) // (view.dtype.bits // 8)
         outputs.append(Output(name, view.dtype, view.shape, view.strides, before))
     return outputs
@@ -339,6 +346,8 @@ def _trial(launch: LaunchFacts, configuration: Configuration, scratch: Scratch) 
         if isinstance(argument, TiledView):
             view = _moved(argument.view, next(copies))
             arguments.append(_Argument(TiledView(view, argument.tile, argument.map, argument.blocks, argument.exact)))
+        elif isinstance(argument, SharedView):
+            arguments.append(_Argument(_moved(argument, next(copies))))
         else:
             arguments.append(_Argument(argument) if isinstance(argument, View) else original)
     options = launch.options if configuration.options is None else configuration.options
@@ -347,7 +356,7 @@ def _trial(launch: LaunchFacts, configuration: Configuration, scratch: Scratch) 
 
 def _moved(view: View, copy: Region) -> View:
     """The same elements in a copy of their bytes."""
-    return View(copy.storage, copy.start + view.offset - view.start, view.dtype, view.shape, view.strides)
+    return type(view)(copy.storage, copy.start + view.offset - view.start, view.dtype, view.shape, view.strides)
 
 
 @contextmanager

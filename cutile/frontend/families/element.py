@@ -26,6 +26,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import I64
 from cutile.frontend.operators import broadcast_shape, broadcast_to, materialize
 from cutile.frontend.registry import operation
+from cutile.frontend.shared_accesses import Reached, is_shared
 from cutile.frontend.values import (
     TOKEN,
     MappedRef,
@@ -38,7 +39,7 @@ from cutile.frontend.values import (
     items_of,
 )
 from cutile.ir.core import Value
-from cutile.ir.types import TensorType
+from cutile.ir.types import MutType, TensorType
 from cutile.language import markers
 from cutile.ops import arith, compare
 from cutile.ops.create import Iota
@@ -81,7 +82,7 @@ def elements_of(
     None for a tile, whose index was checked.
     """
     shape = broadcast_shape(frame, [each.tile.shape for each in index] + _shapes(mask), what)
-    within = None if mask is None else mask_of(frame, mask, shape, what)
+    within = own_mask = None if mask is None else mask_of(frame, mask, shape, what)
     if every is not None:
         frame.reach(tensor, index, within, what, every=every)
     zero = materialize(frame, 0, i64, shape)
@@ -100,7 +101,9 @@ def elements_of(
     assert offset is not None, "a tensor has at least one axis"
     assert within is not None
     base = PointerRef(frame.emit(TensorAddress(x=tensor)), tensor.tensor.dtype)
-    return Elements(advance(frame, base, offset), within)
+    pointers = advance(frame, base, offset)
+    frame.compilation.reached[pointers.value] = Reached(tensor, base.value, index, own_mask)
+    return Elements(pointers, within)
 
 
 def _shapes(mask: Any) -> list[Shape]:
@@ -158,12 +161,17 @@ def scatter(frame: Frame, y: Any, index: Any, value: Any, *, mask: Any = None) -
 def written(frame: Frame, y: Any, what: str) -> Value:
     """The tensor behind something that the kernel may write."""
     tensor = tensor_of(frame, y, what)
-    if is_constant(tensor):
+    if is_constant(tensor) or not (frame.unsafe or is_written(frame, tensor)):
         frame.type_error(
             f"{what}: {tensor.name!r} is read-only",
-            remedy="Annotate it with Mut, and pass a partition of the tensor.",
+            remedy="Annotate it with SharedMut, and pass the tensor; or with Mut, and pass a partition of it.",
         )
     return tensor
+
+
+def is_written(frame: Frame, tensor: Value) -> bool:
+    """Whether a tensor is a `Mut` or a `SharedMut`, and no slice of what is read."""
+    return isinstance(tensor.type, MutType) or is_shared(tensor, frame.builder.open_blocks[0].arguments)
 
 
 @dataclass(frozen=True)
@@ -253,11 +261,7 @@ def store_gather_scatter_view_tko(
     what = "store_gather_scatter_view_tko"
     latency_of(frame, latency, what)
     where = _chosen(frame, view, index, what)
-    if is_constant(view.value):
-        frame.type_error(
-            f"{what}: {view.value.name!r} is read-only",
-            remedy="Annotate it with Mut, and pass a partition of the tensor.",
-        )
+    written(frame, TensorRef(view.value), what)
     order = ordering_of(frame, ordering, what, stores=True)
     is_ordered(frame, token, what)
     place = scope_of(frame, scope, what)

@@ -1,0 +1,243 @@
+"""What the integers of a kernel are multiples of.
+
+The tile block's index, what an atomic addition gave, and what all tile blocks have alike.
+
+An index is a sum of multiples of symbols, and of what lies between two constants. Of what an index differs between tile
+blocks, its symbols tell; see `shared_accesses.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cutile.frontend.interval import Interval
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, If, While
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import TileType
+from cutile.ops.arith import Add, DivCeil, FloorDiv, Max, Min, Mod, Mul, Neg, Sub
+from cutile.ops.atomic import AtomicRmw
+from cutile.ops.bound import Assumption
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Eq, Select
+from cutile.ops.create import Iota
+from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.memory import TensorDim
+from cutile.ops.shape import Broadcast, Reshape
+
+Symbol = tuple[Any, ...]
+"""What an index is a multiple of: ("block", axis), ("turn", axis, loop), ("claim", counter), or what is the same in all
+tile blocks."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Multiples of symbols, and between which constants the rest lies.
+
+    Attributes:
+        narrow: whether it was multiplied in 32 bits, where it may wrap.
+        moved: whether lanes of a tile changed places.
+    """
+
+    terms: tuple[tuple[Symbol, int], ...] = ()
+    low: int = 0
+    high: int = 0
+    narrow: bool = False
+    moved: bool = False
+
+    @property
+    def constant(self) -> int | None:
+        """The number, where it is one."""
+        return self.low if not self.terms and self.low == self.high else None
+
+    def plus(self, other: Form) -> Form:
+        """The sum."""
+        factors = dict(self.terms)
+        for symbol, factor in other.terms:
+            factors[symbol] = factors.get(symbol, 0) + factor
+        terms = tuple(sorted(((s, f) for s, f in factors.items() if f), key=repr))
+        narrow, moved = self.narrow or other.narrow, self.moved or other.moved
+        return Form(terms, self.low + other.low, self.high + other.high, narrow, moved)
+
+    def times(self, factor: int) -> Form:
+        """A multiple."""
+        ends = sorted((self.low * factor, self.high * factor))
+        terms = tuple((symbol, each * factor) for symbol, each in self.terms if factor)
+        return Form(terms, *ends, self.narrow, self.moved)
+
+    def up_to(self, count: int) -> Form:
+        """This, and the next elements, `count` in all."""
+        return replace(self, high=self.high + count - 1)
+
+
+class Forms:
+    """The forms of a kernel's integers.
+
+    Args:
+        function: the kernel as written.
+        weak: where scalars lie that cannot wrap.
+        counter: the name of the counter from which an update takes a number that nobody else gets; None where it does
+            not.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        weak: Mapping[Value, Interval | None],
+        counter: Callable[[AtomicRmw], str | None],
+    ) -> None:
+        self._function = function
+        self._weak = weak
+        self._counter = counter
+        operations = list(function.walk())
+        self._made_by = {value: op for op in operations for value in op.results}
+        self._loops = {op.induction: op for op in operations if isinstance(op, For)}
+        self._carried = dict(_carried(operations))
+        self._forms: dict[Value, Form | None] = {}
+
+    def of(self, value: Value) -> Form | None:
+        """The form of a tile's or scalar's elements; None where nothing is known."""
+        if value not in self._forms:
+            self._forms[value] = None  # of what depends on itself, through a loop
+            self._forms[value] = self._find(value)
+        return self._forms[value]
+
+    def _find(self, value: Value) -> Form | None:
+        if not isinstance(value.type, TileType) or not value.type.dtype.is_integer:
+            return None
+        if value in self._loops:
+            return self._induction(self._loops[value])
+        if value in self._carried:
+            forms = [self.of(each) for each in self._carried[value] if each is not value]
+            return forms[0] if forms and all(each == forms[0] for each in forms) else None
+        op = self._made_by.get(value)
+        form = None if op is None else self._made(op, value)
+        if form is not None:
+            return form
+        key = self._same_everywhere(value)
+        return None if key is None else Form(((("same", key), 1),))
+
+    def _made(self, op: Op, value: Value) -> Form | None:
+        """The form of what an operation makes."""
+        match op:
+            case Constant():
+                return Form((), int(op.value), int(op.value))
+            case Iota():
+                return Form((), 0, op.length - 1)
+            case TileBlockId():
+                return Form(((("block", op.axis), 1),))
+            case AtomicRmw():
+                counter = self._counter(op)
+                return None if counter is None else Form(((("claim", counter), 1),))
+            case Convert():
+                return self._narrowed(value, self.of(op.x))
+            case Assumption():
+                return self.of(op.x)
+            case Reshape() | Broadcast():
+                form = self.of(op.x)
+                return form if form is None or op.x.tile.is_scalar else replace(form, moved=True)
+            case Add() | Sub() | Mul() | Neg():
+                return self._narrowed(value, self._arithmetic(op))
+            case _:
+                return None
+
+    def _arithmetic(self, op: Add | Sub | Mul | Neg) -> Form | None:
+        """A sum, or a multiple by a constant."""
+        x = self.of(op.x)
+        if isinstance(op, Neg):
+            return None if x is None else x.times(-1)
+        y = self.of(op.y)
+        if isinstance(op, Mul):
+            for form, factor in ((x, y), (y, x)):
+                if factor is not None and factor.constant == 0:
+                    return factor
+                if form is not None and factor is not None and factor.constant is not None:
+                    return form.times(factor.constant)
+            return None
+        return None if x is None or y is None else x.plus(y.times(-1) if isinstance(op, Sub) else y)
+
+    def _narrowed(self, value: Value, form: Form | None) -> Form | None:
+        """A form as a value of its dtype, which may wrap in 32 bits.
+
+        None where it may in fewer.
+        """
+        if form is None or value in self._weak or value.tile.dtype.bits > 32:
+            return form
+        if value.tile.dtype.bits < 32 and form.terms:
+            return None
+        return replace(form, narrow=form.narrow or any(abs(factor) > 1 for _, factor in form.terms))
+
+    def _induction(self, loop: For) -> Form | None:
+        """A loop's variable.
+
+        Every n-th tile from the block's own on, or a range of constant length.
+        """
+        start, stop = self.of(loop.start), self.of(loop.stop)
+        step = self._peeled(loop.step)
+        if start is not None and isinstance(step, NumTileBlocks):
+            own: Symbol = ("block", step.axis)
+            if dict(start.terms).get(own) == 1 and start.low == start.high:
+                rest = tuple((symbol, factor) for symbol, factor in start.terms if symbol != own)
+                # What differs from the block's index by a multiple of the number of blocks.
+                return replace(start, terms=(*rest, (("turn", step.axis, id(loop)), 1)))
+        by = self.of(loop.step)
+        if start is None or stop is None or by is None or by.constant is None or by.constant < 1:
+            return None
+        if start.terms != stop.terms or start.low != start.high or stop.low != stop.high:
+            return None
+        return start.up_to(max(stop.low - start.low, 1))
+
+    def _peeled(self, value: Value) -> Op | None:
+        """What made a value, whatever it was converted to."""
+        op = self._made_by.get(value)
+        while isinstance(op, Convert | Assumption | Select):
+            if isinstance(op, Select):  # a loop's step: 1 in place of 0, with which the loop has no turns
+                guard = self._made_by.get(op.condition)
+                if not isinstance(guard, Eq) or guard.x is not op.y:
+                    return op
+            op = self._made_by.get(op.y if isinstance(op, Select) else op.x)
+        return op
+
+    def _same_everywhere(self, value: Value) -> Any:
+        """A key of a number that all tile blocks have alike, all the time.
+
+        None where it is no such number.
+        """
+        if value in self._function.parameters:
+            return value.name if isinstance(value.type, TileType) else None
+        op = self._made_by.get(value)
+        match op:
+            case Constant():
+                return ("constant", op.value)
+            case TensorDim():
+                return ("extent", op.x.name, op.axis) if op.x in self._function.parameters else None
+            case NumTileBlocks():
+                return ("blocks", op.axis)
+            case Convert() | Assumption():
+                return self._same_everywhere(op.x)
+            case Add() | Sub() | Mul() | FloorDiv() | DivCeil() | Mod() | Min() | Max():
+                x, y = self._same_everywhere(op.x), self._same_everywhere(op.y)
+                return None if x is None or y is None else (op.name, x, y)
+            case _:
+                return None
+
+
+def _carried(operations: Sequence[Op]) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    """The values that loops and branches pass on, and what each may be."""
+    for op in operations:
+        match op:
+            case For():
+                arguments, turns = [op.body.arguments[1:], op.results], op.body.terminator.operands
+            case While():
+                arguments = [op.condition.arguments, op.body.arguments, op.results]
+                turns = op.body.terminator.operands
+            case If():
+                pairs = zip(op.results, op.then.terminator.operands, op.orelse.terminator.operands, strict=True)
+                yield from ((result, (one, other)) for result, one, other in pairs)
+                continue
+            case _:
+                continue
+        for group in arguments:
+            yield from zip(group, zip(op.carried, turns, strict=True), strict=True)

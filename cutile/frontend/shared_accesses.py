@@ -1,0 +1,336 @@
+"""Which accesses of a `SharedMut` tile blocks may make side by side.
+
+A plain store is accepted where no two tile blocks can name one element: then every access of that tensor lies in
+elements that one block owns. Atomic updates may name any. This is decided on the IR as written, so that an error shows
+the line.
+
+A block owns what its index, times a factor, reaches; or what it has claimed by an atomic addition:
+
+    part.store(t, (block, 0))                       tile `block` of the first axis
+    for i in range(block, n, num_blocks): ...       every `num_blocks`-th tile
+    place = ct.atomic_add(counter, 0, 1)            a number that nobody else gets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.errors import KernelTypeError
+from cutile.frontend.index_forms import Form, Forms, Symbol
+from cutile.frontend.interval import Interval
+from cutile.ir.core import Effect, Function, Op, Value
+from cutile.ir.types import TensorType
+from cutile.ops.arith import And
+from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.bound import CheckIndex, CheckTile
+from cutile.ops.memory import LoadTile, TensorDim
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
+from cutile.ops.view import LoadView, StoreView
+
+_WHOLE_SENTENCE = -2
+"""In the place of the axis in a launch check (`passes/bounds.py`): its name is what the error says."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Elements that are reached by address.
+
+    Attributes:
+        tensor: whose they are.
+        base: the tensor's address.
+        index: one tile of i64 for each axis; they broadcast.
+        mask: the mask that the kernel gave; None for all lanes.
+    """
+
+    tensor: Value
+    base: Value
+    index: tuple[Value, ...]
+    mask: Value | None
+
+
+def is_shared(value: Value, parameters: Sequence[Value]) -> bool:
+    """Whether a tensor is a `SharedMut` parameter."""
+    return isinstance(value.type, TensorType) and not value.type.stable and value in parameters
+
+
+def check_shared(function: Function, reached: Mapping[Value, Reached], weak: Mapping[Value, Interval | None]) -> None:
+    """Refuse plain accesses that another tile block's may meet.
+
+    What only a launch can tell, its fact `launch_checks` has.
+
+    Args:
+        function: the kernel as written.
+        reached: what the pointers of accesses by address reach.
+        weak: where scalars lie that cannot wrap.
+
+    Raises:
+        KernelTypeError: with the line of an access, and the remedy.
+    """
+    tensors = [value for value in function.parameters if is_shared(value, function.parameters)]
+    if not tensors:
+        return
+    proof = _Proof(function, reached, weak)
+    for tensor in tensors:
+        proof.check(tensor)
+    if proof.checks:
+        function.facts["launch_checks"] = tuple(dict.fromkeys(proof.checks))
+
+
+@dataclass(frozen=True)
+class _Access:
+    """One access of a shared tensor.
+
+    Attributes:
+        writes: whether it may change elements.
+        atomic: whether others may make theirs at the same time, if these are atomic, too.
+        forms: the index along each axis; None where nothing is known of it.
+        mask: the mask that the kernel gave.
+    """
+
+    op: Op
+    writes: bool
+    atomic: bool
+    forms: tuple[Form | None, ...] | None
+    mask: Value | None = None
+
+
+class _Proof:
+    """Looks at the accesses of one kernel."""
+
+    def __init__(
+        self, function: Function, reached: Mapping[Value, Reached], weak: Mapping[Value, Interval | None]
+    ) -> None:
+        self._function = function
+        self._reached = reached
+        self._operations = list(function.walk())
+        self._made_by = {value: op for op in self._operations for value in op.results}
+        self._forms = Forms(function, weak, self._counter)
+        self._accesses: dict[Value, list[_Access]] = {}
+        self.checks: list[tuple[str, int, int, str, str, str, tuple[str, ...], int]] = []
+
+    def check(self, tensor: Value) -> None:
+        """Check the accesses of one tensor. Raises KernelTypeError."""
+        accesses = self.accesses(tensor)
+        plain = [each for each in accesses if not each.atomic]
+        if not any(each.writes for each in accesses) or not plain:
+            return
+        first = next((each for each in plain if each.writes), plain[0])
+        why = self._separated(tensor, accesses, first)
+        if why:
+            self._refuse(tensor, first, accesses, why)
+
+    def accesses(self, tensor: Value) -> list[_Access]:
+        """Every access of a tensor, in program order."""
+        if tensor not in self._accesses:
+            self._accesses[tensor] = [each for op in self._operations for each in self._of(op, tensor)]
+        return self._accesses[tensor]
+
+    # What an operation touches
+
+    def _of(self, op: Op, tensor: Value) -> Iterator[_Access]:
+        match op:
+            case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas():
+                place = self._reached.get(op.pointers)
+                if place is not None and place.tensor is tensor:
+                    atomic = op.order != "weak" and op.scope != "tile_block"
+                    forms = tuple(self._forms.of(each) for each in place.index)
+                    yield _Access(op, not isinstance(op, LoadPointer), atomic, forms, place.mask)
+            case LoadTile() | LoadView() | StoreView() if op.x is tensor:
+                shape = op.value.tile.shape if isinstance(op, StoreView) else op.shape
+                steps = shape if isinstance(op, LoadTile) else op.steps
+                starts = op.index if isinstance(op, LoadTile) else op.starts
+                tiles = zip((self._forms.of(each) for each in starts), steps, shape, strict=True)
+                forms = tuple(None if form is None else form.times(step).up_to(size) for form, step, size in tiles)
+                yield _Access(op, isinstance(op, StoreView), False, forms)
+            case TensorAddress() if op.x is tensor:
+                if not any(place.base is op.result for place in self._reached.values()):
+                    yield _Access(op, True, False, None)
+            case TensorDim() | TensorStride() | CheckTile() | CheckIndex():
+                pass
+            case _:
+                if not op.regions and tensor in op.operands:
+                    yield _Access(op, op.effect is not Effect.READ, False, None)
+
+    # Claims
+
+    def _counter(self, op: AtomicRmw) -> str | None:
+        """The counter from which an update takes a number that nobody else gets.
+
+        None where it does not.
+        """
+        place = self._reached.get(op.pointers)
+        if place is None or self._gap(place.tensor) is None:
+            return None
+        return place.tensor.name
+
+    def _gap(self, tensor: Value) -> int | None:
+        """By how much the numbers that a counter gives differ at least.
+
+        None where it is no counter. It is one if all that is done to the tensor is that positive constants are added to
+        its first element.
+        """
+        gap: int | None = None
+        for access in self._accesses_of_counter(tensor):
+            op = access.op
+            if not isinstance(op, AtomicRmw) or op.kind != "add" or not access.atomic or access.forms is None:
+                return None
+            value = self._forms.of(op.value)
+            if any(form is None or form.constant != 0 for form in access.forms):
+                return None
+            if value is None or value.constant is None or value.constant < 1:
+                return None
+            gap = value.constant if gap is None else min(gap, value.constant)
+        return gap
+
+    def _accesses_of_counter(self, tensor: Value) -> list[_Access]:
+        return self.accesses(tensor) if is_shared(tensor, self._function.parameters) else []
+
+    def _leaves(self, mask: Value | None) -> set[Any]:
+        """The masks that a mask is the conjunction of."""
+        if mask is None:
+            return set()
+        op = self._made_by.get(mask)
+        if isinstance(op, And):
+            return self._leaves(op.x) | self._leaves(op.y)
+        return {self._key(mask)}
+
+    def _key(self, value: Value) -> Any:
+        """What two expressions share that are written alike and are computed of the same."""
+        op = self._made_by.get(value)
+        if op is None or op.effect is not Effect.NONE or op.regions or len(op.results) != 1:
+            return value
+        return op.name, value.type, repr(op.attributes), *(self._key(each) for each in op.operands)
+
+    def _claimed(self, symbol: Symbol, form: Form, access: _Access) -> bool:
+        """Whether the lanes of an access have claimed their numbers, all of them."""
+        for op in self._operations:
+            if isinstance(op, AtomicRmw) and self._counter(op) == symbol[1]:
+                place = self._reached[op.pointers]
+                lanes = self._leaves(place.mask)
+                if lanes and (form.moved or not lanes <= self._leaves(access.mask)):
+                    return False
+        return True
+
+    # The proof
+
+    def _separated(self, tensor: Value, accesses: Sequence[_Access], first: _Access) -> str:
+        """Why two tile blocks may meet; "" where they cannot."""
+        axes: set[int] = set()
+        why = ""
+        for axis in range(tensor.tensor.rank):
+            outcome = self._along(axis, accesses)
+            if isinstance(outcome, str):
+                why = why or outcome
+            elif outcome[0] == "claim":
+                return ""
+            else:
+                axes.add(outcome[1])
+        if not axes:
+            return why
+        name = tensor.name
+        line = first.op.location.line if first.op.location is not None else 0
+        for axis in sorted({0, 1, 2} - axes):
+            said = (
+                f"{name!r} is written by a plain store whose index does not tell tile blocks along axis {axis} of the "
+                f"grid apart; launch a grid with one block along that axis, or count it in the index"
+            )
+            self.checks.append((said, _WHOLE_SENTENCE, 0, "", f"grid[{axis}] - 1", "1", (), line))
+        return ""
+
+    def _along(self, axis: int, accesses: Sequence[_Access]) -> tuple[Any, ...] | str:
+        """What keeps the accesses of two tile blocks apart along an axis.
+
+        A text says why nothing does.
+        """
+        kind: tuple[Any, ...] | None = None
+        common: tuple[Any, int, Any] | None = None
+        low, high = 0, 0
+        for access in accesses:
+            form = None if access.forms is None else access.forms[axis]
+            if form is None:
+                return f"along axis {axis}, an index is no multiple of the tile block's index plus constants"
+            own = [(symbol, factor) for symbol, factor in form.terms if symbol[0] != "same"]
+            rest = tuple((symbol, factor) for symbol, factor in form.terms if symbol[0] == "same")
+            if not own:
+                return f"along axis {axis}, an index is the same in every tile block"
+            if len(own) > 1:
+                return f"along axis {axis}, an index adds up several numbers that differ between tile blocks"
+            symbol, factor = own[0]
+            kind = ("claim", symbol[1]) if symbol[0] == "claim" else ("block", symbol[1])
+            if kind[0] == "claim" and not self._claimed(symbol, form, access):
+                return "a lane that has claimed no number is not masked off"
+            if form.narrow and not self._fits(symbol, factor, form, access):
+                return f"along axis {axis}, an index may wrap: it is multiplied in 32 bits"
+            if common is None:
+                common, low, high = (kind, factor, rest), form.low, form.high
+            if common != (kind, factor, rest):
+                return f"along axis {axis}, two accesses have different indices"
+            low, high = min(low, form.low), max(high, form.high)
+        assert kind is not None
+        assert common is not None
+        gap = self._gap_of(kind)
+        if high - low >= abs(common[1]) * gap:
+            between = abs(common[1]) * gap
+            return (
+                f"along axis {axis}, {high - low + 1} elements are reached, and {between} "
+                f"{'lies' if between == 1 else 'lie'} between one tile block's first and the next one's"
+            )
+        return kind
+
+    def _gap_of(self, kind: tuple[Any, ...]) -> int:
+        if kind[0] != "claim":
+            return 1
+        counter = next(value for value in self._function.parameters if value.name == kind[1])
+        return self._gap(counter) or 0
+
+    def _fits(self, symbol: Symbol, factor: int, form: Form, access: _Access) -> bool:
+        """Whether a product of 32 bits does not wrap.
+
+        Of the block's index the launch finds out.
+        """
+        if symbol[0] != "block" or any(each[0] == "same" for each, _ in form.terms):
+            return False
+        line = access.op.location.line if access.op.location is not None else 0
+        said = (
+            "the grid is too large for an index that is multiplied in 32 bits; convert one factor: "
+            "ct.convert_tile(..., ct.i64)"
+        )
+        most = max(abs(form.low), abs(form.high))
+        self.checks.append(
+            (said, _WHOLE_SENTENCE, 0, "", f"{abs(factor)} * grid[{symbol[1]}] + {most}", f"{2**31}", (), line)
+        )
+        return True
+
+    def _refuse(self, tensor: Value, first: _Access, accesses: Sequence[_Access], why: str) -> None:
+        name = tensor.name
+        if first.forms is None:
+            what = f"{name!r} is a SharedMut, and accesses of what is made of it here cannot be followed"
+            remedy = (
+                "Load its tiles from a partition of it; name its elements in ct.gather, ct.scatter and ct.atomic_add."
+            )
+        elif first.writes:
+            what = f"nothing shows that no two tile blocks meet at one element of {name!r}: {why}"
+            remedy = (
+                f"Update it atomically, as in ct.atomic_add({name}, index, value); index it with the tile block's "
+                "index, or with what ct.atomic_add of a counter gives."
+            )
+        else:
+            what = f"a plain load of {name!r} may meet another tile block's atomic update: {why}"
+            remedy = (
+                f"Read it atomically: ct.atomic_add({name}, index, 0), or ct.load_view_tko(part, index, "
+                "ct.ordering.RELAXED)."
+            )
+        others = [each for each in accesses if each is not first and each.op.location != first.op.location]
+        places = tuple(
+            (f"{name!r} is {'written' if each.writes else 'read'} here", each.op.location)
+            for each in others[:2]
+            if each.op.location is not None
+        )
+        raise KernelTypeError(
+            f"{self._function.name}: {what}",
+            first.op.location,
+            f"{remedy} Or take it on yourself: @ct.entry(unsafe=True).",
+            places,
+        )
