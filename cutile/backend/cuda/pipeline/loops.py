@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.op_facts import reads
-from cutile.backend.cuda.ops import OptimizationBarrier
 from cutile.backend.cuda.pipeline.operand import loads_of
 from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.pipeline.products import Products
@@ -57,11 +56,7 @@ class Mainloop:
         """The loop, and the sums of all its pieces."""
         context, builder, loop, dot = self.walk, self.walk.builder, self.loop, self._dot
         builder.location = loop.location
-        bounds = (
-            self.walk.split.bounds()
-            if self.walk.split
-            else [context.lowered[x] for x in (loop.start, loop.stop, loop.step)]
-        )
+        bounds = context.bounds(loop)
         if dot.simt:
             sums = self._simt(bounds)
         elif dot.promote_interval:
@@ -72,8 +67,8 @@ class Mainloop:
             if blank:
                 ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
                 sums = context.add_in(ops.ZeroUnless(x=sums, condition=ran), dot.accumulator)
-        if self.walk.split:
-            sums = self.walk.split.added_up(sums)
+        if context.split:
+            sums = context.split.added_up(sums)
         context.place(loop.results[0], sums, dot.accumulator)
 
     @property
@@ -107,28 +102,28 @@ class Mainloop:
         sums.name = loop.results[0].name
         return sums
 
-    def _iterations(self, sums: Value, bounds: list[Value], *, fresh: bool) -> Value:
+    def _iterations(self, sums: Value, bounds: Sequence[Value], *, fresh: bool) -> Value:
         """Products added to sums, or to nothing where they are `fresh`; and all of them finished."""
         context, builder, dot, indices = self.walk, self.walk.builder, self._dot, self.walk.indices
-        start, stop, step = bounds
+        pipelines, delayed, (start, stop, step) = context.pipelines, context.epilogue.delayed, bounds
         counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
         groups = dot.steps if dot.a_from_registers else 1
         late = indices.late_values()
-        if self.walk.epilogue.delayed:
-            self.walk.epilogue.delayed.write_before(start, stop, step)
+        if delayed:
+            delayed.write_before(start, stop, step)
         with builder.block(Value(start.type, self.loop.induction.name), acc, counter, *late) as body:
             iteration = body.arguments[0]
             builder.location = dot.op.location
             later = builder.value(Ne(x=iteration, y=start))
-            self.walk.pipelines.wait(0, counter)
+            pipelines.wait(0, counter)
             product = self._multiply(acc, counter, (later,) if fresh else ())
-            if self.walk.epilogue.delayed:
-                self.walk.epilogue.delayed.write_under(iteration, start, step)
+            if delayed:
+                delayed.write_under(iteration, start, step)
             indices_found = indices.found(later, late, self.walk.tiles.number)
             builder.location = dot.op.location
             waited = context.add_in(ops.WgmmaWait(acc=product, pending=1, groups=groups), dot.accumulator)
-            self.walk.pipelines.release_before(0, counter, later)
-            builder.yield_(waited, self.walk.pipelines.after(counter), *indices_found)
+            pipelines.release_before(0, counter, later)
+            builder.yield_(waited, pipelines.after(counter), *indices_found)
         builder.location = self.loop.location
         carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
         done = context.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
@@ -142,24 +137,13 @@ class Mainloop:
         return settled
 
     def _multiply(self, acc: Value, counter: Value, added: tuple[Value, ...]) -> Value:
-        dot, (left, right) = self._dot, self.walk.pipelines.buffers[0]
-        a, b = dot.op.a, dot.op.b
-        product = ops.Wgmma(
-            acc=acc,
-            left=left,
-            right=right,
-            counter=counter,
-            added=added,
-            left_dtype=(b if dot.swap_ab else a).tile.dtype,
-            right_dtype=(a if dot.swap_ab else b).tile.dtype,
-            depth=a.tile.shape[1],
-            promoted=dot.promote_columns,
-            crosswise=dot.a_from_registers,
-            exchanged=dot.swap_ab,
-        )
-        return self.walk.add_in(product, dot.accumulator)
+        dot, buffers = self._dot, self.walk.pipelines.buffers[0]
+        a, b = (dot.op.b.tile, dot.op.a.tile) if dot.swap_ab else (dot.op.a.tile, dot.op.b.tile)
+        dtypes = {"left_dtype": a.dtype, "right_dtype": b.dtype, "depth": dot.op.a.tile.shape[1]}
+        how = {"promoted": dot.promote_columns, "crosswise": dot.a_from_registers, "exchanged": dot.swap_ab}
+        return self.walk.add_in(ops.Wgmma(acc, *buffers, counter, added, **dtypes, **how), dot.accumulator)
 
-    def _promoted(self, sums: Value, bounds: list[Value]) -> Value:
+    def _promoted(self, sums: Value, bounds: Sequence[Value]) -> Value:
         """Some iterations at a time, whose products are added apart from the sums.
 
         The tensor cores add them.
@@ -191,22 +175,21 @@ class Mainloop:
         self._set_counter(done.results[2])
         return done.results[0]
 
-    def _simt(self, bounds: list[Value]) -> Value:
+    def _simt(self, bounds: Sequence[Value]) -> Value:
         """Products by fused multiply-adds. Each warp gives up a stage as soon as it has read it."""
         context, builder, dot, loop = self.walk, self.walk.builder, self._dot, self.loop
+        pipelines, (left, right), (start, stop, step) = context.pipelines, context.pipelines.buffers[0], bounds
         sums = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], dot.accumulator)
         counter = Value(self._counter.type, "counter")
         acc = context.copy(loop.body.arguments[1])
         with builder.block(context.copy(loop.induction), acc, counter) as body:
             builder.location = dot.op.location
-            self.walk.pipelines.wait(0, counter)
-            left, right = self.walk.pipelines.buffers[0]
+            pipelines.wait(0, counter)
             product = ops.SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1])
             added = context.add_in(product, dot.accumulator)
-            self.walk.pipelines.release(0, counter)
-            builder.yield_(added, self.walk.pipelines.after(counter))
+            pipelines.release(0, counter)
+            builder.yield_(added, pipelines.after(counter))
         builder.location = loop.location
-        start, stop, step = bounds
         done = context.add(For(start=start, stop=stop, step=step, carried=(sums, self._counter), body=body))
         self._set_counter(done.results[1])
         done.results[0].name = loop.results[0].name
@@ -261,7 +244,7 @@ class Nests:
         before = [pipelines.counters[number] for number in used]
         arguments = [context.copy(op.body.arguments[1 + at]) for at in places]
         counters = [Value(value.type, "counter") for value in before]
-        start, stop, step = self._bounds(op)
+        start, stop, step = context.bounds(op)
         deferred = products is not None and self._only_multiplies(op)
         multiplied = [number for number in used if number not in self.walk.plan.aside]
         context.loops += 1
@@ -271,7 +254,8 @@ class Nests:
             if products is not None and deferred:
                 later = builder.value(Ne(x=context.lowered[op.induction], y=start))
                 held = [counters[used.index(number)] for number in multiplied]
-                products.settle_last_iteration(later, held, multiplied, self._dots_of(op.body))
+                dots = sum(nested in context.plan.dots for nested in op.body.operations)
+                products.settle_last_iteration(later, held, multiplied, dots)
             self._yield(op, op.body, used)
         context.loops -= 1
         done = builder.add(For(start=start, stop=stop, step=step, carried=(*carried, *before), body=body))
@@ -281,11 +265,6 @@ class Nests:
             number = multiplied[0]
             ran = builder.value(Ne(x=pipelines.counters[number], y=before[used.index(number)]))
             products.settle_loop(op, op.body.terminator.operands, multiplied, ran)
-
-    def _bounds(self, op: For) -> Sequence[Value]:
-        if self.walk.split is not None and op is self.walk.plan.mainloop:
-            return self.walk.split.bounds()
-        return [self.walk.lowered[value] for value in (op.start, op.stop, op.step)]
 
     def _only_multiplies(self, op: For) -> bool:
         """Whether a loop only adds products to what it carries."""
@@ -302,23 +281,16 @@ class Nests:
         loads = loads_of(operand for dot in dots for operand in plan.dots[dot].operands)
         return bool(dots) and chained and apart and loads <= set(body)
 
-    def _dots_of(self, block: Block) -> int:
-        """The products that a block itself begins."""
-        return sum(op in self.walk.plan.dots for op in block.operations)
-
     def _initial(self, op: For, at: int) -> Value:
         """What a loop begins with.
 
         Sums in registers that the compiler does not make anew in each iteration.
         """
-        context = self.walk
-        value = context.lowered[op.carried[at]]
-        chained = any(dot.op.acc is op.body.arguments[1 + at] for dot in self.walk.plan.dots.values())
-        if not chained:
+        context, start = self.walk, op.carried[at]
+        value, acc = context.lowered[start], op.body.arguments[1 + at]
+        if not any(dot.op.acc is acc for dot in context.plan.dots.values()):
             return value
-        return context.add(
-            OptimizationBarrier(x=value), layout=context.layout_name(context.layouts[op.carried[at]])
-        ).result
+        return context.add_in(ops.OptimizationBarrier(x=value), context.layouts[start])
 
     def _while(self, op: While, used: Sequence[int]) -> None:
         context, builder, pipelines = self.walk, self.walk.builder, self.walk.pipelines

@@ -22,10 +22,8 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import PackPairs
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
-from cutile.dtypes import i32
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import TileType
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
@@ -312,12 +310,6 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
         if all(op in products or op.terminates or isinstance(op, For) for op in takers):
             words.update(dict.fromkeys(chain, number))
     return words
-
-
-def words_like(value: Value) -> Value:
-    """A value of the words of another."""
-    rows, columns = value.tile.shape
-    return Value(TileType(i32, (rows, columns // 2)), value.name)
 
 
 def layout_of_words(value: Value, warpgroups: int) -> Layout:

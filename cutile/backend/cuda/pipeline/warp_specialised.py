@@ -16,7 +16,6 @@ Both roles walk the same operations in the same order, and count the stages of e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.grids import COUNTERS
@@ -32,16 +31,18 @@ from cutile.backend.cuda.pipeline.failures import Verdict
 from cutile.backend.cuda.pipeline.loops import Mainloop, Nests
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.pipelines import Pipelines, TensorMaps
-from cutile.backend.cuda.pipeline.plan import Group, Plan
-from cutile.backend.cuda.pipeline.products import Products, in_words, packed, words_like
+from cutile.backend.cuda.pipeline.plan import Plan
+from cutile.backend.cuda.pipeline.products import Products, in_words, packed
 from cutile.backend.cuda.pipeline.schedule import SplitK
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_loop
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
 from cutile.backend.cuda.target import Architecture
+from cutile.dtypes import i32
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.types import TileType
 from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.matmul import Mma
@@ -78,7 +79,8 @@ class WarpSpecialised(LoweringContext):
 
     def run(self) -> Function:
         """The lowered function."""
-        source, plan, builder = self.function, self.plan, self.builder
+        source, plan, builder, split = self.function, self.plan, self.builder, self.plan.split
+        divided = f"no: {plan.tiles.schedule.undivided}" if not isinstance(plan.tiles.schedule, SplitK) else ""
         with builder.block(*(self.copy(value) for value in source.parameters)) as body:
             self._prefetch_maps()
             self.pipelines.reserve()
@@ -100,8 +102,8 @@ class WarpSpecialised(LoweringContext):
             threads=plan.threads,
             min_blocks=1,
             early=self.early,
-            **self._divided_facts(),
-            cluster=plan.split.pieces if plan.split is not None and plan.parts else plan.tiles.cluster,
+            **({"persistent": 1, "divided": divided} if self.split is None else self.split.facts()),
+            cluster=split.pieces if split is not None and plan.parts else plan.tiles.cluster,
             computing=GROUP * plan.warpgroups,
             **({"rolled": True} if plan.mainloop is None else {}),
             **({"workspace": 4 * COUNTERS} if plan.tiles.order.taken else {}),
@@ -109,14 +111,6 @@ class WarpSpecialised(LoweringContext):
             tensor_maps=self.maps.facts(source),
         )
         return lowered
-
-    def _divided_facts(self) -> dict[str, Any]:
-        """Whether thread blocks share tile blocks, or why not."""
-        schedule = self.plan.tiles.schedule
-        if self.split is not None or isinstance(schedule, SplitK):
-            assert self.split is not None
-            return self.split.facts()
-        return {"persistent": 1, "divided": f"no: {schedule.undivided}"}
 
     def _prefetch_maps(self) -> None:
         plan = self.plan
@@ -126,28 +120,24 @@ class WarpSpecialised(LoweringContext):
             self.builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self.maps.name(tensor, form)))
 
     def _produce(self) -> None:
-        plan, builder = self.plan, self.builder
-        shrunk, _ = plan.registers
-        if shrunk:
-            builder.add(ops.SetMaxRegisters(count=shrunk, grow=False))
-        builder.branch(builder.value(ops.Elected(groups=plan.warpgroups)), self._produce_tiles)
+        def tile() -> None:
+            self.tiles.ask_for_next()
+            self.indices.add(self.tiles.number)
+            self.run_block(self.function.body)
 
-    def _produce_tiles(self) -> None:
-        self._producing = True
-        self._nests = Nests(self, None)
-        self.tiles.run(self._produce_tile)
+        self._set_registers(self.plan.registers[0], grow=False)
+        self._producing, self._nests = True, Nests(self, None)
+        elected = self.builder.value(ops.Elected(groups=self.plan.warpgroups))
+        self.builder.branch(elected, lambda: self.tiles.run(tile))
         self._producing = False
 
-    def _produce_tile(self) -> None:
-        self.tiles.ask_for_next()
-        self.indices.add(self.tiles.number)
-        self.run_block(self.function.body)
+    def _set_registers(self, count: int, *, grow: bool) -> None:
+        if count:
+            self.builder.add(ops.SetMaxRegisters(count=count, grow=grow))
 
     def _consume(self) -> None:
         plan, delayed = self.plan, self.epilogue.delayed
-        _, grown = plan.registers
-        if grown:
-            self.builder.add(ops.SetMaxRegisters(count=grown, grow=True))
+        self._set_registers(plan.registers[1], grow=True)
         carried = delayed.nothing() if delayed else ()
         self._nests = Nests(self, self._products)
         self.tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
@@ -158,13 +148,12 @@ class WarpSpecialised(LoweringContext):
         """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
         plan, tiles, late = self.plan, self.tiles, self.indices.late
         if plan.pingpong:
-            self.builder.add(
-                ops.OrderBarrierWait(tiles.number, tiles.step, self.pipelines.more_barriers, limited=plan.limited)
-            )
+            barriers = self.pipelines.more_barriers
+            self.builder.add(ops.OrderBarrierWait(tiles.number, tiles.step, barriers, limited=plan.limited))
         if late is None:
             self.indices.add(tiles.number)
-        elsewhere = {*(late or ()), *self._hoisted}
-        operations = [op for op in self.function.body.operations if not op.terminates and not self._is_parts(op)]
+        elsewhere, parts = {*(late or ()), *self._hoisted}, None if self.split is None else self.split.parts
+        operations = [op for op in self.function.body.operations if not op.terminates and op is not parts]
         after = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
         with self._products.block():
             self.operations([op for op in operations[:after] if op not in elsewhere])
@@ -177,9 +166,6 @@ class WarpSpecialised(LoweringContext):
     @property
     def _hoisted(self) -> set[Op]:
         return set() if self.split is None else self.split.hoisted
-
-    def _is_parts(self, op: Op) -> bool:
-        return self.split is not None and op is self.split.parts
 
     # What follows the products of a tile block.
 
@@ -233,16 +219,12 @@ class WarpSpecialised(LoweringContext):
         # Ahead of a main loop, and in it, assertions come first, and what they need: its stages tell of them.
         first = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
         self.operations([op for op in operations if op in first])
-        rest = numbers.union(self._skipped, plan.slice.nests, self._told) - first
+        # The producer tells consumers of failed assertions where they store.
+        stores = (
+            set[Op]() if plan.verdict is None else {op for op in operations if isinstance(op, StoreMut | StoreView)}
+        )
+        rest = numbers.union(self._skipped, plan.slice.nests, stores) - first
         self.operations([op for op in operations if op in rest])
-
-    @property
-    def _told(self) -> set[Op]:
-        """Stores before which the producer tells consumers of failed assertions."""
-        if self.plan.verdict is None:
-            return set()
-        stores: list[Op] = [op for op in self.function.walk() if isinstance(op, StoreMut | StoreView)]
-        return set(stores)
 
     def operation(self, op: Op) -> None:
         """Lower one operation, as far as the role has to do with it."""
@@ -250,13 +232,10 @@ class WarpSpecialised(LoweringContext):
             self.lowered[op.result] = self.block_ids[op.axis]
         elif op in self._skipped:
             self._take_stage(op)
-        elif self._producing:
-            self._produce_operation(op)
-        elif op not in self.plan.guards:
-            self._consume_operation(op)
-
-    def _produce_operation(self, op: Op) -> None:
-        if op in self.plan.slice.nests:
+        elif not self._producing:
+            if op not in self.plan.guards:
+                self._consume_operation(op)
+        elif op in self.plan.slice.nests:
             self._nests.add(op)
         elif isinstance(op, StoreMut | StoreView):
             self._verdict.give()
@@ -289,7 +268,8 @@ class WarpSpecialised(LoweringContext):
         if op in self.plan.stores:
             self.epilogue.store(self.plan.stores[op])
         elif isinstance(op, ops.AddTile):
-            self._add_tile(op)
+            self.builder.location = op.location
+            self.add(self.copied(op), **self.access(op.x.tensor, self.layouts[op.value]))
         else:
             self._lower(op)
         self._verdict.forget()
@@ -307,18 +287,19 @@ class WarpSpecialised(LoweringContext):
         else:
             lower_operation(self, op)
 
+    def bounds(self, loop: For) -> Sequence[Value]:
+        """A loop's start, stop and step: of a main loop that is divided, those of this thread block."""
+        if self.split is not None and loop is self.plan.mainloop:
+            return self.split.bounds()
+        return [self.lowered[value] for value in (loop.start, loop.stop, loop.step)]
+
     def copy(self, value: Value) -> Value:
         """The lowered value of one that has none yet."""
         if value not in self.words:
             return super().copy(value)
-        self.lowered[value] = words_like(value)
+        rows, columns = value.tile.shape
+        self.lowered[value] = Value(TileType(i32, (rows, columns // 2)), value.name)
         return self.lowered[value]
-
-    def _add_tile(self, op: ops.AddTile) -> None:
-        self.builder.location = op.location
-        index = tuple(self.lowered[value] for value in op.index)
-        update = ops.AddTile(self.lowered[op.x], self.lowered[op.value], index)
-        self.add(update, **self.access(op.x.tensor, self.layouts[op.value]))
 
     # Loads by TMA.
 
@@ -328,41 +309,34 @@ class WarpSpecialised(LoweringContext):
         group = self.plan.groups.get(load)
         if group is None or load is not (group.last if self._producing else group.first):
             return
-        if self._producing:
-            self._fill(group)
-        else:
+        if not self._producing:
             self._products.name_stage(group)
-
-    def _fill(self, group: Group) -> None:
-        number = group.pipeline
-        pipeline, counter = self.pipelines.values[number], self.pipelines.counters[number]
+            return
+        number, pipelines = group.pipeline, self.pipelines
+        counter = pipelines.counters[number]
         self.builder.location = group.operands[0].load.location
-        nbytes = sum(operand.panels.nbytes for operand in group.operands)
-        self.pipelines.acquire(number, counter, nbytes)
-        for operand, buffer in zip(group.operands, self.pipelines.buffers[number], strict=True):
-            self._load_operand(operand, buffer, pipeline, counter)
-        self.pipelines.next_stage(number)
+        pipelines.acquire(number, counter, sum(operand.panels.nbytes for operand in group.operands))
+        for operand, buffer in zip(group.operands, pipelines.buffers[number], strict=True):
+            self._load_operand(operand, (buffer, pipelines.values[number], counter))
+        pipelines.next_stage(number)
 
-    def _load_operand(self, operand: Operand, buffer: Value, pipeline: Value, counter: Value) -> None:
+    def _load_operand(self, operand: Operand, stage: tuple[Value, Value, Value]) -> None:
+        """Load an operand into a stage: of a buffer, of a pipeline, of a counter."""
         load = operand.load
         self.builder.location = load.location
         index = tuple(self.lowered[value] for value in operand.index)
-        name, axis = self.maps.name(load.x, operand.map), operand.lead + operand.axis
-        where = (self.lowered[load.x], buffer, pipeline, counter, index)
-        (reserved,) = buffer_types([buffer])
-        shape = () if load.shape == reserved.shape else load.shape
-        self.builder.add(
-            ops.TmaLoad(*where, map=name, axis=axis, cluster=operand.shared, steps=operand.steps, shape=shape)
-        )
+        how = {"map": self.maps.name(load.x, operand.map), "axis": operand.lead + operand.axis}
+        shape = () if load.shape == buffer_types(stage[:1])[0].shape else load.shape
+        how |= {"cluster": operand.shared, "steps": operand.steps, "shape": shape}
+        self.builder.add(ops.TmaLoad(self.lowered[load.x], *stage, index, **how))
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
     """The function with what follows the main loop some columns at a time; and the same with a loop over the columns
     that a thread block of a cluster adds up at its end."""
-    loop = plan.mainloop
+    loop, whole = plan.mainloop, source
     if loop is None:
         return source, source
-    whole = source
     if plan.subtile:
         whole = cut_epilogue(source, loop, plan.subtile, ahead=not (plan.narrow or plan.dot.simt))
     parts = parts_loop(source, loop, plan.parts)
