@@ -104,26 +104,20 @@ class LoweringContext(ABC):
         threads hold an element.
         """
         layouts: dict[Value, set[Layout]] = {}
-        loaded: set[Value] = set()
-        stored: Counter[Value] = Counter()
-        moved: set[Value] = set()
+        loaded, moved, stored = set[Value](), set[Value](), Counter[Value]()
         for op in function.walk():
-            if isinstance(op, LoadTile | LoadMut | LoadView):
-                loaded.add(op.operands[0])
-                layouts.setdefault(op.operands[0], set()).add(self.layout(op.result))
-            elif isinstance(op, StoreMut | StoreView):
-                stored[op.x] += 1
-                layouts.setdefault(op.x, set()).add(self.layout(op.value))
+            if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
+                continue
+            tensor, stores = op.operands[0], isinstance(op, StoreMut | StoreView)
+            layouts.setdefault(tensor, set()).add(self.layout(op.value if stores else op.result))
+            stored[tensor] += stores
+            loaded.update(() if stores else (tensor,))
             if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
-                moved.add(op.x)
+                moved.add(tensor)
         changing = {tensor for tensor, places in layouts.items() if tensor in moved or len(places) > 1}
-        held_twice = {
-            tensor
-            for tensor, places in layouts.items()
-            if any(layout.free_lanes or layout.free_warps for layout in places)
-        }
+        held_twice = {of for of, places in layouts.items() if any(at.free_lanes or at.free_warps for at in places)}
         again = {tensor for tensor, count in stored.items() if count > 1}
-        return (loaded & stored.keys() & (changing | held_twice)) | (again & changing)
+        return (loaded & {of for of in stored if stored[of]} & (changing | held_twice)) | (again & changing)
 
     def copy(self, value: Value) -> Value:
         new_value = Value(value.type, value.name)
@@ -150,8 +144,7 @@ class LoweringContext(ABC):
         """A lowered value in another layout."""
         if source == target:
             return value
-        op = ConvertLayout(x=value)
-        names = {"source": self.layout_name(source), "layout": self.layout_name(target)}
+        op, names = ConvertLayout(x=value), self.names(source, target)
         if register_map(source, target) is not None:
             return self.add(op, **names, how="take").result
         return self.in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
@@ -186,6 +179,10 @@ class LoweringContext(ABC):
     def add_in(self, op: Op, layout: Layout) -> Value:
         """Add an operation whose result lies in a layout."""
         return self.add(op, layout=self.layout_name(layout)).result
+
+    def names(self, source: Layout, layout: Layout) -> dict[str, str]:
+        """Of the layout that a tile is read in, and of its result's."""
+        return {"source": self.layout_name(source), "layout": self.layout_name(layout)}
 
     def in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
         """Add an operation that uses `size` bytes of shared memory."""

@@ -164,10 +164,8 @@ def _print(op: Print, context: LoweringContext) -> None:
 @_lower.register
 def _reduce(op: Reduce, context: LoweringContext) -> None:
     source = context.layouts[op.x]
-    names = {"source": context.layout_name(source)}
     natural = source.collapse(op.axis).drop(op.axis)
-    if source.rank > 1:
-        names["layout"] = context.layout_name(natural)
+    names = context.names(source, natural) if source.rank > 1 else {"source": context.layout_name(source)}
     size = reduce_bytes(op.x.tile.dtype, source, op.axis)
     context.place(op.result, context.in_shared(context.copied(op), size, **names).result, natural)
 
@@ -181,9 +179,7 @@ def _fold(op: Folding, context: LoweringContext) -> None:
         natural, size = source, scan_bytes(dtypes, source)
     else:
         natural, size = source.collapse(op.axis).drop(op.axis), fold_bytes(dtypes, source, op.axis)
-    names = {"source": context.layout_name(source)}
-    if natural.rank:
-        names["layout"] = context.layout_name(natural)
+    names = context.names(source, natural) if natural.rank else {"source": context.layout_name(source)}
     context.in_shared(copy, size, **names)
     for old, new in zip(op.results, copy.results, strict=True):
         context.place(old, new, natural)
@@ -224,8 +220,7 @@ def _broadcast(op: Broadcast, context: LoweringContext) -> None:
     target = context.layouts[op.result]
     natural = broadcast_source(op, target)
     copy = op.copy_with([context.converted(context.lowered[op.x], context.layouts[op.x], natural)], (), ())
-    names = {"source": context.layout_name(natural), "layout": context.layout_name(target)}
-    copy.attributes.update(how="repeat", **names)
+    copy.attributes.update(how="repeat", **context.names(natural, target))
     context.finish(op, copy)
 
 
@@ -236,8 +231,7 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
         return
     source, target = context.layouts[op.x], context.layouts[op.result]
     natural = source.permute(op.axes) if isinstance(op, Permute) else same_but_ones(source, target.shape)
-    copy = context.copied(op)
-    names = {"source": context.layout_name(source), "layout": context.layout_name(natural or target)}
+    copy, names = context.copied(op), context.names(source, natural or target)
     if natural is not None:
         context.add(copy, **names, how="keep")
     else:

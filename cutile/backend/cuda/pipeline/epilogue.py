@@ -59,15 +59,13 @@ class Epilogue:
 
         It is loaded in wide accesses, and handed round where it is used.
         """
-        context = self._walk
-        tensor, layout = op.operands[0].tensor, context.layout(op.result)
-        axis, widest = tensor.unit_axis, vector_width(tensor, layout.shape)
-        if axis is None or widest is None or layout.rank != 2 or context.uses[op.result] != 1:
+        context, tensor, layout = self._walk, op.operands[0].tensor, self._walk.layout(op.result)
+        widest = vector_width(tensor, layout.shape)
+        # A narrow epilogue has no registers for it.
+        if widest is None or layout.rank != 2 or context.uses[op.result] != 1 or context.plan.narrow:
             return None
-        vector_load = vector_load_layout(layout, axis, tensor.dtype.bits // 8)
-        if (
-            self._walk.plan.narrow or vector_load is None or vector_load.vector(axis) > widest[1]
-        ):  # or there are no registers for it
+        vector_load = vector_load_layout(layout, widest[0], tensor.dtype.bits // 8)
+        if vector_load is None or vector_load.vector(widest[0]) > widest[1]:
             return None
         self._as_loaded[op.result] = vector_load
         return vector_load
@@ -78,25 +76,20 @@ class Epilogue:
         for value in values:
             vector_load = self._as_loaded.pop(value, None)
             if vector_load is not None:
-                names = {
-                    "source": context.layout_name(vector_load),
-                    "layout": context.layout_name(context.layouts[value]),
-                }
-                context.lowered[value] = context.add(
-                    ConvertLayout(x=context.lowered[value]), **names, how="exchange"
-                ).result
+                names = context.names(vector_load, context.layouts[value])
+                convert = ConvertLayout(x=context.lowered[value])
+                context.lowered[value] = context.add(convert, **names, how="exchange").result
 
     # Parts.
 
     def part(self, op: Subtile) -> None:
         """Some columns of the sums."""
-        context, accumulator = self._walk, self._walk.plan.dot.accumulator
-        layout = context.layout_name(context.layouts[op.result])
+        context, accumulator, layout = self._walk, self._walk.plan.dot.accumulator, self._walk.layouts[op.result]
         x = context.converted(context.lowered[op.x], context.layouts[op.x], accumulator)
         part = Subtile(x=x, part=op.part, parts=op.parts)
-        columns = context.add(part, source=context.layout_name(accumulator), layout=layout).result
-        if self._walk.plan.narrow:  # else the compiler begins with pieces whose turn has not come
-            columns = context.add(OptimizationBarrier(x=columns), layout=layout).result
+        columns = context.add(part, **context.names(accumulator, layout)).result
+        if context.plan.narrow:  # else the compiler begins with subtiles whose turn has not come
+            columns = context.add_in(OptimizationBarrier(x=columns), layout)
         context.lowered[op.result] = columns
 
     def store_part(self, op: StoreSubtile) -> None:
@@ -106,15 +99,14 @@ class Epilogue:
         scaled = builder.value(Mul(x=columns, y=builder.constant(op.parts)))
         number = context.lowered[op.number[0]] if op.number else builder.constant(op.part)
         index = (*rows, builder.value(Add(x=scaled, y=number)))
-        store = self._walk.plan.store
+        store = context.plan.store
         if store is not None and store.op.x is op.x and not op.number:
             pieces = store.layout.registers * 2 // store.span // op.parts
-            context.builder.location = op.location
+            builder.location = op.location
             self._store_tile(store, op.value, index, piece=op.part * pieces)
-            return
-        layout = context.layout(op.value)
-        part = Store(x=context.lowered[op.x], value=context.lowered[op.value], index=index)
-        context.add(part, **context.access(op.x.tensor, layout))
+        else:
+            part = Store(x=context.lowered[op.x], value=context.lowered[op.value], index=index)
+            context.add(part, **context.access(op.x.tensor, context.layout(op.value)))
 
     # Stores by TMA.
 
@@ -147,30 +139,14 @@ class Epilogue:
     ) -> None:
         context, plan, pipelines = self._walk, self._walk.plan, self._walk.pipelines
         in_stages = self.delayed is not None and self.delayed.at_once and plan.ends_in_stages
-        buffers, through = (
-            (plan.stages[0], pipelines.buffers[0][0]) if in_stages else (store.buffers, pipelines.staging)
-        )
-        bulk = ops.TmaStore(
-            x=context.lowered[store.op.x],
-            value=value,
-            through=through,
-            index=tuple(index),
-            map=self._walk.maps.name(store.op.x, store.map),
-            packed=packed,
-            warp_bytes=store.panels.nbytes if in_stages else 0,
-            dropped=pipelines.flag is not None,
-            shape=store.shape,
-            transposed=store.transposed,
-        )
-        context.add(
-            bulk,
-            layout=context.layout_name(layout),
-            piece=piece,
-            first=piece % buffers,
-            begins=piece == 0,
-            span=store.span,
-            buffers=buffers,
-        )
+        buffers = plan.stages[0] if in_stages else store.buffers
+        through = pipelines.buffers[0][0] if in_stages else pipelines.staging
+        how = {"map": context.maps.name(store.op.x, store.map), "shape": store.shape, "transposed": store.transposed}
+        how |= {"packed": packed, "warp_bytes": store.panels.nbytes if in_stages else 0}
+        where = (context.lowered[store.op.x], value, through, tuple(index))
+        bulk = ops.TmaStore(*where, **how, dropped=pipelines.flag is not None)
+        facts = {"layout": context.layout_name(layout), "piece": piece, "first": piece % buffers, "begins": piece == 0}
+        context.add(bulk, **facts, span=store.span, buffers=buffers)
 
 
 FIRST_ITERATION = 1
@@ -237,8 +213,7 @@ class DelayedStore:
         self.at_once = True
         with builder.block() as then:
             # Else the compiler rounds all sums ahead of the branch, and not each piece while another is on its way.
-            layout = context.layout_name(self._accumulator)
-            context.lowered[self._sums] = context.add(OptimizationBarrier(x=sums), layout=layout).result
+            context.lowered[self._sums] = context.add_in(OptimizationBarrier(x=sums), self._accumulator)
             context.operations(operations)
             builder.location = None
             builder.yield_(*self.nothing())
@@ -260,9 +235,8 @@ class DelayedStore:
         context, builder, pieces = self._walk, self._walk.builder, self._pieces
         rows, columns = self._packed.shape
         layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // 64)
-        names = {"source": context.layout_name(self._packed), "layout": context.layout_name(layout)}
         tall = self._packed.registers // pieces * 4 // self._span  # a warp's 16 rows are stored at a time
-        subtile = context.add(Subtile(x=words, part=piece, parts=pieces), **names).result
+        subtile = context.add(Subtile(x=words, part=piece, parts=pieces), **context.names(self._packed, layout)).result
         scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
         index = (row, builder.value(Add(x=scaled, y=builder.constant(piece))))
         context.epilogue.store_words(subtile, index, tall * piece)

@@ -168,8 +168,7 @@ class DividedLoop:
     def _nearby_sums(self, sums: Value, part: Value) -> Value:
         context, accumulator, parts = self._walk, self._walk.plan.dot.accumulator, self._split.parts
         add = ReducePartials(sums, part, (self._walk.pipelines.staging,), parts=parts, blocks=self._split.pieces)
-        target = context.layout_name(part_layout(accumulator, parts))
-        return context.add(add, source=context.layout_name(accumulator), layout=target).result
+        return context.add(add, **context.names(accumulator, part_layout(accumulator, parts))).result
 
     def _finish_parts(self, parts: For, operations: Sequence[Op]) -> None:
         """What follows the main loop, for those columns that this thread block adds up."""
