@@ -5,7 +5,7 @@ What they read, what is in them, whether they only compute with numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from cutile.ir.control import If, Yield
 from cutile.ir.core import Block, Op, Value
@@ -40,6 +40,18 @@ def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]
             work.add(op)
             pending += reads(op)
     return work
+
+
+def source_of(
+    value: Value, definitions: Mapping[Value, Op], passes: Callable[[Op], bool]
+) -> tuple[Op | None, list[Op]]:
+    """The operation that a tile comes from, and those behind it that only let it pass, the last one first."""
+    passed: list[Op] = []
+    op = definitions.get(value)
+    while op is not None and passes(op):
+        passed.append(op)
+        op = definitions.get(op.operands[0])
+    return op, passed
 
 
 def blocks_of(block: Block) -> Iterator[Block]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutile.backend.cuda.layout import Layout
+from cutile.backend.cuda.op_facts import source_of
 from cutile.backend.cuda.smem_sizes import step_of
 from cutile.ir.builder import Builder
 from cutile.ir.core import Function, Op, Value
@@ -45,9 +46,7 @@ def operand_words(op: Mma, layouts: Mapping[str, Layout], definitions: Mapping[V
 
     def words(value: Value, layout: str) -> int:
         bits = value.tile.dtype.bits
-        load = definitions.get(value)
-        while isinstance(load, Permute | Convert):
-            load = definitions.get(load.x)
+        load, _ = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))
         alone = isinstance(load, LoadTile) and load.attributes.get("vector") is None
         return -(-layouts[layout].registers * (32 if bits == 8 or (alone and bits < 32) else bits) // 32)
 
@@ -93,13 +92,9 @@ def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
 
     Empty where that is something else.
     """
-    chain: list[Op] = []
-    op = definitions.get(value)
-    while isinstance(op, Permute | Convert):
-        chain.insert(0, op)
-        op = definitions.get(op.x)
+    op, passed = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))
     stable = isinstance(op, LoadTile) and isinstance(op.x.type, TensorType) and op.x.type.stable
-    return [op, *chain] if op is not None and stable else []
+    return [op, *reversed(passed)] if op is not None and stable else []
 
 
 def _half(chain: list[Op], axis: int, half: int, builder: Builder) -> Value:

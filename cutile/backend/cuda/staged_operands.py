@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
 
 from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.layout_assignment import vector_width
+from cutile.backend.cuda.op_facts import source_of
 from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import f16, f32, f64, tf32
@@ -172,11 +172,8 @@ def _loaded_operand(
 
     What it passes through; the load's axes that are the operand's; and whether it lies transposed.
     """
-    passed: list[Op] = []
-    op = inner.get(value)
-    while isinstance(op, Permute | Reshape) or _rounds(op):
-        passed.insert(0, op)
-        op = inner.get(op.operands[0])
+    op, passed = source_of(value, inner, lambda op: isinstance(op, Permute | Reshape) or _rounds(op))
+    passed.reverse()
     if not isinstance(op, LoadTile | LoadView) or op not in loads:
         return None
     axes, tensor = _axes(op, passed), op.x.tensor
@@ -205,7 +202,7 @@ def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
     return (axes[0], axes[1]) if len(axes) == 2 else None
 
 
-def _rounds(op: Op | None) -> TypeGuard[Convert]:
+def _rounds(op: Op) -> bool:
     return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from cutile.backend.cuda.op_facts import source_of
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
@@ -100,36 +101,18 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     """
     side = "left" if k_axis == 1 else "right"
     definitions, uses = kernel.definitions, kernel.uses
-    load = definitions.get(value)
     require(loop is None or uses[value] == 1, f"the {side} operand is used twice")
-    passed: list[Convert | Permute | Reshape] = []
-    while isinstance(load, Permute) or merges_rows(load) or rounds(load):
-        if isinstance(load, Permute) and len(load.axes) != 2:
-            break
-        passed.append(load)
-        require(loop is None or uses[load.x] == 1, f"the {side} operand is used before it is {load.name}d")
-        load = definitions.get(load.x)
+    load, passed = source_of(value, definitions, reads_as_it_lies)
+    for op in passed:
+        require(loop is None or uses[op.operands[0]] == 1, f"the {side} operand is used before it is {op.name}d")
     along = k_axis if sum(isinstance(op, Permute) for op in passed) % 2 == 0 else 1 - k_axis
     if isinstance(load, Reshape):
         raise Refused(f"the {side} operand is reshaped by more than making rows of the axes ahead of its last")
     if not isinstance(load, LoadTile | LoadView) or (loop is not None and load not in loop.body.operations):
         raise Refused(f"the {side} operand is not loaded in the loop")
-    if isinstance(load, LoadView):
-        require(not load.limited, f"the {side} operand's tensor ends where a number says")
-        require(load.padding in ("none", "zero"), f"the {side} operand's padding is not zero")
-    bulk = isinstance(load, LoadView) or load.bulk
-    require(bulk, f"the {side} operand's load keeps off TMA: it says ct.tma.DISABLED")
-    tensor = load.x.type
-    if not isinstance(tensor, TensorType):
-        raise Refused(f"the {side} operand is a tensor that this launch writes")
-    require(load.x not in definitions, f"the {side} operand's tensor is no argument, but made in the kernel")
-    lead = len(load.shape) - 2
-    axis = -1 if tensor.unit_axis is None else tensor.unit_axis - lead
-    if axis < 0:
-        raise Refused(f"no axis of the {side} operand's tensor is known to be contiguous")
-    require(len(load.shape) <= MAX_TMA_AXES, f"the {side} operand's tensor has more than {MAX_TMA_AXES} axes")
-    apart = f"rows of the {side} operand's tensor do not begin at multiples of 16 bytes, each at one of its own"
-    require(tensor.alignment == 16, apart)
+    tensor, lead = require_tma(load, kernel, f"the {side} operand"), len(load.shape) - 2
+    assert tensor.unit_axis is not None
+    axis = tensor.unit_axis - lead
     width, length = load.shape[lead + axis], load.shape[lead + 1 - axis]
     merged = math.prod(load.shape[:lead])
     require(merged == 1 or axis == 1, f"rows of several axes of the {side} operand's tensor lie across its last one")
@@ -140,6 +123,39 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
     rounded = any(isinstance(op, Convert) for op in passed)
     return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded)
+
+
+def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> TensorType:
+    """The tensor that a tile is loaded from, by TMA.
+
+    Raises:
+        Refused: TMA cannot load it.
+    """
+    if isinstance(load, LoadView):
+        require(not load.limited, f"{whose}'s tensor ends where a number says")
+        require(load.padding in ("none", "zero"), f"{whose}'s padding is not zero")
+    else:
+        require(load.bulk, f"{whose}'s load keeps off TMA: it says ct.tma.DISABLED")
+    tensor = load.x.type
+    if not isinstance(tensor, TensorType):
+        raise Refused(f"{whose} is a tensor that this launch writes")
+    require(load.x not in kernel.definitions, f"{whose}'s tensor is no argument, but made in the kernel")
+    contiguous = tensor.unit_axis is not None and tensor.unit_axis >= len(load.shape) - 2
+    require(contiguous, f"no axis of {whose}'s tensor is known to be contiguous")
+    require(len(load.shape) <= MAX_TMA_AXES, f"{whose}'s tensor has more than {MAX_TMA_AXES} axes")
+    aligned = tensor.alignment == 16
+    require(aligned, f"rows of {whose}'s tensor do not begin at multiples of 16 bytes, each at one of its own")
+    return tensor
+
+
+def reads_as_it_lies(op: Op) -> bool:
+    """Whether an operation only is another way to read a matrix that TMA loads."""
+    return (isinstance(op, Permute) and len(op.axes) == 2) or merges_rows(op) or rounds(op)
+
+
+def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
+    """Whether a tile is loaded, and read as it lies."""
+    return isinstance(source_of(value, definitions, reads_as_it_lies)[0], LoadTile | LoadView)
 
 
 def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
@@ -162,10 +178,8 @@ def rounds(op: Op | None) -> TypeGuard[Convert]:
 
 def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:
     """Whether an operand's tensor is contiguous along another axis than K."""
-    load = definitions.get(value)
-    while isinstance(load, Convert | Permute) or leaves_lead(load):
-        k_axis = 1 - k_axis if isinstance(load, Permute) else k_axis
-        load = definitions.get(load.x)
+    load, passed = source_of(value, definitions, lambda op: isinstance(op, Convert | Permute) or leaves_lead(op))
+    k_axis = (k_axis + sum(isinstance(op, Permute) for op in passed)) % 2
     if not isinstance(load, LoadTile) or not isinstance(load.x.type, TensorType):
         return False
     axis = load.x.type.unit_axis

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
 from cutile.backend.cuda.panels import Panels
-from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.operand import Operand, loads_of
+from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
+from cutile.backend.cuda.pipeline.operand import Operand, loads_of, require_tma
 from cutile.backend.cuda.pipeline.plan import Dot
-from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, MAX_TMA_BOX
+from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
-from cutile.ir.types import TensorType
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
 
@@ -101,27 +100,20 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
 
     None where it cannot, or where the tile is a number.
     """
-    tensor, shape = load.x.type, load.shape
-    if not isinstance(tensor, TensorType) or not tensor.stable or tensor.alignment != 16:
+    try:
+        tensor, shape = require_tma(load, kernel, "a tile"), load.shape
+    except Refused:
         return None
-    if load.x in kernel.definitions:  # made in the kernel: no argument, so that there is no tensor map of it
-        return None
-    if isinstance(load, LoadView) and (load.limited or load.padding not in ("none", "zero")):
-        return None
-    if isinstance(load, LoadTile) and not load.bulk:
-        return None
-    axis = -1 if tensor.unit_axis is None else tensor.unit_axis - (len(shape) - 2)
-    width = shape[tensor.unit_axis] if tensor.unit_axis is not None else 0
-    length = math.prod(shape) // max(width, 1)
-    size = tensor.dtype.bits // 8
-    if axis < 0 or len(shape) > MAX_TMA_AXES or max(shape) > MAX_TMA_BOX * 4 or length > MAX_TMA_BOX:
-        return None
-    if (width * size) % 32 or any(extent & (extent - 1) for extent in shape):
+    assert tensor.unit_axis is not None
+    width, size = shape[tensor.unit_axis], tensor.dtype.bits // 8
+    length = math.prod(shape) // width
+    fits = max(shape) <= MAX_TMA_BOX * 4 and length <= MAX_TMA_BOX and tensor.dtype.bits >= 8
+    if not fits or not tensor.stable or (width * size) % 32 or any(extent & (extent - 1) for extent in shape):
         return None
     panels = Panels(width, length, size, k_major=True)
-    if panels.panel_bytes % COPY_LINE_BYTES or tensor.dtype.bits < 8:
+    if panels.panel_bytes % COPY_LINE_BYTES:
         return None
-    return Operand(load, panels, axis)
+    return Operand(load, panels, tensor.unit_axis - (len(shape) - 2))
 
 
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:

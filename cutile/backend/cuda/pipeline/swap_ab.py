@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutile.backend.cuda.panels import ROWS
-from cutile.backend.cuda.pipeline.operand import merges_rows, rounds
+from cutile.backend.cuda.pipeline.operand import is_loaded
 from cutile.dtypes import bf16, f16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -30,9 +30,7 @@ from cutile.ir.core import Function, Op, Value
 from cutile.ir.rewriter import Copier
 from cutile.ir.types import TileType
 from cutile.ops.matmul import Mma
-from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute
-from cutile.ops.view import LoadView
 
 MAX_SWAPPED_ROWS = 256
 """Rows of a product that are columns when it is swapped: what one instruction takes."""
@@ -98,14 +96,7 @@ def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
         return False
     rows, columns = op.acc.tile.shape
     fits = rows % 8 == 0 and rows <= MAX_SWAPPED_ROWS and columns % ROWS == 0
-    return fits and _is_loaded(op.a, definitions) and not _is_loaded(op.b, definitions)
-
-
-def _is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
-    op = definitions.get(value)
-    while isinstance(op, Permute) or merges_rows(op) or rounds(op):
-        op = definitions.get(op.x)
-    return isinstance(op, LoadTile | LoadView)
+    return fits and is_loaded(op.a, definitions) and not is_loaded(op.b, definitions)
 
 
 class _Swapped(Copier):
