@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
@@ -50,7 +51,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     # First: what plans count of registers and recognise behind a product is what will be there.
-    relaxed = fast_math(function, options.fast_math_parts, FLOATS)
+    relaxed = fast_math(halve_products(function), options.fast_math_parts, FLOATS)
     lowered = dce(cse(fold(_lower(relaxed, target, options))))
     lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
     return lowered

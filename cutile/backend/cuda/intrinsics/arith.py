@@ -10,21 +10,24 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.extremes import greater, lesser
-from cutile.backend.cuda.intrinsics.fragment import elementwise
+from cutile.backend.cuda.intrinsics.fragment import elementwise, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F64,
     I16,
+    I32,
     asm,
     call,
     const,
     float_type,
+    halves_of_pair,
     ir,
     narrow,
     number,
+    pair_of_halves,
     register_type,
     widen,
 )
-from cutile.dtypes import DTypeLike, bf16, bool_, f16, f64
+from cutile.dtypes import DTypeLike, bool_, f64
 
 Scalar = Callable[[Any, DTypeLike, Any, Any], Any]
 
@@ -303,14 +306,25 @@ def fused(b: Any, dtype: DTypeLike, x: Any, y: Any, z: Any) -> Any:
 
 @cache
 def fma(dtype: DTypeLike, n: int) -> Any:
-    """`f(x, y, z) = x * y + z` with one rounding."""
+    """`f(x, y, z) = x * y + z` with one rounding; of f16 and bf16 two at a time."""
 
     def one(b: Any, x: Any, y: Any, z: Any) -> Any:
-        if dtype is f16:  # in hardware, and exact: f32 would round twice
-            return asm(b, I16, [x, y, z], "fma.rn.f16 $0, $1, $2, $3;", "=h,h,h,h")
-        if dtype is bf16:
-            # Likewise (PTX ISA, "fma").
-            return asm(b, I16, [x, y, z], "fma.rn.bf16 $0, $1, $2, $3;", "=h,h,h,h")
+        if dtype.is_half:
+            # In hardware, and exact: f32 would round twice (PTX ISA, "fma").
+            return asm(b, I16, [x, y, z], f"fma.rn.{dtype.name} $0, $1, $2, $3;", "=h,h,h,h")
         return fused(b, dtype, x, y, z)
 
-    return elementwise("fma", (dtype,) * 3, dtype, n, one)
+    if not dtype.is_half or n % 2:
+        return elementwise("fma", (dtype,) * 3, dtype, n, one)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = list(zip(*(unpack(b, value, n) for value in values), strict=True))
+        results: list[Any] = []
+        for low, high in zip(elements[::2], elements[1::2], strict=True):
+            pairs = [pair_of_halves(b, *both) for both in zip(low, high, strict=True)]
+            # As one element's.
+            pair = asm(b, I32, pairs, f"fma.rn.{dtype.name}x2 $0, $1, $2, $3;", "=r,r,r,r")
+            results += halves_of_pair(b, pair)
+        return pack(b, results, n)
+
+    return intrinsic("fma", frag(dtype, n), [frag(dtype, n)] * 3, generate)

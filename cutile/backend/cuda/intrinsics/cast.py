@@ -7,6 +7,7 @@ a narrower float through one that is rounded to odd, so that they are rounded on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I64,
     asm,
     const,
+    halves_of_pair,
     i32c,
     memory_type,
     narrow,
@@ -29,7 +31,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     widen,
 )
 from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
-from cutile.dtypes import DTypeLike, bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i32, i64, tf32, u32, u64
+from cutile.dtypes import DTypeLike, bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, i64, tf32, u8, u16, u32, u64
 
 Capability = tuple[int, int]
 OLDEST: Capability = (8, 0)
@@ -183,6 +185,8 @@ def converted(
 
 def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability: Capability) -> bool:
     """Whether one instruction converts two elements."""
+    if (dtype in (i8, u8) and target.is_half) or (dtype, target) == (u8, u16):  # exact, however it is rounded
+        return True
     near = rounding in (None, NEAREST_EVEN)
     halves = {f16, bf16, f32}
     eights = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in halves)
@@ -197,8 +201,9 @@ def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> t
     """
     if source is f32 and target.is_half:
         # The first operand becomes the upper half (PTX ISA, "cvt").
-        pair = asm(b, I32, [high, low], f"cvt.rn.{target.name}x2.f32 $0, $1, $2;", "=r,f,f")
-        return b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)
+        return halves_of_pair(b, asm(b, I32, [high, low], f"cvt.rn.{target.name}x2.f32 $0, $1, $2;", "=r,f,f"))
+    if source in (i8, u8):
+        return halves_of_pair(b, _whole_pair(b, source, target, low, high))
     if target in FP8:
         # The first operand becomes the upper byte (PTX ISA, "cvt").
         text = f"cvt.rn.satfinite.{FP8[target]}.f32 $0, $1, $2;"
@@ -209,6 +214,73 @@ def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> t
     pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", bits, "h")
     halves = b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)
     return halves if target is f16 else (widen(b, f16, halves[0]), widen(b, f16, halves[1]))
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The bits of numbers of 16 bits.
+
+    Attributes:
+        begin: of the number from which on there are steps of 1.
+        minus: of that number, negated.
+        minus_signed: of that number and 128, negated.
+        unit: of 1.
+    """
+
+    begin: int
+    minus: int
+    minus_signed: int
+    unit: int
+
+
+_STEPS: dict[DTypeLike, _Steps] = {
+    f16: _Steps(begin=0x6400, minus=0xE400, minus_signed=0xE480, unit=0x3C00),  # 1024, which leaves 10 bits
+    bf16: _Steps(begin=0x4300, minus=0xC300, minus_signed=0xC380, unit=0x3F80),  # 128, which leaves 7 bits
+}
+BIT_7, SIGN = 0x80, 0x8000
+"""The upper bit of a byte, and of 16 bits."""
+INTERLEAVE = "0x4140"
+"""What `prmt` makes of a word and a byte: the word's two lower bytes, each below that byte."""
+
+
+def _twice(bits: int) -> Any:
+    """A word of the same 16 bits twice."""
+    word = bits | bits << 16  # two halves of a word
+    return i32c(word - (word >> 31 << 32))  # i32 has a sign
+
+
+def _whole_pair(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> Any:
+    """Two whole numbers of 8 bits as two of u16, f16 or bf16 in a word, by their bits.
+
+        u8 -> f16    1024 | x          then - 1024
+        i8 -> f16    1024 | x ^ 128    then - 1152
+        bf16         128 | x & 127     then - 128, and + 128 (u8) or - 128 (i8) where bit 7 is set
+
+    The numbers are exact throughout.
+    """
+    steps = _STEPS.get(target)
+    both = b.or_(b.zext(low, I16), b.shl(b.zext(high, I16), const(I16, 8)))  # as neighbours lie in memory
+    upper = i32c(steps.begin >> 8 if steps else 0)  # the upper byte of each half
+    # One instruction for both: LLVM would shift and mask each (PTX ISA, "prmt").
+    spread = asm(b, I32, [b.zext(both, I32), upper], f"prmt.b32 $0, $1, $2, {INTERLEAVE};", "=r,r,r")
+    if steps is None:
+        return spread
+    if target is f16:
+        flipped = b.xor(spread, _twice(BIT_7)) if source is i8 else spread
+        return _plus(b, target, flipped, steps.unit, _twice(steps.minus_signed if source is i8 else steps.minus))
+    lower = b.and_(spread, _twice(~BIT_7 & (SIGN | SIGN - 1)))
+    if source is i8:
+        # 128 + the lower bits - (128 or 256): the bit is the lowest of the exponent.
+        return _plus(b, target, b.and_(spread, _twice(-BIT_7 & (SIGN | SIGN - 1))), steps.unit | SIGN, lower)
+    # 128 + the lower bits - (128 or 0): the bit, where it is not set, times what makes -128 of it.
+    unset = b.xor(b.and_(spread, _twice(BIT_7)), _twice(BIT_7))
+    return _plus(b, target, lower, steps.unit, b.mul(unset, i32c(steps.minus // BIT_7)))
+
+
+def _plus(b: Any, half: DTypeLike, pair: Any, unit: int, other: Any) -> Any:
+    """A pair of halves, times 1 or -1, plus another one."""
+    # bf16 has sums of its own from sm_90 on only (PTX ISA, "add").
+    return asm(b, I32, [pair, _twice(unit), other], f"fma.rn.{half.name}x2 $0, $1, $2, $3;", "=r,r,r,r")
 
 
 def convert_all(

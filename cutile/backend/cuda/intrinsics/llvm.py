@@ -284,6 +284,20 @@ def narrow(b: Any, dtype: DTypeLike, value: Any) -> Any:
     return value
 
 
+HALF_BITS = 16
+"""Of an f16 or bf16."""
+
+
+def pair_of_halves(b: Any, low: Any, high: Any) -> Any:
+    """A register of two elements of 16 bits."""
+    return b.or_(b.zext(low, I32), b.shl(b.zext(high, I32), i32c(HALF_BITS)))
+
+
+def halves_of_pair(b: Any, pair: Any) -> tuple[Any, Any]:
+    """The two elements of such a register."""
+    return b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(HALF_BITS)), I16)
+
+
 def float_type(dtype: DTypeLike) -> Any:
     """The LLVM type that floats of this dtype are computed in."""
     return F64 if dtype is f64 else F32

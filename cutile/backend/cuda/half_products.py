@@ -1,0 +1,173 @@
+"""Products that are rounded to 16 bits, made in 16 bits: a pass of tile IR.
+
+    a = convert(%w)  {f32}                     a' = convert(%w)  {bf16}
+    b = convert(%scale)  {f32}         -->     z = fma(a', %scale, -0.0)
+    z = convert(mul(a, b))  {bf16}
+
+Where f32 holds a product exactly, its rounding to 16 bits is the only one, and an `fma` of 16 bits, which rounds once,
+is the same to the last bit. That is so where one factor is a small whole number and the other has 16 bits: weights with
+a scale. GPUs make two such at once, and whole numbers of 8 bits become 16 bits by a few operations on their bits
+(`intrinsics/cast.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutile.conversion import NEAREST_EVEN
+from cutile.dtypes import DTypeLike, bf16, f16, f32, u16
+from cutile.ir.builder import Builder
+from cutile.ir.constant import Constant
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
+from cutile.ops.arith import Add, And, Fma, Mul, Or, Shr, Sub
+from cutile.ops.cast import Bitcast, Convert
+from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.passes.dce import dce
+
+Range = tuple[int, int]
+"""The least and the greatest."""
+MOVES = (Broadcast, Permute, Reshape)
+
+
+def halve_products(function: Function) -> Function:
+    """A copy of `function` with such products made in 16 bits; itself where there is none."""
+    found = _Products()
+    copy = rewrite(function, found.rule)
+    return dce(copy) if found.count else function
+
+
+@dataclass
+class _Products:
+    """The rule, and how often it held."""
+
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self._definitions: dict[Value, Op] = {}
+
+    def rule(self, op: Op, rewriter: Rewriter) -> Replacement:
+        """What becomes of one operation."""
+        self._definitions.update(dict.fromkeys(op.results, op))
+        if not isinstance(op, Convert) or not op.dtype.is_half or op.rounding not in (None, NEAREST_EVEN):
+            return KEEP
+        product = self._definitions.get(op.x)
+        if not isinstance(product, Mul) or product.result.tile.dtype is not f32:
+            return KEEP
+        factors = (product.x, product.y)
+        whole = any(whole_range(factor, self._definitions) is not None for factor in factors)
+        if not whole or not all(self._fits(factor, op.dtype) for factor in factors):
+            return KEEP
+        self.count += 1
+        x, y = (self._halved(factor, op.dtype, rewriter.builder) for factor in factors)
+        none = rewriter.builder.value(Constant(value=-0.0, dtype=op.dtype, shape=op.result.tile.shape))
+        return rewriter.builder.value(Fma(x=x, y=y, z=none))
+
+    def _fits(self, value: Value, half: DTypeLike) -> bool:
+        """Whether a tile of f32 holds numbers of 16 bits."""
+        bounds = whole_range(value, self._definitions)
+        if bounds is not None:
+            return max(map(abs, bounds)) <= _largest(half)
+        op = self._definitions.get(value)
+        if isinstance(op, MOVES):
+            return self._fits(op.x, half)
+        return isinstance(op, Convert) and op.x.tile.dtype is half
+
+    def _halved(self, value: Value, half: DTypeLike, builder: Builder) -> Value:
+        """The same numbers in 16 bits."""
+        op = self._definitions[value]
+        if isinstance(op, Constant):
+            return builder.value(Constant(value=op.value, dtype=half, shape=op.shape))
+        if isinstance(op, MOVES):
+            return builder.value(op.copy_with([self._halved(op.x, half, builder)], (), ()))
+        if isinstance(op, Convert) and op.x.tile.dtype is half:
+            return op.x
+        moved, offset = self._moved(value, half, builder)
+        if not offset:
+            return moved
+        one, by = (Constant(value=float(number), dtype=half, shape=moved.tile.shape) for number in (1, offset))
+        return builder.value(Fma(x=moved, y=builder.value(one), z=builder.value(by)))
+
+    def _moved(self, value: Value, half: DTypeLike, builder: Builder) -> tuple[Value, int]:
+        """Whole numbers in 16 bits, but for an offset, which is yet to be added."""
+        op = self._definitions[value]
+        if isinstance(op, Add | Sub):
+            other = self._definitions.get(op.y)
+            if isinstance(other, Constant):
+                moved, offset = self._moved(op.x, half, builder)
+                by = int(other.value) if isinstance(op, Add) else -int(other.value)
+                if abs(offset + by) <= _largest(half):
+                    return moved, offset + by
+            x, y = (self._halved(operand, half, builder) for operand in op.operands)
+            sign = builder.value(Constant(value=1.0 if isinstance(op, Add) else -1.0, dtype=half, shape=x.tile.shape))
+            return builder.value(Fma(x=y, y=sign, z=x)), 0
+        if isinstance(op, Convert):
+            bounds = whole_range(value, self._definitions)
+            begin, steps = MANTISSAS[half]
+            if op.x.tile.dtype.bits == 8 and bounds is not None and bounds[0] >= 0 and bounds[1] < steps:
+                wide = self._wide(op.x, builder)
+                bits = builder.value(Constant(value=begin, dtype=u16, shape=wide.tile.shape))
+                return builder.value(Bitcast(x=builder.value(Or(x=wide, y=bits)), dtype=half)), -steps
+            return builder.value(Convert(x=op.x, dtype=half)), 0
+        return self._halved(value, half, builder), 0
+
+    def _wide(self, value: Value, builder: Builder) -> Value:
+        """Bytes in 16 bits, where what is done to their bits is done to two of them at once."""
+        op = self._definitions.get(value)
+        if isinstance(op, Constant):
+            return builder.value(Constant(value=op.value, dtype=u16, shape=op.shape))
+        if isinstance(op, And | Shr):
+            return builder.value(type(op)(x=self._wide(op.x, builder), y=self._wide(op.y, builder)))
+        return builder.value(Convert(x=value, dtype=u16))
+
+
+MANTISSAS: dict[DTypeLike, tuple[int, int]] = {bf16: (0x4300, 1 << 7), f16: (0x6400, 1 << 10)}
+"""The bits of the number from which on a half has steps of 1, and that number, which is how many of these there are."""
+
+
+def _largest(half: DTypeLike) -> int:
+    """Up to which a half holds all whole numbers."""
+    return 1 << 8 if half is bf16 else 1 << 11
+
+
+def whole_range(value: Value, definitions: Mapping[Value, Op]) -> Range | None:
+    """The range of a tile of whole numbers, as integers or f32; None where it is not known, or holds other numbers.
+
+    Sums of floats have to be exact in 16 bits on the way, so a range is at most that of the narrowest.
+    """
+    op, dtype = definitions.get(value), value.tile.dtype
+    if isinstance(op, Constant):
+        number = op.value
+        return (int(number), int(number)) if number == int(number) else None
+    if isinstance(op, MOVES):
+        return whole_range(op.x, definitions)
+    if dtype.is_integer:
+        return _integers(op, dtype, definitions)
+    if dtype is not f32:
+        return None
+    if isinstance(op, Convert):
+        return whole_range(op.x, definitions) if op.x.tile.dtype.is_integer else None
+    if not isinstance(op, Add | Sub):
+        return None
+    x, y = (whole_range(operand, definitions) for operand in op.operands)
+    if x is None or y is None:
+        return None
+    least, greatest = (x[0] + y[0], x[1] + y[1]) if isinstance(op, Add) else (x[0] - y[1], x[1] - y[0])
+    exact = max(map(abs, (*x, *y, least, greatest))) <= _largest(bf16)
+    return (least, greatest) if exact else None
+
+
+def _integers(op: Op | None, dtype: DTypeLike, definitions: Mapping[Value, Op]) -> Range | None:
+    """The range of integers of up to 8 bits."""
+    if dtype.bits > 8:
+        return None
+    widest = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+    if isinstance(op, And | Shr):
+        x, y = (whole_range(operand, definitions) for operand in op.operands)
+        known = [bounds for bounds in (x, y) if bounds is not None and bounds[0] >= 0]
+        if isinstance(op, And) and known:
+            return 0, min(bounds[1] for bounds in known)
+        if isinstance(op, Shr) and x is not None and x[0] >= 0 and y is not None and 0 <= y[0] < dtype.bits:
+            return 0, x[1] >> y[0]
+    return widest
