@@ -205,6 +205,8 @@ def _bytes(dtype: DTypeLike) -> bool:
 
 
 RULES: dict[str, Rule] = {
+    "argmax": _computed,
+    "argmin": _computed,
     "bitcast": _bits,
     "constant": _converted,
     "convert_scalar": _converted,
@@ -358,6 +360,7 @@ FAMILIES = {
     "shape": "Shape",
     "reduce": "Reduction",
     "scan": "Scans",
+    "sort": "Order",
     "matmul": "Matrix products",
     "memory": "Loads, stores, partitions",
     "pointer": "Pointers",

@@ -36,6 +36,7 @@ from cutile.frontend.families import (
     reduce,
     shape,
     shared_mut,
+    sort,
     token,
     variable,
     view,
@@ -53,7 +54,7 @@ from cutile.ops.cast import Convert
 
 FAMILIES = (
     arith, atomic, bound, cast, compare, create, debug, element, grid, mapped, matmul, memory, partition, pointer,
-    reduce, shape, shared_mut, token, variable, view, builtins, records, builtins,
+    reduce, shape, shared_mut, sort, token, variable, view, builtins, records, builtins,
 )  # fmt: skip
 """Importing them registers their handlers."""
 

@@ -24,15 +24,10 @@ _EXPECTED = "x.load_tile(shape, index), or ct.gather(x, index, mask=mask) for el
 _WRITTEN = "y.store(tile), or ct.scatter(y, index, value, mask=mask) for elements one by one"
 _TILES = "x.partition(shape), whose tiles are loaded by their indices"
 _RANDOM = "api.rand(shape) on the host, and pass what it yields"
-_NO_SORT = "a sort on the host: there is none of tiles"
+_TOP = "ct.top_k(tile, k, axis)"
 _STACKED = "ct.cat(x, y, axis) of tiles reshaped to one more axis"
 _ORDERED = "nothing: a tile block's accesses are in program order"
 _PRINT = "print(...), also with f-strings"
-# The first of equal ones, and the first NaN, as NumPy has it; no element is below the identity, none lies behind it.
-_PLACE = (
-    "ct.reduce((tile, places), axis, ({bound}, count), lambda a, b: "
-    "a if (a[0] {order} b[0]) | (a[0] != a[0]) | ((a[0] == b[0]) & (a[1] < b[1])) else b)[1]"
-)
 _THREAD = "ct.get_tile_block_id(): a kernel is written for tile blocks, the compiler spreads each over threads"
 
 FUNCTIONS: dict[str, str] = {
@@ -44,8 +39,6 @@ FUNCTIONS: dict[str, str] = {
     "amin": _MIN,
     "any": "ct.reduce_max(tile.astype(ct.i32), axis) == 1",
     "arange": "ct.iota(shape, dtype)",
-    "argmax": _PLACE.format(bound="low", order=">"),
-    "argmin": _PLACE.format(bound="high", order="<"),
     "asarray": _SHAPED,
     "associative_scan": "ct.scan(tile, axis, ct.reverse.FORWARD, value, lambda a, b: a + b)",
     "assume": "ct.assume_bounds(index, low, high), or ct.assume_div_by(index, divisor)",
@@ -128,7 +121,6 @@ FUNCTIONS: dict[str, str] = {
     "sign": "ct.select(tile > 0, 1.0, ct.select(tile < 0, -1.0, 0.0 * tile))",
     "silu": "tile / (1.0 + ct.exp(-tile))",
     "softmax": "the exponentials over their sum, as kernels/softmax.py does",
-    "sort": _NO_SORT,
     "split": "ct.extract(tile, index, shape)",
     "square": "tile * tile",
     "squeeze": "tile.reshape(shape)",
@@ -141,7 +133,7 @@ FUNCTIONS: dict[str, str] = {
     "syncthreads": _ORDERED,
     "threadIdx": _THREAD,
     "unsqueeze": "tile[:, None], or tile.reshape(shape)",
-    "topk": _NO_SORT,
+    "topk": _TOP,
     "trans": "tile.transpose()",
     "view": "tile.reshape(shape)",
     "where": "ct.select(condition, a, b)",

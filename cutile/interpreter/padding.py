@@ -24,6 +24,7 @@ from cutile.ops.compare import Select
 from cutile.ops.matmul import Mma
 from cutile.ops.reduce import Fold, Folding, Reduce, ReduceMax, ReduceMin, ReduceProd, Scan
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
+from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
 __all__ = ("Padded", "Padding")
 
@@ -96,6 +97,12 @@ class Padding:
             real = _products_of_elements(op, operands)
             self._compare(op, real, {each: operands[each] for each in (op.a, op.b) if each in operands}, walker, names)
             return [~real]
+        if isinstance(op, Sort | TopK):
+            return self._in_order(op, operands[op.x], walker)
+        if isinstance(op, TakeAlongAxis):
+            none = np.zeros(op.results[0].tile.shape, np.bool_)
+            taken = _again(op, walker, {op.x: operands[op.x].mask})[0] if op.x in operands else none
+            return [taken | (operands[op.places].mask if op.places in operands else none)]
         if isinstance(op, Select):
             none = np.zeros(op.results[0].tile.shape, np.bool_)
             condition, x, y = (operands[each].mask if each in operands else none for each in op.operands)
@@ -108,6 +115,24 @@ class Padding:
             return [array.astype(np.bool_) for array in _again(op, walker, marks)]
         shapes = {value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, TileType)}
         return [_together(operands) if len(shapes) == 1 else None] * len(op.results)
+
+    def _in_order(self, op: Sort | TopK, padded: Padded, walker: Walker) -> Sequence[Array]:
+        """The mask of tiles in order.
+
+        Warn where padding comes before an element of the tensor.
+        """
+        _, places = _again(op, walker, {})
+        mask = np.take_along_axis(padded.mask, places, op.axis)
+        if (np.maximum.accumulate(mask, op.axis) & ~mask).any():
+            last = "NEG_INF" if isinstance(op, TopK) or op.descending else "POS_INF"
+            self._warn(
+                op,
+                f"{op.name}: padding counts: {int(padded.mask.sum())} elements past the edge of "
+                f"{' and '.join(map(repr, sorted(padded.tensors)))} are put in order here, some of them before the "
+                "tensor's own.",
+                f"Have them come last: load with padding=ct.padding.{last}, or sort as many columns as there are.",
+            )
+        return [mask, mask]
 
     def _compare(
         self, op: Op, real: Array, operands: Mapping[Value, Padded], walker: Walker, names: frozenset[str]
@@ -130,24 +155,26 @@ class Padding:
                 return
 
     def _say(self, op: Op, operands: Mapping[Value, Padded], names: frozenset[str], got: Any, expected: Any) -> None:
+        count = max(int(padded.mask.sum()) for padded in operands.values())
+        tensors = " and ".join(map(repr, sorted(names)))
+        identity = _identity(op, next(iter(operands)))
+        self._warn(
+            op,
+            f"{op.name}: padding counts: {count} elements past the edge of {tensors} are among what is folded here, "
+            f"and are not {identity} any more: the result is {got}, and without them {expected}.",
+            f"Mask them first: ct.select(part.inside(index), tile, {identity}), where part.load(index) loaded the tile "
+            "(of a Mut: y.inside()).",
+        )
+
+    def _warn(self, op: Op, fault: str, remedy: str) -> None:
+        """Warn once for each place in the kernel."""
         where: Location | None = op.location
         key = (where.file, where.line, where.column) if where is not None else ("", 0, 0)
         if key in self._said:
             return
         self._said.add(key)
-        count = max(int(padded.mask.sum()) for padded in operands.values())
-        tensors = " and ".join(map(repr, sorted(names)))
-        identity = _identity(op, next(iter(operands)))
         shown = f"\n{where.show()}" if where is not None else ""
-        warnings.warn_explicit(
-            f"{op.name}: padding counts: {count} elements past the edge of {tensors} are among what is folded here, "
-            f"and are not {identity} any more: the result is {got}, and without them {expected}.{shown}\n"
-            f"Mask them first: ct.select(part.inside(index), tile, {identity}), where part.load(index) loaded the tile "
-            "(of a Mut: y.inside()).",
-            PaddingWarning,
-            key[0],
-            key[1],
-        )
+        warnings.warn_explicit(f"{fault}{shown}\n{remedy}", PaddingWarning, key[0], key[1])
 
 
 def _again(op: Op, walker: Walker, replaced: Mapping[Value, Array]) -> Sequence[Array]:

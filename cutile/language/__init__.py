@@ -32,6 +32,7 @@ from cutile.language import (
 from cutile.language import atomic as _atomic
 from cutile.language import reduce as _reduce
 from cutile.language import rounding as _rounding
+from cutile.language import sort as _sort
 from cutile.language.annotations import *
 from cutile.language.arith import *
 from cutile.language.atomic import *
@@ -54,6 +55,7 @@ from cutile.language.reduce import *
 from cutile.language.rounding import *
 from cutile.language.shape import *
 from cutile.language.shared_mut import *
+from cutile.language.sort import *
 from cutile.language.token import *
 from cutile.language.view import *
 
@@ -80,5 +82,6 @@ __all__ += _reduce.__all__
 __all__ += _rounding.__all__
 __all__ += shape.__all__
 __all__ += shared_mut.__all__
+__all__ += _sort.__all__
 __all__ += token.__all__
 __all__ += view.__all__

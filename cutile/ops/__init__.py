@@ -18,6 +18,7 @@ from cutile.ops import (
     reduce,
     rounding,
     shape,
+    sort,
 )
 from cutile.ops.registry import OPS
 
@@ -37,4 +38,5 @@ __all__ = (
     "reduce",
     "rounding",
     "shape",
+    "sort",
 )

@@ -130,7 +130,7 @@ class Folding(Op):
         return types
 
 
-class Fold(Folding, name="reduce", spelled=("reduce",), accuracy=GROUPED):
+class Fold(Folding, name="reduce", spelled=("reduce", "argmax", "argmin"), accuracy=GROUPED):
     """Tiles reduced together along an axis, which is dropped, by a function of yours.
 
     The function must associate, and `identity` must change nothing; the elements stay in order.

@@ -26,12 +26,13 @@ from cutile.ops import (
     reduce,
     rounding,
     shape,
+    sort,
     view,
 )
 
 _MODULES = (
     arith, atomic, bound, cast, compare, create, debug, grid, math, matmul, memory, pointer, reduce, rounding, shape,
-    view, constant, control,
+    sort, view, constant, control,
 )  # fmt: skip
 FAMILIES = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 

@@ -9,7 +9,7 @@ from tests.architecture.sources import ROOT
 
 FAMILIES = frozenset(
     {"arith", "rounding", "math", "compare", "cast", "create", "shape", "memory", "view", "pointer", "bound"}
-    | {"reduce", "scan", "matmul", "atomic", "grid", "control", "debug"}
+    | {"reduce", "scan", "sort", "matmul", "atomic", "grid", "control", "debug"}
 )
 # Families of the language that are made of other families' operations.
 COMPOSED = frozenset({"element", "mapped", "partition", "shared_mut", "token", "variable"})

@@ -20,6 +20,8 @@ BODY = """    part, own = x.partition((8,)), y.partition_mut((4,))
 """
 
 CALLS: dict[str, str] = {  # what is not a call with one tile or two
+    "argmax": "ct.argmax(t, 0)", "argmin": "ct.argmin(t, 0)", "top_k": "ct.top_k(t, 3)",
+    "take_along_axis": "ct.take_along_axis(t, index, 0)",
     "Partition.load": "part.load(0)", "Partition.load_index": "for j in z.iter_indices():\n        part.load_index(j)",
     "Partition.load_pipelined": "part.load_pipelined(0)", "Partition.load_unchecked": "part.load_unchecked(0)",
     "PartitionMut.store": "own.store(x.load_tile((4,), (0,)), 0)", "Mut.load": "y.load()", "Mut.store": "y.store(t)",

@@ -14,6 +14,7 @@ from kernels import (
     decode,
     experts,
     gemm,
+    order,
     packed,
     quantised,
     row_min,
@@ -25,7 +26,7 @@ from kernels import (
 from kernels.example import Case, Example, relative_error
 
 MODULES: tuple[Any, ...] = (
-    *(saxpy, vector_add, gemm, softmax, row_min, attention, attention_backward, swiglu),
+    *(saxpy, vector_add, gemm, softmax, row_min, order, attention, attention_backward, swiglu),
     *(experts, convolution, quantised, decode, packed),
 )
 ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]

@@ -10,14 +10,14 @@ import pytest
 
 from cutile.dtypes import DTypeLike
 from cutile.ops import OPS
-from tests.samples import arith, cast, compare, grid, math, pointer, reduce, shape
+from tests.samples import arith, cast, compare, grid, math, pointer, reduce, shape, sort
 from tests.samples.row import Row
 from tests.samples.values import CASES
 from tests.support.draw import draw, ulps_between
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS, launch
 
-MODULES = (arith, cast, compare, grid, math, pointer, reduce, shape)
+MODULES = (arith, cast, compare, grid, math, pointer, reduce, shape, sort)
 ROWS = [row for module in MODULES for row in module.ROWS]
 TESTED_ELSEWHERE = {
     "for", "while", "if", "yield",               # tests/properties, tests/language

@@ -196,6 +196,29 @@ class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
         return ()
 
 
+class Order(Op, name="cpu.order", effect=Effect.WRITE):
+    """Write the places of `count` elements, in order, to `places`.
+
+    The elements are `step` apart in `x`, from `at` on. `spare` has room for as many places.
+
+    Attributes:
+        descending: whether the largest comes first.
+        k: only the places of so many elements, the largest; 0 for all.
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    at: Value = operand(AN_INDEX)
+    step: Value = operand(AN_INDEX)
+    places: Value = operand(ANY_TENSOR)
+    spare: Value = operand(ANY_TENSOR)
+    count: Value = operand(AN_INDEX)
+    descending: bool = attribute()
+    k: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
 class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
     """Print the values in scratch memory, as `print` does.
 

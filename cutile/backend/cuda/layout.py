@@ -490,3 +490,31 @@ def batched(accumulator: Layout, count: int) -> Layout:
     """
     one = accumulator.insert(0)
     return Layout((count, *one.shape[1:]), one.register, one.lane, one.warp, (*one.repeat, (0, count)))
+
+
+def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
+    """The layout for networks along one axis.
+
+    A thread holds neighbours along it, the next bits are the lanes', then the warps', so that few steps of a network
+    leave a thread, and fewer a warp. The axis has the lowest bits of the thread's number. Extents are rounded up to
+    powers of two.
+
+    Example:
+        >>> print(along((4096,), 0, warps=8))
+        4096: 16 each of 256 threads, core 4096
+    """
+    rank = len(shape)
+    order = [axis, *(other for other in reversed(range(rank)) if other != axis)]
+    bits = {each: round_up(shape[each]).bit_length() - 1 for each in order}
+    threads = LANE_BITS + warps.bit_length() - 1
+    registers = max(0, sum(bits.values()) - threads)
+    mine = min(bits[axis], registers)
+    rest = [unit(rank, axis, 1 << bit) for bit in range(mine, bits[axis])]
+    rest += [unit(rank, other, 1 << bit) for other in order[1:] for bit in range(bits[other])]
+    of_threads = rest[:threads] + [(0,) * rank] * (threads - len(rest))
+    return Layout(
+        tuple(shape),
+        (*(unit(rank, axis, 1 << bit) for bit in range(mine)), *rest[threads:]),
+        tuple(of_threads[:LANE_BITS]),
+        tuple(of_threads[LANE_BITS:]),
+    )

@@ -24,6 +24,7 @@ from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Fold, Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.sort import Sort
 from cutile.ops.view import LoadView, StoreView
 
 ACCESS_BYTES = 16
@@ -74,6 +75,9 @@ def vector_width(
     return (axis, width) if width > 1 else None
 
 
+SORTED = 16
+"""Elements of a thread that are sorted: with its place, one takes two registers, and one of 64 bits three."""
+
 MAX_MMA_WARPS = 8
 """Warps of a block with products, where nobody asks for more."""
 
@@ -93,7 +97,8 @@ def choose_warps(function: Function) -> int:
     warps = min(8, max(1, round_up(most * size) // 1024))
     scattered = any(isinstance(op, ACCESSES) for op in function.walk())
     per_thread = 8 if scattered else 32  # beyond that registers run short: an address alone takes two
-    while warps < 16 and most > warps * 32 * per_thread:
+    sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort)]
+    while warps < 16 and (most > warps * 32 * per_thread or max(sorted_tiles, default=0) > warps * 32 * SORTED):
         warps *= 2
     return warps
 

@@ -24,6 +24,7 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store
 from cutile.backend.cuda.pointer_access import Access, broadcasts_result, is_native, waits_after, waits_before
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
+from cutile.backend.cuda.sort_lowering import lower_sort, lower_take_along_axis, lower_top_k
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Op
 from cutile.ops.atomic import AtomicRmw
@@ -34,6 +35,7 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer
 from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
+from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 from cutile.ops.view import LoadView, StoreView
 
 
@@ -183,6 +185,11 @@ def _fold(op: Folding, context: LoweringContext) -> None:
     context.in_shared(copy, size, **names)
     for old, new in zip(op.results, copy.results, strict=True):
         context.place(old, new, natural)
+
+
+_lower.register(Sort, lower_sort)
+_lower.register(TopK, lower_top_k)
+_lower.register(TakeAlongAxis, lower_take_along_axis)
 
 
 @_lower.register

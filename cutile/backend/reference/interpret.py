@@ -97,7 +97,7 @@ class Walker:
             case _:
                 with np.errstate(all="ignore"):
                     result: Any = op.reference(*self._of(op.operands))
-                return [np.asarray(result)]
+                return [np.asarray(each) for each in (result if isinstance(result, tuple) else (result,))]
 
     def _launch_fact(self, op: TileBlockId | NumTileBlocks | TensorDim | TensorAddress | TensorStride) -> Array:
         """A number of the grid or of a tensor: index, extent, stride or address."""

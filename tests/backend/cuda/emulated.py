@@ -250,12 +250,32 @@ class Emulated:
             size = np.dtype(numpy_type(kind.element)).itemsize
             parts = [Vector(ir.PointerType(kind.element), pointer.data + i * size) for i in range(kind.count)]
             return Vector(kind, [self.load(each) for each in parts])
-        raw = np.ascontiguousarray(self.memory[self._bytes(pointer)])
+        places = np.where(self._active[:, None], self._bytes(pointer), 0)  # the others do not read
+        raw = np.ascontiguousarray(self.memory[places])
         return Vector(kind, raw.view(numpy_type(kind)).reshape(-1))
 
     def store(self, value: Any, pointer: Vector) -> None:
         data = np.ascontiguousarray(self._of(value)).view(np.uint8).reshape(self._threads, -1)
         self.memory[self._bytes(pointer)[self._active]] = data[self._active]
+
+    def repeat(self, count: Any, values: Sequence[Any], body: Any) -> Sequence[Any]:
+        """A loop that all threads go through as often as the first one that is active."""
+        counts = self._of(count)[self._active]
+        for number in range(int(counts[0]) if len(counts) else 0):
+            assert (counts == counts[0]).all(), "threads in a loop disagree on how often"
+            values = body(Vector(I32, np.full(self._threads, number, np.uint32)), list(values))
+        return values
+
+    def atomic_rmw(self, operation: str, pointer: Vector, value: Any, order: str) -> Vector:
+        """Each active thread in its turn."""
+        assert operation == "add"
+        kind = numpy_type(pointer.type.pointee)
+        places, data = self._bytes(pointer), self._of(value)
+        old = np.zeros(self._threads, kind)
+        for thread in np.flatnonzero(self._active):
+            old[thread] = self.memory[places[thread]].view(kind)[0]
+            self.memory[places[thread]] = np.array([old[thread] + data[thread]], kind).view(np.uint8)
+        return Vector(pointer.type.pointee, old)
 
     @contextmanager
     def if_then(self, condition: Any) -> Generator[None]:

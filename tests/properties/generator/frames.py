@@ -36,7 +36,8 @@ EXPRESSIONS = {
     "leaf": values.leaf, "binary": values.binary, "binary again": values.binary, "unary": values.unary,
     "select": values.select, "convert": values.convert, "choice": values.choice, "iota": values.iota,
     "product": values.product, "reduce": shapes.reduce, "fold": shapes.fold, "scan": shapes.scan, "part": shapes.part,
-    "overflow": values.overflow, "shape": shapes.shape, "memory": loads.memory, "memory again": loads.memory,
+    "order": shapes.order, "overflow": values.overflow, "shape": shapes.shape,
+    "memory": loads.memory, "memory again": loads.memory,
 }  # fmt: skip
 
 

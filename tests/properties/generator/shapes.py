@@ -35,6 +35,21 @@ def scan(d: Drawer, tile: str, depth: int) -> str:
     return f"ct.scan({d.pick(d.raw)}, {axis}, {order}, {d.lowest()}, lambda p, q: max(p, q))"
 
 
+def order(d: Drawer, tile: str, depth: int) -> str:
+    """A tile in order, or in the order of what was loaded; places of the largest of what was loaded."""
+    axis, raw, down = d.axis(), d.pick(d.raw), d.pick(("", ", descending=True"))
+    if d.flip():
+        return f"ct.sort({tile}, {axis}{down})"
+    if d.flip():
+        return f"ct.take_along_axis({tile}, ct.argsort({raw}, {axis}{down}), {axis})"
+    if d.flip():
+        place = f"ct.{d.pick(('argmax', 'argmin'))}({raw}, {axis})"
+    else:
+        largest = f"ct.top_k({raw}, {d.number(1, d.tile[axis])}, {axis})[{d.number(0, 1)}]"
+        place = f"ct.reduce_{d.pick(('max', 'min'))}({largest}, {axis})"
+    return f"({tile} + {place}.astype(t.dtype).reshape({d.kept(axis)}){' * 0.125' if d.is_float else ''})"
+
+
 def part(d: Drawer, tile: str, depth: int) -> str:
     """A part of two tiles side by side, at a place that is known now or when the kernel runs."""
     axis, at = d.axis(), d.pick(("0", "1", "n % 2", "n"))

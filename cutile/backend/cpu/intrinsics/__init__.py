@@ -114,6 +114,10 @@ from cutile.backend.cpu.intrinsics.rounding import (
     sub_to_zero,
     sub_upward,
 )
+from cutile.backend.cpu.intrinsics.sort import (
+    largest_places,
+    sort_places,
+)
 
 
 def __getattr__(name: str) -> object:

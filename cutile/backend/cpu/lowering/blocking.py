@@ -33,6 +33,7 @@ from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
+from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 from cutile.ops.view import LoadView
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
@@ -142,7 +143,7 @@ class Axes:
                 self._own_tile(op.result)
             case StoreMut():
                 self._store_own(op)
-            case Broadcast() | Reshape() | Permute() | Cat() | Extract():
+            case Broadcast() | Reshape() | Permute() | Cat() | Extract() | Sort() | TopK() | TakeAlongAxis():
                 self._rearrange(op)
             case Reduce():
                 self._reduce(op)
@@ -176,7 +177,7 @@ class Axes:
             facts = self.of(op.value, axis)
             facts.stores += [(op.x, axis)] if (op.x, axis) not in facts.stores else []
 
-    def _rearrange(self, op: Broadcast | Reshape | Permute | Cat | Extract) -> None:
+    def _rearrange(self, op: Broadcast | Reshape | Permute | Cat | Extract | Sort | TopK | TakeAlongAxis) -> None:
         """Operations that compute nothing: their elements are their operands'."""
         match op:
             case Broadcast():
@@ -192,6 +193,8 @@ class Axes:
             case Extract():
                 pairs = zip(op.x.tile.shape, op.shape, strict=True)
                 self._beside(op.x, op.result, [axis for axis, (have, part) in enumerate(pairs) if have == part])
+            case Sort() | TopK() | TakeAlongAxis():
+                self._order(op)
 
     def _reduce(self, op: Reduce) -> None:
         self._opaque(op.x, op.axis, f"{op.name} runs along it")
@@ -222,6 +225,15 @@ class Axes:
         for value in op.results:
             for to, axis in enumerate(kept):
                 self._unify((first, axis), (value, to))
+
+    def _order(self, op: Sort | TopK | TakeAlongAxis) -> None:
+        """Rows run together; along the axis each operand and result is seen as a whole."""
+        for value in (*op.operands, *op.results):
+            for axis in range(len(value.tile.shape)):
+                if axis == op.axis:
+                    self._opaque(value, axis, f"{op.name} sees all of it")
+                else:
+                    self._unify((op.operands[0], axis), (value, axis))
 
     def _beside(self, part: Value, whole: Value, together: Sequence[int]) -> None:
         """Axes of two tiles of one rank that run together.

@@ -19,6 +19,7 @@ from cutile.backend.cpu.lowering.loop_nests import NAMES, Root, Target
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
 from cutile.backend.cpu.lowering.scope import Loop, Scope
+from cutile.backend.cpu.lowering.sorts import lower_sort
 from cutile.backend.cpu.lowering.tile_expr import Index, Node, Number, Product, Scalar
 from cutile.backend.cpu.lowering.use_counts import Uses
 from cutile.backend.cpu.stage import INDEX, TripCount, Write
@@ -30,6 +31,7 @@ from cutile.ir.core import Block, Op, Value
 from cutile.ops.arith import Add, Mul
 from cutile.ops.matmul import Mma
 from cutile.ops.reduce import Folding, Scan
+from cutile.ops.sort import Sort, TopK
 
 
 def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
@@ -47,6 +49,8 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
                 lower_mma(lowering, op)
             case Folding():
                 lower_fold(lowering, op)
+            case Sort() | TopK():
+                lower_sort(lowering, op)
             case For():
                 if not lower_product_loop(lowering, op):
                     _lower_for(lowering, op)

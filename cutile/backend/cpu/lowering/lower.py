@@ -34,6 +34,7 @@ from cutile.backend.cpu.lowering.tile_expr import (
     Reshaped,
     Scalar,
     Squeezed,
+    Taken,
     TensorAxis,
 )
 from cutile.backend.cpu.lowering.use_counts import Uses, is_lazy
@@ -53,6 +54,7 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
 from cutile.ops.reduce import Reduce, ReduceExtreme
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
+from cutile.ops.sort import TakeAlongAxis
 from cutile.ops.view import LoadView, StoreView, TensorView
 
 HIDDEN = ("join_x", "join_y", "join_z")
@@ -374,6 +376,8 @@ class Lowering:
                 return Joined(self.node(op.x), self.node(op.y), op.axis, extents)
             case Extract():
                 return self._extract(op, extents)
+            case TakeAlongAxis():
+                return Taken(self.node(op.x), self.node(op.places), op.axis, extents)
             case Reshape():
                 return self._reshape(op, extents)
             case TileBlockId() | NumTileBlocks() | TensorAddress() | TensorStride() | TensorDim():

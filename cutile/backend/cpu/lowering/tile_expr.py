@@ -290,6 +290,30 @@ class Part(Node):
         return x.at(scope, where)
 
 
+class Taken(Node):
+    """Elements at places along an axis, which are brought inside."""
+
+    def __init__(self, x: Node, places: Node, axis: int, extents: Sequence[Extent]) -> None:
+        super().__init__(x.dtype, extents, x.name)
+        self._x, self._places, self._axis = x, places, axis
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        yield self._places, index
+        place = None if self._x.extents[self._axis].is_unit else Value(INDEX)
+        yield self._x, (*index[: self._axis], place, *index[self._axis + 1 :])
+
+    def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
+        return ((self._places, index),)
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        extent = self._x.extents[self._axis]
+        place = None
+        if not extent.is_unit:
+            near = scope.larger(scope.as_index(self._places.at(scope, index)), scope.index(0))
+            place = scope.smaller(near, scope.index(extent.capacity - 1))
+        return self._x.at(scope, (*index[: self._axis], place, *index[self._axis + 1 :]))
+
+
 class Counting(Node):
     """`iota`."""
 

@@ -19,11 +19,12 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
+from cutile.ops.sort import TakeAlongAxis
 from cutile.ops.view import LoadView, StoreView
 
 LOADS = LoadMut | LoadTile | LoadView
 
-SHAPES = Broadcast | Permute | Reshape | Cat | Extract
+SHAPES = Broadcast | Permute | Reshape | Cat | Extract | TakeAlongAxis
 KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
 COSTS = {
     "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "sqrt": 8,

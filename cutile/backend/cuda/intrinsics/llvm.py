@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -301,6 +301,36 @@ def halves_of_pair(b: Any, pair: Any) -> tuple[Any, Any]:
 def float_type(dtype: DTypeLike) -> Any:
     """The LLVM type that floats of this dtype are computed in."""
     return F64 if dtype is f64 else F32
+
+
+def repeat(b: Any, count: Any, values: Sequence[Any], body: Callable[[Any, list[Any]], Sequence[Any]]) -> list[Any]:
+    """A loop: `values = body(i, values)` for the i32 values `0 <= i < count`.
+
+    Returns the values behind it.
+
+    Args:
+        count: an i32 value, the same in all threads that meet in the loop.
+    """
+    if hasattr(b, "repeat"):  # a builder of another kind, which has its own
+        return list(b.repeat(count, values, body))
+    before = b.block
+    head, turn, done = (b.append_basic_block(name) for name in ("head", "turn", "done"))
+    b.branch(head)
+    b.position_at_end(head)
+    number_ = b.phi(I32)
+    number_.add_incoming(i32c(0), before)
+    carried = [b.phi(value.type) for value in values]
+    for phi, value in zip(carried, values, strict=True):
+        phi.add_incoming(value, before)
+    b.cbranch(b.icmp_unsigned("<", number_, count), turn, done)
+    b.position_at_end(turn)
+    results = body(number_, list(carried))
+    number_.add_incoming(b.add(number_, i32c(1)), b.block)
+    for phi, value in zip(carried, results, strict=True):
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(done)
+    return list(carried)
 
 
 def select_lanes(b: Any, value: Any, mask: int) -> Any:

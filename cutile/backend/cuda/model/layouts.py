@@ -35,10 +35,11 @@ from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
-_AS_MADE = (Fixup, ScatterPartials, Wgmma, WgmmaWait, OptimizationBarrier, SimtMma, Store, ZeroUnless)
+_AS_MADE = (Fixup, ScatterPartials, Wgmma, WgmmaWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
 """What takes its tile as it leaves it, or as it says where there is nothing left."""
-_FROM_SOURCE = (ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape)
+_FROM_SOURCE = (ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK)
 
 
 def check_layouts(function: Function) -> int:

@@ -1,0 +1,139 @@
+"""The places of a row's elements in order.
+
+A sort merges runs; the few largest are inserted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutile.backend.cpu.intrinsics._seam import cgutils, intrinsic, ir, types
+
+_PLACE, _INDEX = ir.IntType(32), ir.IntType(64)
+
+
+def _number(value: int) -> Any:
+    return ir.Constant(_INDEX, value)
+
+
+class _Row:
+    """The elements of a row, by their places; NaN is larger than every number."""
+
+    def __init__(self, builder: Any, kind: Any, memory: Any, at: Any, step: Any) -> None:
+        self._builder, self._kind = builder, kind
+        self._memory, self._at, self._step = memory, at, step
+
+    def element(self, place: Any) -> Any:
+        """The element at a place, an i32."""
+        b = self._builder
+        offset = b.add(self._at, b.mul(b.zext(place, _INDEX), self._step))
+        return b.load(b.gep(self._memory, [offset]))
+
+    def less(self, x: Any, y: Any) -> Any:
+        """Whether an element is less than another."""
+        b = self._builder
+        if isinstance(self._kind, types.Float):
+            number = b.and_(b.fcmp_ordered("ord", x, x), b.fcmp_unordered("uno", y, y))
+            return b.or_(b.fcmp_ordered("<", x, y), number)
+        signed = isinstance(self._kind, types.Integer) and self._kind.signed
+        return (b.icmp_signed if signed else b.icmp_unsigned)("<", x, y)
+
+
+def _load(builder: Any, places: Any, at: Any) -> Any:
+    return builder.load(builder.gep(places, [at]))
+
+
+def _store(builder: Any, place: Any, places: Any, at: Any) -> None:
+    builder.store(place, builder.gep(places, [at]))
+
+
+def _smaller(builder: Any, x: Any, y: Any) -> Any:
+    return builder.select(builder.icmp_signed("<", x, y), x, y)
+
+
+def _sort(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: Any) -> None:
+    """Merge runs of 1, 2, 4, ... places, from one array to the other and back.
+
+    Of equal elements the left one comes first.
+    """
+    left, right = cgutils.alloca_once(b, _INDEX), cgutils.alloca_once(b, _INDEX)
+    passes = cgutils.alloca_once_value(b, _number(0))
+    with cgutils.for_range(b, count) as each:
+        _store(b, b.trunc(each.index, _PLACE), places, each.index)
+    with cgutils.for_range(b, _number(31)) as turn:
+        width = b.shl(_number(1), turn.index)
+        with b.if_then(b.icmp_signed(">=", width, count)):
+            turn.do_break()
+        b.store(b.add(turn.index, _number(1)), passes)
+        odd = b.trunc(turn.index, ir.IntType(1))
+        source, target = b.select(odd, spare, places), b.select(odd, places, spare)
+        with cgutils.for_range_slice(b, _number(0), count, b.shl(width, _number(1))) as (start, _):
+            middle = _smaller(b, b.add(start, width), count)
+            end = _smaller(b, b.add(middle, width), count)
+            b.store(start, left)
+            b.store(middle, right)
+            with cgutils.for_range(b, end, start) as out:
+                i, j = b.load(left), b.load(right)
+                has_left, has_right = b.icmp_signed("<", i, middle), b.icmp_signed("<", j, end)
+                first = _load(b, source, b.select(has_left, i, start))
+                second = _load(b, source, b.select(has_right, j, start))
+                x, y = row.element(first), row.element(second)
+                before = b.select(descending, row.less(x, y), row.less(y, x))
+                takes_right = b.and_(has_right, b.or_(b.not_(has_left), before))
+                _store(b, b.select(takes_right, second, first), target, out.index)
+                b.store(b.add(i, b.zext(b.not_(takes_right), _INDEX)), left)
+                b.store(b.add(j, b.zext(takes_right, _INDEX)), right)
+    with b.if_then(b.trunc(b.load(passes), ir.IntType(1))), cgutils.for_range(b, count) as each:
+        _store(b, _load(b, spare, each.index), places, each.index)
+
+
+def _largest(b: Any, row: _Row, places: Any, count: Any, k: Any) -> None:
+    """The places of the `k` largest.
+
+    Most elements are compared with the least of these alone.
+    """
+    hole = cgutils.alloca_once(b, _INDEX)
+    last = b.sub(k, _number(1))
+    with cgutils.for_range(b, count) as loop:
+        place = b.trunc(loop.index, _PLACE)
+        element = row.element(place)
+        least = row.element(_load(b, places, b.select(b.icmp_signed("<", loop.index, k), _number(0), last)))
+        fills = b.icmp_signed("<", loop.index, k)
+        with b.if_then(b.or_(fills, row.less(least, element))):
+            end = b.select(fills, loop.index, last)
+            b.store(end, hole)
+            with cgutils.for_range(b, end) as shift:
+                at = b.sub(b.sub(end, shift.index), _number(1))
+                other = _load(b, places, at)
+                with b.if_then(b.not_(row.less(row.element(other), element))):
+                    shift.do_break()
+                _store(b, other, places, b.add(at, _number(1)))
+                b.store(at, hole)
+            _store(b, place, places, b.load(hole))
+
+
+@intrinsic
+def sort_places(_context: Any, x: Any, at: Any, step: Any, places: Any, spare: Any, count: Any, descending: Any) -> Any:
+    """The places of `count` elements in order, written to `places`."""
+    signature = types.void(*map(types.unliteral, (x, at, step, places, spare, count, descending)))
+
+    def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        memory, first, distance, target, other, length, backward = values
+        row = _Row(builder, x.dtype, memory, first, distance)
+        _sort(builder, row, target, other, length, builder.trunc(backward, ir.IntType(1)))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def largest_places(_context: Any, x: Any, at: Any, step: Any, places: Any, count: Any, k: Any) -> Any:
+    """The places of the `k` largest of `count` elements, written to `places`."""
+    signature = types.void(*map(types.unliteral, (x, at, step, places, count, k)))
+
+    def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        memory, first, distance, target, length, wanted = values
+        _largest(builder, _Row(builder, x.dtype, memory, first, distance), target, length, wanted)
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -1,0 +1,23 @@
+"""Sorts, the largest elements, and elements by their places along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutile.backend.cuda.emit.generic import emitter
+from cutile.backend.cuda.emit.text import Expression
+from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.ir.core import Op
+from cutile.ops import sort
+
+PLACED = ("axis=", "offset=", "fence=")
+
+EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
+    # Not "sort": so is the module called.
+    sort.Sort: emitter(
+        Intrinsic("sort.sort", ("dtype", "layout", "axis=", "descending=", "offset=", "fence="), stem="sort_along")
+    ),
+    sort.TopK: emitter(Intrinsic("sort.top_k", ("dtype", "source", "layout", "axis=", "k=", "offset=", "fence="))),
+    sort.TakeAlongAxis: emitter(Intrinsic("sort.take_along_axis", ("dtype", "source", "layout", *PLACED))),
+}

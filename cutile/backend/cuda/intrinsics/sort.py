@@ -1,0 +1,530 @@
+"""Sorts and the largest elements along an axis.
+
+An element and its place make one key: unsigned words that are compared from the first on. No two keys of a row are
+equal, so the order is total, and a network that is not stable gives a stable sort. The words of a key:
+
+    8 or 16 bits    order << 16 | place << 1 | sign of a zero        one of 32 bits
+    32 bits         order << 32 | place << 1 | sign of a zero        one of 64 bits
+    64 bits         order, then place << 1 | sign of a zero          64 bits, then 32
+
+`order` is the element's bits, changed so that unsigned integers compare as the elements do. -0.0 has the order of 0.0,
+and every NaN that of the largest number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates
+from cutile.backend.cuda.intrinsics.fragment import bundle, frag, intrinsic, pack, together, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    ALL_LANES,
+    F32,
+    F64,
+    I1,
+    I16,
+    I32,
+    I64,
+    LANES,
+    SHARED,
+    barrier,
+    call,
+    const,
+    from_shared,
+    i32c,
+    ir,
+    memory_type,
+    pointer,
+    repeat,
+    shared,
+    thread,
+    to_memory,
+)
+from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
+from cutile.backend.cuda.layout import LANE_BITS, Layout
+from cutile.backend.cuda.sort_lowering import TopKRoom, key_words
+from cutile.conversion import bits_of
+from cutile.dtypes import DTypeLike, bool_, i32
+
+SHORT, WORD, LONG = 16, 32, 64
+"""Bits of an element's order in its key."""
+SHORT_MASK = (1 << SHORT) - 1
+
+Key = list[Any]
+"""The words of a key, the first one decides."""
+
+
+class _Keys:
+    """How elements of a dtype become keys, and keys elements."""
+
+    def __init__(self, b: Any, dtype: DTypeLike, descending: bool) -> None:
+        self._b, self._dtype, self._descending = b, dtype, descending
+        self.kinds = [memory_type(kind) for kind in key_words(dtype)]
+        self._width = max(dtype.bits, SHORT)
+
+    def last(self) -> Key:
+        """The key behind all others: of what lies beyond the edge."""
+        return [const(kind, -1) for kind in self.kinds]
+
+    def encode(self, value: Any, place: Any) -> Key:
+        """The key of an element."""
+        b, width = self._b, self._width
+        order, negative_zero = self._order(value)
+        if self._descending:
+            order = b.xor(order, const(order.type, -1 if width > SHORT else SHORT_MASK))
+        low = b.shl(place, i32c(1))
+        if negative_zero is not None:
+            low = b.or_(low, b.zext(negative_zero, I32))
+        if width == SHORT:
+            return [b.or_(b.shl(order, i32c(SHORT)), low)]
+        if width == WORD:
+            return [b.or_(b.shl(b.zext(order, I64), const(I64, WORD)), b.zext(low, I64))]
+        return [order, low]
+
+    def decode(self, key: Key) -> tuple[Any, Any]:
+        """The element of a key, and its place."""
+        b, width = self._b, self._width
+        if width == SHORT:
+            order, low = b.lshr(key[0], i32c(SHORT)), b.and_(key[0], i32c(SHORT_MASK))
+        elif width == WORD:
+            order, low = b.trunc(b.lshr(key[0], const(I64, WORD)), I32), b.trunc(key[0], I32)
+        else:
+            order, low = key
+        if self._descending:
+            order = b.xor(order, const(order.type, -1 if width > SHORT else SHORT_MASK))
+        return self._element(order, low), b.lshr(low, i32c(1))
+
+    def _order(self, value: Any) -> tuple[Any, Any | None]:
+        """Bits that compare as elements do, of 32 bits at least; and whether it is -0.0."""
+        b, dtype = self._b, self._dtype
+        if dtype is bool_:
+            return b.zext(value, I32), None
+        if not dtype.is_float:
+            kind = I64 if dtype.bits == LONG else I32
+            if dtype.kind == "uint":
+                return b.zext(value, kind) if dtype.bits < WORD else value, None
+            wide = b.sext(value, kind) if dtype.bits < WORD else value
+            flipped = b.xor(wide, const(kind, 1 << (self._width - 1)))
+            return b.and_(flipped, const(kind, SHORT_MASK)) if dtype.bits < WORD else flipped, None
+        width = self._width
+        kind = I64 if width == LONG else I32
+        bits = b.zext(value, I32) if width == SHORT else b.bitcast(value, kind)
+        sign = const(kind, 1 << (width - 1))
+        negative_zero = b.icmp_unsigned("==", bits, sign)
+        negative = b.icmp_unsigned("!=", b.and_(bits, sign), const(kind, 0))
+        ones = const(kind, (1 << width) - 1)
+        order = b.xor(bits, b.select(negative, ones, sign))
+        order = b.select(negative_zero, sign, order)
+        if width == SHORT:  # above infinity, but for the sign
+            infinity = const(kind, bits_of(float("inf"), dtype))
+            nan = b.icmp_unsigned(">", b.and_(bits, const(kind, SHORT_MASK >> 1)), infinity)
+        else:
+            nan = b.fcmp_unordered("uno", value, value)
+        return b.select(nan, ones, order), negative_zero
+
+    def _element(self, order: Any, low: Any) -> Any:
+        """The element of its order."""
+        b, dtype, width = self._b, self._dtype, self._width
+        if dtype is bool_:
+            return b.icmp_unsigned("!=", order, i32c(0))
+        if not dtype.is_float:
+            bits = order if dtype.kind == "uint" else b.xor(order, const(order.type, 1 << (width - 1)))
+            return b.trunc(bits, ir.IntType(dtype.bits)) if dtype.bits < WORD else bits
+        kind = order.type
+        sign = const(kind, 1 << (width - 1))
+        positive = b.icmp_unsigned("!=", b.and_(order, sign), const(kind, 0))
+        bits = b.xor(order, b.select(positive, sign, const(kind, (1 << width) - 1)))
+        zero = b.and_(b.icmp_unsigned("==", order, sign), b.icmp_unsigned("!=", b.and_(low, i32c(1)), i32c(0)))
+        bits = b.select(zero, sign, bits)  # of a NaN they are those of a NaN: all but the sign are ones
+        if width == SHORT:
+            return b.trunc(bits, I16)
+        return b.bitcast(bits, F64 if width == LONG else F32)
+
+    # Keys among keys.
+
+    def less(self, x: Key, y: Key) -> Any:
+        """Whether a key comes before another."""
+        b = self._b
+        first = b.icmp_unsigned("<", x[0], y[0])
+        if len(x) == 1:
+            return first
+        same = b.icmp_unsigned("==", x[0], y[0])
+        return b.or_(first, b.and_(same, b.icmp_unsigned("<", x[1], y[1])))
+
+    def select(self, condition: Any, x: Key, y: Key) -> Key:
+        """One of two keys."""
+        return [self._b.select(condition, mine, other) for mine, other in zip(x, y, strict=True)]
+
+    def ordered(self, x: Key, y: Key) -> tuple[Key, Key]:
+        """Two keys, the first one first."""
+        first = self.less(x, y)
+        return self.select(first, x, y), self.select(first, y, x)
+
+    def lesser(self, x: Key, y: Key) -> Key:
+        """The one of two keys that comes first."""
+        return self.select(self.less(x, y), x, y)
+
+    def from_lane(self, key: Key, mask: Any) -> Key:
+        """The key of the lane whose number differs by the i32 value `mask`."""
+        b = self._b
+
+        def exchange(word: Any) -> Any:
+            operands = [i32c(ALL_LANES), word, mask, i32c(LANES - 1)]
+            return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
+
+        parts: Key = []
+        for word in key:
+            if word.type == I32:
+                parts.append(exchange(word))
+            else:
+                low, high = exchange(b.trunc(word, I32)), exchange(b.trunc(b.lshr(word, const(I64, WORD)), I32))
+                parts.append(b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), const(I64, WORD))))
+        return parts
+
+    # Keys in shared memory: of each word an array.
+
+    def _addresses(self, place: Any, offset: int, count: int) -> list[Any]:
+        b, start = self._b, offset
+        addresses: list[Any] = []
+        for kind in self.kinds:
+            size = kind.width // 8  # bytes
+            where = b.add(b.mul(place, i32c(size)), i32c(start))
+            addresses.append(pointer(b, shared(b, where), kind, SHARED))
+            start += size * count
+        return addresses
+
+    def write(self, key: Key, place: Any, offset: int, count: int) -> None:
+        """Put a key to a place of an array of `count` keys at a byte offset."""
+        for word, address in zip(key, self._addresses(place, offset, count), strict=True):
+            self._b.store(word, address)
+
+    def read(self, place: Any, offset: int, count: int) -> Key:
+        """The key at a place of an array of `count` keys at a byte offset."""
+        return [self._b.load(address) for address in self._addresses(place, offset, count)]
+
+
+class _Network:
+    """A bitonic network over rows of keys, which leaves each row in order.
+
+    A row has `length` keys in each of `1 << bits` threads, whose numbers differ in their lowest bits. A step compares
+    keys whose positions differ in the bits of a mask. The first step of a merge mirrors: its mask has all bits below a
+    power of two, and no run ever has to descend.
+    """
+
+    def __init__(self, b: Any, keys: _Keys, layout: Layout, axis: int, offset: int) -> None:
+        self._b, self._keys = b, keys
+        self._offset, self._count = offset, layout.registers * layout.threads
+        self._threads, self._registers = layout.threads, layout.registers
+        self._length = 1 << sum(1 for basis in layout.register if basis[axis])
+        self._bits = sum(1 for basis in (*layout.lane, *layout.warp) if basis[axis])
+        self._thread = thread(b)
+
+    def run(self, rows: list[Key]) -> list[Key]:
+        """Put the keys of all rows in order."""
+        size = 2
+        while size <= self._length:  # within a thread
+            rows = self._in_registers(rows, size - 1)
+            rows = self._merged(rows, size // 4)
+            size *= 2
+        in_warp = min(self._bits, LANE_BITS)
+        if in_warp:
+            rows = self._stages(rows, 0, in_warp)
+        if self._bits > LANE_BITS:
+            rows = self._stages(rows, LANE_BITS, self._bits - LANE_BITS)
+        return rows
+
+    def _stages(self, rows: list[Key], first: int, count: int) -> list[Key]:
+        """The merges whose longest distance is of thread bits from `first` on."""
+        b = self._b
+        through_memory = first >= LANE_BITS
+
+        def merge(number_: Any, rows: list[Key]) -> list[Key]:
+            bit = b.add(number_, i32c(first))
+            top = b.shl(i32c(1), bit)
+            mask = b.sub(b.shl(top, i32c(1)), i32c(1))
+            rows = self._across(rows, mask, top, mirrored=True, through_memory=through_memory)
+
+            def between_warps(step: Any, rows: list[Key]) -> list[Key]:
+                mask = b.lshr(top, b.add(step, i32c(1)))
+                return self._across(rows, mask, mask, mirrored=False, through_memory=True)
+
+            def between_lanes(step: Any, rows: list[Key]) -> list[Key]:
+                mask = b.lshr(i32c(LANES) if through_memory else top, b.add(step, i32c(1)))
+                return self._across(rows, mask, mask, mirrored=False, through_memory=False)
+
+            if through_memory:
+                rows = self._repeat(number_, rows, between_warps)
+            rows = self._repeat(i32c(LANE_BITS) if through_memory else bit, rows, between_lanes)
+            return self._merged(rows, self._length // 2)
+
+        return self._repeat(i32c(count), rows, merge)
+
+    def _repeat(self, count: Any, rows: list[Key], body: Any) -> list[Key]:
+        width = len(self._keys.kinds)
+
+        def flat(number_: Any, words: list[Any]) -> list[Any]:
+            rows = [words[at : at + width] for at in range(0, len(words), width)]
+            return [word for key in body(number_, rows) for word in key]
+
+        words = repeat(self._b, count, [word for key in rows for word in key], flat)
+        return [words[at : at + width] for at in range(0, len(words), width)]
+
+    def _merged(self, rows: list[Key], stride: int) -> list[Key]:
+        while stride:
+            rows = self._in_registers(rows, stride)
+            stride //= 2
+        return rows
+
+    def _in_registers(self, rows: list[Key], mask: int) -> list[Key]:
+        rows = list(rows)
+        for at in range(len(rows)):
+            other = at ^ mask
+            if at < other:
+                rows[at], rows[other] = self._keys.ordered(rows[at], rows[other])
+        return rows
+
+    def _across(self, rows: list[Key], mask: Any, top: Any, *, mirrored: bool, through_memory: bool) -> list[Key]:
+        """A step between threads: the one with the bit `top` keeps the later key."""
+        b, keys = self._b, self._keys
+        later = b.icmp_unsigned("!=", b.and_(self._thread, top), i32c(0))
+        partners = [at ^ (self._length - 1) if mirrored else at for at in range(len(rows))]
+        if through_memory:
+            others = self._through_memory(rows, partners, b.xor(self._thread, mask))
+        else:
+            others = [keys.from_lane(rows[partner], mask) for partner in partners]
+        return [
+            keys.select(b.xor(keys.less(mine, other), later), mine, other)
+            for mine, other in zip(rows, others, strict=True)
+        ]
+
+    def _through_memory(self, rows: list[Key], partners: list[int], partner: Any) -> list[Key]:
+        b, keys = self._b, self._keys
+
+        def place(of: Any, register: int) -> Any:
+            return b.add(of, i32c(register * self._threads))
+
+        barrier(b)  # all have read what an earlier step wrote, before anyone writes anew
+        for register, key in enumerate(rows):
+            keys.write(key, place(self._thread, register), self._offset, self._count)
+        barrier(b)  # all have written before anyone reads
+        return [keys.read(place(partner, register), self._offset, self._count) for register in partners]
+
+
+def _encoded(
+    b: Any, keys: _Keys, layout: Layout, axis: int, elements: Sequence[Any], only: Any | None = None
+) -> list[Key]:
+    """The keys of a thread's elements; the last key where there is none."""
+    at = Coordinates(b, layout)
+    rows: list[Key] = []
+    for register, element in enumerate(elements):
+        key = keys.encode(element, at.element(register, axis))
+        if axis in layout.edge_axes(register):
+            inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
+            key = keys.select(inside, key, keys.last())
+        rows.append(key if only is None else keys.select(only, key, keys.last()))
+    return rows
+
+
+def _decoded(b: Any, keys: _Keys, dtype: DTypeLike, rows: Sequence[Key], kind: Any) -> Any:
+    """Two fragments: the elements, and their places."""
+    columns = list(zip(*(keys.decode(key) for key in rows), strict=True))
+    return bundle(b, [pack(b, column, len(rows)) for column in columns], kind)
+
+
+@cache
+def sort(dtype: DTypeLike, layout: Layout, axis: int, descending: bool, offset: int, fence: bool) -> Any:
+    """`f(x)`: the elements of a tile in order along `axis`, and their places.
+
+    They are in the registers that the tile is in.
+
+    Args:
+        layout: as `along` makes it.
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way; a network waits for it by itself.
+    """
+    kind = together([frag(dtype, layout.registers), frag(i32, layout.registers)])
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        keys = _Keys(b, dtype, descending)
+        rows = _encoded(b, keys, layout, axis, unpack(b, values[0], layout.registers))
+        rows = _Network(b, keys, layout, axis, offset).run(rows)
+        return _decoded(b, keys, dtype, rows, kind)
+
+    return intrinsic("sort", kind, [frag(dtype, layout.registers)], generate)
+
+
+@cache
+def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, offset: int, fence: bool) -> Any:
+    """`f(x)`: the largest elements of a tile along `axis`, and their places.
+
+    From registers of `source` to those of `target`.
+
+    Of many rows, or of a `k` that is a large part of a row, all is sorted. Of one row few elements are candidates, and
+    these alone are ranked.
+
+    Args:
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way.
+    """
+    kind = together([frag(dtype, target.registers), frag(i32, target.registers)])
+    room = TopKRoom.of(dtype, source, axis, k)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        keys = _Keys(b, dtype, True)
+        elements = unpack(b, values[0], source.registers)
+        if fence:
+            barrier(b)  # others may still use the memory
+        if room.groups:
+            _rank_candidates(b, keys, source, axis, k, room, offset, elements)
+        else:
+            _sort_all(b, keys, source, axis, k, room, offset, elements)
+        barrier(b)  # all have written their results before anyone reads
+        strides = row_major(target.shape)
+        at = Coordinates(b, target)
+        rows: list[Key] = []
+        for register in range(target.registers):
+            inside = at.inside(register)
+            place = flat_index(b, at, register, strides)
+            place = place if inside is None else b.select(inside, place, i32c(0))  # nobody's element: read any other
+            rows.append(keys.read(place, offset + room.results, room.count))
+        return _decoded(b, keys, dtype, rows, kind)
+
+    return intrinsic("top_k", kind, [frag(dtype, source.registers)], generate)
+
+
+def _sort_all(
+    b: Any, keys: _Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
+) -> None:
+    """Sort, and write the first keys of each row."""
+    rows = _Network(b, keys, layout, axis, offset).run(_encoded(b, keys, layout, axis, elements))
+    strides = row_major([k if a == axis else extent for a, extent in enumerate(layout.shape)])
+    for register, key in enumerate(rows):
+        at = Coordinates(b, layout)
+        wanted = b.icmp_unsigned("<", at.element(register, axis), i32c(k))
+        inside = at.inside(register)
+        with b.if_then(wanted if inside is None else b.and_(wanted, inside)):
+            at = Coordinates(b, layout)
+            keys.write(key, flat_index(b, at, register, strides), offset + room.results, room.count)
+
+
+def _rank_candidates(
+    b: Any, keys: _Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
+) -> None:
+    """Write the first `k` keys of the only row.
+
+    Threads are put to groups. The first keys of the `k` best groups are `k` elements, so what comes behind the last of
+    these is none of the result. What is left are few, and each counts how many come before it.
+    """
+    threads, groups = layout.threads, room.groups
+    at = Coordinates(b, layout)
+    me = thread(b)
+    own = _encoded(b, keys, layout, axis, elements, at.owner())
+    best = own[0]
+    for key in own[1:]:
+        best = keys.lesser(best, key)
+    keys.write(best, me, offset + room.threads, threads)
+    count = pointer(b, shared(b, offset + room.counter), I32, SHARED)
+    with b.if_then(b.icmp_unsigned("==", me, i32c(0))):
+        b.store(i32c(0), count)
+        keys.write(keys.last(), i32c(0), offset + room.limit, 1)  # for a row of less than k groups with elements
+    barrier(b)  # all have written their best, before groups read them
+    leads = b.icmp_unsigned("<", me, i32c(groups))
+    group = best
+    with b.if_then(leads):
+        group = keys.read(me, offset + room.threads, threads)
+        for other in range(
+            1, threads // groups
+        ):  # lanes side by side are in different groups, as rows that ascend want
+            member = keys.read(b.add(me, i32c(other * groups)), offset + room.threads, threads)
+            group = keys.lesser(group, member)
+        keys.write(group, me, offset + room.bests, groups)
+    barrier(b)  # all groups are there before they are ranked
+    with b.if_then(leads):
+        mine = keys.read(me, offset + room.bests, groups)
+        rank = _rank(b, keys, mine, i32c(groups), offset + room.bests, groups)
+        with b.if_then(b.icmp_unsigned("==", rank, i32c(k - 1))):
+            keys.write(mine, i32c(0), offset + room.limit, 1)
+    barrier(b)  # the limit is known before candidates are looked for
+    limit = keys.read(i32c(0), offset + room.limit, 1)
+    with b.if_then(b.xor(keys.less(limit, best), const(I1, 1))):
+        for key in own:
+            candidate = b.xor(keys.less(limit, key), const(I1, 1))
+            # What lies beyond the edge has the last key, also where that is the limit.
+            candidate = b.and_(candidate, keys.less(key, keys.last()))
+            with b.if_then(candidate):
+                place = b.atomic_rmw("add", count, i32c(1), "monotonic")
+                keys.write(key, place, offset + room.candidates, room.capacity)
+    barrier(b)  # all candidates are there before they are ranked
+    total = b.load(count)
+
+    def turn(number_: Any, _: list[Any]) -> list[Any]:
+        place = b.add(b.mul(number_, i32c(threads)), me)
+        with b.if_then(b.icmp_unsigned("<", place, total)):
+            mine = keys.read(place, offset + room.candidates, room.capacity)
+            rank = _rank(b, keys, mine, total, offset + room.candidates, room.capacity)
+            with b.if_then(b.icmp_unsigned("<", rank, i32c(k))):
+                keys.write(mine, rank, offset + room.results, room.count)
+        return []
+
+    turns = b.lshr(b.add(total, i32c(threads - 1)), i32c(threads.bit_length() - 1))
+    repeat(b, turns, [], turn)
+
+
+def _rank(b: Any, keys: _Keys, mine: Key, count: Any, offset: int, length: int) -> Any:
+    """How many of the first `count` keys of an array come before one."""
+
+    def turn(number_: Any, words: list[Any]) -> list[Any]:
+        before = keys.less(keys.read(number_, offset, length), mine)
+        return [b.add(words[0], b.zext(before, I32))]
+
+    return repeat(b, count, [i32c(0)], turn)[0]
+
+
+@cache
+def take_along_axis(dtype: DTypeLike, source: Layout, places: Layout, axis: int, offset: int, fence: bool) -> Any:
+    """`f(x, places)`: the elements of a tile of `source` at places along `axis`.
+
+    They are in the registers of `places`.
+
+    Args:
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way.
+    """
+    strides = row_major(source.shape)
+    size = dtype.bits // 8
+
+    def address(b: Any, place: Any) -> Any:
+        where = b.add(b.mul(place, i32c(size)), i32c(offset))
+        return pointer(b, shared(b, where), memory_type(dtype), SHARED)
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], source.registers)
+        if fence:
+            barrier(b)  # others may still use the memory
+        for register, element in enumerate(elements):
+            at = Coordinates(b, source)
+            inside = at.inside(register)
+            # threads with the same element write the same value
+            with b.if_then(const(I1, 1) if inside is None else inside):
+                at = Coordinates(b, source)
+                b.store(to_memory(b, dtype, element), address(b, flat_index(b, at, register, strides)))
+        barrier(b)  # all have written before anyone reads
+        at = Coordinates(b, places)
+        last = i32c(source.shape[axis] - 1)
+        elements_taken: list[Any] = []
+        for register, place in enumerate(unpack(b, values[1], places.registers)):
+            inside = at.inside(register)
+            near = b.select(b.icmp_signed("<", place, i32c(0)), i32c(0), place)
+            near = b.select(b.icmp_signed(">", near, last), last, near)
+            where = b.mul(near, i32c(strides[axis]))
+            for other, stride in enumerate(strides):
+                if other != axis:
+                    where = b.add(where, b.mul(at.element(register, other), i32c(stride)))
+            where = where if inside is None else b.select(inside, where, i32c(0))  # nobody's element: read any other
+            elements_taken.append(from_shared(b, dtype, address(b, where)))
+        return pack(b, elements_taken, places.registers)
+
+    arguments = [frag(dtype, source.registers), frag(i32, places.registers)]
+    return intrinsic("take_along_axis", frag(dtype, places.registers), arguments, generate)
