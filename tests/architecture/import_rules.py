@@ -57,6 +57,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "bench": frozenset({"errors", "cuda_async"}),
     # Imported by nobody: tensors of the host side, in parts.
     "sharding": _LEAF | {"host", "launch", "cuda_async"},
+    # Imported by nobody, and the only part that imports Ray.
+    "ray": _LEAF | {"host", "cuda_async"},
     # Imported by nobody, and the only part that imports torch: what stands above all others may use them all.
     "torch": _LEAF
     | {"backend.interface", "compile.facts", "compile.declared", "frontend.parameters"}

@@ -82,6 +82,7 @@ class SimExecutor(Executor):
 
     def joined(self, stream: QueueStream, ticket: Ticket) -> None:
         stream.clock = max(stream.clock, ticket.time)
+        cast("SimStream", stream).owner.pass_time(stream.clock)
 
     def progress(self) -> None:
         if self.automatic and not self.step():

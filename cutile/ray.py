@@ -1,0 +1,202 @@
+"""Ranks in the processes of a Ray cluster. Needs Ray: `pip install 'cutile[ray]'`.
+
+    from cutile.ray import Workers
+
+    def train(rank, steps):                     # the same program on each; `rank` is its Communicator
+        ...
+        rank.all_reduce(gradient, op="avg").sync()
+        return loss
+
+    with Workers(4) as workers:                 # a GPU for each, where the cluster has so many; else the CPU
+        losses = workers.run(train, 100)
+
+Ray places the processes, hands them their programs and brings their results; collectives among them are those of
+`cuda_async.collective`. A tensor among arguments and results passes through Ray's shared memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cuda_async import Device
+from cuda_async.collective import CollectiveError, Communicator
+from cutile.errors import ArgumentError
+from cutile.host import api
+from cutile.host.tensor import Tensor, TensorView
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ("Workers",)
+
+try:
+    import ray  # pyright: ignore[reportMissingImports]
+    from ray.util.placement_group import placement_group, remove_placement_group  # pyright: ignore
+except ImportError as _error:
+    raise ImportError(f"cutile.ray needs Ray, which is not installed ({_error}): pip install 'cutile[ray]'") from _error
+
+LIMIT_S = 60.0
+"""Seconds that ranks wait for one another, and for processes to be placed, unless told otherwise."""
+
+
+class Workers:
+    """A process for each rank of one communicator, on one machine of a Ray cluster.
+
+    Starts Ray on this machine where it does not run yet. Ranks find one another by files of their machine, so all are
+    placed on one.
+
+    Args:
+        world: the number of ranks.
+        gpus: whether each has a GPU of its own; None for GPUs where the cluster has so many.
+        limit_s: seconds to wait for processes, and for the others in each collective.
+
+    Raises:
+        ValueError: `world` is not positive.
+        CollectiveError: no machine of the cluster has room for them all within the limit.
+
+    Example:
+        >>> from cutile.ray import Workers                                   # doctest: +SKIP
+        >>> def add(rank):
+        ...     x = api.full(float(rank.rank), (4,)).sync()
+        ...     return rank.all_reduce(x).then(lambda x: x.to_numpy()).sync()
+        >>> with Workers(3) as workers:
+        ...     workers.run(add)[0]
+        array([3., 3., 3., 3.], dtype=float32)
+    """
+
+    def __init__(self, world: int, *, gpus: bool | None = None, limit_s: float = LIMIT_S) -> None:
+        if world < 1:
+            raise ArgumentError(f"world: expected 1 or more, got {world}")
+        if not ray.is_initialized():
+            # The dashboard is a server of its own; programs that want it start Ray themselves.
+            ray.init(include_dashboard=False)
+        self.world = world
+        self.gpus = ray.cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
+        self._limit_s = limit_s
+        _share_tensors()
+        self._start()
+
+    def _start(self) -> None:
+        need: dict[str, float] = {"CPU": 1.0, **({"GPU": 1.0} if self.gpus else {})}
+        self._place = placement_group([need] * self.world, strategy="STRICT_PACK")
+        if not self._place.wait(self._limit_s):
+            remove_placement_group(self._place)
+            raise CollectiveError(
+                f"no machine of the cluster had room for {self.world} processes with {need} each within "
+                f"{self._limit_s:g} s; ask for fewer ranks, or start Ray with more: ray.init(num_cpus={self.world})"
+            )
+        where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(placement_group=self._place)
+        actor = ray.remote(_Worker).options(
+            num_cpus=1, num_gpus=int(self.gpus), scheduling_strategy=where, max_restarts=0
+        )
+        self._actors = [actor.remote(rank, self.world, self.gpus, self._limit_s) for rank in range(self.world)]
+        name = ray.get(self._actors[0].unique_id.remote())
+        ray.get([each.join.remote(name) for each in self._actors])
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Run a program on every rank; return what each returns, in order.
+
+        Args:
+            function: called as `function(rank, *arguments)`, with the rank's `Communicator`; its device is the default
+                one.
+            arguments: the same for all. Arrays and tensors lie in shared memory once.
+
+        Raises:
+            CollectiveError: a process died, or ranks did not agree. `renew()` forms the group anew.
+            Exception: what the program raises on the first rank that does not just report another's failure.
+        """
+        shared = [ray.put(argument) for argument in arguments]
+        refs = [actor.run.remote(function, *shared) for actor in self._actors]
+        results: list[Any] = []
+        failures: list[tuple[int, Exception]] = []
+        for rank, ref in enumerate(refs):
+            try:
+                results.append(ray.get(ref))
+            except Exception as error:  # of every rank, to find the one that began
+                failures.append((rank, error))
+        if failures:
+            raise self._cause(failures)
+        return results
+
+    def _cause(self, failures: list[tuple[int, Exception]]) -> Exception:
+        for rank, error in failures:
+            if isinstance(error, ray.exceptions.RayActorError):
+                cause: Exception = CollectiveError(f"the process of rank {rank} died; renew() forms the group anew")
+                cause.__cause__ = error
+                return cause
+        return next((error for _, error in failures if not isinstance(error, CollectiveError)), failures[0][1])
+
+    def renew(self) -> None:
+        """End all processes and start as many anew, which know nothing of those before.
+
+        After a failure: programs resume from what they wrote to disk.
+        """
+        self._stop()
+        self._start()
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The number that the system gives each rank's process."""
+        return ray.get([actor.process_id.remote() for actor in self._actors])
+
+    def _stop(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+        remove_placement_group(self._place)
+
+    def close(self) -> None:
+        """End the processes. Ray itself runs on."""
+        self._stop()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Worker:
+    """What runs in each process."""
+
+    def __init__(self, rank: int, world: int, gpu: bool, limit_s: float) -> None:
+        self._rank, self._world, self._limit_s = rank, world, limit_s
+        # Ray lets each process see its own GPU alone, as the first.
+        self._device = Device(0) if gpu else Device.host()
+        self._communicator: Communicator | None = None
+        _share_tensors()
+
+    def unique_id(self) -> str:
+        return Communicator.unique_id()
+
+    def join(self, unique_id: str) -> None:
+        self._communicator = Communicator.join(
+            self._rank, self._world, unique_id, device=self._device, limit_s=self._limit_s
+        )
+
+    def process_id(self) -> int:
+        return os.getpid()
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        assert self._communicator is not None
+        try:
+            with self._device:
+                return function(self._communicator, *arguments)
+        except CollectiveError:
+            raise
+        except BaseException as error:  # the others wait for this rank
+            self._communicator.abort(f"{type(error).__name__}: {error}")
+            raise
+
+
+def _share_tensors() -> None:
+    """Let tensors pass between processes, as arrays in Ray's shared memory."""
+    for kind in (Tensor, TensorView):
+        ray.util.register_serializer(
+            kind,
+            serializer=lambda tensor: tensor.to_numpy().sync(),
+            deserializer=lambda array: api.from_numpy(array).sync(),
+        )
