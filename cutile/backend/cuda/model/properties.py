@@ -3,9 +3,9 @@
 They go through the events that `protocol.py` reads from the lowered IR, in their order.
 
 - The order barrier of ping-pong kernels, warp by warp. Two groups with tile blocks of their own hand over to each other
-  (`pipeline/warpgroups.py`). A warp that is late, with its result yet to be written, waits to take over when others of
-  its group already have: it must not miss that, for the next but one handing over would look the same to it. What keeps
-  a group's warps together is that each product is made by all of them.
+  (`pipeline/mainloop_rules.py`). A warp that is late, with its result yet to be written, waits to take over when others
+  of its group already have: it must not miss that, for the next but one handing over would look the same to it. What
+  keeps a group's warps together is that each product is made by all of them.
 - Failed assertions: no warp leaves, and nothing more is stored.
 - Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first, and each
   warp has places of its own, but for the sums that other thread blocks send, which lie across all of them.

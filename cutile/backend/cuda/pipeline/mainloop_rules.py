@@ -7,23 +7,39 @@
         z[i, j] = convert(acc)                                                   |    z[i, j] = convert(acc)
 
 What is special about such a loop is used: its operands may change places or lie across K, its iterations may be divided
-among thread blocks, warpgroups may have tile blocks of their own, and a result may be stored under the next products.
+among thread blocks, and a result may be stored under the next products.
 The requirements are in the order of the tests; the first that does not hold is the answer.
+
+Warpgroups need not share a tile evenly: two may have tile blocks of their own (ping-pong), or three share 192 rows.
+
+    loads:        iterations of tile 0 | of tile 1  | of tile 2  | ...      one pipeline, whose stages one of them reads
+    warpgroup 0:  multiply 0           | write 0    | multiply 2 | ...
+    warpgroup 1:                       | multiply 1 | write 1    | ...
+
+The pipeline says whose turn it is: a warpgroup begins its tile when its operands arrive, which is when the other's are
+loaded. So the tensor cores have work at the end of a tile too, which counts where K is short. A thread has the sums of
+a whole tile's rows, twice as many as where warpgroups share a tile. Not where a block has one tile: then half of it
+does nothing.
+
+Layouts count warps in powers of two. That of three warpgroups is that of four, of which the last would hold rows past
+the tile's edge: so nothing is lost where its threads do something else, as long as every tile keeps to such a layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.layout_assignment import ELEMENTWISE, LayoutAssignment, is_tile
 from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
-from cutile.backend.cuda.panels import ALIGNMENT, ROWS, Panels
-from cutile.backend.cuda.pipeline import warpgroups
+from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, Panels
 from cutile.backend.cuda.pipeline.accumulators import (
     THREE_WARPGROUP_ROWS,
     THREE_WARPGROUPS,
     a_from_registers_accumulator,
+    among_three,
+    held_by_each_warpgroup,
     pingpong_accumulator,
     simt_accumulator,
     swap_ab_accumulator,
@@ -47,6 +63,7 @@ from cutile.backend.cuda.pipeline.schedule import (
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import MAX_PIECES, cluster_parts, why_no_registers, why_undivided
 from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
+from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
 from cutile.backend.cuda.target import Architecture
@@ -56,84 +73,40 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ops.debug import Assert
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast, Reshape
 
 GOOD_STAGES = 4
 """Stages for which a store makes do with fewer buffers."""
 MAX_STORE_BUFFERS = 4
 """Buffers of a warp for pieces of a tile on their way to memory."""
+PINGPONG_WARPGROUPS = 2
+"""Warpgroups that have tile blocks of their own."""
+PINGPONG_WARPS = 4
+"""That such a tile block has."""
+NARROW_COLUMNS = 16
+"""Columns for which what else follows the main loop is done at a time there, so that nothing spills."""
+MAX_PINGPONG_SUMS = (192, 112, 0)
+"""Sums of a thread for which there are registers: with what a conversion needs, nothing spills; where more than a
+conversion follows the main loop, done for all columns at a time; where products are added up apart from the sums."""
+MAX_THREE_WARPGROUP_SUMS = (100, 80, 64)
+"""The same. Four groups of threads begin with 128 registers each, and one instruction's must fit into these; what
+follows has the 160 that a thread then takes over."""
+
+_KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
 def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | str:
     """The plan for a kernel with a main loop, or the reason why it has none."""
     try:
-        return _plan(kernel, arch, options)
+        kernel.require_specialisable(arch, options)
+        loop = _only_loop(kernel)
+        how = instructions_of(kernel.products[0], kernel.definitions)
+        return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), arch)
     except Refused as reason:
         return str(reason)
-
-
-def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
-    kernel.require_specialisable(arch, options)
-    loop = _only_loop(kernel)
-    (product,) = kernel.products
-    how = instructions_of(product, kernel.definitions)
-    pingpong = _asks_for_pingpong(how, product.acc.tile.shape[0], options)
-    operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
-    guards = _guards(kernel, loop)
-    tiles, left, right = _clustered(kernel, loop, how, operands, options, alone=bool(guards) or kernel.stores_views)
-    _require_products_alone(kernel, loop, (left, right), guards)
-    accumulator = _accumulator(kernel, loop, how, left, right)
-    store = only_store_of(kernel, loop, how.warpgroups) if how.by_instruction else None
-    moving = bool(block_axes(_bounds(loop), kernel.definitions))
-    if pingpong:
-        _require_pingpong(how, guards, store, tiles, moving=moving)
-        accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
-        require(not (why := warpgroups.why_not_pingpong(kernel, loop, accumulator)), why)
-    columns_at_a_time, promote_interval = how.promoted(product.a.tile.shape[1], by_turns=loop.start.tile.dtype is i32)
-    zeros = kernel.definitions.get(loop.carried[0])
-    dot = Dot(
-        product,
-        left,
-        right,
-        accumulator,
-        fresh=isinstance(zeros, Constant) and zeros.value == 0,
-        simt=how.atom is None,
-        swap_ab=how.swap_ab,
-        a_from_registers=how.a_from_registers,
-        promote_columns=columns_at_a_time,
-        promote_interval=promote_interval,
-    )
-    schedule = PingPong() if pingpong else _split_k(kernel, loop, dot, how, tiles, options, moving=moving)
-    if isinstance(schedule, Cooperative) and _may_delay(kernel, loop, how, tiles, store):
-        schedule = replace(schedule, delayed=True)
-    narrow = pingpong and warpgroups.goes_narrow(kernel.function, loop)
-    columns = accumulator.shape[1]
-    span = Panels(warpgroups.NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
-    subtile = 0 if how.swap_ab else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
-    stores: dict[Op, TmaStore] = {}
-    if store is not None:
-        stores[store.op] = replace(store, box=(*store.box[:-1], span), layout=accumulator)
-    dots: dict[Op, Dot] = {}
-    dots[product] = dot
-    groups, buffers = groups_of(kernel, dots, Reads())
-    first = Plan(
-        warpgroups=how.warpgroups,
-        dots=dots,
-        groups=groups,
-        stages=(0,),
-        operands=buffers,
-        slice=_producer_slice(kernel, loop, dot, guards),
-        guards=frozenset(guards),
-        limited=options.limit_waits,
-        stores=stores,
-        tiles=replace(tiles, schedule=schedule),
-        mainloop=loop,
-        subtile=accumulator.core[1] if dot.simt else subtile,
-        narrow=narrow,
-    )
-    return _with_room(first, arch)
-
-
-# The loop.
 
 
 def _only_loop(kernel: Kernel) -> For:
@@ -145,140 +118,235 @@ def _only_loop(kernel: Kernel) -> For:
     return loops[0]
 
 
-def _bounds(loop: For) -> tuple[Value, Value, Value]:
-    return (loop.start, loop.stop, loop.step)
+@dataclass(frozen=True)
+class _Rules:
+    """What the rules know: a kernel, its main loop, the product there, and its instructions."""
 
+    kernel: Kernel
+    loop: For
+    product: Mma
+    how: Instructions
+    options: CompileOptions
 
-def _guards(kernel: Kernel, loop: For) -> list[Op]:
-    """The assertions of a kernel, each with the conditions around it: in its body or the loop's.
+    def plan(self) -> Plan:
+        """The plan, but for its stages."""
+        kernel, loop, product, how = self.kernel, self.loop, self.product, self.how
+        pingpong = self._asks_for_pingpong()
+        operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
+        guards = self._guards()
+        tiles, left, right = self._clustered(operands, alone=bool(guards) or kernel.stores_views)
+        self._require_products_alone((left, right), guards)
+        accumulator = self._accumulator(left, right)
+        store = only_store_of(kernel, loop, how.warpgroups) if how.by_instruction else None
+        if pingpong:
+            self._require_pingpong(guards, store, tiles)
+            accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
+            more = kernel.computes_behind(loop) and not self._goes_narrow()
+            sums = loop.results[0].tile.size // GROUP
+            self._require_held("a group alone", MAX_PINGPONG_SUMS, sums, accumulator, held_by_each_warpgroup, more)
+        columns, interval = how.promoted(product.a.tile.shape[1], by_turns=self._counts_in_i32)
+        zeros = kernel.definitions.get(loop.carried[0])
+        dot = Dot(
+            *(product, left, right, accumulator),
+            fresh=isinstance(zeros, Constant) and zeros.value == 0,
+            simt=how.atom is None,
+            swap_ab=how.swap_ab,
+            a_from_registers=how.a_from_registers,
+            promote_columns=columns,
+            promote_interval=interval,
+        )
+        schedule = PingPong() if pingpong else self._split_k(dot, tiles)
+        if isinstance(schedule, Cooperative) and self._may_delay(tiles, store):
+            schedule = replace(schedule, delayed=True)
+        narrow, columns = pingpong and self._goes_narrow(), accumulator.shape[1]
+        span = Panels(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
+        subtile = 0 if how.swap_ab else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
+        stores: dict[Op, TmaStore] = {}
+        if store is not None:
+            stores[store.op] = replace(store, box=(*store.box[:-1], span), layout=accumulator)
+        dots: dict[Op, Dot] = {product: dot}
+        groups, buffers = groups_of(kernel, dots, Reads())
+        return Plan(
+            *(how.warpgroups, dots, groups, (0,), buffers, self._producer_slice(dot, guards)),
+            guards=frozenset(guards),
+            limited=self.options.limit_waits,
+            stores=stores,
+            tiles=replace(tiles, schedule=schedule),
+            mainloop=loop,
+            subtile=accumulator.core[1] if dot.simt else subtile,
+            narrow=narrow,
+        )
 
-    In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion is,
-    would make consumers wait for each product before they begin the next (the linker's remark C7510).
-    """
-    blocks = (kernel.function.body, loop.body)
-    guards = [op for block in blocks for op in block.operations if only_asserts(op)]
-    asserting = {nested for op in guards for nested in (op, *inside(op))}
-    followed = all(op in asserting for op in kernel.order if isinstance(op, Assert))
-    require(followed, "it asserts under conditions or in loops that the loading warps do not follow")
-    return guards
+    # The loop.
 
+    @property
+    def _bounds(self) -> tuple[Value, Value, Value]:
+        return (self.loop.start, self.loop.stop, self.loop.step)
 
-def _require_products_alone(kernel: Kernel, loop: For, operands: Sequence[Operand], guards: Sequence[Op]) -> None:
-    """That the loop adds products to what it carries, and nothing else."""
-    (product,) = kernel.products
-    ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *guards)
-    for op in loop.body.operations[:-1]:
-        require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}")
-    require(loop.body.terminator.operands == (product.result,), "the loop carries more than the sums")
-    require(product.acc is loop.body.arguments[1], "what is added to is not what the loop carries")
-    require(kernel.uses[product.result] == 1, "the sums are used within the loop")
-    step = kernel.definitions.get(loop.step)
-    require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
+    @property
+    def _moving(self) -> bool:
+        """Whether the loop's bounds differ from tile block to tile block."""
+        return bool(block_axes(self._bounds, self.kernel.definitions))
 
+    @property
+    def _counts_in_i32(self) -> bool:
+        """Numbers that plans make of iterations are i32, and may be less than none."""
+        return self.loop.start.tile.dtype is i32
 
-def _producer_slice(kernel: Kernel, loop: For, dot: Dot, guards: Sequence[Op]) -> Slice:
-    """What the producer runs: the loop is the only nest that it enters."""
-    index = [value for operand in dot.operands for value in operand.index]
-    numbers = [value for op in guards for value in reads(op)]
-    slice_ = producer_slice(kernel, [*index, *numbers], [dot.right.load])
-    plain = not slice_.nests.difference((loop, *guards)) and all(map(is_scalar_work, slice_.needed))
-    require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
-    return Slice(slice_.needed, frozenset[Op]([loop]), {loop: ()})
+    def _guards(self) -> list[Op]:
+        """The assertions of a kernel, each with the conditions around it: in its body or the loop's.
 
+        In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
+        is, would make consumers wait for each product before they begin the next (the linker's remark C7510).
+        """
+        blocks = (self.kernel.function.body, self.loop.body)
+        guards = [op for block in blocks for op in block.operations if only_asserts(op)]
+        asserting = {nested for op in guards for nested in (op, *inside(op))}
+        followed = all(op in asserting for op in self.kernel.order if isinstance(op, Assert))
+        require(followed, "it asserts under conditions or in loops that the loading warps do not follow")
+        return guards
 
-# The operands and the sums.
+    def _require_products_alone(self, operands: Sequence[Operand], guards: Sequence[Op]) -> None:
+        """That the loop adds products to what it carries, and nothing else."""
+        product, body = self.product, self.loop.body
+        ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *guards)
+        for op in body.operations[:-1]:
+            require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}")
+        require(body.terminator.operands == (product.result,), "the loop carries more than the sums")
+        require(product.acc is body.arguments[1], "what is added to is not what the loop carries")
+        require(self.kernel.uses[product.result] == 1, "the sums are used within the loop")
+        step = self.kernel.definitions.get(self.loop.step)
+        require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
 
+    def _producer_slice(self, dot: Dot, guards: Sequence[Op]) -> Slice:
+        """What the producer runs: the loop is the only nest that it enters."""
+        index = [value for operand in dot.operands for value in operand.index]
+        numbers = [value for op in guards for value in reads(op)]
+        slice_ = producer_slice(self.kernel, [*index, *numbers], [dot.right.load])
+        plain = not slice_.nests.difference((self.loop, *guards)) and all(map(is_scalar_work, slice_.needed))
+        require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
+        return Slice(slice_.needed, frozenset[Op]([self.loop]), {self.loop: ()})
 
-def _clustered(
-    kernel: Kernel, loop: For, how: Instructions, operands: Sequence[Operand], options: CompileOptions, *, alone: bool
-) -> tuple[Tiles, Operand, Operand]:
-    """The order of tile blocks, and the operands as they are multiplied: of a cluster's blocks, `alone` has no others.
+    # The operands and the sums.
 
-    A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
-    """
-    for operand in operands:
-        require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
-    rows, columns = kernel.products[0].acc.tile.shape
-    left, right = reversed(operands) if how.swap_ab else operands
-    axes = {one: block_axes((*one.index, *_bounds(loop)), kernel.definitions) for one in (left, right)}
-    hints = replace(options, num_cta_in_cga=1) if alone else options
-    cluster, along, left, right = cluster_of(left, right, axes, hints, how.swap_ab, swaps_ab(rows, columns))
-    lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
-    grouped = square_group(rows, columns, cluster if along == 0 else 1)
-    return Tiles(cluster=cluster, along=along, rows=lead, columns=lead + 1, grouped=grouped), left, right
+    def _clustered(self, operands: Sequence[Operand], *, alone: bool) -> tuple[Tiles, Operand, Operand]:
+        """The order of tile blocks, and the operands as they are multiplied: of a cluster, `alone` has no others.
 
+        A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
+        """
+        for operand in operands:
+            require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
+        rows, columns = self.product.acc.tile.shape
+        left, right = reversed(operands) if self.how.swap_ab else operands
+        axes = {one: block_axes((*one.index, *self._bounds), self.kernel.definitions) for one in (left, right)}
+        hints = replace(self.options, num_cta_in_cga=1) if alone else self.options
+        few = swaps_ab(rows, columns)
+        cluster, along, left, right = cluster_of(left, right, axes, hints, self.how.swap_ab, few)
+        lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
+        grouped = square_group(rows, columns, cluster if along == 0 else 1)
+        return Tiles(cluster=cluster, along=along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
-def _accumulator(kernel: Kernel, loop: For, how: Instructions, left: Operand, right: Operand) -> Layout:
-    """Where the sums are, if the warpgroups share a tile."""
-    (product,) = kernel.products
-    (rows, columns), groups = product.acc.tile.shape, how.warpgroups
-    if how.atom is None:
-        layout = simt_accumulator((rows, columns), 4 * groups, (left.panels.k_major, right.panels.k_major))
-        if layout is None:
-            raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
-        return layout
-    usual = swap_ab_accumulator(rows, columns, groups) if how.swap_ab else group_accumulator((rows, columns), groups)
-    if groups == THREE_WARPGROUPS:
-        dtype = product.a.tile.dtype
-        require(not how.swap_ab, f"{THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups")
-        require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
-        require(not (why := warpgroups.why_not_three(kernel, loop, usual, apart=how.promotes)), why)
-    if how.a_from_registers:
-        return a_from_registers_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swap_ab)
-    return usual
+    def _accumulator(self, left: Operand, right: Operand) -> Layout:
+        """Where the sums are, if the warpgroups share a tile."""
+        (rows, columns), how, groups = self.product.acc.tile.shape, self.how, self.how.warpgroups
+        if how.atom is None:
+            layout = simt_accumulator((rows, columns), 4 * groups, (left.panels.k_major, right.panels.k_major))
+            if layout is None:
+                raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
+            return layout
+        usual = (
+            swap_ab_accumulator(rows, columns, groups) if how.swap_ab else group_accumulator((rows, columns), groups)
+        )
+        if groups == THREE_WARPGROUPS:
+            dtype, more = self.product.a.tile.dtype, self.kernel.computes_behind(self.loop)
+            require(not how.swap_ab, f"{THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups")
+            require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
+            of = (MAX_THREE_WARPGROUP_SUMS, columns // 2, usual, among_three, more)
+            self._require_held("three warp groups", *of, apart=how.promotes)
+        if how.a_from_registers:
+            return a_from_registers_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swap_ab)
+        return usual
 
+    def _require_held(
+        self,
+        whose: str,
+        most: tuple[int, int, int],
+        sums: int,
+        accumulator: Layout,
+        holds: Callable[[Layout], bool],
+        more: bool,
+        apart: bool = False,
+    ) -> None:
+        """That warpgroups which do not share a tile evenly hold the sums, and what follows the main loop.
 
-# The schedule.
+        Args:
+            whose: the warpgroups.
+            most: sums of a thread, alone, where `more` follows the main loop, where products add up `apart`.
+            sums: of a thread.
+            accumulator: their layout.
+            holds: whether these warpgroups hold every element of a tile.
+            more: whether more than conversions follow the main loop.
+            apart: whether products are added up apart from the sums.
+        """
+        room = most[2 if apart else int(more)]
+        beside = " beside their products" if apart else " beside what follows the loop" if more else ""
+        require(sums <= room, f"a thread of {whose} would hold {sums} sums, and has registers for {room}{beside}")
+        after = self.kernel.behind(self.loop)
+        layouts = LayoutAssignment(self.kernel.function, accumulator.warps, ((self.product, accumulator),))
+        for op in after:
+            by_element = family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _KNOWN)
+            require(by_element, f"warp groups would have to work together on {op.name}")
+        for value in (value for op in after for value in (*op.operands, *op.results) if is_tile(value)):
+            fits = holds(layouts[value])
+            require(fits, f"a tile of {value.tile.shape} is not held by these warp groups alone")
 
+    # The schedule.
 
-def _asks_for_pingpong(how: Instructions, rows: int, options: CompileOptions) -> bool:
-    """Whether the author asks for as many warps as ping-pong warpgroups have."""
-    usual = 4 * how.warpgroups
-    warps = options.num_worker_warps or usual
-    pingpong = (
-        how.warpgroups == warpgroups.PINGPONG_WARPGROUPS and how.atom is not None and warps == warpgroups.PINGPONG_WARPS
-    )
-    fits = pingpong or warps == usual
-    require(fits, f"{warps} worker warps are asked for, a tile of {rows} rows has {usual}")
-    return pingpong
+    def _asks_for_pingpong(self) -> bool:
+        """Whether the author asks for as many warps as ping-pong warpgroups have."""
+        how, rows = self.how, self.product.acc.tile.shape[0]
+        usual = 4 * how.warpgroups
+        warps = self.options.num_worker_warps or usual
+        pingpong = how.warpgroups == PINGPONG_WARPGROUPS and how.atom is not None and warps == PINGPONG_WARPS
+        fits = pingpong or warps == usual
+        require(fits, f"{warps} worker warps are asked for, a tile of {rows} rows has {usual}")
+        return pingpong
 
+    def _goes_narrow(self) -> bool:
+        """Whether an epilogue does more than convert, and can be done in subtiles."""
+        return cut_epilogue(self.kernel.function, self.loop, NARROW_COLUMNS) is not self.kernel.function
 
-def _require_pingpong(
-    how: Instructions, guards: Sequence[Op], store: TmaStore | None, tiles: Tiles, *, moving: bool
-) -> None:
-    """That warpgroups may have tile blocks of their own."""
-    plain = not (how.swap_ab or how.a_from_registers or how.promotes)
-    require(plain, "warp groups alone add up 16-bit operands as they lie")
-    require(not guards, "warp groups alone end at no assert")
-    require(store is not None, "warp groups alone write by TMA, which does not store this result")
-    require(tiles.cluster == 1, "warp groups alone share no operands with another block")
-    require(not moving, "tile blocks of warp groups alone have as many turns each")
+    def _require_pingpong(self, guards: Sequence[Op], store: TmaStore | None, tiles: Tiles) -> None:
+        """That warpgroups may have tile blocks of their own."""
+        plain = not (self.how.swap_ab or self.how.a_from_registers or self.how.promotes)
+        require(plain, "warp groups alone add up 16-bit operands as they lie")
+        require(not guards, "warp groups alone end at no assert")
+        require(store is not None, "warp groups alone write by TMA, which does not store this result")
+        require(tiles.cluster == 1, "warp groups alone share no operands with another block")
+        require(not self._moving, "tile blocks of warp groups alone have as many turns each")
 
+    def _split_k(self, dot: Dot, tiles: Tiles) -> Schedule:
+        """The division of iterations that is asked for; else why there is none."""
+        kernel, loop, asked = self.kernel, self.loop, self.options.num_pieces
+        why = why_undivided(kernel.definitions.get(loop.carried[0]), self._moving, tiles.cluster, self.how.warpgroups)
+        why = why or why_no_registers(kernel, loop, dot.accumulator, self.how.a_from_registers)
+        if not why and not self._counts_in_i32:
+            why = f"the loop counts in {loop.start.tile.dtype}, and pieces in i32"
+        if why:
+            return Cooperative(why)
+        pieces = min(asked or 1, MAX_PIECES)
+        if pieces < 2:
+            why = "CompileOptions(num_pieces=1) says so" if asked else "nobody asks this kernel for it"
+            return Cooperative(why, divisible=True)
+        return SplitK(pieces, cluster_parts(kernel, loop, dot.accumulator, pieces))
 
-def _split_k(
-    kernel: Kernel, loop: For, dot: Dot, how: Instructions, tiles: Tiles, options: CompileOptions, *, moving: bool
-) -> Schedule:
-    """The division of iterations that is asked for; else why there is none."""
-    counts = loop.start.tile.dtype  # numbers that plans make of iterations are i32, and may be less than none
-    why = why_undivided(kernel.definitions.get(loop.carried[0]), moving, tiles.cluster, how.warpgroups)
-    why = why or why_no_registers(kernel, loop, dot.accumulator, how.a_from_registers)
-    if not why and counts is not i32:
-        why = f"the loop counts in {counts}, and pieces in i32"
-    if why:
-        return Cooperative(why)
-    pieces = min(options.num_pieces or 1, MAX_PIECES)
-    if pieces < 2:
-        why = "CompileOptions(num_pieces=1) says so" if options.num_pieces else "nobody asks this kernel for it"
-        return Cooperative(why, divisible=True)
-    return SplitK(pieces, cluster_parts(kernel, loop, dot.accumulator, pieces))
-
-
-def _may_delay(kernel: Kernel, loop: For, how: Instructions, tiles: Tiles, store: TmaStore | None) -> bool:
-    """Whether a result is stored under the next tile block's products."""
-    if store is None or how.warpgroups != DELAYED_WARPGROUPS or tiles.cluster > 1 or loop.start.tile.dtype is not i32:
-        return False
-    pieces = Panels(store.value.tile.shape[1], ROWS, 2, k_major=False).count
-    return not how.promotes and may_delay(kernel, loop, store, how.sums, pieces)
+    def _may_delay(self, tiles: Tiles, store: TmaStore | None) -> bool:
+        """Whether a result is stored under the next tile block's products."""
+        shared = self.how.warpgroups == DELAYED_WARPGROUPS and tiles.cluster == 1
+        if store is None or not shared or self.how.promotes or not self._counts_in_i32:
+            return False
+        pieces = Panels(store.value.tile.shape[1], ROWS, 2, k_major=False).count
+        return may_delay(self.kernel, self.loop, store, self.how.sums, pieces)
 
 
 def _with_room(plan: Plan, arch: Architecture) -> Plan:

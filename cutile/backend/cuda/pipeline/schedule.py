@@ -59,7 +59,7 @@ class Cooperative:
 
 @dataclass(frozen=True)
 class PingPong:
-    """Each warpgroup has tile blocks of its own (`warpgroups.py`)."""
+    """Each warpgroup has tile blocks of its own (`mainloop_rules.py`)."""
 
     undivided: str = "warp groups have tile blocks of their own"
 
