@@ -9,7 +9,7 @@ from cutile.backend.cuda.budget import SPARE_REGISTERS, check_budget, registers,
 from cutile.backend.cuda.flatten import flatten
 from cutile.backend.cuda.layout_assignment import MAX_MMA_WARPS, choose_warps
 from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
-from cutile.backend.cuda.multistage import Multistage
+from cutile.backend.cuda.multistage import RunningLoop, begin
 from cutile.backend.cuda.multistage_rules import MAX_STAGES_AHEAD
 from cutile.backend.cuda.op_lowering import lower_operation
 from cutile.backend.cuda.ops import StagedMma, StageTile
@@ -19,6 +19,7 @@ from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError
+from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
@@ -155,7 +156,9 @@ class OneGroup(LoweringContext):
 
     def __init__(self, function: Function, warps: int, arch: Architecture, max_stages: int = MAX_STAGES_AHEAD) -> None:
         super().__init__(function, warps, arch)
-        self._multistage = Multistage(self, max_stages)
+        self._max_stages = max_stages
+        self._running: RunningLoop | None = None
+        self._blocks = 0
 
     def run(self) -> Function:
         """The lowered function."""
@@ -165,10 +168,20 @@ class OneGroup(LoweringContext):
             self.operations(source.body.operations)
         lowered = Function(source.name, body, source.source, source.file, "cuda")
         self.smem.place()
-        lowered.facts = self.facts(threads=self.warps * 32, min_blocks=self._multistage.blocks)
+        lowered.facts = self.facts(threads=self.warps * 32, min_blocks=self._blocks)
         return lowered
 
     def operation(self, op: Op) -> None:
         """Lower one operation, unless it is of a loop that loads ahead, or is one."""
-        if not self._multistage.lower(op):
+        if self._running is not None:  # of nested loops the inner ones alone load ahead
+            if not self._running.lower(op):
+                lower_operation(self, op)
+            return
+        self.builder.location = op.location
+        self._running = begin(self, op, self._max_stages) if isinstance(op, For) else None
+        if self._running is None:
             lower_operation(self, op)
+            return
+        self._blocks = max(self._blocks, self._running.blocks)
+        self._running.run()
+        self._running = None

@@ -23,47 +23,26 @@ from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
 
 
-class Multistage:
-    """The part of lowering that is about such loops.
+def begin(context: LoweringContext, op: For, max_stages: int) -> RunningLoop | None:
+    """A loop of which something is loaded ahead, to be lowered; None where nothing is."""
+    if context.unsafe:  # a raw pointer may write what is loaded ahead
+        return None
 
-    Attributes:
-        blocks: per multiprocessor that their shared memory is planned for; 0 leaves it open.
-    """
+    def is_stable(tensor: Value) -> bool:
+        return context.is_constant(tensor) and tensor not in context.shared_tensors
 
-    def __init__(self, context: LoweringContext, max_stages: int) -> None:
-        self._context = context
-        self._max_stages = max_stages
-        self._running: _RunningLoop | None = None
-        self.blocks = 0
-
-    def lower(self, op: Op) -> bool:
-        """Lower an operation, if it is such a loop, or one of its operations that is about that."""
-        context = self._context
-        context.builder.location = op.location
-        if self._running is not None:  # of nested loops the inner ones alone load ahead
-            return self._running.lower(op)
-        if not isinstance(op, For) or context.unsafe:  # a raw pointer may write what is loaded ahead
-            return False
-        loop = Loop(op, context.layouts, context.definitions, self._is_stable, context.arch, self._max_stages)
-        plan = plan_multistage(loop)
-        if plan is None:
-            return False
-        self.blocks = max(self.blocks, plan.blocks)
-        self._running = _RunningLoop(context, loop, plan)
-        self._running.run()
-        self._running = None
-        return True
-
-    def _is_stable(self, tensor: Value) -> bool:
-        return self._context.is_constant(tensor) and tensor not in self._context.shared_tensors
+    loop = Loop(op, context.layouts, context.definitions, is_stable, context.arch, max_stages)
+    plan = plan_multistage(loop)
+    return None if plan is None else RunningLoop(context, loop, plan)
 
 
-class _RunningLoop:
+class RunningLoop:
     """The loop that is being lowered.
 
     Attributes:
         place: of its stages.
         iteration: its number.
+        blocks: per multiprocessor that its shared memory is planned for; 0 leaves it open.
         met: whether threads have met in this iteration.
         registers: what was loaded for this iteration into registers.
         elsewhere: whether operations are lowered for another iteration.
@@ -76,6 +55,7 @@ class _RunningLoop:
         self._context = context
         self._loop = loop
         self._plan = plan
+        self.blocks = plan.blocks
         step = context.definitions.get(loop.op.step)
         self._step = int(step.value) if isinstance(step, Constant) else None
         self._by_registers = [load for load, ahead in plan.loads.items() if ahead.vector is None]
@@ -129,6 +109,7 @@ class _RunningLoop:
     def lower(self, op: Op) -> bool:
         """Lower an operation of the loop, if it is one that is about that."""
         plan = self._plan
+        self._context.builder.location = op.location
         if self.elsewhere:
             return False
         if isinstance(op, LoadTile | LoadView) and op in plan.loads:
@@ -193,17 +174,10 @@ class _RunningLoop:
                 compare = Lt if self._step > 0 else Gt
                 within = context.builder.value(compare(x=induction, y=context.lowered[loop.op.stop]))
                 conditions.append((within, True))
-            view = isinstance(load, LoadView)
-            copy = StageTile(
-                x=context.lowered[load.x],
-                turn=iteration,
-                index=tuple(context.lowered[value] for value in load.index),
-                shape=load.shape,
-                strides=ahead.strides,
-                stage=(ahead.place, plan.stages, plan.stage_bytes),
-                steps=load.steps if view else (),
-                limited=load.limited if view else (),
-            )
+            index = tuple(context.lowered[value] for value in load.index)
+            more = {"steps": load.steps, "limited": load.limited} if isinstance(load, LoadView) else {}
+            lies = {"shape": load.shape, "strides": ahead.strides, "stage": plan.stage_of(ahead)}
+            copy = StageTile(context.lowered[load.x], iteration, index, **lies, **more)
 
         def stage() -> None:
             context.add(copy, layout=context.layout_name(ahead.layout), vector=ahead.vector)
@@ -240,34 +214,21 @@ class _RunningLoop:
             return
         if not ahead.read:
             return
-        tile = StageRead(
-            turn=self.iteration,
-            dtype=load.x.tensor.dtype,
-            shape=load.shape,
-            strides=ahead.strides,
-            stage=(ahead.place, plan.stages, plan.stage_bytes),
-            own=ahead.own,
-            of=load.x.name,
-        )
+        lies = {"shape": load.shape, "strides": ahead.strides, "stage": plan.stage_of(ahead)}
+        tile = StageRead(self.iteration, dtype=load.x.tensor.dtype, **lies, own=ahead.own, of=load.x.name)
         context.add(tile, layout=context.name_of(load.result), vector=ahead.vector)
         self._share(tile)
         context.map(load, tile)
 
     def _put(self, product: Mma, sides: Sequence[Side], iteration: Value) -> None:
         """Write operands to where their product reads them."""
-        context = self._context
+        context, plan = self._context, self._plan
         accumulator = context.layout_name(context.layouts.accumulator(product))
-        left, right = self._plan.products[product]
+        left, right = plan.products[product]
         for side in sides:
-            put = StagePut(
-                value=context.lowered[side.value],
-                turn=iteration,
-                right=side is right,
-                dtype=product.a.tile.dtype,
-                other=product.b.tile.dtype,
-                swaps=(left.stage.swap, right.stage.swap),
-                stage=(side.place, side.copies, side.stage.bytes),
-            )
+            dtypes = {"dtype": product.a.tile.dtype, "other": product.b.tile.dtype}
+            lies = {"swaps": (left.stage.swap, right.stage.swap), "stage": plan.stage_of(side)}
+            put = StagePut(context.lowered[side.value], iteration, right=side is right, **dtypes, **lies)
             context.add(put, source=context.name_of(side.value), accumulator=accumulator)
             self._share(put)
 
@@ -285,21 +246,11 @@ class _RunningLoop:
             self._meet()
         context.builder.location = product.location
         accumulator = context.layouts.accumulator(product)
-        left, right = (
-            (side.place, plan.stages, plan.stage_bytes) if side.load else (side.place, side.copies, side.stage.bytes)
-            for side in sides
-        )
-        dot = StagedMma(
-            acc=context.converted(context.lowered[product.acc], context.layouts[product.acc], accumulator),
-            turn=self.iteration,
-            dtype=product.a.tile.dtype,
-            other=product.b.tile.dtype,
-            depth=product.a.tile.shape[1],
-            swaps=(sides[0].stage.swap, sides[1].stage.swap),
-            left=left,
-            right=right,
-            rounds=any(side.rounds for side in sides),
-        )
+        acc = context.converted(context.lowered[product.acc], context.layouts[product.acc], accumulator)
+        a, b = product.a.tile, product.b.tile
+        lies = {"left": plan.stage_of(sides[0]), "right": plan.stage_of(sides[1])}
+        lies |= {"swaps": tuple(side.stage.swap for side in sides), "rounds": any(side.rounds for side in sides)}
+        dot = StagedMma(acc, self.iteration, dtype=a.dtype, other=b.dtype, depth=a.shape[1], **lies)
         context.add(dot, layout=context.layout_name(accumulator))
         self._share(dot)
         context.place(product.result, dot.result, accumulator)

@@ -111,6 +111,11 @@ class MultistagePlan:
     meets: Mma | bool = False
     blocks: int = 0
 
+    def stage_of(self, of: LoadAhead | Side) -> tuple[int, int, int]:
+        """Where the stages of a load or an operand are: the first byte, their number, the bytes between them."""
+        written = isinstance(of, Side) and of.load is None
+        return (of.place, of.copies, of.stage.bytes) if written else (of.place, self.stages, self.stage_bytes)
+
     @property
     def pending(self) -> int:
         """Groups of copies that may be under way while an iteration reads its own."""

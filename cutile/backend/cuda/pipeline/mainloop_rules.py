@@ -327,16 +327,16 @@ class _Rules:
 
     def _split_k(self, dot: Dot, tiles: Tiles) -> Schedule:
         """The division of iterations that is asked for; else why there is none."""
-        kernel, loop, asked = self.kernel, self.loop, self.options.num_pieces
+        kernel, loop, num_pieces = self.kernel, self.loop, self.options.num_pieces
         why = why_undivided(kernel.definitions.get(loop.carried[0]), self._moving, tiles.cluster, self.how.warpgroups)
         why = why or why_no_registers(kernel, loop, dot.accumulator, self.how.a_from_registers)
         if not why and not self._counts_in_i32:
             why = f"the loop counts in {loop.start.tile.dtype}, and pieces in i32"
         if why:
             return Cooperative(why)
-        pieces = min(asked or 1, MAX_PIECES)
+        pieces = min(num_pieces or 1, MAX_PIECES)
         if pieces < 2:
-            why = "CompileOptions(num_pieces=1) says so" if asked else "nobody asks this kernel for it"
+            why = "CompileOptions(num_pieces=1) says so" if num_pieces else "nobody asks this kernel for it"
             return Cooperative(why, divisible=True)
         return SplitK(pieces, cluster_parts(kernel, loop, dot.accumulator, pieces))
 
