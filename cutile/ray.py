@@ -1,3 +1,5 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (Ray's types do not know what its decorators make)
 """Ranks in the processes of a Ray cluster. Needs Ray: `pip install 'cutile[ray]'`.
 
     from cutile.ray import Workers
@@ -16,12 +18,14 @@ Ray places the processes, hands them their programs and brings their results; co
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cuda_async import Device
 from cuda_async.collective import CollectiveError, Communicator
+from cuda_async.errors import LaunchError
 from cutile.errors import ArgumentError
 from cutile.host import api
 from cutile.host.tensor import Tensor, TensorView
@@ -30,12 +34,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = ("Workers",)
-
-try:
-    import ray  # pyright: ignore[reportMissingImports]
-    from ray.util.placement_group import placement_group, remove_placement_group  # pyright: ignore
-except ImportError as _error:
-    raise ImportError(f"cutile.ray needs Ray, which is not installed ({_error}): pip install 'cutile[ray]'") from _error
 
 LIMIT_S = 60.0
 """Seconds that ranks wait for one another, and for processes to be placed, unless told otherwise."""
@@ -55,45 +53,50 @@ class Workers:
     Raises:
         ValueError: `world` is not positive.
         CollectiveError: no machine of the cluster has room for them all within the limit.
+        LaunchError: Ray is not installed.
 
     Example:
-        >>> from cutile.ray import Workers                                   # doctest: +SKIP
+        >>> from cutile.ray import Workers
         >>> def add(rank):
+        ...     from cutile import api
         ...     x = api.full(float(rank.rank), (4,)).sync()
         ...     return rank.all_reduce(x).then(lambda x: x.to_numpy()).sync()
-        >>> with Workers(3) as workers:
+        >>> with Workers(2) as workers:
         ...     workers.run(add)[0]
-        array([3., 3., 3., 3.], dtype=float32)
+        array([1., 1., 1., 1.], dtype=float32)
     """
 
     def __init__(self, world: int, *, gpus: bool | None = None, limit_s: float = LIMIT_S) -> None:
         if world < 1:
             raise ArgumentError(f"world: expected 1 or more, got {world}")
-        if not ray.is_initialized():
+        self._ours = not _ray().is_initialized()
+        if self._ours:
             # The dashboard is a server of its own; programs that want it start Ray themselves.
-            ray.init(include_dashboard=False)
+            _ray().init(include_dashboard=False)
         self.world = world
-        self.gpus = ray.cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
+        self.gpus = _ray().cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
         self._limit_s = limit_s
         _share_tensors()
         self._start()
 
     def _start(self) -> None:
         need: dict[str, float] = {"CPU": 1.0, **({"GPU": 1.0} if self.gpus else {})}
-        self._place = placement_group([need] * self.world, strategy="STRICT_PACK")
+        self._place = _ray("ray.util.placement_group").placement_group([need] * self.world, strategy="STRICT_PACK")
         if not self._place.wait(self._limit_s):
-            remove_placement_group(self._place)
+            _ray("ray.util.placement_group").remove_placement_group(self._place)
             raise CollectiveError(
                 f"no machine of the cluster had room for {self.world} processes with {need} each within "
                 f"{self._limit_s:g} s; ask for fewer ranks, or start Ray with more: ray.init(num_cpus={self.world})"
             )
-        where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(placement_group=self._place)
-        actor = ray.remote(_Worker).options(
-            num_cpus=1, num_gpus=int(self.gpus), scheduling_strategy=where, max_restarts=0
+        where = _ray("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy(placement_group=self._place)
+        actor = (
+            _ray()
+            .remote(_Worker)
+            .options(num_cpus=1, num_gpus=int(self.gpus), scheduling_strategy=where, max_restarts=0)
         )
         self._actors = [actor.remote(rank, self.world, self.gpus, self._limit_s) for rank in range(self.world)]
-        name = ray.get(self._actors[0].unique_id.remote())
-        ray.get([each.join.remote(name) for each in self._actors])
+        name = _ray().get(self._actors[0].unique_id.remote())
+        _ray().get([each.join.remote(name) for each in self._actors])
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Run a program on every rank; return what each returns, in order.
@@ -107,13 +110,13 @@ class Workers:
             CollectiveError: a process died, or ranks did not agree. `renew()` forms the group anew.
             Exception: what the program raises on the first rank that does not just report another's failure.
         """
-        shared = [ray.put(argument) for argument in arguments]
+        shared = [_ray().put(argument) for argument in arguments]
         refs = [actor.run.remote(function, *shared) for actor in self._actors]
         results: list[Any] = []
         failures: list[tuple[int, Exception]] = []
         for rank, ref in enumerate(refs):
             try:
-                results.append(ray.get(ref))
+                results.append(_ray().get(ref))
             except Exception as error:  # of every rank, to find the one that began
                 failures.append((rank, error))
         if failures:
@@ -122,7 +125,7 @@ class Workers:
 
     def _cause(self, failures: list[tuple[int, Exception]]) -> Exception:
         for rank, error in failures:
-            if isinstance(error, ray.exceptions.RayActorError):
+            if isinstance(error, _ray().exceptions.RayActorError):
                 cause: Exception = CollectiveError(f"the process of rank {rank} died; renew() forms the group anew")
                 cause.__cause__ = error
                 return cause
@@ -139,16 +142,18 @@ class Workers:
     @property
     def process_ids(self) -> list[int]:
         """The number that the system gives each rank's process."""
-        return ray.get([actor.process_id.remote() for actor in self._actors])
+        return _ray().get([actor.process_id.remote() for actor in self._actors])
 
     def _stop(self) -> None:
         for actor in self._actors:
-            ray.kill(actor)
-        remove_placement_group(self._place)
+            _ray().kill(actor)
+        _ray("ray.util.placement_group").remove_placement_group(self._place)
 
     def close(self) -> None:
-        """End the processes. Ray itself runs on."""
+        """End the processes, and Ray on this machine if it was started here."""
         self._stop()
+        if self._ours:
+            _ray().shutdown()
 
     def __enter__(self) -> Workers:
         return self
@@ -192,10 +197,22 @@ class _Worker:
             raise
 
 
+def _ray(module: str = "ray") -> Any:
+    """Ray, imported when it is first used.
+
+    Raises:
+        LaunchError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise LaunchError(f"cutile.ray needs Ray, which is not there ({error}): pip install 'cutile[ray]'") from error
+
+
 def _share_tensors() -> None:
     """Let tensors pass between processes, as arrays in Ray's shared memory."""
     for kind in (Tensor, TensorView):
-        ray.util.register_serializer(
+        _ray("ray.util").register_serializer(
             kind,
             serializer=lambda tensor: tensor.to_numpy().sync(),
             deserializer=lambda array: api.from_numpy(array).sync(),

@@ -1,9 +1,11 @@
+# pyright: basic
 """Ranks in the processes of a Ray cluster on this machine's CPU."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuda_async import LaunchError
 from cuda_async.collective import CollectiveError, Communicator
 from cutile import Tensor, api
+from cutile.ray import Workers
 
-ray: Any = pytest.importorskip("ray", reason="Ray is not installed: pip install 'cutile[ray]'")
 
-from cutile.ray import Workers  # noqa: E402
+def test_without_ray_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(LaunchError, match=r"pip install 'cutile\[ray\]'"):
+        Workers(2)
 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
+    ray: Any = pytest.importorskip("ray", reason="Ray is not installed: pip install 'cutile[ray]'")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     with Workers(2, gpus=False, limit_s=20) as workers:
         yield workers

@@ -20,6 +20,8 @@ def test_the_examples_of_a_module(module: Module) -> None:
         pytest.importorskip("numba_cuda", reason="needs the extra cuda")
     if module.name.startswith("cutile.torch"):
         pytest.importorskip("torch", reason="needs PyTorch")
+    if module.name == "cutile.ray":
+        pytest.importorskip("ray", reason="needs Ray")
     import cutile as ct
     from tests.docs.examples import run
 
