@@ -160,7 +160,7 @@ def no_siblings(root: Path) -> Iterator[str]:
 def _may_touch(module: Module, library: str) -> bool:
     """Say whether the file is one of those that may import the library (invariant 9)."""
     parts = module.where.removesuffix(".py").split("/")
-    in_backend = parts[:2] == ["cutile", "backend"] and len(parts) > 3
+    in_backend = parts[:2] == ["cutile", "backend"] and len(parts) > 3 and parts[2] != "gpu"
     if library == "cuda":
         return (
             parts[:3] == ["cuda_async", "driver", "cuda"]

@@ -13,7 +13,7 @@ from cutile.backend.interface import NEUTRAL_OPTIONS, CompileOptions
 from cutile.backend.registry import BACKENDS, backend
 from tests.architecture.sources import PACKAGES, ROOT, modules
 
-TARGETS_OWN = ("cutile/backend/cuda/", "cutile/backend/gpu/", "cuda_async/driver/")
+TARGETS_OWN = ("cutile/backend/cuda/", "cuda_async/driver/")
 
 ELSEWHERE = {
     "cutile/host/foreign.py": "PyTorch's names of the devices of its tensors",

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.backend.cuda.budget import SYSTEM_BYTES
-from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.layout_assignment import is_tile
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops.memory import StagedMma, StageTile, Store, StoreSubtile, TmaLoad, TmaStore
 from cutile.backend.cuda.ops.mma import Dot, SimtMma, Wgmma
@@ -28,6 +26,8 @@ from cutile.backend.cuda.panels import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import tensor_cores
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
+from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.interface import Row, Target
 from cutile.dtypes import DTypeLike, f16, f32, f64, tf32
 from cutile.ir.core import Function, Op, Value

@@ -9,7 +9,7 @@ The loads of the next outer iteration are then begun while the last products of 
 
 from __future__ import annotations
 
-from cutile.backend.cuda.op_facts import inside, is_scalar_work
+from cutile.backend.gpu.op_facts import inside, is_scalar_work
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, cast
 
 from cuda_async.locks import new_lock
-from cutile.backend.cuda.failures import failure
 from cutile.backend.cuda.gpu_stream import GpuStream, Report, Workspace
 from cutile.backend.cuda.grids import MAX_GRID_BLOCKS, PersistentGrid, SplitKVariants, launch_blocks
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
+from cutile.backend.gpu.failures import failure
 from cutile.backend.interface import Argument, Executable, Grid, Loaded, Packed, Parameter, Place
 from cutile.conversion import bits_of
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, check_budget, registers, shared_room
 from cutile.backend.cuda.flatten import flatten
-from cutile.backend.cuda.layout_assignment import MAX_MMA_WARPS, choose_warps
 from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.multistage import RunningLoop, begin
 from cutile.backend.cuda.multistage_rules import MAX_STAGES_AHEAD
@@ -16,6 +15,7 @@ from cutile.backend.cuda.ops import StagedMma, StageTile
 from cutile.backend.cuda.smem_sizes import HALVES, step_of
 from cutile.backend.cuda.split_k_step import Key, can_split_step, key_of, operand_words, with_half_steps
 from cutile.backend.cuda.target import Architecture, architecture
+from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS, choose_warps
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cutile.backend.cuda.layout import Layout, blocked, register_map
-from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile, vector_width
+from cutile.backend.cuda.mma_layouts import assign_layouts
 from cutile.backend.cuda.ops import Barrier, ConvertLayout
-from cutile.backend.cuda.smem_allocator import SmemAllocator
 from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout, blocked, register_map
+from cutile.backend.gpu.layout_assignment import is_tile, vector_width
+from cutile.backend.gpu.smem_allocator import SmemAllocator
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import MutType, TensorType
@@ -41,7 +42,7 @@ class LoweringContext(ABC):
         self, function: Function, warps: int, arch: Architecture, accumulators: Sequence[tuple[Op, Layout]] = ()
     ) -> None:
         self.function = function
-        self.layouts = LayoutAssignment(function, warps, accumulators)
+        self.layouts = assign_layouts(function, warps, accumulators)
         self.arch = arch
         self.unsafe = bool(function.facts.get("unsafe", False))
         self.exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.multistage_rules import LoadAhead, Loop, MultistagePlan, index_work, plan_multistage
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
-from cutile.backend.cuda.smem_allocator import Span
 from cutile.backend.cuda.staged_operands import Load, Side
+from cutile.backend.gpu.smem_allocator import Span
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, Yield
 from cutile.ir.core import Op, Value

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cutile.backend.cuda.budget import SYSTEM_BYTES, registers
-from cutile.backend.cuda.layout import Layout, blocked
-from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile, vector_width
-from cutile.backend.cuda.op_facts import inside, is_scalar_work
 from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_crowded, products_of
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout, blocked
+from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
+from cutile.backend.gpu.op_facts import inside, is_scalar_work
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value

@@ -17,14 +17,14 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
-from cutile.backend.cuda.failures import subjects
-from cutile.backend.cuda.layout import Layout, blocked
-from cutile.backend.cuda.layout_assignment import broadcast_source, is_tile, same_but_ones
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store
 from cutile.backend.cuda.pointer_access import Access, broadcasts_result, is_native, waits_after, waits_before
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
 from cutile.backend.cuda.sort_lowering import lower_sort, lower_take_along_axis, lower_top_k
+from cutile.backend.gpu.failures import subjects
+from cutile.backend.gpu.layout import Layout, blocked
+from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile, same_but_ones
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Op
 from cutile.ops.atomic import AtomicRmw

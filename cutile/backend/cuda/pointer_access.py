@@ -8,8 +8,8 @@ they wait for one another: before an access that comes after others, before a re
 
 from __future__ import annotations
 
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bf16
 from cutile.ir.core import Op
 from cutile.ops.atomic import AtomicCas, AtomicRmw

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.layout import LANE_BITS, Layout
+from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f64, i8, tf32, u8
 
 STEP_BYTES = 32

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from cutile.backend.cuda.layout import LANE_BITS, Layout, along, round_up
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.smem_sizes import move_bytes, spans, warp_mask
+from cutile.backend.gpu.layout import LANE_BITS, Layout, along, round_up
 from cutile.dtypes import DTypeLike, u16, u32, u64
 from cutile.errors import KernelTypeError
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.op_facts import source_of
 from cutile.backend.cuda.smem_sizes import step_of
+from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.op_facts import source_of
 from cutile.ir.builder import Builder
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.layout_assignment import vector_width
-from cutile.backend.cuda.op_facts import source_of
 from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout_assignment import vector_width
+from cutile.backend.gpu.op_facts import source_of
 from cutile.dtypes import f16, f32, f64, tf32
 from cutile.ir.core import Op, Value
 from cutile.ops.cast import Convert

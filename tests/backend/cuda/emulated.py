@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cutile.backend.cuda.intrinsics.llvm import F32, F64, I1, I32, ir, register_type
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cutile import dtypes
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import i32
 from cutile.ops import OPS
 

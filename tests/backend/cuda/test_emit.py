@@ -15,8 +15,8 @@ from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.emit.kernel import Kernel
 from cutile.backend.cuda.emit.table import EMITTERS
-from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_PIPELINE, RESOURCES, SCRATCH
+from cutile.backend.gpu.emitter import Intrinsic
 from cutile.backend.interface import CompileOptions, Source
 from cutile.dtypes import bf16, f16, i32
 from cutile.errors import IRError

@@ -9,7 +9,8 @@ import pytest
 
 from cutile.backend.cuda.intrinsics import arith, compare, fold, reduce, shape
 from cutile.backend.cuda.intrinsics.llvm import I32, register_type
-from cutile.backend.cuda.layout import Layout, blocked, mma_accumulator, outer_accumulator
+from cutile.backend.cuda.mma_layouts import mma_accumulator
+from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator
 from cutile.dtypes import DTypeLike, f32, f64, i8, i32, i64, u8
 from tests.backend.cuda.emulated import Emulated, Vector, collect, everywhere, numpy_type, scatter
 from tests.samples.values import CASES

@@ -13,7 +13,7 @@ import pytest
 from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.intrinsics.cast import convert
 from cutile.backend.cuda.intrinsics.llvm import I32
-from cutile.backend.cuda.layout import blocked
+from cutile.backend.gpu.layout import blocked
 from cutile.backend.reference.interpret import run_block
 from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i16, i32, u8, u16
 from cutile.ir.core import Function

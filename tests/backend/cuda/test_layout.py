@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutile.backend.cuda.layout import (
-    Layout,
-    blocked,
-    mma_accumulator,
-    mma_operand_a,
-    mma_operand_b,
-    outer_accumulator,
-    register_map,
-    split_warps,
-)
+from cutile.backend.cuda.mma_layouts import mma_accumulator, mma_operand_a, mma_operand_b
+from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator, register_map, split_warps
 
 SHAPES = ((7,), (96,), (4096,), (1, 777), (96, 80), (1, 1), (3, 5, 7), (128, 64), (2, 33), (16, 1))
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from cutile.backend.cuda.layout import Layout, mma_accumulator, outer_accumulator
 from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.mma_layouts import mma_accumulator
 from cutile.backend.cuda.ops import (
     Barrier,
     ConvertLayout,
@@ -20,6 +20,7 @@ from cutile.backend.cuda.ops import (
     StageWait,
     Store,
 )
+from cutile.backend.gpu.layout import Layout, outer_accumulator
 from cutile.backend.interface import Target
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e8m0fnu, f16, f32, f64, i8, i32, tf32, u8
 from cutile.errors import KernelTypeError

@@ -14,13 +14,14 @@ from cutile.backend.cuda.grids import PersistentGrid
 from cutile.backend.cuda.intrinsics import split_k
 from cutile.backend.cuda.intrinsics import split_k_cluster as intrinsics
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, ir
-from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.properties import check_stores
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Barrier, ClusterStart, Fixup, ReducePartials, ScatterPartials, Store, TmaStore
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, part_layout
 from cutile.backend.cuda.pipeline.split_k_rules import MAX_CLUSTER_PIECES, MIN_CLUSTER_ITERATIONS
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import bf16, f16, f32, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function

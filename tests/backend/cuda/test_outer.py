@@ -11,13 +11,13 @@ import pytest
 
 from cutile.backend.cuda.intrinsics import simt
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.panels import GROUP, Fed, Panels
 from cutile.backend.cuda.pipeline.accumulators import simt_accumulator
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.target import architecture
+from cutile.backend.gpu.layout import Layout
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, i8
 from cutile.ir.core import Function

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cutile.backend.cuda.backend import BACKEND
-from cutile.backend.cuda.layout import batched, blocked, mma_accumulator, outer_accumulator
+from cutile.backend.cuda.mma_layouts import mma_accumulator
 from cutile.backend.cuda.ops import Barrier
-from cutile.backend.cuda.smem_allocator import SmemAllocator
 from cutile.backend.cuda.smem_sizes import product_bytes, reduce_bytes, stages
 from cutile.backend.cuda.target import architecture, for_capability
 from cutile.backend.cuda.toolchain import compile_ir, link, read_log
+from cutile.backend.gpu.layout import batched, blocked, outer_accumulator
+from cutile.backend.gpu.smem_allocator import SmemAllocator
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i8, tf32
 from cutile.errors import CompilationError, UnsupportedTargetError
 from cutile.ir.core import Op

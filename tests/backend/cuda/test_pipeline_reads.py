@@ -12,12 +12,13 @@ import pytest
 from cutile import bf16
 from cutile.backend.cuda.intrinsics import buffer
 from cutile.backend.cuda.intrinsics.llvm import I32
-from cutile.backend.cuda.layout import Layout, blocked, group_accumulator
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Dot, DotWait, Pipeline, PipelineRelease, PipelineWait, ReadBuffer, Roles
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.gpu.layout import Layout, blocked
 from cutile.dtypes import DTypeLike, f16, f32, i8
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op

@@ -11,11 +11,12 @@ import pytest
 from cutile import bf16, f16
 from cutile.backend.cuda.intrinsics import tma
 from cutile.backend.cuda.intrinsics.llvm import I32, I64
-from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, Dot, ReadBuffer, Roles, TmaStore
 from cutile.backend.cuda.pipeline.swap_ab import swap
+from cutile.backend.gpu.layout import Layout
 from cutile.backend.reference.interpret import run_block
 from cutile.dtypes import i8, u8
 from cutile.ir.core import Function, Value

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from cutile.backend.cuda.intrinsics import quads
-from cutile.backend.cuda.layout import Layout, blocked, group_accumulator, mma_accumulator
+from cutile.backend.cuda.mma_layouts import group_accumulator, mma_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.ops import ConvertLayout
 from cutile.backend.cuda.pipeline.accumulators import pingpong_accumulator, vector_load_layout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
+from cutile.backend.gpu.layout import Layout, blocked
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 from cutile.errors import IRError
 from cutile.ir.core import Function, Value

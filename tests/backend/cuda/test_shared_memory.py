@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.ops import Barrier, Pipeline, StagedMma, StageTile
-from cutile.backend.cuda.smem_allocator import SmemAllocator
 from cutile.backend.cuda.target import architecture
+from cutile.backend.gpu.smem_allocator import SmemAllocator
 from cutile.backend.interface import Target
 from cutile.dtypes import bf16, i32
 from cutile.ir.core import Function

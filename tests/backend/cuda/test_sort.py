@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cutile.backend.cuda.intrinsics import sort
-from cutile.backend.cuda.layout import Layout, along, blocked
 from cutile.backend.cuda.sort_lowering import TopKRoom, sort_bytes, top_k_groups
+from cutile.backend.gpu.layout import Layout, along, blocked
 from cutile.dtypes import DTypeLike, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from cutile.errors import KernelTypeError
 from kernels.order import largest

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.cuda.layout import group_accumulator
 from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
     OptimizationBarrier,

@@ -15,15 +15,15 @@ from cutile.analysis.affine import count_of
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
 from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.table import EMITTERS
-from cutile.backend.cuda.emit.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
-from cutile.backend.cuda.layout import Layout
-from cutile.backend.cuda.layout_assignment import MAX_MMA_WARPS
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.target import architecture
 from cutile.backend.cuda.tensor_map import Swizzle, TensorMap
+from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
+from cutile.backend.gpu.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.interface import CompileOptions, Parameter, Source, Target
 from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError, cell_of
@@ -419,7 +419,7 @@ class Kernel:
         if self._modules:
             made += _import("cutile.backend.cuda.intrinsics", self._modules)
         if self._layout_names:
-            made.append("from cutile.backend.cuda.layout import Layout")
+            made.append("from cutile.backend.gpu.layout import Layout")
         if self._of_panels:
             made += _import("cutile.backend.cuda.panels", self._of_panels)
         if self._dtypes:

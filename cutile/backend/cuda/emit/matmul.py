@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cutile.backend.cuda.emit.generic import numbers, places
+from cutile.backend.cuda.emit.generic import places
 from cutile.backend.cuda.emit.memory import arguments, view
-from cutile.backend.cuda.emit.text import Call
 from cutile.backend.cuda.ops import (
     Dot,
     DotWait,
@@ -22,6 +21,8 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.gpu.emitter import numbers
+from cutile.backend.gpu.text import Call
 from cutile.dtypes import DTypeLike, f64
 from cutile.ir.core import Value
 from cutile.ops import matmul

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.emit.generic import emitter
-from cutile.backend.cuda.emit.text import Call, Expression, quoted
 from cutile.backend.cuda.ops import AddTile, Store
-from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.backend.gpu.emitter import Intrinsic
+from cutile.backend.gpu.text import Call, Expression, quoted
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops import atomic, memory, pointer

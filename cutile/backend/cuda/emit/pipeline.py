@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutile.backend.cuda.emit.generic import numbers, offset, places
-from cutile.backend.cuda.emit.text import Call
+from cutile.backend.cuda.emit.generic import offset, places
 from cutile.backend.cuda.ops.memory import TmaLoad, TmaStore
 from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, ReadBuffer, buffer_types
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.gpu.emitter import numbers
+from cutile.backend.gpu.text import Call
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from cutile.backend.cuda.emit.text import Call
+from cutile.backend.gpu.text import Call
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op
 from cutile.ops import reduce

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cutile.backend.cuda.emit.generic import emitter
-from cutile.backend.cuda.emit.text import Expression
-from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.backend.gpu.emitter import Intrinsic
+from cutile.backend.gpu.text import Expression
 from cutile.ir.core import Op
 from cutile.ops import sort
 

@@ -11,7 +11,7 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, narrow, number, widen
 from cutile.backend.cuda.intrinsics.pointer import REGISTERS, SCOPES, Exchange, Lanes, narrowed, release_once, widened
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, u64
 
 

@@ -29,8 +29,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.intrinsics.wgmma import group_number
-from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.panels import ROWS, Panels, Place
+from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, i32
 
 PERIOD = 1024

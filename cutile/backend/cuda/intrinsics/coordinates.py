@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.llvm import I1, const, i32c, thread
-from cutile.backend.cuda.layout import LANE_BITS, Layout
+from cutile.backend.gpu.layout import LANE_BITS, Layout
 
 
 class Coordinates:

@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.common.abi import GRID_NAMES
-from cutile.backend.cuda.failures import BLOCK, NUMBERS, SITE, WRITING, WRITTEN
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
@@ -41,7 +40,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
     widen,
 )
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.gpu.failures import BLOCK, NUMBERS, SITE, WRITING, WRITTEN
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 Piece = tuple[str, DTypeLike, Layout | None]

@@ -23,9 +23,9 @@ from cutile.backend.cuda.intrinsics.wgmma import (
     group_number,
     tied,
 )
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Panels, Place
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
 
 

@@ -30,8 +30,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.reduce import exchange
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
-from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.smem_sizes import fold_order, lane_mask, spans
+from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike
 
 Steps = tuple[tuple[Any, tuple[int, ...]], ...]

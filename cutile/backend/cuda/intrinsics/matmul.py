@@ -35,9 +35,9 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.memory import join
 from cutile.backend.cuda.intrinsics.stage import stage_shift
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.smem_sizes import VECTOR, Stage, Swaps, one_product, tensor_cores
 from cutile.backend.cuda.smem_sizes import stages as operand_stages
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, f32, i32
 
 WIDEST = 16

@@ -32,7 +32,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     pointer,
     to_memory,
 )
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32, i64
 
 

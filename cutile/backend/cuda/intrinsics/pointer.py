@@ -32,7 +32,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_memory,
 )
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, u64
 
 Exchange = tuple[int, bool]

@@ -8,8 +8,8 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import i32c, lane_of, shuffle_xor, thread, to_memory
 from cutile.backend.cuda.intrinsics.memory import join_words, split
-from cutile.backend.cuda.layout import Coordinate, Layout, xor
 from cutile.backend.cuda.pipeline.accumulators import swapped_bits
+from cutile.backend.gpu.layout import Coordinate, Layout, xor
 from cutile.dtypes import DTypeLike
 
 WORD_BITS = 32

@@ -33,8 +33,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_memory,
     widen,
 )
-from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
+from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, f32
 
 KINDS = {

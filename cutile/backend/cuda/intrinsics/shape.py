@@ -22,7 +22,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     shared,
     to_memory,
 )
-from cutile.backend.cuda.layout import Layout, register_map
+from cutile.backend.gpu.layout import Layout, register_map
 from cutile.dtypes import DTypeLike, i32
 
 

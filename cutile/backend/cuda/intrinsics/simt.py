@@ -16,8 +16,8 @@ from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Fed, Panels
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import f32
 
 VECTOR = 4

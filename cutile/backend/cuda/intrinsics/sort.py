@@ -43,8 +43,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_memory,
 )
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
-from cutile.backend.cuda.layout import LANE_BITS, Layout
 from cutile.backend.cuda.sort_lowering import TopKRoom, key_words
+from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.conversion import bits_of
 from cutile.dtypes import DTypeLike, bool_, i32
 

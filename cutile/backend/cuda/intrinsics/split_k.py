@@ -28,7 +28,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     thread,
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
-from cutile.backend.cuda.layout import Layout
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 VECTOR = 4

@@ -11,8 +11,8 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, VOID, address, asm, cluster_rank, i32c, ir, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, wait_limited, wait_parity
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.pipeline.accumulators import registers_of
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
 
 VECTOR = 4

@@ -10,8 +10,8 @@ from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
 from cutile.backend.cuda.intrinsics.llvm import I32, SHARED, VOID, asm, barrier, from_shared, i32c, pointer, shared
 from cutile.backend.cuda.intrinsics.memory import Access, View, split, vector_type
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.smem_sizes import widest
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
 
 COPY = 16

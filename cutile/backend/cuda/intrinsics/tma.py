@@ -30,8 +30,8 @@ from cutile.backend.cuda.intrinsics.pipeline import INTEGER, full_barrier, stage
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.intrinsics.wgmma import tied
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
 
 WARP_ROWS = 16

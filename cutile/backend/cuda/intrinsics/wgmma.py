@@ -27,9 +27,9 @@ from cutile.backend.cuda.intrinsics.llvm import (
     thread,
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Fed, Panels
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF

@@ -20,9 +20,9 @@ from cutile.backend.cuda.intrinsics.wgmma import (
     descriptor,
     stage_at,
 )
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import ROWS, Fed, Panels
 from cutile.backend.cuda.pipeline.accumulators import LANE_ROWS, WARP_ROWS, WORD
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_
 
 WORDS = ir.LiteralStructType([I32] * 4)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutile.backend.cuda.layout_assignment import ELEMENTWISE, is_tile
 from cutile.backend.cuda.ops import (
     ConvertLayout,
     Dot,
@@ -28,6 +27,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While

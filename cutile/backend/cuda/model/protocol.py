@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.happens_before import Order
 from cutile.backend.cuda.ops import (
@@ -55,6 +54,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, buffer_types
 from cutile.backend.cuda.panels import Panels
+from cutile.backend.gpu.layout import Layout
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While

@@ -8,8 +8,8 @@ loop's reservation (the attribute `offset`), its stages, and the bytes from stag
 
 from __future__ import annotations
 
-from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE, SCRATCH
+from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import DTypeLike, bool_, i32
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import (

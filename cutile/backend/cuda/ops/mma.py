@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cutile.backend.cuda.ops.intrinsic import Intrinsic
 from cutile.backend.cuda.ops.pipeline import A_BUFFER
+from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import DTypeLike
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands

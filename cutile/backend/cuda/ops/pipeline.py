@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.ops.intrinsic import Intrinsic
+from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import DTypeLike
 from cutile.errors import IRError
 from cutile.ir.control import SCALAR_BOOL

@@ -34,8 +34,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutile.backend.cuda.layout import Basis, Layout, group_accumulator, unit
-from cutile.backend.cuda.layout_assignment import ACCESS_BYTES
+from cutile.backend.cuda.mma_layouts import group_accumulator
+from cutile.backend.gpu.layout import Basis, Layout, unit
+from cutile.backend.gpu.layout_assignment import ACCESS_BYTES
 from cutile.dtypes import DTypeLike
 
 BYTE, WORD = 1, 4
@@ -198,7 +199,7 @@ def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
         size: bytes of an element.
 
     Example:
-        >>> from cutile.backend.cuda.layout import group_accumulator
+        >>> from cutile.backend.cuda.mma_layouts import group_accumulator
         >>> print(vector_load_layout(group_accumulator((128, 64), 2), 1, 2))
         128x64: 32 each of 256 threads, core 128x32
     """
@@ -275,7 +276,7 @@ def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
     None where they do not follow each other so.
 
     Example:
-        >>> from cutile.backend.cuda.layout import group_accumulator
+        >>> from cutile.backend.cuda.mma_layouts import group_accumulator
         >>> registers_of(group_accumulator((64, 32), 1), 2)
         ([0, 1, 2, 3, 4, 5, 6, 7], 8)
     """

@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.layout import Layout, group_accumulator
-from cutile.backend.cuda.layout_assignment import vector_width
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.ops import ConvertLayout, OptimizationBarrier, PackPairs, Store, StoreSubtile, Subtile, Undef
 from cutile.backend.cuda.pipeline.accumulators import vector_load_layout, with_columns
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import TmaStore
+from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.dtypes import i32
 from cutile.ir.control import For, If
 from cutile.ir.core import Op, Value

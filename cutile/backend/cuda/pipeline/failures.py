@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cutile.backend.cuda.op_facts import only_asserts
 from cutile.backend.cuda.ops import Failed
+from cutile.backend.gpu.op_facts import only_asserts
 from cutile.ir.core import Op, Value
 from cutile.ops.compare import Select
 from cutile.ops.debug import Assert

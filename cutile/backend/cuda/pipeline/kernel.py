@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutile.analysis.block_order import why_linear
-from cutile.backend.cuda.layout_assignment import is_tile
-from cutile.backend.cuda.op_facts import blocks_of, parents_of
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout_assignment import is_tile
+from cutile.backend.gpu.op_facts import blocks_of, parents_of
 from cutile.backend.interface import CompileOptions
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.cast import Convert

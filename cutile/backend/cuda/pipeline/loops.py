@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.op_facts import reads
 from cutile.backend.cuda.pipeline.operand import loads_of
 from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.pipeline.products import Products
+from cutile.backend.gpu.op_facts import reads
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub

@@ -30,9 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cutile.backend.cuda.layout import Layout, group_accumulator
-from cutile.backend.cuda.layout_assignment import ELEMENTWISE, LayoutAssignment, is_tile
-from cutile.backend.cuda.op_facts import inside, is_scalar_work, only_asserts, reads
+from cutile.backend.cuda.mma_layouts import assign_layouts, group_accumulator
 from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, Panels
 from cutile.backend.cuda.pipeline.accumulators import (
     THREE_WARPGROUP_ROWS,
@@ -67,6 +65,9 @@ from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
+from cutile.backend.gpu.op_facts import inside, is_scalar_work, only_asserts, reads
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
 from cutile.ir.constant import Constant
@@ -292,7 +293,7 @@ class _Rules:
         beside = " beside their products" if apart else " beside what follows the loop" if more else ""
         require(sums <= room, f"a thread of {whose} would hold {sums} sums, and has registers for {room}{beside}")
         after = self.kernel.behind(self.loop)
-        layouts = LayoutAssignment(self.kernel.function, accumulator.warps, ((self.product, accumulator),))
+        layouts = assign_layouts(self.kernel.function, accumulator.warps, ((self.product, accumulator),))
         for op in after:
             by_element = family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _KNOWN)
             require(by_element, f"warp groups would have to work together on {op.name}")

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from cutile.backend.cuda.op_facts import source_of
 from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
 from cutile.backend.cuda.wgmma_instructions import padded_columns
+from cutile.backend.gpu.op_facts import source_of
 from cutile.dtypes import f32, tf32
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value

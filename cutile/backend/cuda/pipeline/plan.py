@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles
 from cutile.backend.cuda.pipeline.slice import Slice
 from cutile.backend.cuda.tensor_map import TensorMap
+from cutile.backend.gpu.layout import Layout
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma

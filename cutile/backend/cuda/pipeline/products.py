@@ -16,12 +16,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.layout import Layout, group_accumulator
-from cutile.backend.cuda.layout_assignment import carried_groups
 from cutile.backend.cuda.lowering_context import LoweringContext
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.ops import PackPairs
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
+from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout_assignment import carried_groups
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 

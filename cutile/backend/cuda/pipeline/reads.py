@@ -14,12 +14,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cutile.backend.cuda.layout import Layout, group_accumulator
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, require_tma
 from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
+from cutile.backend.gpu.layout import Layout
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.memory import LoadTile

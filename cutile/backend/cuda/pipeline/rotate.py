@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.op_facts import inside, work_of
+from cutile.backend.gpu.op_facts import inside, work_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Effect, Function, Op, Value

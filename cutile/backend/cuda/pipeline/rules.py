@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cutile.backend.cuda.layout import Layout, across_accumulator, group_accumulator, round_up
-from cutile.backend.cuda.layout_assignment import LayoutAssignment, is_tile
-from cutile.backend.cuda.op_facts import blocks_of, reads
+from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
 from cutile.backend.cuda.panels import GROUP, ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.failures import guards_of
@@ -24,6 +22,9 @@ from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.stages import groups_of, loads_on, max_stages, stages_of
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout, round_up
+from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
+from cutile.backend.gpu.op_facts import blocks_of, reads
 from cutile.backend.interface import CompileOptions
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
@@ -190,7 +191,7 @@ def _require_layouts(
     """Where tiles lie. Left operands from registers lie as a product's sums do, which is how `wgmma` takes them."""
     dots = list(dots)
     accumulators = [(dot.op, dot.accumulator) for dot in dots]
-    layouts = LayoutAssignment(kernel.function, round_up(4 * warpgroups), [*accumulators, *anchors])
+    layouts = assign_layouts(kernel.function, round_up(4 * warpgroups), [*accumulators, *anchors])
     for dot in dots:
         if dot.left is None:
             value = dot.op.a if dot.written is None else dot.written.value

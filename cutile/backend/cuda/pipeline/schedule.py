@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cutile.backend.cuda.op_facts import work_of
 from cutile.backend.cuda.pipeline.kernel import require
 from cutile.backend.cuda.pipeline.operand import Operand
+from cutile.backend.gpu.op_facts import work_of
 from cutile.backend.interface import CompileOptions
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If

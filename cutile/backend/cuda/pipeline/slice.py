@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.op_facts import is_number, is_scalar_work
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
+from cutile.backend.gpu.op_facts import is_number, is_scalar_work
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType, TileType

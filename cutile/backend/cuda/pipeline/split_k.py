@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.grids import COUNTERS
-from cutile.backend.cuda.layout_assignment import is_tile
-from cutile.backend.cuda.op_facts import work_of
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
 from cutile.backend.cuda.pipeline.accumulators import part_layout, sums_bytes
 from cutile.backend.cuda.pipeline.schedule import SplitK
 from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS, find_parts_loop
+from cutile.backend.gpu.layout_assignment import is_tile
+from cutile.backend.gpu.op_facts import work_of
 from cutile.dtypes import bool_
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value

@@ -57,13 +57,13 @@ from collections.abc import Callable, Mapping
 from cutile.analysis.affine import Affine, Facts, ceil_div
 from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
-from cutile.backend.cuda.layout import Layout
 from cutile.backend.cuda.ops import ReducePartials
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, parts_of, registers_of, sums_bytes
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.schedule import NUM_SMS
 from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
+from cutile.backend.gpu.layout import Layout
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Attribute, Block, Function, Op, Value

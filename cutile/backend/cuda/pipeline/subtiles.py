@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from cutile.backend.cuda.layout_assignment import ELEMENTWISE
 from cutile.backend.cuda.ops import ReducePartials, StoreSubtile, Subtile
+from cutile.backend.gpu.layout_assignment import ELEMENTWISE
 from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant

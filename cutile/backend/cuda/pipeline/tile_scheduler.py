@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.op_facts import inside, is_scalar_work, reads
 from cutile.backend.cuda.ops import StoreSubtile, TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.schedule import block_axes
+from cutile.backend.gpu.op_facts import inside, is_scalar_work, reads
 from cutile.dtypes import bool_, i32
 from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op, Value

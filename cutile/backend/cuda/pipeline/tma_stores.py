@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from cutile.backend.cuda.layout import group_accumulator
-from cutile.backend.cuda.layout_assignment import LayoutAssignment
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.panels import ROWS, Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, TmaStore
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES
+from cutile.backend.gpu.layout_assignment import LayoutAssignment
 from cutile.dtypes import bf16, f16
 from cutile.ir.control import For
 from cutile.ir.core import Op

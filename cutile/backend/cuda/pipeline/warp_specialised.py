@@ -19,9 +19,7 @@ from collections.abc import Sequence
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.grids import COUNTERS
-from cutile.backend.cuda.layout import Layout, round_up
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.op_facts import inside, reads
 from cutile.backend.cuda.op_lowering import load_in, lower_operation
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.panels import GROUP
@@ -39,6 +37,8 @@ from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_lo
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout, round_up
+from cutile.backend.gpu.op_facts import inside, reads
 from cutile.dtypes import i32
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value

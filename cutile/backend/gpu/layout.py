@@ -291,7 +291,7 @@ def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
             yield (mine, *rest)
 
 
-def _repeats(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def repeats_of(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) -> tuple[tuple[int, int], ...]:
     counts = [(axis, -(-shape[axis] // core[axis])) for axis in order]
     return tuple((axis, count) for axis, count in counts if count > 1)
 
@@ -338,7 +338,7 @@ def blocked(shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[i
         tuple(unit(rank, order[0], 1 << k) for k in range(vector.bit_length() - 1)),
         tuple(bases[:LANE_BITS]),
         tuple(bases[LANE_BITS:]),
-        _repeats(shape, [core[axis] for axis in range(rank)], order),
+        repeats_of(shape, [core[axis] for axis in range(rank)], order),
     )
 
 
@@ -368,7 +368,7 @@ def split_warps(
     return rows, warps // rows
 
 
-def _with_warps(
+def with_warps(
     shape: tuple[int, int],
     register: Sequence[Basis],
     lane: Sequence[Basis],
@@ -389,81 +389,7 @@ def _with_warps(
             bases.append(unit(2, axis, core[axis]) if wanted else (0, 0))
             core[axis] *= 2 if wanted else 1
             count //= 2
-    return Layout(shape, tuple(register), tuple(lane), tuple(bases), _repeats(shape, core, (1, 0)))
-
-
-def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
-    """Where `mma.sync.m16n8k*` leaves its result.
-
-    Per core 4 elements in each lane, two neighbours in two rows.
-
-    Example:
-        >>> print(mma_accumulator((96, 80), warps=4))
-        96x80: 60 each of 128 threads, core 32x16
-    """
-    register = ((0, 1), (8, 0))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
-    return _with_warps(shape, register, lane, warps)
-
-
-def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
-    """Where `wgmma.m64nNk*` leaves its result.
-
-    Each of a group's four warps holds 16 rows, each group 64 in turn.
-
-    Three groups hold what the first three of four would: the fourth's rows lie past the tile's edge.
-
-    Example:
-        >>> print(group_accumulator((128, 208), groups=2))
-        128x208: 104 each of 256 threads, core 128x8
-        >>> print(group_accumulator((192, 160), groups=3))
-        192x160: 80 each of 512 threads, core 256x8
-    """
-    groups = round_up(groups)
-    warp = tuple((16 << bit, 0) for bit in range((4 * groups).bit_length() - 1))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
-    return Layout(shape, ((0, 1), (8, 0)), lane, warp, _repeats(shape, (64 * groups, 8), (1, 0)))
-
-
-def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
-    """Where `wgmma.m64nNk*` leaves a result of 64 rows whose columns are shared.
-
-    Each group has some in a row.
-
-    The number of groups, and of columns for each, are powers of two.
-
-    Example:
-        >>> print(across_accumulator((64, 128), groups=2))
-        64x128: 32 each of 256 threads, core 64x128
-    """
-    own = shape[1] // groups
-    register = ((0, 1), (8, 0), *((0, 8 << bit) for bit in range((own // 8).bit_length() - 1)))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
-    warp = ((16, 0), (32, 0), *((0, own << bit) for bit in range(groups.bit_length() - 1)))
-    return Layout(shape, register, lane, warp)
-
-
-def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) -> Layout:
-    """Layout of the left operand of `mma.sync.m16n8k16` (or k8): M x K of 16 bits.
-
-    `rows` are the warp bases of the accumulator; a warp that differs in columns alone holds the same rows.
-    """
-    register = ((0, 1), (8, 0), (0, 8)) if k == 16 else ((0, 1), (8, 0))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
-    core = [16, k]
-    for basis in rows:
-        core[0] = max(core[0], 2 * basis[0])
-    return Layout(shape, register, lane, tuple((b[0], 0) for b in rows), _repeats(shape, core, (0, 1)))
-
-
-def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16) -> Layout:
-    """Layout of the right operand of `mma.sync.m16n8k16` (or k8): K x N of 16 bits."""
-    register = ((1, 0), (8, 0)) if k == 16 else ((1, 0),)
-    lane = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))
-    core = [k, 8]
-    for basis in columns:
-        core[1] = max(core[1], 2 * basis[1])
-    return Layout(shape, register, lane, tuple((0, b[1]) for b in columns), _repeats(shape, core, (1, 0)))
+    return Layout(shape, tuple(register), tuple(lane), tuple(bases), repeats_of(shape, core, (1, 0)))
 
 
 def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
@@ -480,7 +406,7 @@ def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
     across = min(2, (round_up(shape[1]) - 1).bit_length())
     register = [(0, 1 << k) for k in range(across)] + [(4 << k, 0) for k in range(down)]
     lane = [(1, 0), *((0, 1 << (across + k)) for k in range(3)), (2, 0)]
-    return _with_warps(shape, register, lane, warps, reads=(1 << down, 1 << across))
+    return with_warps(shape, register, lane, warps, reads=(1 << down, 1 << across))
 
 
 def batched(accumulator: Layout, count: int) -> Layout:

@@ -1,19 +1,18 @@
 """Which layout each tile has, and how many warps a block has.
 
-The decisions that `lower.py` carries out.
+Decisions that a target carries out when it lowers a function.
 
 Values that must agree register by register (operands and results of element-wise operations, what a loop carries) form
 one group. A group takes the layout that its most demanding member wants: a product's accumulator first, then a load's
 coalesced blocks, then what a reduction or a broadcast of a placed tile implies, then a store's blocks. Where two groups
-meet in other ways, `lower.py` converts.
+meet in other ways, the target converts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from cutile.backend.cuda.layout import Layout, batched, blocked, mma_accumulator, outer_accumulator, round_up
-from cutile.backend.cuda.smem_sizes import tensor_cores
+from cutile.backend.gpu.layout import Layout, blocked, round_up
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
@@ -135,14 +134,22 @@ class LayoutAssignment:
 
     Args:
         function, warps: the function, and the warps of a block.
+        of_product: in which layout a product adds up, for so many warps: the target's instructions say.
         accumulators: products, and other operations, with the layouts of their results.
 
     Attributes:
         warps: per block.
     """
 
-    def __init__(self, function: Function, warps: int, accumulators: Sequence[tuple[Op, Layout]] = ()) -> None:
+    def __init__(
+        self,
+        function: Function,
+        warps: int,
+        of_product: Callable[[Mma, int], Layout],
+        accumulators: Sequence[tuple[Op, Layout]] = (),
+    ) -> None:
         self.warps = warps
+        self._of_product = of_product
         self._accumulators = {id(op): layout for op, layout in accumulators}
         self._groups = _Groups()
         self._layouts: dict[Value, Layout] = {}
@@ -192,10 +199,7 @@ class LayoutAssignment:
         """The layout in which a product adds up."""
         if id(op) in self._accumulators:
             return self._accumulators[id(op)]
-        *batch, rows, columns = op.acc.tile.shape
-        make = mma_accumulator if tensor_cores(op.a.tile.dtype) else outer_accumulator
-        one = make((rows, columns), self.warps)
-        return batched(one, batch[0]) if batch else one
+        return self._of_product(op, self.warps)
 
     def _anchor_products(self) -> None:
         for op in self._operations:

@@ -1,0 +1,107 @@
+"""Layouts of the operands and results of matrix instructions, and of products.
+
+Where `mma.sync` and `wgmma` take what they multiply from registers, and leave what they have added up (PTX ISA, "Matrix
+Fragments for mma.m16n8k16", "Register Fragments and Shared Memory Matrix Layouts" of wgmma).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutile.backend.cuda.smem_sizes import tensor_cores
+from cutile.backend.gpu.layout import Basis, Layout, batched, outer_accumulator, repeats_of, round_up, with_warps
+from cutile.backend.gpu.layout_assignment import LayoutAssignment
+from cutile.ir.core import Function, Op
+from cutile.ops.matmul import Mma
+
+
+def product_layout(op: Mma, warps: int) -> Layout:
+    """The layout in which all warps of a block add up a product."""
+    *batch, rows, columns = op.acc.tile.shape
+    make = mma_accumulator if tensor_cores(op.a.tile.dtype) else outer_accumulator
+    accumulator = make((rows, columns), warps)
+    return batched(accumulator, batch[0]) if batch else accumulator
+
+
+def assign_layouts(function: Function, warps: int, accumulators: Sequence[tuple[Op, Layout]] = ()) -> LayoutAssignment:
+    """The layouts of a function's tiles, with this target's for products.
+
+    Args:
+        function, warps: the function, and the warps of a block.
+        accumulators: products, and other operations, with the layouts of their results.
+    """
+    return LayoutAssignment(function, warps, product_layout, accumulators)
+
+
+def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
+    """Where `mma.sync.m16n8k*` leaves its result.
+
+    Per core 4 elements in each lane, two neighbours in two rows.
+
+    Example:
+        >>> print(mma_accumulator((96, 80), warps=4))
+        96x80: 60 each of 128 threads, core 32x16
+    """
+    register = ((0, 1), (8, 0))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    return with_warps(shape, register, lane, warps)
+
+
+def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
+    """Where `wgmma.m64nNk*` leaves its result.
+
+    Each of a group's four warps holds 16 rows, each group 64 in turn.
+
+    Three groups hold what the first three of four would: the fourth's rows lie past the tile's edge.
+
+    Example:
+        >>> print(group_accumulator((128, 208), groups=2))
+        128x208: 104 each of 256 threads, core 128x8
+        >>> print(group_accumulator((192, 160), groups=3))
+        192x160: 80 each of 512 threads, core 256x8
+    """
+    groups = round_up(groups)
+    warp = tuple((16 << bit, 0) for bit in range((4 * groups).bit_length() - 1))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    return Layout(shape, ((0, 1), (8, 0)), lane, warp, repeats_of(shape, (64 * groups, 8), (1, 0)))
+
+
+def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
+    """Where `wgmma.m64nNk*` leaves a result of 64 rows whose columns are shared.
+
+    Each group has some in a row.
+
+    The number of groups, and of columns for each, are powers of two.
+
+    Example:
+        >>> print(across_accumulator((64, 128), groups=2))
+        64x128: 32 each of 256 threads, core 64x128
+    """
+    own = shape[1] // groups
+    register = ((0, 1), (8, 0), *((0, 8 << bit) for bit in range((own // 8).bit_length() - 1)))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    warp = ((16, 0), (32, 0), *((0, own << bit) for bit in range(groups.bit_length() - 1)))
+    return Layout(shape, register, lane, warp)
+
+
+def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) -> Layout:
+    """Layout of the left operand of `mma.sync.m16n8k16` (or k8): M x K of 16 bits.
+
+    `rows` are the warp bases of the accumulator; a warp that differs in columns alone holds the same rows.
+    """
+    register = ((0, 1), (8, 0), (0, 8)) if k == 16 else ((0, 1), (8, 0))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    core = [16, k]
+    for basis in rows:
+        core[0] = max(core[0], 2 * basis[0])
+    return Layout(shape, register, lane, tuple((b[0], 0) for b in rows), repeats_of(shape, core, (0, 1)))
+
+
+def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16) -> Layout:
+    """Layout of the right operand of `mma.sync.m16n8k16` (or k8): K x N of 16 bits."""
+    register = ((1, 0), (8, 0)) if k == 16 else ((1, 0),)
+    lane = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))
+    core = [k, 8]
+    for basis in columns:
+        core[1] = max(core[1], 2 * basis[1])
+    return Layout(shape, register, lane, tuple((0, b[1]) for b in columns), repeats_of(shape, core, (1, 0)))

@@ -1,0 +1,137 @@
+"""Operations that declare their intrinsic, and the emitter of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.backend.gpu.text import Call, Expression, quoted
+from cutile.dtypes import DTypeLike
+from cutile.ir.core import Op
+from cutile.ir.types import ResourceType
+
+DESCRIBE_THE_RESULT = ("dtype", "shape")
+"""Attributes that say what a result is. A factory that wants them takes them by position."""
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """A function that a factory in `intrinsics/` makes, and the call of it.
+
+        acquire = pipeline.acquire(stages=4, offset=0, nbytes=49152)  # once, at the top of the file
+        acquire(counter)                                              # where the operation stands
+
+    The factory takes `facts` by position. Keywords follow: where the operands that are resources lie, then the
+    attributes, without those that have their default. The function takes the other operands in their order. The
+    attributes `dtype` and `shape` describe a result: the factory learns of them by `facts` alone.
+
+    Attributes:
+        factory: module and function, "pipeline.acquire".
+        facts: positional arguments of the factory. Each is one of "name", "dtype" (of the first operand, or the
+            attribute), "result" (the result's dtype), "count" (elements per thread; 0 for a scalar), "layout",
+            "source" and "panels", or the name of an attribute or of a resource. `=` behind it makes it a keyword.
+        stem: the function's name in the file, with attributes in braces. The factory's own name if empty.
+        call: arguments of the function, where these are not the operands in their order: operands, attributes that are
+            names of parameters, or parameters of the kernel.
+        pipeline: what the factory is told of a pipeline among the operands.
+        omit: attributes that the factory does not take.
+    """
+
+    factory: str
+    facts: tuple[str, ...] = ()
+    stem: str = ""
+    call: tuple[str, ...] = ()
+    pipeline: tuple[str, ...] = ("stages", "offset")
+    omit: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a target says of operands that are resources.
+
+    Those are memory that threads share, and its barriers.
+
+    Attributes:
+        fact: an operation's fact that the emitter does not know, as arguments of the factory.
+        places: where the resources among the operands lie, as keywords of the factory.
+        dtype: of an operation's attribute, or of its first operand's elements.
+    """
+
+    fact: Callable[[str, Op, Any], Iterator[str]]
+    places: Callable[[Op, Intrinsic, Any], Iterator[str]]
+    dtype: Callable[[Op], DTypeLike]
+
+
+def declared_emitter(intrinsic: Intrinsic, resources: Resources) -> Callable[[Op, Any], Call]:
+    """The emitter of the operations that become this intrinsic.
+
+    It is called with an operation and the target's kernel, which has `bind`, `use`, `dtype`, `layout` and `count`.
+    """
+
+    def emit(op: Op, kernel: Any) -> Call:
+        facts = [text for fact in intrinsic.facts for text in _fact(fact, op, kernel, resources)]
+        keywords = [*resources.places(op, intrinsic, kernel), *_attributes(op, intrinsic)]
+        stem = intrinsic.stem.format(**op.attributes, name=op.name) or intrinsic.factory.split(".")[1]
+        function = kernel.bind(stem, intrinsic.factory, *facts, *keywords)
+        return Call(function, tuple(_arguments(op, intrinsic, kernel)))
+
+    return emit
+
+
+def _fact(fact: str, op: Op, kernel: Any, resources: Resources) -> Iterator[str]:
+    """A fact as arguments of the factory; one for each source."""
+    attributes = op.attributes
+    match fact:
+        case "name":
+            yield quoted(op.name)
+        case "dtype":
+            yield kernel.dtype(resources.dtype(op))
+        case "result":
+            yield kernel.dtype(op.result.tile.dtype)
+        case "count":
+            yield str(kernel.count(op))
+        case "layout":
+            yield kernel.layout(attributes["layout"])
+        case "source":
+            sources: str | tuple[str, ...] = attributes["source"]
+            yield from map(kernel.layout, (sources,) if isinstance(sources, str) else sources)
+        case _ if fact.endswith("="):
+            yield from numbers(op, fact.removesuffix("="))
+        case _ if fact in attributes:
+            yield repr(attributes[fact])
+        case _:
+            yield from resources.fact(fact, op, kernel)
+
+
+def _attributes(op: Op, intrinsic: Intrinsic) -> Iterator[str]:
+    """Attributes as keywords: those without a default, and those that differ from it."""
+    other = {
+        *DESCRIBE_THE_RESULT,
+        *intrinsic.omit,
+        *intrinsic.call,
+        *(fact.removesuffix("=") for fact in intrinsic.facts),
+    }
+    for name, field in op.fields.items():
+        if field.kind == "attribute" and name not in other:
+            value = op.attributes[name]
+            if field.required or value != field.default:
+                yield f"{name}={value!r}"
+
+
+def _arguments(op: Op, intrinsic: Intrinsic, kernel: Any) -> Iterator[Expression]:
+    """What the function is called with."""
+    if not intrinsic.call:
+        yield from (kernel.use(value) for value in op.operands if not isinstance(value.type, ResourceType))
+    for name in intrinsic.call:
+        if name in op.attributes:
+            yield str(op.attributes[name])
+        elif name in op.fields:
+            yield kernel.use(getattr(op, name))
+        else:
+            yield name
+
+
+def numbers(op: Op, *names: str) -> list[str]:
+    """These attributes as keywords, whatever their values."""
+    return [f"{name}={op.attributes[name]!r}" for name in names]
