@@ -45,7 +45,10 @@ def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]
 def source_of(
     value: Value, definitions: Mapping[Value, Op], passes: Callable[[Op], bool]
 ) -> tuple[Op | None, list[Op]]:
-    """The operation that a tile comes from, and those behind it that only let it pass, the last one first."""
+    """The operation that a tile comes from, and those that only let it pass.
+
+    The last one first.
+    """
     passed: list[Op] = []
     op = definitions.get(value)
     while op is not None and passes(op):
