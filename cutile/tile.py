@@ -97,6 +97,38 @@ class Tile:
         """
         outside_kernel("Tile.transpose")
 
+    def any(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
+        """Whether any element along constant axes, or of all, is true, or not 0.
+
+        Args:
+            axis: a constant, or a tuple of them; negative ones count from the end.
+            keepdims: whether the result keeps the axes, with an extent of 1.
+
+        Returns:
+            A tile of bool without the axes: a scalar, which a branch may ask for, without `axis`.
+
+        Example:
+            >>> run(lambda x: ct.select((x > 2.0).any(), x, 0.0), [1.0, 2.0, 3.0])
+            [1.0, 2.0, 3.0]
+        """
+        outside_kernel("Tile.any")
+
+    def all(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
+        """Whether all elements along constant axes, or all, are true, or not 0.
+
+        Args:
+            axis: a constant, or a tuple of them; negative ones count from the end.
+            keepdims: whether the result keeps the axes, with an extent of 1.
+
+        Returns:
+            A tile of bool without the axes: a scalar, which a branch may ask for, without `axis`.
+
+        Example:
+            >>> run(lambda x: ct.select((x > 2.0).all(), x, 0.0), [1.0, 2.0, 3.0])
+            [0.0, 0.0, 0.0]
+        """
+        outside_kernel("Tile.all")
+
     def pack(self, shape: tuple[int, ...] | None = None) -> Tile:
         """The bytes of a tile of one axis, pairs of 4-bit floats for `f4e2m1fn`.
 
@@ -189,6 +221,9 @@ class Tile:
 
     def __abs__(self) -> Tile:
         outside_kernel("abs(Tile)")
+
+    def __round__(self) -> Tile:
+        outside_kernel("round(Tile)")
 
     def __lt__(self, other: Tile | float) -> Condition:
         outside_kernel("Tile <")

@@ -88,7 +88,9 @@ def classes(name: str) -> list[type[Op]]:
 def places(name: str, kind: str) -> Iterator[Place]:
     """Everything that a function `name` of the language in the family `kind` needs, in the order of writing it."""
     ops, declared = classes(name), name in DECLARED
-    made = declared and name in COMPILE_TIME  # of other operations, or of none: no class, no emitter, no sample
+    made = declared and (
+        name in COMPILE_TIME or DECLARED[name].composed
+    )  # of other operations, or of none: no class, no emitter, no sample
     if not made:
         words = f'a class with spelled=("{name}",): types, meaning in NumPy, accuracy'
         yield Place(f"cutile/ops/{kind}.py", words, bool(ops))

@@ -24,7 +24,7 @@ from cutile.backend.registry import BACKENDS
 from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, f4e2m1fnx2, f32
 from cutile.errors import ArgumentError
 from cutile.frontend.elsewhere import FUNCTIONS, METHODS
-from cutile.ir.core import Effect, Op
+from cutile.ir.core import Accuracy, Effect, Op
 from cutile.ir.types import MutType, TensorType
 from cutile.language.declare import DECLARED
 from cutile.ops import OPS
@@ -52,6 +52,7 @@ class Entry:
         dtypes: element types that the first operand may have.
         accuracy: the largest error in units in the last place, by dtype; empty where nothing rounds.
         note: what the accuracy leaves open, "" for most.
+        composed: whether it is composed of other operations; these are not listed.
         effect: "pure", "reads" or "writes".
         backends: where it works.
     """
@@ -65,6 +66,7 @@ class Entry:
     dtypes: tuple[str, ...]
     accuracy: dict[str, float]
     note: str
+    composed: bool
     effect: str
     backends: tuple[str, ...]
 
@@ -111,26 +113,43 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
     dtypes: dict[DTypeLike, None] = {}
     for op in ops:
         dtypes.update(dict.fromkeys(dtypes_of(name, op)))
+    declared = DECLARED.get(name)
+    composed = declared is not None and declared.composed
+    bounds = [accuracy_of(name)] if composed else [op.accuracy for op in ops]
+    if composed:
+        rule = RULES.get(name, _computed)
+        kinds = declared.takes.names if declared is not None and declared.takes else None
+        dtypes = {dtype: None for dtype in EVERY_DTYPE if rule(dtype) and (kinds is None or dtype.kind in kinds)}
     accuracy = {
-        dtype.name: max(op.accuracy.of(dtype.name) for op in ops)
+        dtype.name: max(bound.of(dtype.name) for bound in bounds)
         for dtype in dtypes
-        if any(op.accuracy.of(dtype.name) for op in ops)
+        if any(bound.of(dtype.name) for bound in bounds)
     }
+    home = getattr(documented, "__module__", "").rpartition(".")[2]
     effects = (op.effect_of for op in ops if op.name not in OF_INDICES)
     effect = Effect.NONE if _gives_view(documented) else max(effects, default=Effect.NONE)
     return Entry(
         name=name,
-        family=family(ops[0]) if ops else "language",
+        family=family(ops[0]) if ops else home if composed else "language",
         signature="" if plain else _signature(documented),
         text=text,
         example=example,
         operations=tuple(op.name for op in ops),
         dtypes=tuple(dtype.name for dtype in dtypes),
         accuracy=accuracy,
-        note="; ".join(dict.fromkeys(op.accuracy.note for op in ops if op.accuracy.note)),
+        note="; ".join(dict.fromkeys(bound.note for bound in bounds if bound.note)),
+        composed=composed,
         effect={Effect.NONE: "pure", Effect.READ: "reads"}.get(effect, "writes"),
         backends=tuple(BACKENDS),  # each runs all of them: tests/ops/test_complete.py holds them to it
     )
+
+
+def accuracy_of(name: str) -> Accuracy:
+    """The largest error of an operation, or of a composition, by its name."""
+    declared = DECLARED.get(name)
+    if declared is not None and declared.composed:
+        return Accuracy(note=declared.note, **declared.ulps)
+    return OPS[name].accuracy
 
 
 def shows(name: str, example: str) -> bool:
@@ -208,6 +227,7 @@ RULES: dict[str, Rule] = {
     "argmax": _computed,
     "argmin": _computed,
     "bitcast": _bits,
+    "clamp": lambda dtype: _computed(dtype) and not dtype.is_bool,
     "constant": _converted,
     "convert_scalar": _converted,
     "convert_tile": _converted,
@@ -222,10 +242,19 @@ RULES: dict[str, Rule] = {
     "mmai": lambda dtype: _integer(dtype) and dtype in Mma.dtypes(),
     "pack": _apart,
     "print_tko": _computed,
-    "scan_sum": lambda dtype: dtype in DTYPES and not dtype.is_bool,
+    **dict.fromkeys(("insert", "repeat"), _any),
+    "x @ y": lambda dtype: dtype in Mma.dtypes(),
+    "matmul": lambda dtype: dtype in Mma.dtypes(),
+    "mean": lambda dtype: dtype.is_float,
+    "var": lambda dtype: dtype.is_float,
+    **dict.fromkeys(("philox", "rand", "randint", "randn"), _integer),
+    **dict.fromkeys(("cummax", "cumprod", "cumsum", "scan_sum"), lambda dtype: dtype in DTYPES and not dtype.is_bool),
     "select": _any,  # of what is chosen; the condition is bool
     "trunci": lambda dtype: _integer(dtype) and dtype.bits > 8,
     "unpack": _bytes,
+    "round(x)": lambda dtype: _computed(dtype) and not dtype.is_bool,
+    "Tile.all": _computed,
+    "Tile.any": _computed,
     "Tile.astype": _converted,
     "Tile.pack": _apart,
     "Tile.unpack": lambda dtype: dtype is f4e2m1fnx2,
@@ -257,11 +286,12 @@ def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
 
 
 def _updated(name: str, dtype: DTypeLike) -> bool:
-    update = re.fullmatch(r"atomic_(add|and|or|xor|max|min|xchg)", name)
+    update = re.fullmatch(r"atomic_(add|sub|and|or|xor|max|min|xchg)", name)
     if update is None:  # any update, or a comparison, which is of words
         sums = "cas" not in name and takes("addf", dtype)
         return sums or takes("xchg", dtype)
-    return takes(update[1], dtype) or (update[1] == "add" and takes("addf", dtype))
+    update_of = {"sub": "add"}.get(update[1], update[1])
+    return takes(update_of, dtype) or (update_of == "add" and takes("addf", dtype))
 
 
 def add(commands: Any) -> None:
@@ -365,6 +395,7 @@ FAMILIES = {
     "memory": "Loads, stores, partitions",
     "pointer": "Pointers",
     "atomic": "Atomics",
+    "random": "Random numbers",
     "grid": "The grid",
     "token": "Order of accesses",
     "debug": "Printing and assertions",

@@ -16,13 +16,14 @@ from cutile.frontend.families.arith import max_tile, min_tile
 from cutile.frontend.families.debug import constant_text
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import magnitude
-from cutile.frontend.operators import binary, is_number, truth
+from cutile.frontend.operators import binary, is_number, require_computed, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
 from cutile.frontend.values import Range, Record, Table, describe, is_tile, items_of
 from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
 from cutile.language.markers import Latency
 from cutile.ops import arith
 from cutile.ops.arith import And, Or
+from cutile.ops.math import Round
 
 
 def _items(frame: Frame, value: Any, what: str) -> tuple[Any, ...]:
@@ -110,9 +111,17 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
 
 
 def _round(frame: Frame, x: Any, digits: Any = None) -> Any:
-    if is_tile(x):
-        frame.type_error(f"round() of {describe(x)}", remedy="Use ct.floor(x + 0.5), or ct.convert_tile to an integer.")
-    return round(x, digits)
+    if not is_tile(x):
+        return round(x, digits)
+    if digits is not None:
+        frame.type_error(
+            f"round() of {describe(x)} to {describe(digits)} digits",
+            remedy="A tile is rounded to whole numbers: round(x * 100.0) / 100.0 keeps two digits.",
+        )
+    require_computed(frame, "round", x)
+    if x.tile.dtype.is_bool:
+        frame.type_error("round() of a tile of bool", remedy="Convert it first: ct.convert_tile(x, ct.i32).")
+    return of_weak(frame, frame.emit(Round(x=x)), x) if x.tile.dtype.is_float else x
 
 
 def _divmod(frame: Frame, x: Any, y: Any) -> Any:
@@ -123,7 +132,7 @@ def _pow(frame: Frame, x: Any, y: Any) -> Any:
     return binary(frame, ast.Pow, x, y)
 
 
-BUILTINS[divmod] = _divmod
+BUILTINS.update({divmod: _divmod, round: _round})
 FOLDED.update(
     {
         tuple: _tuple,
@@ -137,7 +146,6 @@ FOLDED.update(
         sorted: _sorted,
         bool: _bool,
         isinstance: _isinstance,
-        round: _round,
         pow: _pow,
     }
 )

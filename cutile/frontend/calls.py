@@ -33,6 +33,7 @@ from cutile.frontend.families import (
     memory,
     partition,
     pointer,
+    random,
     reduce,
     shape,
     shared_mut,
@@ -41,6 +42,7 @@ from cutile.frontend.families import (
     variable,
     view,
 )
+from cutile.frontend.families import math as functions
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import Closure, inline, inline_closure
 from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, unary
@@ -53,8 +55,8 @@ from cutile.language.declare import DECLARED
 from cutile.ops.cast import Convert
 
 FAMILIES = (
-    arith, atomic, bound, cast, compare, create, debug, element, grid, mapped, matmul, memory, partition, pointer,
-    reduce, shape, shared_mut, sort, token, variable, view, builtins, records, builtins,
+    arith, atomic, bound, cast, compare, create, debug, element, grid, mapped, functions, matmul, memory, partition,
+    pointer, random, reduce, shape, shared_mut, sort, token, variable, view, builtins, records,
 )  # fmt: skip
 """Importing them registers their handlers."""
 

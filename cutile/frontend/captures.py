@@ -19,6 +19,7 @@ import numpy as np
 from cutile.dtypes import DTypeMeta
 from cutile.errors import KernelTypeError
 from cutile.frontend.values import Record, Table, items_of
+from cutile.ir.core import Value
 from cutile.language.variable import DeviceVariable
 
 MISSING: Any = object()
@@ -173,6 +174,8 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
         KernelTypeError: it is nothing that a kernel can hold.
     """
     item_: Any = value
+    if isinstance(value, Value):  # a tile that the closure of an interpreted kernel's function holds
+        return value
     if value is None or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):

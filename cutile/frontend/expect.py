@@ -65,6 +65,17 @@ def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
     return axis % rank
 
 
+def axes_of(frame: Frame, value: Any, rank: int, what: str) -> tuple[int, ...]:
+    """Constant axes, in order: one, a tuple of them, or None for all."""
+    if value is None:
+        return tuple(range(rank))
+    items = items_of(value) if isinstance(value, tuple) else (value,)
+    axes = sorted(axis_of(frame, item, rank, what) for item in items)
+    if len({*axes}) < len(axes):
+        frame.type_error(f"{what}: an axis is named twice in {value}", remedy="Name each axis once.")
+    return tuple(axes)
+
+
 def index_scalar(frame: Frame, value: Any, what: str) -> Value:
     """One index: a scalar of i32, or of i64 where 32 bits may not hold it.
 

@@ -59,6 +59,7 @@ class Compilation:
         bare: floats that nothing gave a dtype; see `bare.py`.
         weak: scalars that Python would have as plain numbers, and where whole ones lie; see `weak.py`.
         reached: the elements that pointers lead to, of those that were made of a tensor and indices.
+        element: what the name of a tile means within a function that is applied element by element; None elsewhere.
     """
 
     builder: Builder
@@ -73,6 +74,21 @@ class Compilation:
     bare: Bare = field(default_factory=Bare)
     weak: dict[Value, Interval | None] = field(default_factory=dict[Value, "Interval | None"])
     reached: dict[Value, Reached] = field(default_factory=dict[Value, "Reached"])
+    element: Callable[[Value], Value] | None = None
+
+    @contextmanager
+    def by_element(self, element: Callable[[Value], Value]) -> Generator[None]:
+        """Inside, the name of a tile means one element of it."""
+        before, self.element = self.element, element
+        try:
+            yield
+        finally:
+            self.element = before
+
+    def meaning(self, value: Any) -> Any:
+        """What a name stands for where one is read."""
+        tile = self.element is not None and isinstance(value, Value) and isinstance(value.type, TileType)
+        return self.element(value) if tile and self.element and not value.tile.is_scalar else value
 
 
 @dataclass
@@ -298,7 +314,7 @@ class Frame:
         if isinstance(value, Undefined):
             self._refuse(node, value)
         if value is not MISSING:
-            return value
+            return self.compilation.meaning(value)
         frame: Frame | None = self
         while frame is not None:
             if name in frame.own:
@@ -312,7 +328,7 @@ class Frame:
         item = self.captures.name(self.function, name)
         if item is MISSING:
             raise KernelNameError(f"name {name!r} is not defined", self.locate(node), self._suggest(name))
-        return compile_time(item, name, self.captures)
+        return self.compilation.meaning(compile_time(item, name, self.captures))
 
     def _refuse(self, node: ast.Name, value: Undefined) -> NoReturn:
         if value.late is not None:

@@ -19,7 +19,7 @@ from cutile.conversion import fits, short
 from cutile.dtypes import EVERY_DTYPE, DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import BINARY, I32, inverted, negated
-from cutile.frontend.registry import METHODS
+from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import children, kind_of, leaves
 from cutile.frontend.values import Method, MutRef, PartitionRef, Table, TensorRef, describe, is_tile, items_of, plain
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
@@ -336,6 +336,8 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     spelling = SPELLING[kind]
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
+    if kind is ast.MatMult:
+        return OPERATIONS["matmul"](frame, left, right)
     require_computed(frame, spelling, left, right)
     if kind is ast.Pow:
         result = _power(frame, left, right)
@@ -343,8 +345,6 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if kind in BINARY and is_whole(frame, left) and is_whole(frame, right):
         interval = BINARY[kind](interval_of(frame, left), interval_of(frame, right))
         return computed(frame, TILE_BINARY[kind], interval, left, right)
-    if kind is ast.MatMult:
-        frame.type_error("@ between tiles has no accumulator", remedy="Use ct.mma(a, b, acc).")
     numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)
     given = [left, right] if kind in _MODULO else widened(frame, [left, right])
     x, y = unify(frame, given, spelling, f32 if numbers else None)
@@ -368,7 +368,7 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
 def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     """Python's own meaning, on compile-time values."""
     if kind not in PYTHON:
-        frame.type_error(f"{SPELLING[kind]} is not compiled", remedy="Use ct.mma(a, b, acc) for a matrix product.")
+        frame.type_error(f"{SPELLING[kind]} of two numbers", remedy="It multiplies tiles of at least one axis.")
     for value in values:
         if any(map(is_tile, leaves(value))) and kind not in (ast.Is, ast.IsNot, ast.Add, ast.Mult):
             frame.type_error(

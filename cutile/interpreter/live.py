@@ -8,6 +8,7 @@ operators, methods and attributes are the language's. Tensors, partitions and wh
 from __future__ import annotations
 
 import ast
+import types
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -274,6 +275,8 @@ def to_meaning(live: Any) -> Any:
         return live._meaning  # pyright: ignore[reportPrivateUsage]
     if type(live) in (tuple, list):  # a kernel has tuples only, however they are written
         return tuple(to_meaning(each) for each in live)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(live, types.FunctionType):
+        return getattr(live, "of_python", live)
     if isinstance(live, np.generic):
         return live.item()  # pyright: ignore[reportUnknownVariableType]
     return live

@@ -25,7 +25,7 @@ from cutile.frontend.frame import Compilation
 from cutile.frontend.parameters import Arranged, assembled
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
-from cutile.interpreter.live import Array, EagerBuilder, EagerValue, to_live
+from cutile.interpreter.live import Array, EagerBuilder, EagerValue, to_live, to_meaning
 from cutile.interpreter.session import LiveFrame, Session, misspelt_names
 from cutile.interpreter.watch import Watch
 from cutile.ir.core import Block, Function, Value
@@ -117,7 +117,7 @@ class Interpreted:
             body=self._source.tree.body,
             compilation=Compilation(
                 builder=EagerBuilder(Block(values), index, grid, watch),
-                captures=Captures(),
+                captures=LiveCaptures(),
                 evaluate=evaluate,
                 execute=execute,
                 invoke=invoke,
@@ -139,6 +139,14 @@ class Interpreted:
                 function(*(arranged or parts).values(), **generics)
         finally:
             live.reset(token)
+
+
+class LiveCaptures(Captures):
+    """What compiled functions of an interpreted kernel read: its tiles as well."""
+
+    def name(self, function: Callable[..., Any], name: str) -> Any:
+        """What a name means around a function; a live tile is a value of the front end."""
+        return to_meaning(super().name(function, name))
 
 
 _PACKAGE = __name__.partition(".")[0]

@@ -218,6 +218,7 @@ class Session:
             return self.call_value(function, args, kwargs) if live else function(*args, **kwargs)
 
         either.__name__ = function.__name__
+        either.of_python = function  # type: ignore[attr-defined]  # the front end has its own meaning of it
         return either
 
 

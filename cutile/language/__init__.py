@@ -20,16 +20,17 @@ from cutile.language import (
     mapped,
     markers,
     math,
-    matmul,
     memory,
     partition,
     pointer,
+    random,
     shape,
     shared_mut,
     token,
     view,
 )
 from cutile.language import atomic as _atomic
+from cutile.language import matmul as _matmul
 from cutile.language import reduce as _reduce
 from cutile.language import rounding as _rounding
 from cutile.language import sort as _sort
@@ -51,6 +52,7 @@ from cutile.language.matmul import *
 from cutile.language.memory import *
 from cutile.language.partition import *
 from cutile.language.pointer import *
+from cutile.language.random import *
 from cutile.language.reduce import *
 from cutile.language.rounding import *
 from cutile.language.shape import *
@@ -74,10 +76,11 @@ __all__ += grid.__all__
 __all__ += mapped.__all__
 __all__ += markers.__all__
 __all__ += math.__all__
-__all__ += matmul.__all__
+__all__ += _matmul.__all__
 __all__ += memory.__all__
 __all__ += partition.__all__
 __all__ += pointer.__all__
+__all__ += random.__all__
 __all__ += _reduce.__all__
 __all__ += _rounding.__all__
 __all__ += shape.__all__

@@ -6,7 +6,7 @@ tile beside them, and shapes broadcast.
 
 from __future__ import annotations
 
-from cutile.language.declare import BITS, FLOATS, INTEGERS, operation
+from cutile.language.declare import BITS, FLOATS, INTEGERS, composition, operation
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import overflow as Overflow
@@ -516,12 +516,36 @@ def ceil_div(a: int | Tile, b: int | Tile) -> int:
     ...
 
 
+@composition()
+def clamp(x: Tile | float, low: Tile | float, high: Tile | float) -> Tile:
+    """`x`, but at least `low`, and at most `high`.
+
+    Where `low` is above `high` it is `high`. A NaN stays NaN.
+
+    Args:
+        x: a tile, or a number.
+        low, high: the bounds, of the dtype of `x`; tiles or numbers. The shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape.
+
+    Raises:
+        KernelTypeError: the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x: ct.clamp(x, 0.0, 6.0), [-1.0, 2.0, 7.0, float("nan")])
+        [0.0, 2.0, 6.0, nan]
+    """
+    ...
+
+
 __all__ = (
     "absf",
     "absi",
     "addi",
     "andi",
     "ceil_div",
+    "clamp",
     "divi",
     "max_tile",
     "maxf",

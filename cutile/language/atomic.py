@@ -62,6 +62,47 @@ def atomic_add(
 
 
 @operation
+def atomic_sub(
+    y: Any,
+    index: Index,
+    value: Tile | float,
+    *,
+    mask: Tile | None = None,
+    ordering: ordering = ordering.RELAXED,
+    scope: scope = scope.DEVICE,
+) -> Tile:
+    """Take `value` from elements of `y`: integers of 32 or 64 bits, and floats.
+
+    What was there before.
+
+    Args:
+        y: a `Mut`; the whole tensor can be reached.
+        index: one tile or scalar of integers per axis; they broadcast.
+        value: of the tensor's dtype; broadcast to the shape of the indices.
+        mask: where it is false nothing happens.
+        ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
+        scope: among whom.
+
+    Returns:
+        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+
+    Raises:
+        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+
+    Example:
+        >>> @ct.entry
+        ... def sold(stock: ct.Mut, x: ct.Tensor):
+        ...     ct.atomic_sub(stock, ct.load_tile(x, (4,), (0,)), 1)
+        >>> import numpy as np
+        >>> x = ct.api.from_numpy(np.array([0, 1, 1, 1], np.int32)).sync()
+        >>> out = sold(ct.api.full(5, (2,), ct.i32).partition((2,)), x).first().unpartition().sync()
+        >>> out.to_numpy().sync().tolist()
+        [4, 2]
+    """
+    ...
+
+
+@operation
 def atomic_and(
     y: Any,
     index: Index,
@@ -424,6 +465,7 @@ __all__ = (
     "atomic_or",
     "atomic_red_view_tko",
     "atomic_rmw_tko",
+    "atomic_sub",
     "atomic_xchg",
     "atomic_xor",
 )

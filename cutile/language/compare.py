@@ -5,7 +5,7 @@ The operators compare as NumPy does; they differ in `!=` alone.
 
 from __future__ import annotations
 
-from cutile.language.declare import FLOATS, INTEGERS, operation
+from cutile.language.declare import FLOATS, INTEGERS, composition, operation
 from cutile.language.markers import cmp_ordering as CmpOrdering
 from cutile.language.markers import predicate as Predicate
 from cutile.tile import Tile
@@ -183,6 +183,66 @@ def cmpf(
     ...
 
 
+@composition(FLOATS)
+def isnan(x: Tile | float) -> Tile:
+    """Whether each element is NaN.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of bool, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.select(ct.isnan(x), 1.0, 0.0), [1.0, float("inf"), float("-inf"), float("nan")])
+        [0.0, 0.0, 0.0, 1.0]
+    """
+    ...
+
+
+@composition(FLOATS)
+def isinf(x: Tile | float) -> Tile:
+    """Whether each element is infinite, of either sign.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of bool, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.select(ct.isinf(x), 1.0, 0.0), [1.0, float("inf"), float("-inf"), float("nan")])
+        [0.0, 1.0, 1.0, 0.0]
+    """
+    ...
+
+
+@composition(FLOATS)
+def isfinite(x: Tile | float) -> Tile:
+    """Whether each element is neither infinite nor NaN.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of bool, of the shape of `x`.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.select(ct.isfinite(x), 1.0, 0.0), [1.0, float("inf"), float("-inf"), float("nan")])
+        [1.0, 0.0, 0.0, 0.0]
+    """
+    ...
+
+
 @operation
 def select(condition: Tile, x: Tile | float, y: Tile | float) -> Tile:
     """`x` where `condition` is true, else `y`; the three broadcast.
@@ -210,6 +270,9 @@ __all__ = (
     "eq_tile",
     "ge_tile",
     "gt_tile",
+    "isfinite",
+    "isinf",
+    "isnan",
     "le_tile",
     "lt_tile",
     "ne_tile",

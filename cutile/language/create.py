@@ -30,12 +30,13 @@ def constant(value: float | bool, shape: tuple[int, ...], dtype: DTypeLike) -> T
 
 
 @operation
-def iota(shape: tuple[int] | int, dtype: DTypeLike = i32) -> Tile:
-    """`0, 1, 2, ...` as a tile of rank 1.
+def iota(shape: tuple[int] | int, dtype: DTypeLike = i32, start: Tile | int = 0, step: Tile | int = 1) -> Tile:
+    """`start, start + step, start + 2 * step, ...` as a tile of rank 1.
 
     Args:
         shape: one constant extent, at least 1.
         dtype: integers.
+        start, step: numbers, or scalars of `dtype`.
 
     Returns:
         A tile of one axis, of `dtype`.
@@ -46,6 +47,8 @@ def iota(shape: tuple[int] | int, dtype: DTypeLike = i32) -> Tile:
     Example:
         >>> run(lambda x: x + ct.convert_tile(ct.iota((4,)), x.dtype), [10.0, 10.0, 10.0, 10.0])
         [10.0, 11.0, 12.0, 13.0]
+        >>> run(lambda x: x + ct.iota((4,), ct.i32, 10, -2), [0, 0, 0, 0], dtype="i32")
+        [10, 8, 6, 4]
     """
     ...
 

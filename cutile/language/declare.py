@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, overload
 
 from cutile.tile import live, outside_kernel
@@ -50,11 +50,17 @@ class Declaration:
         name: of the function, and of its handler.
         function: as its author wrote it. Parameters without a default are operands, the others markers by their names.
         takes: the kinds of its operands, which are brought to one type; None where it is not element-wise.
+        composed: whether its handler composes it of other operations, so that no class and no backend knows it.
+        ulps: the largest error of a composition by dtype, in units in the last place; 0.5 where nothing is said.
+        note: what the errors leave open.
     """
 
     name: str
     function: Callable[..., Any]
     takes: Kinds | None
+    composed: bool = False
+    ulps: Mapping[str, float] = field(default_factory=dict[str, float])
+    note: str = ""
 
     @property
     def signature(self) -> inspect.Signature:
@@ -81,6 +87,25 @@ def operation(takes: Kinds | Callable[_P, _R]) -> Any:
     return _declared(takes)
 
 
+def composition(
+    takes: Kinds | None = None, *, note: str = "", **ulps: float
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Declare an operation that is composed of others.
+
+    `cutile/frontend/families/` says of which.
+
+    Args:
+        takes: the kinds of numbers of an element-wise operation; None of another.
+        note: what the errors leave open, in a few words.
+        ulps: the largest error by dtype, in units in the last place; 0.5 where nothing is said.
+    """
+
+    def declare(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        return _declared(function, takes, True, ulps, note)
+
+    return declare
+
+
 def alike(pattern: Callable[_P, _R]) -> Callable[[Callable[[], None]], Callable[_P, _R]]:
     """Declare an operation that has another one's signature.
 
@@ -96,9 +121,9 @@ def alike(pattern: Callable[_P, _R]) -> Callable[[Callable[[], None]], Callable[
     return declare
 
 
-def _declared(function: Callable[_P, _R], takes: Kinds | None = None) -> Callable[_P, _R]:
+def _declared(function: Callable[_P, _R], takes: Kinds | None = None, *composed: Any) -> Callable[_P, _R]:
     name = function.__name__
-    DECLARED[name] = Declaration(name, function, takes)
+    DECLARED[name] = Declaration(name, function, takes, *composed)
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -109,4 +134,4 @@ def _declared(function: Callable[_P, _R], takes: Kinds | None = None) -> Callabl
     return call
 
 
-__all__ = ("BITS", "DECLARED", "FLOATS", "INTEGERS", "Declaration", "Kinds", "alike", "operation")
+__all__ = ("BITS", "DECLARED", "FLOATS", "INTEGERS", "Declaration", "Kinds", "alike", "composition", "operation")

@@ -5,7 +5,7 @@ The errors are stated with the operations.
 
 from __future__ import annotations
 
-from cutile.language.declare import FLOATS, operation
+from cutile.language.declare import FLOATS, composition, operation
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
@@ -112,8 +112,6 @@ def sqrt(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz |
 
     Example:
         >>> run(lambda x: ct.sqrt(x), [4.0, 9.0])
-        [2.0, 3.0]
-        >>> run(lambda x: ct.sqrt(x, ct.rounding.POSITIVE_INF), [4.0, 9.0])
         [2.0, 3.0]
     """
     ...
@@ -471,6 +469,26 @@ def atanh(x: Tile | float) -> Tile:
     ...
 
 
+@composition(FLOATS, f32=4.0, f64=3.0)
+def sigmoid(x: Tile | float) -> Tile:
+    """`1 / (1 + exp(-x))`, precise also where it is small.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, from 0 to 1. The error is at most 4 ulp in f32 and 3 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.sigmoid(x), [0.0, float("inf"), float("-inf")])
+        [0.5, 1.0, 0.0]
+    """
+    ...
+
+
 @operation(FLOATS)
 def floor(x: Tile | float) -> Tile:
     """The largest whole number not above `x`.
@@ -554,30 +572,6 @@ def atan2(x: Tile | float, y: Tile | float) -> Tile:
 
 
 __all__ = (
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "ceil",
-    "cos",
-    "cosh",
-    "erf",
-    "erfc",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "log",
-    "log1p",
-    "log2",
-    "pow",
-    "rsqrt",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-)
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2",
+    "expm1", "floor", "log", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
+)  # fmt: skip

@@ -38,6 +38,33 @@ def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
 
 
 @operation
+def matmul(a: Tile, b: Tile) -> Tile:
+    """`a @ b`, as NumPy has it.
+
+    Products of matrices, of vectors, and of batches of matrices, which broadcast.
+
+    An `a` of one axis is a row, a `b` of one axis a column, and the result lacks that axis.
+
+    Args:
+        a, b: ... x M x K and ... x K x N, of types that `mma` multiplies.
+
+    Returns:
+        A tile ... x M x N of the dtype of the factors, rounded once: sums run as for `mma`. Of i8 and u8 it is i32,
+        of floats of 8 bits and tf32 it is f32.
+
+    Raises:
+        KernelTypeError: the shapes or the dtypes do not fit together.
+
+    Example:
+        >>> run(lambda x: ct.matmul(x.reshape((2, 2)), x.reshape((2, 2))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
+        [7.0, 10.0, 15.0, 22.0]
+        >>> run(lambda x, y: x * (x @ y), [1.0, 2.0], [3.0, 4.0])
+        [11.0, 22.0]
+    """
+    ...
+
+
+@operation
 def mmaf(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
     """`mma` of floats.
 
@@ -116,6 +143,7 @@ def mmaf_scaled(a: Tile, b: Tile, acc: Tile, a_scale: Tile, b_scale: Tile) -> Ti
 
 
 __all__ = (
+    "matmul",
     "mma",
     "mmaf",
     "mmaf_scaled",

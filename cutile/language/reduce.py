@@ -1,28 +1,30 @@
-"""Reductions and scans along one axis, also by a function of scalars."""
+"""Reductions along axes and scans along one, also by a function of scalars."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cutile.language.declare import operation
+from cutile.language.declare import composition, operation
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import reverse as Reverse
 from cutile.tile import Tile
 
 T = TypeVar("T", Tile, tuple[Any, ...])
+Axes = int | tuple[int, ...] | None
 
 
 @operation
-def reduce_sum(x: Tile, axis: int) -> Tile:
-    """The sum along a constant `axis`, which the result lacks.
+def reduce_sum(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
+    """The sum along constant axes, which the result lacks.
 
     Args:
         x: a tile of numbers.
-        axis: a constant; negative ones count from the end.
+        axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
+        keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axis, of the dtype of `x`. Floats are added in any order, f16 and bf16 in f32; integers
+        A tile without the axes, of the dtype of `x`. Floats are added in any order, f16 and bf16 in f32; integers
         wrap.
 
     Raises:
@@ -31,20 +33,24 @@ def reduce_sum(x: Tile, axis: int) -> Tile:
     Example:
         >>> run(lambda x: x + ct.reduce_sum(x, 0), [1.0, 2.0])
         [4.0, 5.0]
+        >>> run(lambda x: x - ct.reduce_sum(x.reshape((2, 2)), 0, keepdims=True).broadcast((2, 2)).reshape((4,)),
+        ...     [1.0, 2.0, 3.0, 4.0])
+        [-3.0, -4.0, -1.0, -2.0]
     """
     ...
 
 
 @operation
-def reduce_prod(x: Tile, axis: int) -> Tile:
-    """The product along a constant `axis`, which the result lacks.
+def reduce_prod(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
+    """The product along constant axes, which the result lacks.
 
     Args:
         x: a tile of numbers.
-        axis: a constant; negative ones count from the end.
+        axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
+        keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axis, of the dtype of `x`. Floats are multiplied in any order, f16 and bf16 in f32;
+        A tile without the axes, of the dtype of `x`. Floats are multiplied in any order, f16 and bf16 in f32;
         integers wrap.
 
     Raises:
@@ -58,18 +64,19 @@ def reduce_prod(x: Tile, axis: int) -> Tile:
 
 
 @operation
-def reduce_max(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
-    """The largest element along a constant `axis`, which the result lacks.
+def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
+    """The largest element along constant axes, which the result lacks.
 
     NaN is dropped; with `nan` it propagates.
 
     Args:
         x: a tile of numbers.
-        axis: a constant; negative ones count from the end.
+        axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
         nan: whether NaN propagates.
+        keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axis, of the dtype of `x`.
+        A tile without the axes, of the dtype of `x`.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -84,18 +91,19 @@ def reduce_max(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
 
 
 @operation
-def reduce_min(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
-    """The least element along a constant `axis`, which the result lacks.
+def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
+    """The least element along constant axes, which the result lacks.
 
     NaN is dropped; with `nan` it propagates.
 
     Args:
         x: a tile of numbers.
-        axis: a constant; negative ones count from the end.
+        axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
         nan: whether NaN propagates.
+        keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axis, of the dtype of `x`.
+        A tile without the axes, of the dtype of `x`.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -107,27 +115,75 @@ def reduce_min(x: Tile, axis: int, nan: Nan | bool = False) -> Tile:
     ...
 
 
-@operation
-def reduce(x: T, axis: int, identity: Any, function: Callable[[Any, Any], Any]) -> T:
-    """A tile reduced along a constant `axis` by a function of two scalars.
+@composition(note="each step rounds, and the order of the steps is free")
+def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
+    """The mean along constant axes, which the result lacks.
 
-    The result lacks the axis.
+    Args:
+        x: a tile of floats.
+        axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
+        keepdims: whether the result keeps the axes, with an extent of 1.
+
+    Returns:
+        A tile without the axes, of the dtype of `x`. Those of f16 and bf16 are computed in f32, and rounded once.
+
+    Raises:
+        KernelTypeError: there is no such axis, or `x` is no float.
+
+    Example:
+        >>> run(lambda x: x - ct.mean(x, 0), [1.0, 2.0, 6.0])
+        [-2.0, -1.0, 3.0]
+    """
+    ...
+
+
+@composition(note="each step rounds, and the order of the steps is free")
+def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tile:
+    """The variance along constant axes, which the result lacks.
+
+    The mean of the squared distances from the mean. It loses nothing where the mean is large beside it.
+
+    Args:
+        x: a tile of floats.
+        axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
+        keepdims: whether the result keeps the axes, with an extent of 1.
+        ddof: a constant: by how much the divisor is less than the number of elements.
+
+    Returns:
+        A tile without the axes, of the dtype of `x`. Those of f16 and bf16 are computed in f32, and rounded once.
+
+    Raises:
+        KernelTypeError: there is no such axis, `x` is no float, or there are no more elements than `ddof`.
+
+    Example:
+        >>> run(lambda x: x + ct.var(x, 0), [10001.0, 10003.0])
+        [10002.0, 10004.0]
+    """
+    ...
+
+
+@operation
+def reduce(x: T, axis: Axes, identity: Any, function: Callable[[Any, Any], Any], keepdims: bool = False) -> T:
+    """A tile reduced along constant axes by a function of two scalars.
+
+    The result lacks the axes.
 
     The function must associate, and `identity` must change nothing; the elements stay in order. A tuple of tiles is
     reduced together: the function then takes two tuples of scalars and returns one, and `identity` is a tuple too.
 
     Args:
-        x: a tile, or a tuple of tiles of one shape.
-        axis: a constant; negative ones count from the end.
+        x: a tile, or a tuple of tiles, whose shapes broadcast.
+        axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
         identity: a constant, or a tuple of one for each tile.
-        function: of two scalars, or of two tuples of scalars; a `def` or a `lambda`.
+        function: of two scalars, or of two tuples of scalars: a `def`, a `lambda`, one of the language or of
+            `operator`. It may read the kernel's scalars, and its tiles: of these, the element at the same place.
+        keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axis, or a tuple of these.
+        A tile without the axes, or a tuple of these.
 
     Raises:
-        KernelTypeError: the function's result is not of the type of its arguments, or reads what changes in the
-            kernel.
+        KernelTypeError: the function's result is not of the type of its arguments, or the shapes do not broadcast.
 
     Example:
         >>> def larger(a, b):                       # the larger value, and where it is first; the first NaN
@@ -151,18 +207,17 @@ def scan(x: T, axis: int, reverse: Reverse, identity: Any, function: Callable[[A
     With `ct.reverse.REVERSE` they run from the last element to the first.
 
     Args:
-        x: a tile, or a tuple of tiles of one shape.
+        x: a tile, or a tuple of tiles, whose shapes broadcast.
         axis: a constant; negative ones count from the end.
         reverse: from which end it begins.
         identity: a constant, or a tuple of one for each tile.
-        function: of two scalars, or of two tuples of scalars; a `def` or a `lambda`.
+        function: of two scalars, or of two tuples of scalars, as for `reduce`.
 
     Returns:
         A tile of the shape of `x`, or a tuple of these.
 
     Raises:
-        KernelTypeError: the function's result is not of the type of its arguments, or reads what changes in the
-            kernel.
+        KernelTypeError: the function's result is not of the type of its arguments, or the shapes do not broadcast.
 
     Example:
         >>> run(lambda x: ct.scan(x, 0, ct.reverse.REVERSE, 1.0, lambda a, b: a * b), [2.0, 3.0, 4.0])
@@ -194,7 +249,81 @@ def scan_sum(x: Tile, axis: int, reverse: Reverse = Reverse.FORWARD, identity: f
     ...
 
 
+@operation
+def cumsum(x: Tile, axis: int, reverse: bool = False) -> Tile:
+    """The running sums along a constant `axis`, each element's own included.
+
+    Args:
+        x: a tile of numbers.
+        axis: a constant; negative ones count from the end.
+        reverse: whether they run from the last element to the first.
+
+    Returns:
+        A tile of the shape and dtype of `x`. Sums of f16 and bf16 run in f32; integers wrap.
+
+    Raises:
+        KernelTypeError: there is no such axis, or `x` is of bools.
+
+    Example:
+        >>> run(lambda x: ct.cumsum(x, 0), [1.0, 2.0, 3.0])
+        [1.0, 3.0, 6.0]
+        >>> run(lambda x: ct.cumsum(x, 0, reverse=True), [1.0, 2.0, 3.0])
+        [6.0, 5.0, 3.0]
+    """
+    ...
+
+
+@operation
+def cumprod(x: Tile, axis: int, reverse: bool = False) -> Tile:
+    """The running products along a constant `axis`, each element's own included.
+
+    Args:
+        x: a tile of numbers.
+        axis: a constant; negative ones count from the end.
+        reverse: whether they run from the last element to the first.
+
+    Returns:
+        A tile of the shape and dtype of `x`. Products of f16 and bf16 run in f32; integers wrap.
+
+    Raises:
+        KernelTypeError: there is no such axis, or `x` is of bools.
+
+    Example:
+        >>> run(lambda x: ct.cumprod(x, 0), [1.0, 2.0, 3.0])
+        [1.0, 2.0, 6.0]
+    """
+    ...
+
+
+@operation
+def cummax(x: Tile, axis: int, reverse: bool = False) -> Tile:
+    """The largest elements so far along a constant `axis`, each itself included.
+
+    From a NaN on they are NaN.
+
+    Args:
+        x: a tile of numbers.
+        axis: a constant; negative ones count from the end.
+        reverse: whether they run from the last element to the first.
+
+    Returns:
+        A tile of the shape and dtype of `x`.
+
+    Raises:
+        KernelTypeError: there is no such axis, or `x` is of bools.
+
+    Example:
+        >>> run(lambda x: ct.cummax(x, 0), [1.0, 3.0, 2.0])
+        [1.0, 3.0, 3.0]
+    """
+    ...
+
+
 __all__ = (
+    "cummax",
+    "cumprod",
+    "cumsum",
+    "mean",
     "reduce",
     "reduce_max",
     "reduce_min",
@@ -202,4 +331,5 @@ __all__ = (
     "reduce_sum",
     "scan",
     "scan_sum",
+    "var",
 )

@@ -7,10 +7,10 @@ A shape is a tuple; of a tensor its extents are i32 scalars where they are not k
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from cutile.language.annotations import Mut, Tensor
-from cutile.language.declare import operation
+from cutile.language.declare import composition, operation
 from cutile.tile import Tile
 
 T = TypeVar("T")
@@ -141,18 +141,25 @@ def get_shape_dim(shape: tuple[int, ...], axis: int) -> int:
     ...
 
 
+@overload
+def cat(x: Tile, y: Tile, axis: int) -> Tile: ...
+@overload
+def cat(x: tuple[Tile, ...], *, axis: int) -> Tile: ...
+@overload
+def cat(x: tuple[Tile, ...], y: int) -> Tile: ...
 @operation
-def cat(x: Tile, y: Tile, axis: int) -> Tile:
-    """Two tiles side by side along a constant `axis`.
+def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
+    """Tiles side by side along a constant `axis`.
 
-    They agree in dtype and in every other extent.
+    `cat(x, y, axis)` takes two, `cat((x, y, z), axis)` any number. They agree in dtype and in every other extent.
 
     Args:
-        x, y: tiles of one dtype, with the same extents along all axes but `axis`.
+        x, y: tiles of one dtype, with the same extents along all axes but `axis`; or a tuple of such tiles, and the
+            axis behind it.
         axis: a constant; negative ones count from the end.
 
     Returns:
-        A tile whose extent along `axis` is the sum of both.
+        A tile whose extent along `axis` is the sum of all.
 
     Raises:
         KernelTypeError: the dtypes or the other extents differ.
@@ -160,6 +167,8 @@ def cat(x: Tile, y: Tile, axis: int) -> Tile:
     Example:
         >>> run(lambda x, y: ct.reduce_max(ct.cat(x, y, 0), 0) - x, [1.0, 2.0], [7.0, 5.0])
         [6.0, 5.0]
+        >>> run(lambda x: ct.reduce_max(ct.cat((x, -x, x), 0), 0) - x, [1.0, 2.0])
+        [1.0, 0.0]
     """
     ...
 
@@ -184,6 +193,97 @@ def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> T
     Example:
         >>> run(lambda x: ct.extract(ct.cat(x, -x, 0), (1,), (2,)), [1.0, 2.0])
         [-1.0, -2.0]
+    """
+    ...
+
+
+@composition()
+def insert(x: Tile, part: Tile, index: tuple[int | Tile, ...]) -> Tile:
+    """`x` with `part` in place of the part at an index that counts in such parts.
+
+    The other way round than `extract`.
+
+    Args:
+        x: a tile.
+        part: a tile of the dtype of `x`; each extent divides that of `x`.
+        index: one integer for each axis, counted in parts; a scalar outside is taken for the nearest part.
+
+    Returns:
+        A tile of the type of `x`.
+
+    Raises:
+        KernelTypeError: the part's shape does not divide the tile's, or a constant index is outside.
+
+    Example:
+        >>> run(lambda x: ct.insert(x, ct.constant(0.0, (2,), ct.f32), (1,)), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 2.0, 0.0, 0.0]
+    """
+    ...
+
+
+@composition()
+def flip(x: Tile, axis: int | tuple[int, ...] | None = None) -> Tile:
+    """The elements in reverse order along constant axes.
+
+    Args:
+        x: a tile.
+        axis: a constant, or a tuple of them; None: all axes.
+
+    Returns:
+        A tile of the type of `x`.
+
+    Raises:
+        KernelTypeError: there is no such axis.
+
+    Example:
+        >>> run(lambda x: ct.flip(x, 0), [1.0, 2.0, 3.0])
+        [3.0, 2.0, 1.0]
+    """
+    ...
+
+
+@composition()
+def roll(x: Tile, shift: int, axis: int) -> Tile:
+    """The elements moved on along a constant `axis`, in a circle.
+
+    Those that leave the tile come in at the other end.
+
+    Args:
+        x: a tile.
+        shift: a constant: by how many elements. Negative ones move towards element 0.
+        axis: a constant; negative ones count from the end.
+
+    Returns:
+        A tile of the type of `x`.
+
+    Raises:
+        KernelTypeError: there is no such axis, or the shift is not constant.
+
+    Example:
+        >>> run(lambda x: ct.roll(x, 1, 0), [1.0, 2.0, 3.0])
+        [3.0, 1.0, 2.0]
+    """
+    ...
+
+
+@composition()
+def repeat(x: Tile, count: int, axis: int) -> Tile:
+    """Each element so many times along a constant `axis`, as in `numpy.repeat`.
+
+    Args:
+        x: a tile.
+        count: a constant, at least 1.
+        axis: a constant; negative ones count from the end.
+
+    Returns:
+        A tile that is `count` times as long along `axis`.
+
+    Raises:
+        KernelTypeError: there is no such axis, or the count is not constant or below 1.
+
+    Example:
+        >>> run(lambda x: ct.repeat(ct.extract(x, (0,), (2,)), 2, 0), [1.0, 2.0, 3.0, 4.0])
+        [1.0, 1.0, 2.0, 2.0]
     """
     ...
 
@@ -276,11 +376,15 @@ __all__ = (
     "broadcast_scalar",
     "cat",
     "extract",
+    "flip",
     "get_shape_dim",
     "get_tensor_shape",
+    "insert",
     "permute",
     "permute_array",
+    "repeat",
     "reshape",
+    "roll",
     "scalar_to_tile",
     "tile_to_scalar",
     "transpose",

@@ -68,6 +68,7 @@ class AtomicRmw(
         "atomic_rmw_tko",
         "atomic_red_view_tko",
         "atomic_add",
+        "atomic_sub",
         "atomic_and",
         "atomic_or",
         "atomic_xor",

@@ -144,6 +144,19 @@ class Ceil(FloatUnary, name="ceil", spelled=("ceil",), accuracy=CORRECT):
     """The smallest whole number that is not below `x`."""
 
 
+class Round(FloatUnary, name="round", spelled=("round(x)",), accuracy=CORRECT):
+    """The nearest whole number; of two that are as near, the even one.
+
+    The sign of a zero stays. Python's own `round`. Integers stay as they are.
+
+    Examples:
+        >>> run(lambda x: round(x), [0.5, 1.5, -2.6])
+        [0.0, 2.0, -3.0]
+    """
+
+    function = staticmethod(np.rint)
+
+
 class FloatFunction(FloatBinary):
     """A function of two floats; f16 and bf16 compute in f32 and round once."""
 

@@ -72,12 +72,14 @@ def _wide(x: Any, dtype: DTypeLike, acc: DTypeLike) -> Any:
 SUMS = Accuracy(note="products and sums round in the accumulator's dtype, in any order")
 
 
-class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
+class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), accuracy=SUMS):
     """`a @ b + acc`, with the sums in the accumulator's dtype.
 
     In f32 for an accumulator of f16, rounded once.
 
     `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as their first axis.
+
+    `x @ y` is `matmul(x, y)`: it begins with zeros, and multiplies vectors and batches, too.
 
     | a and b | acc |
     | --- | --- |
@@ -90,6 +92,10 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai"), accuracy=SUMS):
     Products are exact but for those of f32 and f64, which are fused with their sum. The order of the sums is free,
     and so is their last bit; tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats. Where that
     is so, the sums are moved to f32 every few hundred products, unless `use_fast_acc` leaves all of them there.
+
+    Examples:
+        >>> run(lambda x, y: x * (x @ y), [1.0, 2.0], [3.0, 4.0])
+        [11.0, 22.0]
     """
 
     a: Value = operand(PRODUCT_TILE)

@@ -66,7 +66,7 @@ class ReduceExtreme(Reduce):
         return np.asarray(function(x, axis=self.axis)).astype(x.dtype)
 
 
-class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max",)):
+class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max", "Tile.any")):
     """The largest element along an axis.
 
     NaN is dropped where there is a number, unless asked otherwise.
@@ -76,7 +76,7 @@ class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max",)):
     propagating = staticmethod(np.maximum.reduce)
 
 
-class ReduceMin(ReduceExtreme, name="reduce_min", spelled=("reduce_min",)):
+class ReduceMin(ReduceExtreme, name="reduce_min", spelled=("reduce_min", "Tile.all")):
     """The smallest element along an axis.
 
     NaN is dropped where there is a number, unless asked otherwise.
@@ -146,7 +146,7 @@ class Fold(Folding, name="reduce", spelled=("reduce", "argmax", "argmin"), accur
         return tuple(each.with_shape(shape[: self.axis] + shape[self.axis + 1 :]) for each in types)
 
 
-class Scan(Folding, name="scan", spelled=("scan", "scan_sum"), accuracy=GROUPED):
+class Scan(Folding, name="scan", spelled=("scan", "scan_sum", "cumsum", "cumprod", "cummax"), accuracy=GROUPED):
     """Tiles of running results along an axis.
 
     Element `i` is what the elements up to `i`, itself included, fold to.

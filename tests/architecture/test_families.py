@@ -12,7 +12,7 @@ FAMILIES = frozenset(
     | {"reduce", "scan", "sort", "matmul", "atomic", "grid", "control", "debug"}
 )
 # Families of the language that are made of other families' operations.
-COMPOSED = frozenset({"element", "mapped", "partition", "shared_mut", "token", "variable"})
+COMPOSED = frozenset({"element", "mapped", "partition", "random", "shared_mut", "token", "variable"})
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
 _EMITTERS = frozenset({"kernel", "module", "table", "text"})
 # The GPU's: the emitter of operations that name their intrinsic, the families of elements, the barriers and TMA copies.

@@ -29,6 +29,11 @@ CALLS: dict[str, str] = {  # what is not a call with one tile or two
     "Tensor.load_tile": "x.load_tile((8,), (0,))", "Tensor.partition": "x.partition((8,))",
     "Tensor.partition_permuted": "m.partition_permuted((8, 8), (1, 0))", "Mut.partition_mut": "y.partition_mut((4,))",
     "Mut.partition_full_mut": "y.partition_full_mut((4,))", "Ptr.load": "p.load()", "Ptr.store": "p.store(p.load())",
+    "clamp": "ct.clamp(t, 0, u)", "cummax": "ct.cummax(t, 0)", "cumprod": "ct.cumprod(t, 0)",
+    "cumsum": "ct.cumsum(t, 0)", "insert": "ct.insert(t, ct.extract(t, (0,), (4,)), (0,))",
+    "philox": "ct.philox(1, t)", "rand": "ct.rand(1, t)", "randint": "ct.randint(1, t, 0, 6)",
+    "randn": "ct.randn(1, t)", "repeat": "ct.repeat(t, 2, 0)", "roll": "ct.roll(t, 1, 0)",
+    "Tile.all": "t.all()", "Tile.any": "t.any()",
     "Tile.astype": "t.astype(f32)", "Tile.broadcast": "t.broadcast((8,))", "Tile.reshape": "t.reshape((2, 4))",
     "Tile.transpose": "a.transpose()", "Tile.pack": "t.pack()", "Tile.unpack": "t.unpack()",
     "assume_bounds": "ct.assume_bounds(t, 0, 7)",
@@ -93,7 +98,7 @@ def call_of(entry: Entry) -> str:
     return f"ct.{name}(t, u)" if ", y:" in entry.signature or ", b:" in entry.signature else f"ct.{name}(t)"
 
 
-PYTHON = {"abs(x)": "abs(t)", "max(x, y)": "max(t, u)", "min(x, y)": "min(t, u)"}
+PYTHON = {"abs(x)": "abs(t)", "round(x)": "round(t)", "max(x, y)": "max(t, u)", "min(x, y)": "min(t, u)"}
 
 
 def compiles(call: str, dtype: DTypeLike) -> bool:

@@ -30,6 +30,7 @@ def test_names_of_ours_are_not_corrected() -> None:
 KERNEL = """
 def k(y: Mut, x: Tensor, v: Tensor):
     tile, acc, condition = y.load(), y.load(), y.load() > 0.0
+    seed, counter, start, step, k = 7, ct.iota((8,)), 0, 1, 2
     axis, shape, axes, dtype, value, count, low, high = 0, (8, 8), (1, 0), f32, 1.0, 8, -1.0, 1.0
     places = ct.iota((8,))[:, None].broadcast((8, 8))
     index, mask = (ct.iota((8,)), 0), ct.iota((8,)) > 2

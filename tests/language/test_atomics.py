@@ -236,7 +236,7 @@ def test_what_cannot_be_updated_is_refused(body: str, message: str) -> None:
 
 FRIENDLY: dict[str, Any] = {
     "atomic_add": np.add, "atomic_and": np.bitwise_and, "atomic_or": np.bitwise_or, "atomic_xor": np.bitwise_xor,
-    "atomic_max": np.maximum, "atomic_min": np.minimum,
+    "atomic_max": np.maximum, "atomic_min": np.minimum, "atomic_sub": np.subtract,
 }  # fmt: skip
 
 BY_INDEX = """

@@ -23,7 +23,7 @@ MOVED = {*MAPPED, *(name for move in MOVES for name in move.names)}
 """With every type: tests/ops/test_moves.py."""
 
 CONVERSIONS, ATOMICS = "tests/ops/test_conversion.py", "tests/language/test_atomics.py"
-UPDATES = ("atomic_add", "atomic_and", "atomic_or", "atomic_xor", "atomic_max", "atomic_min")
+UPDATES = ("atomic_add", "atomic_sub", "atomic_and", "atomic_or", "atomic_xor", "atomic_max", "atomic_min")
 OF_ITS_OWN: dict[str, str] = {
     "bitcast": f"{CONVERSIONS}::test_bitcast_keeps_every_bit_that_means_something",
     "convert_tile": f"{CONVERSIONS}::test_from_a_type_to_every_other",
@@ -33,6 +33,8 @@ OF_ITS_OWN: dict[str, str] = {
     **dict.fromkeys(("pack", "unpack"), f"{CONVERSIONS}::test_pack_and_unpack_go_by_the_bytes_of_memory"),
     **dict.fromkeys(("Tile.pack", "Tile.unpack"), f"{CONVERSIONS}::test_pairs_of_4_bit_floats"),
     **dict.fromkeys(UPDATES, f"{ATOMICS}::test_updates_by_index"),
+    **dict.fromkeys(("philox", "rand", "randint", "randn"), "tests/ops/test_random_numbers.py::test_numbers"),
+    **dict.fromkeys(("matmul", "x @ y"), "tests/ops/test_products.py::test_matmul"),
     "atomic_xchg": f"{ATOMICS}::test_an_exchange_by_index_gives_what_was_there",
     "atomic_cas": f"{ATOMICS}::test_each_place_is_taken_once",
     "atomic_rmw_tko": f"{ATOMICS}::test_integer_updates",
@@ -73,7 +75,9 @@ def sampled(entry: Entry) -> set[str]:
     return named | {dtype for dtype in entry.dtypes if all(dtype in found for found in by_operation.values())}
 
 
-@pytest.mark.parametrize("entry", [each for each in catalogue() if each.operations], ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry", [each for each in catalogue() if each.operations or each.composed], ids=lambda entry: entry.name
+)
 def test_its_values_are_tested(entry: Entry) -> None:
     if entry.name in MOVED:
         return

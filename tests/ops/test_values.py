@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutile.command.ops import accuracy_of
 from cutile.dtypes import DTypeLike, bf16, from_numpy
 from cutile.ops import OPS
 from cutile.ops.registry import family
@@ -104,7 +105,7 @@ def wrong(case: Case, got: Array, given: list[Array]) -> Array:
     if case.exact:
         return _wrong_sides(case, got, given)
     if case.wide is not None:
-        bound = case.bound or OPS[case.op].accuracy.of(from_numpy(got.dtype).name)
+        bound = case.bound or accuracy_of(case.op).of(from_numpy(got.dtype).name)
         return _errors(case, got, given) > bound + MARGIN
     assert case.numpy is not None
     return differences(got, np.asarray(case.numpy(*given)))

@@ -50,6 +50,13 @@ def f(x, n, m):
     return x
 """,
     ),
+    "matrix_product": Sample(
+        """\
+def f(x, n, m):
+    row = ct.convert_tile(x, ct.f32)
+    return x + ct.convert_tile(row @ row, ct.i32) + m
+""",
+    ),
     "conditional_scalar": Sample(
         """\
 def f(x, n, m):

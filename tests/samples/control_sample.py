@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +27,16 @@ def _static_assert(condition: bool, message: str = "") -> None:
     assert condition, message
 
 
+def _converted(x: Any, dtype: Any) -> Any:
+    return np.asarray(x).astype(getattr(dtype, "numpy", dtype))
+
+
 PLAIN = SimpleNamespace(
     static_range=range,
     static_assert=_static_assert,
     select=np.where,
     reduce_max=np.max,
+    convert_tile=_converted,
     i32=np.int32,
     i8=dtypes.i8,
     u8=dtypes.u8,

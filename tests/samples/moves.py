@@ -57,6 +57,13 @@ MOVES = (
         lambda x, y: [*x[12:], *y[:12]],
     ),
     Move(
+        ("repeat", "insert"),
+        """
+        ct.insert(x, ct.repeat(ct.extract(y, (3,), (3,)), 2, 0), (1,))
+        """,
+        lambda x, y: [*x[:6], *y[9:12].repeat(2), *x[12:]],
+    ),
+    Move(
         ("reduce", "scan"),
         """
         ct.select(lane < 12,

@@ -128,8 +128,94 @@ def _recurrence(x: Any, y: Any) -> Any:
     return made
 
 
+def _several_axes() -> tuple[Row, ...]:
+    """Reductions along several axes, and all; with the axes kept; and what is made of them."""
+    shape = (3, 4, 5)
+    return (
+        Row("reduce_sum", "ct.reduce_sum(x, (0, 2))", lambda x, y: x.sum((0, 2), dtype=x.dtype), INTS, shape,
+            result_shape=(4,)),
+        Row("reduce_sum", "x - ct.reduce_sum(x, keepdims=True)", lambda x, y: x - x.sum(dtype=x.dtype),
+            (i32, u8), shape),
+        Row("reduce_sum", "ct.reduce_sum(x, (1, 0), True)", lambda x, y: _in_f32(np.sum, x, axis=(0, 1), keepdims=True),
+            (f16, bf16), shape, result_shape=(1, 1, 5), ulps=1, domain="small"),
+        Row("reduce_prod", "ct.reduce_prod(x, (-1, 0), keepdims=True)",
+            lambda x, y: x.prod((0, 2), dtype=x.dtype, keepdims=True), (i64, u8), shape, result_shape=(1, 4, 1)),
+        Row("reduce_max", "ct.reduce_max(x, (0, 1), keepdims=True)",
+            lambda x, y: np.fmax.reduce(x, (0, 1), keepdims=True), (f32, bf16, i8), shape, result_shape=(1, 1, 5)),
+        Row("reduce_min", "ct.reduce_min(x, nan=True) + 0 * y", lambda x, y: x.min() + 0 * y, (f32, i32), shape,
+            domain="small"),
+        Row("reduce_max", "(x > y).any((0, 2))", lambda x, y: (x > y).any((0, 2)), (f32, i8), shape, result=bool_,
+            result_shape=(4,)),
+        Row("reduce_max", "(x - x).any(1, keepdims=True)", lambda x, y: (x - x).any(1, keepdims=True), NUMBERS, shape,
+            result=bool_, result_shape=(3, 1, 5)),
+        Row("reduce_min", "ct.select(x.all(), y, x)", lambda x, y: y if x.all() else x, (*NUMBERS, bool_), shape),
+        Row("reduce_min", "x.all((1, 2))", lambda x, y: x.all((1, 2)), (bool_, i8), shape, result=bool_,
+            result_shape=(3,)),
+        Row("reduce_max", "x.any((1, 2))", lambda x, y: x.any((1, 2)), (bool_, i8), shape, result=bool_,
+            result_shape=(3,)),
+        Row("mean", "ct.mean(x, 1)", lambda x, y: _in_f32(np.mean, x, axis=1), (f16, bf16, f32, f64), shape,
+            result_shape=(3, 5), ulps=16, domain="positive"),
+        Row("mean", "x * 0 + ct.mean(x, keepdims=True)", lambda x, y: x * 0 + x.mean(), (f64,), shape, ulps=16,
+            domain="positive"),
+        Row("var", "ct.var(x, (0, 1))", lambda x, y: _in_f32(np.var, x, axis=(0, 1)), (f16, bf16, f32, f64), shape,
+            result_shape=(5,), ulps=64, domain="positive"),
+        Row("var", "ct.var(x + 30000, -1, keepdims=True, ddof=1)",
+            lambda x, y: np.var((x + np.float32(30000)).astype(np.float64), -1, keepdims=True, ddof=1), (f32,), (3, 40),
+            result_shape=(3, 1), ulps=64, domain="positive"),
+        Row("scan", "ct.cumsum(x, 0)", lambda x, y: x.cumsum(0, dtype=x.dtype), (*INTS, i16, u16, u32), (20, 6)),
+        Row("scan", "ct.cumsum(x, -1, reverse=True)", lambda x, y: _in_f32(np.cumsum, x[:, ::-1], axis=1)[:, ::-1],
+            (f16, bf16, f32, f64), (6, 20), ulps=64, domain="positive"),
+        Row("scan", "ct.cumprod(x, 1)", lambda x, y: x.cumprod(1, dtype=x.dtype), (*INTS, i16, u16, u32), (6, 20)),
+        Row("scan", "ct.cumprod(x, 0)", lambda x, y: _in_f32(np.cumprod, x, axis=0), (f16, bf16, f32, f64), (5, 6),
+            ulps=16, domain="positive"),
+        Row("scan", "ct.cummax(x, 0)", lambda x, y: np.maximum.accumulate(x, 0), NUMBERS, (20, 6)),
+        Row("scan", "ct.cummax(x, 1, reverse=True)", lambda x, y: np.maximum.accumulate(x[:, ::-1], 1)[:, ::-1],
+            (f32, u8), (3, 33)),
+    )  # fmt: skip
+
+
+def _that_read() -> tuple[Row, ...]:
+    """Functions of `operator`, tiles that broadcast, and functions that read the kernel's values."""
+    shape = (3, 4, 5)
+    more = "lambda a, b: a if a[0] * n >= b[0] * n else b"
+    return (
+        Row("reduce", "ct.reduce(x, (0, 2), 0, operator.add)", lambda x, y: x.sum((0, 2), dtype=x.dtype),
+            (i32, u8), shape, result_shape=(4,)),
+        Row("reduce", "ct.reduce(x, None, x.dtype.min, max) + 0 * y", lambda x, y: x.max() + 0 * y, (i32, u8), shape),
+        Row("scan", "ct.scan(x, 1, ct.reverse.FORWARD, 0, operator.xor)",
+            lambda x, y: np.bitwise_xor.accumulate(x, 1), (i32, u8), shape),
+        Row("reduce", f"[ct.reduce((x, ct.iota((5,))), (1, 2), (-128, 99), {more}, keepdims=True)[1] "
+            "for n in [ct.get_num_tile_blocks()[0]]][0]",
+            lambda x, y: x.max(1).argmax(1)[:, None, None], (i32, f32), shape, result=i32, result_shape=(3, 1, 1),
+            domain="small"),
+        Row("reduce",
+            "[ct.reduce(x, 1, 0, lambda a, b: a ^ b ^ (w & 0)) for w in [ct.reduce_max(y, 1, keepdims=True)]][0]",
+            lambda x, y: np.bitwise_xor.reduce(x, 1), (i32, u8), shape, result_shape=(3, 5)),
+        Row("scan", "[ct.scan(x, 1, ct.reverse.FORWARD, 0, lambda a, b: a + b + w * a * b) "
+            "for w in [ct.reduce_max(y, 1, keepdims=True)]][0]",
+            lambda x, y: _circled(x, y.max(1, keepdims=True)), (i32, i64), (6, 9)),
+    )  # fmt: skip
+
+
+def _in_f32(function: Any, x: Any, **named: Any) -> Any:
+    """Of f16 and bf16 in f32, rounded once."""
+    return function(x.astype(np.float32) if x.dtype.itemsize < 4 else x, **named).astype(x.dtype)
+
+
+def _circled(x: Any, w: Any) -> Any:
+    """`a + b + w * a * b` along the rows, which associates."""
+    made = x.copy()
+    with np.errstate(all="ignore"):
+        for place in range(1, x.shape[1]):
+            a, b = made[:, place - 1 : place], x[:, place : place + 1]
+            made[:, place : place + 1] = a + b + w * a * b
+    return made
+
+
 ROWS = (
     *_by_function(),
+    *_several_axes(),
+    *_that_read(),
     *_nan("reduce_max", np.maximum.reduce),
     *_nan("reduce_min", np.minimum.reduce),
     *_each("reduce_sum", "sum"),

@@ -1,11 +1,18 @@
 """Shapes, and constants that take them."""
 
+from typing import Any
+
 import numpy as np
 
 from cutile.dtypes import bf16, bool_, f32, f64, i8, i32, i64
-from tests.samples.row import Row
+from tests.samples.row import ANY, Row
 
 SOME = (f32, f64, i8, i64, bf16)
+
+
+def _inserted(x: Any, y: Any) -> Any:
+    return np.concatenate([x[:18], y[6:12]])
+
 
 ROWS = (  # `create` too: constants and iota are only of use in some shape
     Row("reshape", "x.reshape((4, 6)).reshape((24,))", lambda x, y: x, SOME),
@@ -49,6 +56,40 @@ ROWS = (  # `create` too: constants and iota are only of use in some shape
         (i8, i64),
         (3, 4),
         result_shape=(7, 4),
+    ),
+    Row(
+        "cat",
+        "ct.cat((x, y, x), 0).reshape((3, 5))",
+        lambda x, y: np.stack([x, y, x]),
+        SOME,
+        (5,),
+        result_shape=(3, 5),
+    ),
+    Row("cat", "ct.cat((x,), axis=0)", lambda x, y: x, (f32,)),
+    Row("flip", "ct.flip(x, 0)", lambda x, y: x[::-1], ANY, (7,)),
+    Row("flip", "ct.flip(x + y)", lambda x, y: (x + y)[::-1, ::-1], (f32, i64), (6, 5), domain="small"),
+    Row("flip", "ct.flip(x, (0, -1))", lambda x, y: x[::-1, :, ::-1], (i8,), (3, 2, 4)),
+    Row("roll", "ct.roll(x, 2, 1)", lambda x, y: np.roll(x, 2, 1), ANY, (6, 5)),
+    Row("roll", "ct.roll(ct.roll(x * y, -9, 0), 1, 1)", lambda x, y: np.roll(x * y, (-9, 1), (0, 1)), (i64,), (4, 3)),
+    Row("repeat", "ct.repeat(x, 3, 0)", lambda x, y: np.repeat(x, 3, 0), (*SOME, bool_), (4, 5), result_shape=(12, 5)),
+    Row("repeat", "ct.repeat(x, 2, -1)", lambda x, y: np.repeat(x, 2, 1), (f32,), (4, 5), result_shape=(4, 10)),
+    Row("insert", "ct.insert(x, y, (0, 0))", lambda x, y: y, (i8,), (6, 4)),
+    Row("insert", "ct.insert(x, ct.extract(y, (1,), (6,)), (3,))", lambda x, y: _inserted(x, y), (*SOME, bool_)),
+    Row(
+        "insert",
+        "ct.insert(x, ct.extract(y, (0, 0), (3, 2)), (ct.get_tile_block_id()[0] + 9, ct.get_tile_block_id()[0] - 1))",
+        lambda x, y: np.block([[x[:3]], [y[:3, :2], x[3:, 2:]]]),
+        (f32, i64),
+        (6, 4),
+    ),
+    Row(
+        "iota", "x + ct.iota((24,), x.dtype, 2, 3)", lambda x, y: x + (2 + 3 * np.arange(24)).astype(x.dtype), (i8, i64)
+    ),
+    Row(
+        "iota",
+        "x + ct.iota(24, ct.i32, ct.get_num_tile_blocks()[0], step=-1)",
+        lambda x, y: x + 1 - np.arange(24),
+        (i32,),
     ),
     Row("extract", "ct.extract(x, (2,), (6,))", lambda x, y: x[12:18], SOME, result_shape=(6,)),
     Row(

@@ -99,6 +99,10 @@ def _remainder(a: int, b: int, bits: int) -> int:
     return 0 if b == 0 else a - b * _truncated(a, b, bits)
 
 
+def _clamped(x: Any, y: Any) -> Any:
+    return np.minimum(np.maximum(x, x.dtype.type(-1)), np.abs(y) + x.dtype.type(0.5))
+
+
 def _flush(x: Any) -> Any:
     return _where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
 
@@ -126,6 +130,8 @@ INTEGER = (
     Case("or", "ct.ori(x, y)", INTS, _integers(lambda a, b, n: a | b)),
     Case("xor", "ct.xori(x, y)", INTS, _integers(lambda a, b, n: a ^ b)),
     Case("not", "ct.noti(x)", INTS, _integers(lambda a, b, n: ~a)),
+    Case("round", "round(x)", INTS, lambda x, y, z: x),
+    Case("clamp", "ct.clamp(x, 3, y)", INTS, lambda x, y, z: np.minimum(np.maximum(x, x.dtype.type(3)), y)),
     Case("shl", "ct.shli(x, y & 63)", INTS, _integers(lambda a, b, n: a << (b & 63))),
     Case("shr", "ct.shri(x, y & 63)", INTS, _integers(lambda a, b, n: a >> (b & 63))),
 )
@@ -159,6 +165,17 @@ FLOAT = (
     _exact("min", "ct.minf(x, y, ct.nan.ENABLED)", FLOATS, _of_zeros(np.minimum, negative_first=True)),
     _exact("floor", "ct.floor(x)", FLOATS, lambda x, y, z: np.floor(x)),
     _exact("ceil", "ct.ceil(x)", FLOATS, lambda x, y, z: np.ceil(x)),
+    _exact("round", "round(x)", FLOATS, lambda x, y, z: np.rint(x)),
+    Case("sigmoid", "ct.sigmoid(x)", FLOATS, wide=lambda x, y, z: 1 / (1 + np.exp(-x))),
+    _exact("isnan", "ct.select(ct.isnan(x), ct.constant(1, x.shape, x.dtype), 0)", FLOATS, lambda x, y, z: np.isnan(x)),
+    _exact("isinf", "ct.select(ct.isinf(x), ct.constant(1, x.shape, x.dtype), 0)", FLOATS, lambda x, y, z: np.isinf(x)),
+    _exact(
+        "isfinite",
+        "ct.select(ct.isfinite(x), ct.constant(1, x.shape, x.dtype), 0)",
+        FLOATS,
+        lambda x, y, z: np.isfinite(x),
+    ),
+    Case("clamp", "ct.clamp(x, -1.0, abs(y) + 0.5)", FLOATS, numpy=_in_f32(lambda x, y, z: _clamped(x, y))),
     *(Case(name, f"ct.{name}(x)", FLOATS, wide=_of_name(name)) for name in FUNCTIONS),
     Case("rsqrt", "ct.rsqrt(x)", FLOATS, wide=lambda x, y, z: 1 / np.sqrt(x)),
     Case("pow", "ct.pow(x, y)", FLOATS, wide=lambda x, y, z: np.power(x, y)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,13 @@ def define(text: str, **names: Any) -> Callable[..., Any]:
     """The last function that `text` defines; `ct` and `np` are known in it, and `names`."""
     file = f"<kernel {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"ct": ct, "np": np, **{name: getattr(ct, name) for name in _NAMES}, **names}
+    scope: dict[str, Any] = {
+        "ct": ct,
+        "np": np,
+        "operator": operator,
+        **{name: getattr(ct, name) for name in _NAMES},
+        **names,
+    }
     before = set(scope)
     exec(compile(text, file, "exec"), scope)
     made = [value for name, value in scope.items() if name not in before and callable(value)]

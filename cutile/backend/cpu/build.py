@@ -52,8 +52,8 @@ WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
 # What an object may ask of the process: the C library's memory and float functions, nothing of Python's. LLVM writes
-# calls of the last eight itself, where the machine has no instruction for an intrinsic of its own.
-_OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil")
+# calls of the last nine itself, where the machine has no instruction for an intrinsic of its own.
+_OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil", "rint")
 _LIBRARY = frozenset(("memcpy", "memset", "memmove", *LIBRARY, *_OF_LLVM, *(f"{name}f" for name in _OF_LLVM)))
 
 

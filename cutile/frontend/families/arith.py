@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import f32
+from cutile.frontend.composed import Language, Term, composed
 from cutile.frontend.derived import operands
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
@@ -75,3 +76,14 @@ def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
         return computed(frame, arith.DivCeil, ceil_divided(interval_of(frame, a), interval_of(frame, b)), a, b)
     x, y = unify(frame, widened(frame, [a, b]), "ceil_div")
     return of_weak(frame, narrowed(frame, frame.emit(arith.DivCeil(x=x, y=y)), a, b), a, b)
+
+
+@composed
+def clamp(ct: Language, x: Any, low: Any, high: Any) -> Any:
+    numbers = (x, low, high)
+    if not any(isinstance(each, Term) for each in numbers):
+        return min(max(x, low), high)
+    floats = any(each.dtype.is_float if isinstance(each, Term) else isinstance(each, float) for each in numbers)
+    if floats:  # as NumPy has it: what is NaN stays NaN
+        return ct.minf(ct.maxf(x, low, nan=True), high, nan=True)
+    return ct.min_tile(ct.max_tile(x, low), high)

@@ -16,6 +16,7 @@ from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, describe, items_of
 from cutile.ir.core import Value
 from cutile.language import markers
+from cutile.ops.arith import Neg
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.shape import Reshape
 
@@ -93,8 +94,11 @@ def update_lanes(
     return frame.emit(update)
 
 
-def _register(name: str, *, signed: str, unsigned: str, real: str) -> None:
-    """The handler of `atomic_<name>` on elements, by the kinds that dtypes take."""
+def _register(name: str, *, signed: str, unsigned: str, real: str, negated: bool = False) -> None:
+    """The handler of `atomic_<name>` on elements, by the kinds that dtypes take.
+
+    `negated`: the value is taken away.
+    """
     what = f"atomic_{name}"
 
     def handler(
@@ -108,7 +112,10 @@ def _register(name: str, *, signed: str, unsigned: str, real: str) -> None:
         scope: Any = None,
     ) -> Any:
         where = _elements(frame, y, index, mask, what)
-        kind = {"uint": unsigned, "float": real}.get(where.pointers.dtype.kind, signed)
+        dtype = where.pointers.dtype
+        kind = {"uint": unsigned, "float": real}.get(dtype.kind, signed)
+        if negated and not dtype.is_bool:
+            value = frame.emit(Neg(x=lanes_of(frame, value, dtype, where.shape, f"{what}: the value")))
         return update_lanes(
             frame, where.pointers, value, where.mask, kind, what, how_of(frame, ordering, scope, True, what)
         )
@@ -117,6 +124,7 @@ def _register(name: str, *, signed: str, unsigned: str, real: str) -> None:
 
 
 _register("add", signed="add", unsigned="add", real="addf")
+_register("sub", signed="add", unsigned="add", real="addf", negated=True)
 _register("max", signed="max", unsigned="umax", real="max")
 _register("min", signed="min", unsigned="umin", real="min")
 for _name in ("and", "or", "xor", "xchg"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from cutile.frontend.composed import Language, Term, composed
 from cutile.frontend.derived import operands
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
@@ -83,3 +84,18 @@ def select(frame: Frame, condition: Any, x: Any, y: Any) -> Any:
             y=broadcast_to(frame, right, shape),
         )
     )
+
+
+@composed
+def isnan(ct: Language, x: Term) -> Any:
+    return x != x
+
+
+@composed
+def isinf(ct: Language, x: Term) -> Any:
+    return abs(x) == float("inf")
+
+
+@composed
+def isfinite(ct: Language, x: Term) -> Any:
+    return abs(x) < float("inf")

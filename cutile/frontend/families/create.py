@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from cutile.dtypes import f4e2m1fnx2, i32
 from cutile.frontend.expect import dtype_of, shape_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import (
-    is_number,
-    materialize,
-)
+from cutile.frontend.operators import binary, is_number, materialize
 from cutile.frontend.registry import operation
-from cutile.frontend.values import describe
+from cutile.frontend.values import describe, is_tile
 from cutile.ir.constant import Constant
 from cutile.ops.create import Iota
 
@@ -39,8 +37,19 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
 
 
 @operation
-def iota(frame: Frame, shape: Any, dtype: Any = i32) -> Any:
+def iota(frame: Frame, shape: Any, dtype: Any = i32, start: Any = 0, step: Any = 1) -> Any:
     extents = shape_of(frame, shape, "iota")
     if len(extents) != 1:
         frame.type_error(f"iota: the shape must have one axis, got {extents}", remedy="Reshape the result.")
-    return frame.emit(Iota(length=extents[0], dtype=dtype_of(frame, dtype, "iota")))
+    counted = frame.emit(Iota(length=extents[0], dtype=dtype_of(frame, dtype, "iota")))
+    for kind, value, neutral in ((ast.Mult, step, 1), (ast.Add, start, 0)):
+        name = "start" if kind is ast.Add else "step"
+        scalar = is_number(value) or (is_tile(value) and value.tile.is_scalar)
+        if not scalar or isinstance(value, bool):
+            frame.type_error(
+                f"iota: expected an integer for the {name}, got {describe(value)}",
+                remedy="It counts by ct.iota(shape, dtype, start, step): numbers, or scalars of the dtype.",
+            )
+        if is_tile(value) or value != neutral:
+            counted = binary(frame, kind, counted, value)
+    return counted

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cutile.dtypes import i8, u8
+from cutile.frontend.composed import Language, Term, value_of
 from cutile.frontend.expect import flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
+from cutile.frontend.operators import broadcast_shape
 from cutile.frontend.registry import operation
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.ops.cast import Bitcast
-from cutile.ops.matmul import Mma, MmaScaled
+from cutile.ops.matmul import ACCUMULATORS, Mma, MmaScaled
 
 
 @operation
@@ -55,3 +58,40 @@ def mmai(frame: Frame, a: Any, b: Any, acc: Any, a_signedness: Any = None, b_sig
 def mmaf_scaled(frame: Frame, a: Any, b: Any, acc: Any, a_scale: Any, b_scale: Any) -> Any:
     tiles = [tile_of(frame, each, "mmaf_scaled") for each in (a, b, acc, a_scale, b_scale)]
     return frame.emit(MmaScaled(*tiles))
+
+
+@operation
+def matmul(frame: Frame, a: Any, b: Any) -> Any:
+    ct = Language(frame)
+    left, right = (Term(frame, tile_of(frame, factor, "matmul")) for factor in (a, b))
+    for term, name in ((left, "a"), (right, "b")):
+        if not term.shape:
+            frame.type_error(f"matmul: {name} is a number, {term.dtype}", remedy="Multiply by numbers with *.")
+        if term.dtype not in ACCUMULATORS:
+            known = ", ".join(dtype.name for dtype in ACCUMULATORS)
+            frame.type_error(
+                f"matmul: {term.dtype} has no matrix product; there are those of {known}",
+                remedy=f"Convert the tile: {name}.astype(ct.f32).",
+            )
+    row, column = len(left.shape) == 1, len(right.shape) == 1
+    left = ct.reshape(left, (1, *left.shape)) if row else left
+    right = ct.reshape(right, (*right.shape, 1)) if column else right
+    if left.shape[-1] != right.shape[-2]:
+        shapes = f"{a.tile.shape} and {b.tile.shape}"
+        frame.type_error(
+            f"matmul: the shapes {shapes} do not fit",
+            remedy="The last extent of a is the last but one of b, or its only one.",
+        )
+    batch = broadcast_shape(frame, [left.shape[:-2], right.shape[:-2]], "matmul")
+    rows, columns = left.shape[-2], right.shape[-1]
+    together = (math.prod(batch),) if batch else ()  # mma takes one axis of batches
+    factors = [
+        ct.reshape(ct.broadcast(factor, (*batch, *factor.shape[-2:])), (*together, *factor.shape[-2:]))
+        for factor in (left, right)
+    ]
+    accumulator = ACCUMULATORS[left.dtype][0]
+    start = ct.constant(0, (*together, rows, columns), accumulator)
+    product = ct.mma(*factors, start)
+    shape = (*batch, *(() if row else (rows,)), *(() if column else (columns,)))
+    product = ct.reshape(product, shape)
+    return value_of(product.astype(left.dtype) if left.dtype.computes and left.dtype.is_float else product)

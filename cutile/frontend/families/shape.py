@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutile.dtypes import i32
-from cutile.frontend.expect import axis_of, constant_int, index_between, index_scalar, shape_of, tile_of
+from cutile.frontend.composed import Language, Term, composed, value_of
+from cutile.frontend.expect import axes_of, axis_of, constant_int, index_between, index_scalar, shape_of, tile_of
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
@@ -166,34 +167,120 @@ def get_shape_dim(frame: Frame, shape: Any, axis: Any) -> Any:
 
 
 @operation
-def cat(frame: Frame, x: Any, y: Any, axis: Any) -> Any:
-    first, second = tile_of(frame, x, "cat"), tile_of(frame, y, "cat")
-    where = axis_of(frame, axis, len(first.tile.shape), "cat")
-    return frame.emit(Cat(x=first, y=second, axis=where))
+def cat(frame: Frame, x: Any, y: Any = None, axis: Any = None) -> Any:
+    if isinstance(x, tuple):
+        if (y is None) == (axis is None):
+            frame.type_error("cat: a tuple of tiles is followed by the axis", remedy="Write ct.cat((x, y, z), axis).")
+        items, axis = items_of(x), axis if y is None else y
+    elif y is None or axis is None:
+        frame.type_error(
+            f"cat: expected two tiles and an axis, got {describe(x)}",
+            remedy="Write ct.cat(x, y, axis), or ct.cat((x, y, z), axis) for any number of tiles.",
+        )
+    else:
+        items = (x, y)
+    if not items:
+        frame.type_error("cat of no tiles", remedy="Give it a tuple of at least one tile.")
+    tiles = [tile_of(frame, each, "cat") for each in items]
+    where = axis_of(frame, axis, len(tiles[0].tile.shape), "cat")
+    while len(tiles) > 1:  # by pairs, so that an element is moved once for each doubling of the tile
+        pairs = [tiles[at : at + 2] for at in range(0, len(tiles), 2)]
+        tiles = [frame.emit(Cat(x=pair[0], y=pair[1], axis=where)) if pair[1:] else pair[0] for pair in pairs]
+    return tiles[0]
+
+
+def _cyclic(ct: Language, x: Term, axis: int, start: int, step: int) -> Term:
+    """The elements along an axis in cyclic order, from `start` on.
+
+    `step` is 1, or -1 for backward.
+    """
+    extent = x.shape[axis]
+    alone = tuple(extent if each == axis else 1 for each in range(len(x.shape)))
+    along = ct.iota((extent,), i32, start, step)
+    inside = ct.select(along < extent, along, along - extent) if start and step == 1 else along
+    return ct.take_along_axis(x, ct.broadcast(ct.reshape(inside, alone), x.shape), axis)
+
+
+@composed
+def flip(ct: Language, x: Any, axis: Any = None) -> Any:
+    tile = Term(ct.frame, tile_of(ct.frame, value_of(x), "flip"))
+    for along in axes_of(ct.frame, value_of(axis), len(tile.shape), "flip"):
+        extent = tile.shape[along]
+        tile = _cyclic(ct, tile, along, extent - 1, -1) if extent > 1 else tile
+    return tile
+
+
+@composed
+def roll(ct: Language, x: Any, shift: Any, axis: Any) -> Any:
+    tile = Term(ct.frame, tile_of(ct.frame, value_of(x), "roll"))
+    along = axis_of(ct.frame, value_of(axis), len(tile.shape), "roll")
+    start = -constant_int(ct.frame, value_of(shift), "roll: the shift") % tile.shape[along]
+    return _cyclic(ct, tile, along, start, 1) if start else tile
+
+
+@composed
+def repeat(ct: Language, x: Any, count: Any, axis: Any) -> Any:
+    tile = tile_of(ct.frame, value_of(x), "repeat").tile
+    along = axis_of(ct.frame, value_of(axis), len(tile.shape), "repeat")
+    times = constant_int(ct.frame, value_of(count), "repeat: the count")
+    if times < 1:
+        ct.frame.type_error(f"repeat: the count is {times}", remedy="It is at least 1: every extent of a tile is.")
+    before, extent, behind = tile.shape[:along], tile.shape[along], tile.shape[along + 1 :]
+    apart = ct.reshape(x, (*before, extent, 1, *behind))
+    repeated = ct.broadcast(apart, (*before, extent, times, *behind))
+    return ct.reshape(repeated, (*before, extent * times, *behind))
+
+
+@composed
+def insert(ct: Language, x: Any, part: Any, index: Any) -> Any:
+    tile, piece = (tile_of(ct.frame, value_of(each), "insert").tile for each in (x, part))
+    if piece.dtype is not tile.dtype:
+        ct.frame.type_error(
+            f"insert: the part must be of {tile.dtype}, got {piece.dtype}", remedy="Convert it: part.astype(x.dtype)."
+        )
+    cut = extract_op(ct.frame, value_of(x), value_of(index), piece.shape, "insert")
+    cut.infer()  # which checks the shapes
+    within: Any = None
+    for axis, (at, have, take) in enumerate(zip(cut.index, tile.shape, piece.shape, strict=True)):
+        if have > take:
+            alone = tuple(have if each == axis else 1 for each in range(len(tile.shape)))
+            here = ct.reshape(ct.iota((have,)) // take, alone) == ct.clamp(Term(ct.frame, at), 0, have // take - 1)
+            within = here if within is None else within & here
+    if within is None:
+        return part
+    pairs = tuple(zip(tile.shape, piece.shape, strict=True))
+    apart = ct.reshape(part, tuple(extent for _, take in pairs for extent in (1, take)))
+    repeated = ct.broadcast(apart, tuple(extent for have, take in pairs for extent in (have // take, take)))
+    return ct.select(within, ct.reshape(repeated, tile.shape), x)
 
 
 @operation
 def extract(frame: Frame, x: Any, index: Any, shape: Any) -> Any:
-    tile = tile_of(frame, x, "extract")
-    part = shape_of(frame, shape, "extract")
+    return frame.emit(extract_op(frame, x, index, shape, "extract"))
+
+
+def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extract:
+    """The part of a tile at an index; `what` is the call that names the part."""
+    tile = tile_of(frame, x, what)
+    part = shape_of(frame, shape, what)
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if not len(tile.tile.shape) == len(part) == len(items):
         frame.type_error(
-            f"extract: {tile.type} takes a shape and an index of {len(tile.tile.shape)} entries, "
+            f"{what}: {tile.type} takes a shape and an index of {len(tile.tile.shape)} entries, "
             f"got the shape {part} and {len(items)} indices",
             remedy="Reshape the part if you need fewer axes.",
         )
     for axis, (have, take, at) in enumerate(zip(tile.tile.shape, part, items, strict=True)):
         if isinstance(at, int) and not 0 <= at < max(have // take, 1):
             frame.type_error(
-                f"extract: index {at} along axis {axis}; there are {have // take} parts of {take}",
+                f"{what}: index {at} along axis {axis}; there are {have // take} parts of {take}",
                 remedy="The index counts in parts, from 0.",
             )
-    scalars = [index_scalar(frame, each, "extract") for each in items]
+    scalars = [index_scalar(frame, each, what) for each in items]
     for axis, (have, take) in enumerate(zip(tile.tile.shape, part, strict=True)):
         if scalars[axis].tile.dtype is not i32:
             scalars[axis] = index_between(frame, scalars[axis], 0, max(have // take, 1) - 1)
-    return frame.emit(Extract(x=tile, index=tuple(scalars), shape=part))
+    return Extract(x=tile, index=tuple(scalars), shape=part)
 
 
 METHODS[Value, "reshape"] = reshape

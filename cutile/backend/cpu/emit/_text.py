@@ -17,7 +17,8 @@ from cutile.dtypes import STORAGE_DTYPES, DTypeLike
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.registry import OPS, family
 
-FUNCTIONS = {name: {"pow": "power"}.get(name, name) for name, op in OPS.items() if family(op) == "math"}
+_RENAMED = {"pow": "power", "round": "round_even"}
+FUNCTIONS = {name: _RENAMED.get(name, name) for name, op in OPS.items() if family(op) == "math"}
 """What an operation on floats calls: the intrinsic of its name, but where Python has a function of that name."""
 
 

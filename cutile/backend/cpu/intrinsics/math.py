@@ -358,7 +358,11 @@ FUNCTIONS: dict[str, Any] = {
     "sqrt": _llvm_function("sqrt"),
     "floor": _llvm_function("floor"),
     "ceil": _llvm_function("ceil"),
+    "round_even": _llvm_function("rint"),
 }
-"""By the name that generated code calls: the operation's, but for `power`. Bounds are the largest errors measured."""
+"""By the name that generated code calls: the operation's, but for `power` and `round_even`.
+
+Bounds are the largest errors measured.
+"""
 
 __all__ = ("FUNCTIONS", "LIBRARY")

@@ -27,7 +27,7 @@ LOADS = LoadMut | LoadTile | LoadView
 SHAPES = Broadcast | Permute | Reshape | Cat | Extract | TakeAlongAxis
 KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
 COSTS = {
-    "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "sqrt": 8,
+    "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "round": 1, "sqrt": 8,
     "div": 8, "floor_div": 16, "mod": 16, "div_trunc": 16, "div_ceil": 16, "rem": 16,
 }  # fmt: skip
 

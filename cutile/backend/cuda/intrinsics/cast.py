@@ -320,7 +320,12 @@ def convert(
     def generate(b: Any, values: list[Any]) -> Any:
         return pack(b, convert_all(b, source, target, unpack(b, values[0], n), rounding, capability), n)
 
-    return intrinsic("convert", frag(target, n), [frag(source, n)], generate)
+    def element(b: Any, x: Any) -> Any:
+        return converted(b, source, target, x, rounding, capability)
+
+    function = intrinsic("convert", frag(target, n), [frag(source, n)], generate)
+    function.element = element  # for functions of scalars, which reductions and scans apply
+    return function
 
 
 @cache

@@ -39,6 +39,7 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "atanh": ("__nv_atanhf", "__nv_atanh"),
     "floor": ("__nv_floorf", "__nv_floor"),
     "ceil": ("__nv_ceilf", "__nv_ceil"),
+    "round": ("__nv_rintf", "__nv_rint"),
 }
 
 
