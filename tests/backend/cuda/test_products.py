@@ -1,4 +1,4 @@
-"""Products of which the library launches none by itself: batches whose tile blocks go to halves of thread blocks."""
+"""Products of which the library launches none by itself: of batches in halves of thread blocks, and of vectors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cutile.dtypes import bf16
+from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32
 from cutile.ir.core import Function
 from cutile.ir.types import Type
 from kernels.gemm_fused import gemm_fused
 from kernels.gemm_model import HOPPER, best
 from kernels.gemm_variants import gemm_stacked
-from tests.backend.cuda.programs import compiled, instructions, shipped
+from tests.backend.cuda.programs import compiled, instructions, shipped, source, written
 from tests.backend.cuda.test_compile import assert_clean
 from tests.support.programs import mut, tensor
 
@@ -41,3 +41,24 @@ def test_halves_of_thread_blocks_have_tile_blocks_of_their_own(tmp_path: Path) -
     names = instructions(made, tmp_path)
     for meant in ("HGMMA.", "UTMALDG.2D", "UTMASTG.2D"):
         assert any(each.startswith(meant) for each in names), meant
+
+
+VECTORS = """
+def k(y: Mut, w: Mut, x: Tensor, v: Tensor):
+    i = ct.get_tile_block_id()[0]
+    px, pv = x.partition((64, 64)), v.partition((64,))
+    column, row = ct.constant(0, (64,), {acc}), ct.constant(0, (64,), {acc})
+    for k in range(ct.num_tiles(pv, 0)):
+        column += (px.load((i, k)) @ pv.load((k,))).astype({acc})
+        row += (pv.load((k,)) @ px.load((k, i))).astype({acc})
+    y.store(column)
+    w.store(row)
+"""
+
+
+@pytest.mark.parametrize(("dtype", "acc"), [(f16, f32), (i8, i32)], ids=str)
+def test_vectors_are_factors(dtype: DTypeLike, acc: DTypeLike) -> None:
+    """A vector is no matrix that TMA could bring: it is reshaped to one in the kernel."""
+    parameters = {"y": mut(64, dtype=acc), "w": mut(64, dtype=acc), "x": tensor(2, dtype), "v": tensor(1, dtype)}
+    program = written(VECTORS.format(acc=f"ct.{acc.name}"), parameters)
+    assert source(program, HOPPER).text.count("product") >= 2

@@ -36,6 +36,8 @@ EXPRESSIONS = {
     "leaf": values.leaf, "binary": values.binary, "binary again": values.binary, "unary": values.unary,
     "select": values.select, "convert": values.convert, "choice": values.choice, "iota": values.iota,
     "product": values.product, "reduce": shapes.reduce, "fold": shapes.fold, "scan": shapes.scan, "part": shapes.part,
+    "axes": shapes.axes, "reading": shapes.reading, "running": shapes.running, "moved": shapes.moved,
+    "random": values.random, "tests": values.tests,
     "order": shapes.order, "overflow": values.overflow, "shape": shapes.shape,
     "memory": loads.memory, "memory again": loads.memory,
 }  # fmt: skip

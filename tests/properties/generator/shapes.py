@@ -50,6 +50,59 @@ def order(d: Drawer, tile: str, depth: int) -> str:
     return f"({tile} + {place}.astype(t.dtype).reshape({d.kept(axis)}){' * 0.125' if d.is_float else ''})"
 
 
+def axes(d: Drawer, tile: str, depth: int) -> str:
+    """Reductions along several axes, which are kept; means and variances of what was loaded."""
+    some = tuple(axis for axis in range(d.rank) if d.flip())
+    along = d.pick((str(some), "None")) if some else "None"
+    if d.is_float and d.flip():
+        return f"({tile} + ct.{d.pick(('mean', 'var'))}({d.pick(d.raw)}, {along}, keepdims=True) * 0.125)"
+    if d.flip():
+        flags = f"{d.condition()}.{d.pick(('any', 'all'))}({along}, keepdims=True)"
+        return f"ct.select({flags}, {tile}, {d.expression(depth - 1)})"
+    name = d.pick(REDUCTIONS)
+    scale = " * 0.03125" if d.is_float and name == "sum" else ""
+    return f"({tile} + ct.reduce_{name}({tile}, {along}, keepdims=True){scale})"
+
+
+def reading(d: Drawer, tile: str, depth: int) -> str:
+    """Folds and scans by functions that read a scalar or a tile of the kernel; integers, whose sums are exact."""
+    axis = d.axis()
+    if d.is_float:
+        least = f"ct.reduce_min({d.pick(d.raw)}, {axis}, keepdims=True)"
+        larger = f"[lambda p, q: max(max(p, q), least) for least in [{least}]][0]"
+        return f"({tile} + ct.reduce({d.pick(d.raw)}, {axis}, float('-inf'), {larger}, keepdims=True))"
+    factor = d.pick(("n", f"ct.reduce_max({d.pick(d.raw)}, {axis}, keepdims=True)"))
+    function = f"[lambda p, q: p + q + p * q * factor.astype(p.dtype) for factor in [{factor}]][0]"
+    if d.flip():
+        return f"ct.scan({tile}, {axis}, {d.pick(('ct.reverse.FORWARD', 'ct.reverse.REVERSE'))}, 0, {function})"
+    return f"({tile} ^ ct.reduce({tile}, {axis}, 0, {function}, keepdims=True))"
+
+
+def running(d: Drawer, tile: str, depth: int) -> str:
+    """Running sums, products and extremes by their names; of floats what rounding and order can change little."""
+    axis, way = d.axis(), d.pick(("", ", reverse=True"))
+    name = d.pick(("cumsum", "cummax") if d.is_float else ("cumsum", "cumprod", "cummax"))
+    of = tile if not d.is_float or name == "cumsum" else d.pick(d.raw)
+    return f"(ct.{name}({of}, {axis}{way}){' * 0.03125' if d.is_float and name == 'cumsum' else ''})"
+
+
+def moved(d: Drawer, tile: str, depth: int) -> str:
+    """Elements in another order, repeated, side by side, or in place of others."""
+    axis = d.axis()
+    index, place = (
+        ", ".join(d.pick(("0", "1", "n % 2", "n")) if k == axis else "0" for k in range(d.rank)) for _ in range(2)
+    )
+    two, three = f"{tile}, {d.pick(d.raw)}", f"({tile}, {d.pick(d.raw)}, {tile})"
+    return d.pick((
+        f"ct.flip({tile}, {d.pick((axis, None, (axis,)))})",
+        f"ct.roll({tile}, {d.number(-5, 5)}, {axis})",
+        f"ct.extract(ct.repeat({tile}, 2, {axis}), ({index},), t.shape)",
+        f"ct.extract(ct.cat({three}, {axis}), ({index},), t.shape)",
+        f"ct.extract(ct.insert(ct.cat({two}, {axis}), {d.tile_leaf()}, ({index},)), ({place},), t.shape)",
+        f"ct.insert({tile}, ct.extract({d.pick(d.raw)}, ({index},), {d.kept(axis)}), ({place},))",
+    ))  # fmt: skip
+
+
 def part(d: Drawer, tile: str, depth: int) -> str:
     """A part of two tiles side by side, at a place that is known now or when the kernel runs."""
     axis, at = d.axis(), d.pick(("0", "1", "n % 2", "n"))

@@ -68,6 +68,31 @@ def iota(d: Drawer, tile: str, depth: int) -> str:
     return f"({tile} + {places}{' * 0.125' if d.is_float else ''})"
 
 
+def random(d: Drawer, tile: str, depth: int) -> str:
+    """Random numbers by the places along an axis; the same bits everywhere."""
+    axis = d.axis()
+    counter = f"ct.iota({d.tile[axis]}).reshape({d.along(axis)})"
+    seed, other = d.pick(("7", "n", "2**40 + 3")), d.pick(("0", "at[0]", "n"))
+    if d.is_float:
+        return f"({tile} + ct.rand({seed}, {counter}, {other}).astype(t.dtype))"
+    if d.flip():
+        return f"({tile} ^ ct.randint({seed}, {counter}, -3, {d.pick(('5', 'n'))}, {other}).astype(t.dtype))"
+    return f"({tile} ^ ct.philox({seed}, {counter}, {other})[{d.number(0, 3)}].astype(t.dtype))"
+
+
+def tests(d: Drawer, tile: str, depth: int) -> str:
+    """What is asked of floats as loaded: which are whole, finite, NaN. Integers round to themselves."""
+    raw = d.pick(d.raw)
+    if not d.is_float:
+        return f"round({tile})"
+    return d.pick((
+        f"({tile} + round({raw} * 0.5))",
+        f"ct.select(ct.isnan({raw} / ({raw} - round({raw}))), {tile}, {d.expression(depth - 1)})",
+        f"ct.select(ct.isfinite(1.0 / round({raw})), {tile}, {d.expression(depth - 1)})",
+        f"ct.select(ct.isinf(1.0 / ({raw} - 1.0)), {tile}, {d.expression(depth - 1)})",
+    ))  # fmt: skip
+
+
 def product(d: Drawer, tile: str, depth: int) -> str:
     """A product of two tiles as loaded; of bytes, where 32 bits are computed with."""
     accumulator = ACCUMULATORS.get(d.dtype.name)
@@ -80,7 +105,8 @@ def product(d: Drawer, tile: str, depth: int) -> str:
         through = d.pick(("i8", "u8"))
         left, right = (f"ct.convert_tile({each}, ct.{through})" for each in (left, right))
     acc = f"ct.constant(0, ({d.tile[0]}, {d.tile[0]}), ct.{accumulator})"
-    made = f"ct.convert_tile(ct.mma({left}, {right}.transpose(), {acc}), t.dtype)"
+    plain = f"ct.mma({left}, {right}.transpose(), {acc})" if d.flip() else f"({left} @ {right}.transpose())"
+    made = f"ct.convert_tile({plain}, t.dtype)"
     if d.tile[0] != d.tile[1]:
         made = f"ct.reduce_max({made}, 1).reshape((-1, 1))"
     return f"({tile} + {made}{' * 0.03125' if d.is_float else ''})"

@@ -39,10 +39,12 @@ FLOAT_UNARY = (
     "ct.exp2(ct.tanh({}))",
     "ct.log(abs({}) + 1)",
     "ct.rsqrt(abs({}) + 1)",
+    "ct.sigmoid({})",
+    "ct.clamp({}, -1.5, 2.0)",
     "twice({})",
     "(twice({}, by=3) * 0.5)",
 )
-INT_UNARY = ("(-{})", "(~{})", "({} >> 2)", "({} << 1)", "twice({})", "twice({}, by=3)")
+INT_UNARY = ("(-{})", "(~{})", "ct.clamp({}, 2, 90)", "({} >> 2)", "({} << 1)", "twice({})", "twice({}, by=3)")
 UINT_UNARY = ("({} ^ 1)", *INT_UNARY[1:])
 OVERFLOWS = (
     "(({0} * 2) // 2)",

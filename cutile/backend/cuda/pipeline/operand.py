@@ -160,7 +160,7 @@ def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
 
 def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
     """Whether an operation only leaves away axes of one element, ahead of a matrix's: of one of a batch."""
-    if not isinstance(op, Reshape) or len(op.shape) != 2:
+    if not isinstance(op, Reshape) or len(op.shape) != 2 or len(op.x.tile.shape) < 2:
         return False
     *lead, rows, columns = op.x.tile.shape
     return (rows, columns) == op.shape and all(extent == 1 for extent in lead)
@@ -168,7 +168,9 @@ def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
 
 def merges_rows(op: Op | None) -> TypeGuard[Reshape]:
     """Whether an operation makes one axis, of rows, of all axes but the last."""
-    return isinstance(op, Reshape) and len(op.shape) == 2 and op.x.tile.shape[-1:] == op.shape[1:]
+    if not isinstance(op, Reshape) or len(op.x.tile.shape) < 2:  # a vector is no matrix in memory
+        return False
+    return len(op.shape) == 2 and op.x.tile.shape[-1:] == op.shape[1:]
 
 
 def rounds(op: Op | None) -> TypeGuard[Convert]:
