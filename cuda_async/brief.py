@@ -14,9 +14,9 @@ import traceback
 
 from cuda_async.site import format_site, is_internal
 
-__all__ = ("MOST_LINES", "brief")
+__all__ = ("MAX_LINES", "brief")
 
-MOST_LINES = 15
+MAX_LINES = 15
 _FRAMES = 3
 _LAST = 2  # lines of a message that is cut: the remedy, and what was running
 _WIDTH = 100  # characters; the narrower of the usual notebook pages shows some 105
@@ -37,7 +37,7 @@ def brief(error: BaseException) -> list[str]:
         shown = any(each.strip().startswith(f"{site},") for each in message)  # with its caret
         if not shown and lines[-len(place) :] != place:  # equal: a lambda that the same line calls
             lines += place
-    left = MOST_LINES - len(lines)
+    left = MAX_LINES - len(lines)
     if len(message) > left:
         # The remedy stands at the end; of several errors the first have theirs.
         last = 0 if len(getattr(error, "errors", ())) > 1 else _LAST

@@ -12,7 +12,7 @@ from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32
 from kernels.attention import HIDDEN, LOG2_E, LOW, add_keys, attention_of
 from kernels.example import Arrays, Case, Example, Problem, Tensors
 
-MOST_PARTS = 256
+MAX_PARTS = 256
 """Of keys: what they come to is read again."""
 START = 2
 """Tiles of keys that a thread block could read until the first of a part has arrived, and its result is written."""
@@ -123,7 +123,7 @@ def parts_of(heads: int, tiles: int, units: int) -> int:
     def seconds(parts: int) -> float:
         return -(-heads * parts // units) * (-(-tiles // parts) + START)
 
-    return min(range(1, min(tiles, MOST_PARTS) + 1), key=seconds)
+    return min(range(1, min(tiles, MAX_PARTS) + 1), key=seconds)
 
 
 def decode(

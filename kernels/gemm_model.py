@@ -135,10 +135,10 @@ GROUP, ROWS, EIGHT = 128, 64, 8
 """Threads that share the sums of so many rows; a multiple of which an instruction has columns."""
 HALF_ROWS = 128
 """Of a tile that half of a thread block has by itself."""
-MOST_PIECES, LEAST_TURNS, MOST_SUMS = 16, 16, 64
+MAX_PIECES, MIN_TURNS, MAX_SUMS = 16, 16, 64
 """Launches divide tiles into up to so many pieces, of so many steps or more; worth it are those of up to so many sums a
 thread, since larger ones leave more multiprocessors idle."""
-MOST_NEARBY, LEAST_NEARBY, MOST_SENT = 8, 8, 96 * 1024
+MAX_NEARBY, MIN_NEARBY, MAX_SENT = 8, 8, 96 * 1024
 """Pieces up to which their blocks are a cluster, steps of such a piece that the model counts on (launches may divide
 into shorter ones), and bytes that a block of it may be sent."""
 WORTH_DIVIDING = 1.15
@@ -180,11 +180,11 @@ def candidates(
             continue
         if -(-m // rows) == 2 and k * n * bits / 8 > CACHED:
             yield Choice(rows, columns, depth, cluster=2)
-        if chip.meet_s and tall * wide <= MOST_SUMS * GROUP * max(1, min(2, tall // ROWS)):
-            yield Choice(rows, columns, depth, pieces=MOST_PIECES)
+        if chip.meet_s and tall * wide <= MAX_SUMS * GROUP * max(1, min(2, tall // ROWS)):
+            yield Choice(rows, columns, depth, pieces=MAX_PIECES)
             parts = columns // EIGHT if (tall, wide) == (rows, columns) else 1
             for pieces, _ in enumerate(chip.clustered, 2):
-                if -(-parts // pieces) * pieces * tall * wide * 4 // parts <= MOST_SENT:
+                if -(-parts // pieces) * pieces * tall * wide * 4 // parts <= MAX_SENT:
                     yield Choice(rows, columns, depth, pieces=pieces)
 
 
@@ -250,7 +250,7 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
     blocks = batch * rows * -(-n // tile.columns)
     turns = -(-k // tile.depth)
     pieces = _pieces(tile, blocks, turns, chip, units)
-    nearby = 1 < pieces == tile.pieces <= MOST_NEARBY
+    nearby = 1 < pieces == tile.pieces <= MAX_NEARBY
     busy, rounds = min(blocks * pieces, units), -(-blocks * pieces // units)
     # A single warp group multiplies half of the time: the other half it waits, and writes; unless it has many steps.
     efficiency = EFFICIENCY.get(wide, 1.0) * (1.0 if tall >= 128 or nearby else 0.75)
@@ -273,10 +273,10 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
 
 def _pieces(tile: Choice, blocks: int, turns: int, chip: Chip, units: int) -> int:
     """The pieces into which a launch divides the steps, all or none."""
-    if 1 < tile.pieces <= MOST_NEARBY:
-        fit = blocks * tile.pieces <= chip.clustered[tile.pieces - 2] and turns >= tile.pieces * LEAST_NEARBY
+    if 1 < tile.pieces <= MAX_NEARBY:
+        fit = blocks * tile.pieces <= chip.clustered[tile.pieces - 2] and turns >= tile.pieces * MIN_NEARBY
         return tile.pieces if fit else 1
-    fit = blocks * tile.pieces <= units and turns >= tile.pieces * LEAST_TURNS
+    fit = blocks * tile.pieces <= units and turns >= tile.pieces * MIN_TURNS
     return tile.pieces if fit else 1
 
 

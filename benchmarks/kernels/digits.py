@@ -16,7 +16,7 @@ from kernels.example import Array, to_device
 from kernels.gemm import matmul
 from kernels.row_min import row_minimum
 
-LEAST_ACCURACY = 0.97
+MIN_ACCURACY = 0.97
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Outcome:
         """Say what is wrong; empty when nothing is."""
         if not self.agrees:
             return "digits: the neighbours differ from those that NumPy finds"
-        if self.accuracy <= LEAST_ACCURACY:
-            return f"digits: accuracy {self.accuracy:.3f}, more than {LEAST_ACCURACY} expected"
+        if self.accuracy <= MIN_ACCURACY:
+            return f"digits: accuracy {self.accuracy:.3f}, more than {MIN_ACCURACY} expected"
         return ""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Attribute
-from cutile.ops.memory import MOST_EXTENT
+from cutile.ops.memory import MAX_EXTENT
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _bound(sum_of: Affine, bounds: Iterable[int | None]) -> int | None:
 
 def extent_atom(name: str, axis: int) -> Atom:
     """The extent of a tensor parameter."""
-    return Atom(f"{name}.shape[{axis}]", 1, MOST_EXTENT)
+    return Atom(f"{name}.shape[{axis}]", 1, MAX_EXTENT)
 
 
 def scalar_atom(name: str, dtype: DTypeLike) -> Atom:

@@ -25,7 +25,7 @@ from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeWithin, Assump
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
 from cutile.ops.grid import NumTileBlocks, TileBlockId
-from cutile.ops.memory import MOST_EXTENT, TensorDim
+from cutile.ops.memory import MAX_EXTENT, TensorDim
 from cutile.ops.view import TensorView
 
 ONLY_IN_THE_KERNEL = "?"
@@ -106,11 +106,11 @@ class Ranges:
         sum_ = self.of(number).launch_known if isinstance(number, Value) else None
         if sum_ is None:
             view = self._views.setdefault(tensor, len(self._views))
-            return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MOST_EXTENT))
+            return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MAX_EXTENT))
         if len(sum_.terms) != 1 or sum_ != Affine.of(sum_.terms[0][0]):
             return sum_
         atom = sum_.terms[0][0]  # whoever makes a view promises extents that a tensor may have
-        return Affine.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MOST_EXTENT, MOST_EXTENT)))
+        return Affine.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MAX_EXTENT, MAX_EXTENT)))
 
     def tiles(self, tensor: Value, axis: int, step: int) -> Affine:
         """How many tiles begin in a tensor at multiples of `step`."""

@@ -28,7 +28,7 @@ from cutile.compile.worker import receive, send
 from cutile.errors import CompilationError
 from cutile.passes.pipeline import run_passes
 
-MOST_WORKERS = 16
+MAX_WORKERS = 16
 WORTH_A_PROCESS = 8
 """From so many kernels on: a process takes a second to be ready, a kernel a fifth to be built."""
 
@@ -70,7 +70,7 @@ class Builders:
     """
 
     def __init__(self, workers: int | None = None, limit_s: float | None = None) -> None:
-        self.workers = min(config.usable_cores(), MOST_WORKERS) if workers is None else workers
+        self.workers = min(config.usable_cores(), MAX_WORKERS) if workers is None else workers
         self._limit_s = limit_s
         self._idle: list[_Worker] = []
 

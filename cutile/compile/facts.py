@@ -20,7 +20,7 @@ import numpy as np
 from cutile.dtypes import DType, DTypeLike, DTypeMeta
 from cutile.errors import GenericsError
 from cutile.frontend.captures import is_frozen
-from cutile.ops.memory import MOST_EXTENT
+from cutile.ops.memory import MAX_EXTENT
 
 _PLAIN = (bool, int, float, str, types.NoneType, enum.Enum, DTypeMeta, types.FunctionType)
 
@@ -203,5 +203,5 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
     widest = max(size, REPEATED) if repeated else WIDEST
     known = tuple(1 if axis == unit else None for axis in range(len(shape)))
     # What is too long for a launch is a class of its own, so that no launch takes it for one that was checked.
-    key = (dtype, known, widest if aligned else size, max(shape, default=1) > MOST_EXTENT)
+    key = (dtype, known, widest if aligned else size, max(shape, default=1) > MAX_EXTENT)
     return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key[:3]))

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-MOST_LINKS = 40
+MAX_LINKS = 40
 """Symbolic links that are followed on the way to a folder, as many as Linux follows."""
 
 
@@ -94,7 +94,7 @@ def _way(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             here = here / part
             continue
         links += 1
-        if links > MOST_LINKS:
+        if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(folder))
         target = Path(os.readlink(here / part))
         if target.is_absolute():

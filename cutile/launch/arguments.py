@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from cuda_async import DeviceOp, OwnershipError, default_device
-from cutile.compile.facts import MOST_EXTENT, PointerFacts
+from cutile.compile.facts import MAX_EXTENT, PointerFacts
 from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
@@ -72,10 +72,10 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
         OwnershipError: it no longer holds its elements.
     """
     checked = _CHECKS[parameter.kind](kernel, parameter, argument)
-    if isinstance(checked, _VIEWS) and max(checked.shape, default=1) > MOST_EXTENT:
+    if isinstance(checked, _VIEWS) and max(checked.shape, default=1) > MAX_EXTENT:
         raise ArgumentError(
             f"{kernel}: argument {parameter.title!r} has the shape {checked.shape}; a launch takes at most "
-            f"{MOST_EXTENT} elements along an axis: give it another shape, with more axes"
+            f"{MAX_EXTENT} elements along an axis: give it another shape, with more axes"
         )
     return checked
 

@@ -35,7 +35,7 @@ from cutile.launch.grid import launch_grid, refuse_disagreement
 from cutile.launch.target import chosen_backend, target_of
 from cutile.launch.views import Grid, PointingView, TiledView, View, tiled
 
-MOST_PARTS = 256
+MAX_PARTS = 256
 """Of all arguments of a launch: each is some parameters of the compiled kernel, of which CUDA takes 4 KiB."""
 
 
@@ -83,9 +83,9 @@ class Taken:
             while name in self._names:
                 name += "_"
             self._names.add(name)
-        if len(self.parts) == MOST_PARTS:
+        if len(self.parts) == MAX_PARTS:
             raise ArgumentError(
-                f"{self._signature.name}: the arguments have more than {MOST_PARTS} tensors and scalars; put them into "
+                f"{self._signature.name}: the arguments have more than {MAX_PARTS} tensors and scalars; put them into "
                 "fewer tensors, or launch several times"
             )
         self.parts.append(argument)

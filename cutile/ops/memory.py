@@ -12,7 +12,7 @@ from cutile.errors import KernelTypeError
 from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
 
-MOST_EXTENT = 2**31 - 1 - 2**20
+MAX_EXTENT = 2**31 - 1 - 2**20
 """The largest extent of a tensor that a launch takes: rounding it up to a tile cannot wrap an i32."""
 
 

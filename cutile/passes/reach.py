@@ -23,7 +23,7 @@ from cutile.ops.arith import Max, Min
 from cutile.ops.bound import CheckTile
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Lt, Select
-from cutile.ops.memory import MOST_EXTENT, LoadTile
+from cutile.ops.memory import MAX_EXTENT, LoadTile
 from cutile.ops.view import LoadView, StoreView
 
 _MAX_I32 = 2**31 - 1
@@ -134,7 +134,7 @@ def _inside(builder: Builder, value: Value, step: int, above: bool) -> Value:
     -1, or the first that begins past every tensor. `above`: it is known not to be below 0.
     """
     dtype = value.tile.dtype
-    past = MOST_EXTENT // step + 1
+    past = MAX_EXTENT // step + 1
     if past * step > _MAX_I32 - _MAX_TILE:  # where nothing past every tensor is held by 32 bits, -1 is outside, too
         inside = builder.value(Lt(x=value, y=builder.constant(past, dtype)))
         value = builder.value(Select(condition=inside, x=value, y=builder.constant(-1, dtype)))

@@ -11,11 +11,11 @@ from typing import Any
 
 from cuda_async.driver.cuda.api import cu
 
-__all__ = ("MOST_CONFIGURATIONS", "early_configuration")
+__all__ = ("MAX_CONFIGURATIONS", "early_configuration")
 
 Shape = tuple[int, int, int]
 
-MOST_CONFIGURATIONS = 64
+MAX_CONFIGURATIONS = 64
 """Kept of one function; beyond, all are made anew as they are wanted."""
 
 

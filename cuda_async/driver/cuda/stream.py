@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
 from cuda_async.driver.cuda.checks import SETTLING, Check, RunErrors, Unfollowed, raise_again
 from cuda_async.driver.cuda.context import PrimaryContext
-from cuda_async.driver.cuda.early import MOST_CONFIGURATIONS, early_configuration
+from cuda_async.driver.cuda.early import MAX_CONFIGURATIONS, early_configuration
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Launcher
 from cuda_async.errors import DeviceLostError, DriverError, LaunchError
 
@@ -74,7 +74,7 @@ class EarlyFunction(CudaFunction):
         key = (grid, block, shared_bytes, int(stream))
         found = self._configurations.get(key)
         if found is None:
-            if len(self._configurations) >= MOST_CONFIGURATIONS:
+            if len(self._configurations) >= MAX_CONFIGURATIONS:
                 self._configurations = {}  # a new one, since other threads may be reading this
             found = self._configurations[key] = early_configuration(grid, block, shared_bytes, stream)
         return found

@@ -115,13 +115,13 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
 
 
 def _grouped(op: Wgmma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
-    columns = layout.cover[0 if op.exchanged else 1]
-    notes = ["operands exchanged, for few rows"] if op.exchanged else []
-    if op.promoted:
-        notes.append(f"added up in f32, {op.promoted} columns at a time")
-    if op.crosswise:
+    columns = layout.cover[0 if op.swap_ab else 1]
+    notes = ["operands exchanged, for few rows"] if op.swap_ab else []
+    if op.promote_columns:
+        notes.append(f"added up in f32, {op.promote_columns} columns at a time")
+    if op.a_from_registers:
         notes.append("the left operand transposed by way of registers")
-    return _wgmma(op.left_dtype, op.right_dtype, op.acc.tile.dtype, op.promoted or columns), notes
+    return _wgmma(op.left_dtype, op.right_dtype, op.acc.tile.dtype, op.promote_columns or columns), notes
 
 
 def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
@@ -264,13 +264,13 @@ def _warps(function: Function, ops: Sequence[Op]) -> str:
         return f"{_counted(int(facts['warps']), 'warp')}, all alike: {threads} threads"
     counts = [
         next((f", {op.count} registers" for op in block.walk() if isinstance(op, SetMaxRegisters)), "")
-        for block in (roles.load, roles.compute)
+        for block in (roles.producer, roles.consumer)
     ]
-    alone = any(isinstance(op, FirstTile) and op.alone > 1 for op in ops)
+    alone = any(isinstance(op, FirstTile) and op.pingpong > 1 for op in ops)
     pingpong = ", each with tiles of its own (ping-pong)" if alone else ""
     return (
         f"a producer warpgroup (one thread issues TMA{counts[0]}), "
-        f"{_counted(roles.groups, 'consumer warpgroup')} (products and epilogue{counts[1]}){pingpong}: "
+        f"{_counted(roles.warpgroups, 'consumer warpgroup')} (products and epilogue{counts[1]}){pingpong}: "
         f"{threads} threads"
     )
 

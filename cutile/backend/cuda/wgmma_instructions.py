@@ -19,14 +19,14 @@ class MmaAtom:
         sums: the dtype that the products add up in.
         any_major: whether operands may be contiguous along either axis; else along K alone.
         flags: what follows the descriptors in PTX after whether sums are added to: signs, if the form has them.
-        promoted: whether the tensor cores add in fewer bits than f32 has, so that sums are moved to f32 on the way.
+        promotes: whether the tensor cores add in fewer bits than f32 has, so that sums are moved to f32 on the way.
     """
 
     name: str
     sums: DTypeLike
     any_major: bool
     flags: str
-    promoted: bool = False
+    promotes: bool = False
 
     @property
     def sums_name(self) -> str:
@@ -38,8 +38,8 @@ MMA_ATOMS: dict[DTypeLike, MmaAtom] = {
     f16: MmaAtom("f16", f32, True, ", 1, 1"),
     bf16: MmaAtom("bf16", f32, True, ", 1, 1"),
     tf32: MmaAtom("tf32", f32, False, ", 1, 1"),
-    f8e4m3fn: MmaAtom("e4m3", f32, False, ", 1, 1", promoted=True),
-    f8e5m2: MmaAtom("e5m2", f32, False, ", 1, 1", promoted=True),
+    f8e4m3fn: MmaAtom("e4m3", f32, False, ", 1, 1", promotes=True),
+    f8e5m2: MmaAtom("e5m2", f32, False, ", 1, 1", promotes=True),
     i8: MmaAtom("s8", i32, False, ""),
     u8: MmaAtom("u8", i32, False, ""),
 }

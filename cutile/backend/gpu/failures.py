@@ -27,8 +27,8 @@ from cutile.ops.debug import failure_text
 
 SITE, BLOCK, NUMBERS = 1, 2, 8
 """Words of a report, by what begins there."""
-MOST_NUMBERS = 4
-REPORT_BYTES = 4 * (NUMBERS + 2 * MOST_NUMBERS)
+MAX_NUMBERS = 4
+REPORT_BYTES = 4 * (NUMBERS + 2 * MAX_NUMBERS)
 WRITING, WRITTEN = 1, 2
 """What word 0 is in the end, and on the way."""
 
@@ -50,7 +50,7 @@ def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[s
             pending += [op.x, op.y]
         elif isinstance(op, _COMPARISONS):
             found += [each for each in (op.x, op.y) if _is_told(each, definitions)]
-    values = tuple(dict.fromkeys(found))[:MOST_NUMBERS]
+    values = tuple(dict.fromkeys(found))[:MAX_NUMBERS]
     checked = len(values) == 2 and isinstance(definitions.get(condition), And)
     unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
     return tuple(_name(each, definitions) or name for each, name in zip(values, unnamed, strict=True)), values

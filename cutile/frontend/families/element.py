@@ -43,7 +43,7 @@ from cutile.ir.types import MutType, TensorType
 from cutile.language import markers
 from cutile.ops import arith, compare
 from cutile.ops.create import Iota
-from cutile.ops.memory import MOST_EXTENT
+from cutile.ops.memory import MAX_EXTENT
 from cutile.ops.pointer import TensorAddress, TensorStride
 from cutile.ops.shape import Reshape
 
@@ -128,7 +128,7 @@ def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
     `size` of them from the element `index * step` on.
     """
     if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
-        index = index_between(frame, index, -1, MOST_EXTENT // step + 1)
+        index = index_between(frame, index, -1, MAX_EXTENT // step + 1)
     begin = frame.emit(arith.Mul(x=wide(frame, index, "an index"), y=materialize(frame, step, i64)))
     counted = frame.emit(Iota(length=size, dtype=i64))
     return frame.emit(arith.Add(x=broadcast_to(frame, begin, (size,)), y=counted))

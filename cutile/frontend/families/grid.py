@@ -14,7 +14,7 @@ from cutile.frontend.weak import weak
 from cutile.ir.core import Value
 from cutile.ir.types import MutType
 from cutile.ops.grid import NumTileBlocks, TileBlockId
-from cutile.ops.memory import MOST_EXTENT, TensorDim
+from cutile.ops.memory import MAX_EXTENT, TensorDim
 
 GRID_AXES = 3
 """Of a launch."""
@@ -49,7 +49,7 @@ def own_index(frame: Frame, mut: Value) -> tuple[Any, ...]:
     folded: list[Any] = []
     for axis in reversed(range(GRID_AXES, rank)):
         known = mut.tensor.shape[axis]
-        extent = known or weak(frame, frame.emit(TensorDim(x=mut, axis=axis)), Interval(1, MOST_EXTENT))
+        extent = known or weak(frame, frame.emit(TensorDim(x=mut, axis=axis)), Interval(1, MAX_EXTENT))
         count = ceil_div(frame, extent, mut.mut.tile[axis])
         folded.insert(0, binary(frame, ast.Mod, rest, count))
         rest = binary(frame, ast.FloorDiv, rest, count)
@@ -68,6 +68,6 @@ def _most_blocks(frame: Frame, axis: int) -> int:
                 return 1
             if axis == GRID_AXES - 1 and value.type.rank > GRID_AXES:
                 continue
-            extent = value.type.tensor.shape[axis] or MOST_EXTENT
+            extent = value.type.tensor.shape[axis] or MAX_EXTENT
             most = min(most, -(-extent // value.type.tile[axis]))
     return most

@@ -44,7 +44,7 @@ from cutile.frontend.weak import bounded, computed, interval_of, weak
 from cutile.ir.core import Value
 from cutile.language.mapped import OWNED
 from cutile.ops.bound import AssumeWithin, CheckIndex
-from cutile.ops.memory import MOST_EXTENT, LoadTile
+from cutile.ops.memory import MAX_EXTENT, LoadTile
 from cutile.ops.view import StoreView
 
 
@@ -148,7 +148,7 @@ class _Stream:
         placed = _scalar(frame, _within_stream(frame, ast.Add, value, start))
         low, high = _scalar(frame, start), _scalar(frame, _within_stream(frame, ast.Add, start, count))
         found = frame.emit(AssumeWithin(x=placed, low=low, high=high, reached=self.whole))
-        most = MOST_EXTENT // self.owners[0].mut.tile[axis]
+        most = MAX_EXTENT // self.owners[0].mut.tile[axis]
         return weak(frame, found, Interval(0, most))
 
 

@@ -15,10 +15,10 @@ from cutile.frontend.values import MutRef, TensorRef, describe, items_of
 from cutile.frontend.weak import adapted, weak
 from cutile.ir.core import Value
 from cutile.language.markers import padding
-from cutile.ops.memory import MOST_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.memory import MAX_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.view import LoadView, StoreView
 
-EXTENTS = Interval(1, MOST_EXTENT)
+EXTENTS = Interval(1, MAX_EXTENT)
 
 
 """Where the extents of tensors lie."""

@@ -189,7 +189,7 @@ class ThreadBlock:
                 for _ in self._operation(op, start):
                     raise Executed("all warps wait, before they have their roles")
         assert roles is not None
-        sides = [(-1, roles.load), *((number, roles.compute) for number in range(roles.groups))]
+        sides = [(-1, roles.producer), *((number, roles.consumer) for number in range(roles.warpgroups))]
         running: list[tuple[Waiting, Callable[[], bool]]] = []
         for number, body in sides:
             group = Warpgroup(number, Walker(dict(self._values), (0, 0, 0), self._grid))

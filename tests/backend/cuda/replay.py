@@ -29,7 +29,7 @@ from tests.backend.cuda.chosen import SIZE, UNITS, Kind, described, kinds
 
 PLACES = ("offset", "place")
 """Keywords whose numbers are places in shared memory."""
-LEAST_PLACE = 4096
+MIN_PLACE = 4096
 """Other numbers from here on are taken for places, too."""
 
 
@@ -53,7 +53,7 @@ class _Renamed(ast.NodeTransformer):
         return ast.keyword(node.arg, value)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Constant(0) if isinstance(node.value, int) and node.value >= LEAST_PLACE else node
+        return ast.Constant(0) if isinstance(node.value, int) and node.value >= MIN_PLACE else node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)

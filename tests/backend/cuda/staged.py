@@ -90,7 +90,7 @@ class StagedWalker(Walker):
     def _at(self, op: StageTile | StageRead | StagePut | StagedMma, place: tuple[int, int, int]) -> int:
         """Where a stage is in this turn."""
         first, count, stage_bytes = place
-        return int(op.attributes["offset"]) + first + int(self.values[op.turn]) % count * stage_bytes
+        return int(op.attributes["offset"]) + first + int(self.values[op.iteration]) % count * stage_bytes
 
     def _copied(self, op: StageTile) -> Array:
         """A tile as it lies in its stage, and rubbish where it does not."""

@@ -108,7 +108,7 @@ def test_an_operand_read_in_the_wrong_order_is_found(name: str) -> None:
 def test_a_product_goes_on_while_the_next_ones_operand_is_computed() -> None:
     """Words of two products that no loop carries are in registers of their own."""
     (roles,) = (op for op in lowered(keys_program()).walk() if isinstance(op, Roles))
-    loop = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
+    loop = [op for op in roles.consumer.walk() if isinstance(op, For)][-1]
     steps = [op for op in loop.body.operations if isinstance(op, Dot | DotWait)]
     kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in steps]
     begun, ahead = [("Dot", False), ("Dot", False), ("DotWait", 1)], [("Dot", True), ("DotWait", 1), ("Dot", True)]
@@ -135,7 +135,7 @@ def product_not_waited_for(function: Function) -> None:
 def drop(function: Function, kind: type[Op], which: int) -> None:
     """Take an operation out of the innermost loop of the consumers."""
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    loop = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
+    loop = [op for op in roles.consumer.walk() if isinstance(op, For)][-1]
     loop.body.operations.remove([op for op in loop.body.operations if isinstance(op, kind)][which])
 
 

@@ -132,16 +132,14 @@ def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int
     x, y = (random.integers(-8, 8, shape).astype(numbers) for shape in ((tall, depth), (wide, depth)))
     left, right = Panels(tall, depth, size, k_major=False), Panels(depth, wide, size, k_major=True)
     shape = (wide, tall) if exchanged else (tall, wide)
-    layout = a_from_registers_accumulator(shape, groups, size, exchanged=exchanged)
+    layout = a_from_registers_accumulator(shape, groups, size, swap_ab=exchanged)
     sums = i32 if dtype is i8 else f32
     start = random.integers(-8, 8, (tall, wide)).astype(sums.numpy)
     start = start.T if exchanged else start
     slot = np.concatenate([in_panels(np.ascontiguousarray(x.T), left), in_panels(y, right)])
     memory = np.concatenate([np.full(1024 + len(slot), 0xA5, np.uint8), slot])
     group = Group(layout.threads, memory, numbers)
-    made = wgmma_rs.multiply(
-        dtype, dtype, sums, layout, Fed(left, right, depth, 2, len(slot), 1024), exchanged=exchanged
-    )
+    made = wgmma_rs.multiply(dtype, dtype, sums, layout, Fed(left, right, depth, 2, len(slot), 1024), swap_ab=exchanged)
     turn = Vector(I32, np.full(layout.threads, 3, np.uint32))
     result = collect(made.generate(group, [scatter(start, layout, sums), turn]), layout, sums)
     product = x.astype(np.int64) @ y.T.astype(np.int64)

@@ -38,7 +38,7 @@ def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: 
     made = lowered(function)
     assert check_function(made) > 10
     (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
-    assert product.promoted == (
+    assert product.promote_columns == (
         0 if x is i8 else 128
     )  # sums of fp8 go to f32 on the way, half of the columns at a time
     built = compiled(function)
@@ -72,7 +72,7 @@ def test_fast_sums_of_8_bit_floats_are_left_to_the_tensor_cores(columns: int, tm
     made = lowered(function)
     assert check_function(made) > 10
     (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
-    assert product.promoted == 0
+    assert product.promote_columns == 0
     built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     found = instructions(built, tmp_path)

@@ -36,7 +36,7 @@ def test_few_rows_are_the_columns_of_an_instruction(tile: tuple[int, int]) -> No
     (op,) = (op for op in made.walk() if isinstance(op, Wgmma))
     rows, columns = tile
     layout = layouts_of(made)[op.attributes["layout"]]
-    assert op.exchanged
+    assert op.swap_ab
     assert layout.shape == tile
     assert layout.cover == (-(-rows // 8) * 8, columns)
     held = {where for where, *_ in layout.elements()}
@@ -56,7 +56,7 @@ def test_their_rings_neither_deadlock_nor_overwrite(tile: tuple[int, int], clust
 
 def test_what_has_64_rows_keeps_its_operands() -> None:
     for tile in ((64, 64), (64, 128), (128, 64)):
-        assert not product(gemm_program(bf16, tile, 64)).exchanged
+        assert not product(gemm_program(bf16, tile, 64)).swap_ab
 
 
 def test_more_of_x_is_copied_than_the_tile_has_rows() -> None:

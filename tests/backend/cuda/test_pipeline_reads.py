@@ -95,8 +95,8 @@ def test_threads_read_what_tma_brings(name: str) -> None:
     assert check_function(function) > 10
     assert check_layouts(function) > 3
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    assert any(isinstance(op, ReadBuffer) for op in roles.compute.walk())
-    assert not any(isinstance(op, LoadTile) for op in roles.compute.walk())
+    assert any(isinstance(op, ReadBuffer) for op in roles.consumer.walk())
+    assert not any(isinstance(op, LoadTile) for op in roles.consumer.walk())
     read = {op.buffer for op in function.walk() if isinstance(op, ReadBuffer)}
     for op in function.walk():
         if isinstance(op, Pipeline):
@@ -106,7 +106,7 @@ def test_threads_read_what_tma_brings(name: str) -> None:
 def test_sums_of_rows_leave_products_under_way() -> None:
     """What threads read and add up does not touch the product's sums: it is waited for in the next iteration."""
     (roles,) = (op for op in lowered(program(NORM, 256)).walk() if isinstance(op, Roles))
-    inner = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
+    inner = [op for op in roles.consumer.walk() if isinstance(op, For)][-1]
     assert sum(isinstance(op, Dot) for op in inner.body.operations) == 1
     assert not any(isinstance(op, DotWait) for op in inner.body.operations)
 
@@ -156,7 +156,7 @@ def test_a_stage_read_too_early_or_too_late_is_found(fault: Callable[[Block], No
     function = lowered(program(WEIGHTED))
     check_function(function)
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    for block in _blocks(roles.compute):
+    for block in _blocks(roles.consumer):
         fault(block)
     with pytest.raises(ProtocolError):
         check_function(function)

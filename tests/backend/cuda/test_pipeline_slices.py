@@ -150,9 +150,9 @@ def test_a_persistent_loop_of_the_users_own_is_pipelined() -> None:
 
 def test_the_producer_runs_no_tiles() -> None:
     (roles,) = (op for op in lowered(program("a table")).walk() if isinstance(op, Roles))
-    loads = [op for op in roles.load.walk() if isinstance(op, LoadTile)]
+    loads = [op for op in roles.producer.walk() if isinstance(op, LoadTile)]
     assert [op.result.tile.size for op in loads] == [1]
-    assert not any(isinstance(op, LoadTile) for op in roles.compute.walk())  # which have no use for the number
+    assert not any(isinstance(op, LoadTile) for op in roles.consumer.walk())  # which have no use for the number
 
 
 def test_memory_is_read_behind_the_kernel_ahead_and_by_plain_loads() -> None:
@@ -169,14 +169,14 @@ def test_memory_is_read_behind_the_kernel_ahead_and_by_plain_loads() -> None:
 def test_a_loop_that_looks_up_its_tiles_only_multiplies() -> None:
     """Its products go on while the next number is read: nothing is waited for but the iteration before."""
     (roles,) = (op for op in lowered(program("a table")).walk() if isinstance(op, Roles))
-    inner = [op for op in roles.compute.walk() if isinstance(op, For)][-1]
+    inner = [op for op in roles.consumer.walk() if isinstance(op, For)][-1]
     names = [op.name for op in inner.body.operations]
     assert names.count("cuda.dot") == names.count("cuda.wgmma_wait") == 1
 
 
 def test_while_carries_the_stages() -> None:
     (roles,) = (op for op in lowered(program("while")).walk() if isinstance(op, Roles))
-    for side, carried in ((roles.load, 2), (roles.compute, 3)):  # a number and a counter; sums besides
+    for side, carried in ((roles.producer, 2), (roles.consumer, 3)):  # a number and a counter; sums besides
         loop = [op for op in side.walk() if isinstance(op, While)][-1]  # in that of tile blocks
         assert len(loop.carried) == carried
 
@@ -207,14 +207,14 @@ def test_a_number_that_the_kernel_writes_is_refused() -> None:
 @pytest.mark.parametrize("name", CHECKED)
 def test_stores_wait_for_what_was_asserted_before(name: str) -> None:
     (roles,) = (op for op in lowered(program(name)).walk() if isinstance(op, Roles))
-    assert not any(isinstance(op, FailUnless) for op in roles.compute.walk())
-    given = [op for op in roles.load.walk() if isinstance(op, PipelineAcquire) and op.nbytes == 0]
-    (asked,) = (op for op in roles.compute.walk() if isinstance(op, Failed))
+    assert not any(isinstance(op, FailUnless) for op in roles.consumer.walk())
+    given = [op for op in roles.producer.walk() if isinstance(op, PipelineAcquire) and op.nbytes == 0]
+    (asked,) = (op for op in roles.consumer.walk() if isinstance(op, Failed))
     assert len(given) == 1
-    operations = list(roles.load.walk())
+    operations = list(roles.producer.walk())
     failing = [place for place, op in enumerate(operations) if isinstance(op, FailUnless)]
     assert max(failing) < operations.index(given[0])
-    computing = list(roles.compute.walk())
+    computing = list(roles.consumer.walk())
     (store,) = (op for op in computing if isinstance(op, TmaStore))
     assert store.dropped
     assert computing.index(asked) < computing.index(store)
@@ -250,4 +250,4 @@ def test_nothing_spills_and_nothing_is_serialised(name: str, tmp_path: Any) -> N
 def test_every_load_of_an_operand_is_in_the_producer() -> None:
     for name in KERNELS:
         (roles,) = (op for op in lowered(program(name, 128)).walk() if isinstance(op, Roles))
-        assert not any(isinstance(op, TmaLoad) for op in roles.compute.walk())
+        assert not any(isinstance(op, TmaLoad) for op in roles.consumer.walk())

@@ -46,13 +46,13 @@ def test_computed_weights_come_from_registers_and_nothing_moves(bits: int, tile:
     assert check_function(function) > 10
     assert check_layouts(function) > 3
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    dots = [op for op in roles.compute.walk() if isinstance(op, Dot)]
+    dots = [op for op in roles.consumer.walk() if isinstance(op, Dot)]
     assert len(dots) == 8 // bits
     assert all(op.from_registers and op.shape == tile[::-1] for op in dots)
-    assert any(isinstance(op, ReadBuffer) for op in roles.compute.walk())
-    assert not any(isinstance(op, Barrier) for op in roles.compute.walk())
-    assert not any(isinstance(op, ConvertLayout) and op.attributes["how"] == "move" for op in roles.compute.walk())
-    (store,) = (op for op in roles.compute.walk() if isinstance(op, TmaStore))
+    assert any(isinstance(op, ReadBuffer) for op in roles.consumer.walk())
+    assert not any(isinstance(op, Barrier) for op in roles.consumer.walk())
+    assert not any(isinstance(op, ConvertLayout) and op.attributes["how"] == "move" for op in roles.consumer.walk())
+    (store,) = (op for op in roles.consumer.walk() if isinstance(op, TmaStore))
     assert store.transposed
 
 

@@ -217,7 +217,7 @@ def test_what_two_products_share_is_loaded_once() -> None:
 
 def test_a_loop_that_only_multiplies_waits_for_the_iteration_before() -> None:
     (roles,) = (op for op in lowered(swiglu_program()).walk() if isinstance(op, Roles))
-    loops = [op for op in roles.compute.walk() if isinstance(op, For)]
+    loops = [op for op in roles.consumer.walk() if isinstance(op, For)]
     inner = loops[-1].body.operations
     assert len([op for op in inner if isinstance(op, Dot)]) == 2
     assert not any(isinstance(op, DotWait) for op in inner)
@@ -225,7 +225,7 @@ def test_a_loop_that_only_multiplies_waits_for_the_iteration_before() -> None:
 
 def test_the_next_scores_are_begun_before_values_are_weighed() -> None:
     (roles,) = (op for op in lowered(attention_program()).walk() if isinstance(op, Roles))
-    loops = [op for op in roles.compute.walk() if isinstance(op, For)]
+    loops = [op for op in roles.consumer.walk() if isinstance(op, For)]
     body = [op for op in loops[-1].body.operations if isinstance(op, Dot | DotWait)]
     kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in body]
     assert kinds == [("Dot", False), ("Dot", True), ("DotWait", 1), ("DotWait", 0)]
@@ -274,10 +274,10 @@ def test_the_axis_along_which_tile_blocks_grow_is_the_slowest() -> None:
     for causal, expected in ((True, [(0, 1, False), (0, 1, True), (0, 1, False)]), (False, [(0, 1, False)] * 3)):
         function = lowered(attention_program(causal=causal))
         (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-        found = [(op.rows, op.columns, op.backwards) for op in roles.compute.walk() if isinstance(op, TileIndex)]
+        found = [(op.rows, op.columns, op.backwards) for op in roles.consumer.walk() if isinstance(op, TileIndex)]
         assert found == expected
         assert any(isinstance(op, NextTile) for op in function.walk()) == causal
-        assert {op.group for op in roles.compute.walk() if isinstance(op, TileIndex)} == {32 if causal else 12}
+        assert {op.group for op in roles.consumer.walk() if isinstance(op, TileIndex)} == {32 if causal else 12}
 
 
 # Rotation is a pass of tile IR: its meaning is that of the loop.

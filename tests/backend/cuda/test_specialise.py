@@ -154,7 +154,7 @@ def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     others: dict[str, Type] = {"x": tensor(2, f8e4m3fn), "y": column_major(f8e4m3fn)}
     eights = lowered(written(GEMM.replace("64", "128"), types((128, 128), n=scalar(counts), **others)))
     assert check_function(eights) > 10
-    assert [op.promoted > 0 for op in eights.walk() if isinstance(op, Wgmma)] == [True]
+    assert [op.promote_columns > 0 for op in eights.walk() if isinstance(op, Wgmma)] == [True]
     across = written(GEMM, types((64, 64), n=scalar(counts), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
     assert "lie across K are added up some turns at a time, counted in i32" in refusal(across)
 
@@ -290,7 +290,7 @@ def test_a_latency_says_how_far_loads_run_ahead() -> None:
 def computing(function: Function) -> Block:
     """What the warps that multiply do."""
     (roles,) = (op for op in lowered(function).walk() if isinstance(op, Roles))
-    return roles.compute
+    return roles.consumer
 
 
 def test_the_first_product_takes_the_place_of_zeros() -> None:

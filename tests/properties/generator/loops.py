@@ -34,7 +34,7 @@ CUTS = (0, 0, 8, 16, 40, 5)
 """By how many elements an extent is less than whole tiles."""
 MANY = 150
 """More tile blocks than an H200 has multiprocessors: some thread blocks take two."""
-MOST_PRODUCTS = 4
+MAX_PRODUCTS = 4
 NUMBERS = ("n > 1", "n > 3", "m > 0", "i % 2 == 0", "i + j > 1")
 """Conditions, of numbers that a launch or a tile block knows; with `k`, that an iteration knows."""
 
@@ -90,7 +90,7 @@ class Loops:
     apart: bool
     tensors: list[Input] = field(default_factory=list[Input])
     sums: list[Sums] = field(default_factory=list[Sums])
-    left: int = MOST_PRODUCTS
+    left: int = MAX_PRODUCTS
     names: int = 0
 
     def pick(self, choices: Sequence[T]) -> T:

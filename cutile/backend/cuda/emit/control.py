@@ -149,10 +149,10 @@ def if_(op: If, kernel: Kernel) -> None:
 
 def roles(op: Roles, kernel: Kernel) -> None:
     """`if is_producer():`, what the producer warps do, `else:`, what the consumers do."""
-    kernel.body.write("if ", Call(kernel.bind("is_producer", "roles.is_producer", str(op.groups)), ()), ":")
-    _nested(op.load, kernel, (), ())
+    kernel.body.write("if ", Call(kernel.bind("is_producer", "roles.is_producer", str(op.warpgroups)), ()), ":")
+    _nested(op.producer, kernel, (), ())
     kernel.body.write("else:")
-    _nested(op.compute, kernel, (), ())
+    _nested(op.consumer, kernel, (), ())
 
 
 EMITTERS: dict[Any, Any] = {For: for_, While: while_, If: if_, Roles: roles}

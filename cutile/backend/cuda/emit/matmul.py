@@ -64,7 +64,7 @@ def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...
 
 
 def stage_tile(op: StageTile, kernel: Kernel) -> Call:
-    """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the turn."""
+    """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the iteration."""
     facts = op.attributes
     axis, width = facts["vector"]
     function = kernel.bind(
@@ -79,7 +79,7 @@ def stage_tile(op: StageTile, kernel: Kernel) -> Call:
         *((f"steps={op.steps!r}",) if op.steps and op.steps != op.shape else ()),
         *((f"limited={op.limited!r}",) if op.limited else ()),
     )
-    return Call(function, (*arguments(op.x, op.index, kernel), kernel.use(op.turn)))
+    return Call(function, (*arguments(op.x, op.index, kernel), kernel.use(op.iteration)))
 
 
 def stage_read(op: StageRead, kernel: Kernel) -> Call:
@@ -95,7 +95,7 @@ def stage_read(op: StageRead, kernel: Kernel) -> Call:
         f"strides={op.strides!r}",
         *_place(facts, op.stage),
     )
-    return Call(function, (kernel.use(op.turn),))
+    return Call(function, (kernel.use(op.iteration),))
 
 
 def stage_put(op: StagePut, kernel: Kernel) -> Call:
@@ -113,7 +113,7 @@ def stage_put(op: StagePut, kernel: Kernel) -> Call:
         f"swaps={op.swaps}",
         *_place(facts, op.stage),
     )
-    return Call(function, (kernel.use(op.value), kernel.use(op.turn)))
+    return Call(function, (kernel.use(op.value), kernel.use(op.iteration)))
 
 
 def _moved(stage: tuple[int, int, int], offset: int) -> tuple[int, int, int]:
@@ -137,7 +137,7 @@ def staged_mma(op: StagedMma, kernel: Kernel) -> Call:
         *(("rounds=True",) if op.rounds else ()),
         *_capability(op.dtype, kernel),
     )
-    return Call(function, (kernel.use(op.acc), kernel.use(op.turn)))
+    return Call(function, (kernel.use(op.acc), kernel.use(op.iteration)))
 
 
 # Products by warpgroups, whose operands are tiles in buffers, or in registers.
@@ -201,15 +201,15 @@ def multiply(op: Wgmma, kernel: Kernel) -> Call:
     """`multiply(acc, counter)`."""
     function = kernel.bind(
         "multiply",
-        "wgmma_rs.multiply" if op.crosswise else "wgmma.multiply",
+        "wgmma_rs.multiply" if op.a_from_registers else "wgmma.multiply",
         kernel.dtype(op.left_dtype),
         kernel.dtype(op.right_dtype),
         kernel.dtype(op.acc.tile.dtype),
         kernel.layout(op.attributes["layout"]),
         _fed(op, kernel),
-        *([f"promoted={op.promoted}"] if op.promoted else []),
+        *([f"promote_columns={op.promote_columns}"] if op.promote_columns else []),
         *(["replaces=True"] if op.added else []),
-        *(["exchanged=True"] if op.exchanged else []),
+        *(["swap_ab=True"] if op.swap_ab else []),
     )
     return Call(function, (kernel.use(op.acc), kernel.use(op.counter), *map(kernel.use, op.added)))
 

@@ -47,7 +47,7 @@ from cutile.dtypes import DTypeLike, bool_, i32
 Piece = tuple[str, DTypeLike, Layout | None]
 """How a value is printed: its `%` format, its dtype, and its layout where it is a tile."""
 
-MOST_ARGUMENTS = 32
+MAX_ARGUMENTS = 32
 """Arguments that one `vprintf` takes."""
 WORD_BYTES = 4
 
@@ -174,7 +174,7 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
                 form += "\0"
                 arguments.append((spec, dtype, value))
                 form += _escaped(piece)
-                if len(arguments) == MOST_ARGUMENTS:
+                if len(arguments) == MAX_ARGUMENTS:
                     flush()
                 continue
             flush()

@@ -83,23 +83,23 @@ def grid_dependency_wait() -> Any:
 
 
 @cache
-def first_tile(cluster: int, alone: int = 1) -> Any:
+def first_tile(cluster: int, pingpong: int = 1) -> Any:
     """`f()`: the first tile block of this thread block, or of its cluster.
 
-    Of a ping-pong kernel, whose `alone` warpgroups have tile blocks of their own, that of the thread's warpgroup.
+    Of a ping-pong kernel, whose `pingpong` warpgroups have tile blocks of their own, that of the thread's warpgroup.
     """
 
     def generate(b: Any, _: list[Any]) -> Any:
         mine = b.udiv(block(b), i32c(cluster))
-        return b.add(mine, b.mul(group_number(b), _clusters(b, cluster))) if alone > 1 else mine
+        return b.add(mine, b.mul(group_number(b), _clusters(b, cluster))) if pingpong > 1 else mine
 
     return intrinsic("first_tile", INTEGER, [], generate)
 
 
 @cache
-def tile_step(cluster: int, alone: int = 1) -> Any:
-    """`f()`: the number of thread blocks, or of clusters, times `alone`."""
-    return intrinsic("tile_step", INTEGER, [], lambda b, _: b.mul(_clusters(b, cluster), i32c(alone)))
+def tile_step(cluster: int, pingpong: int = 1) -> Any:
+    """`f()`: the number of thread blocks, or of clusters, times `pingpong`."""
+    return intrinsic("tile_step", INTEGER, [], lambda b, _: b.mul(_clusters(b, cluster), i32c(pingpong)))
 
 
 def _clusters(b: Any, cluster: int) -> Any:

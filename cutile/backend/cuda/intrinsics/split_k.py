@@ -35,7 +35,7 @@ VECTOR = 4
 """Sums that a thread writes, or reads, at once."""
 AT_ONCE = 64
 """Registers of a thread for sums that are on their way from the workspace."""
-MOST_AHEAD = 8
+MAX_AHEAD = 8
 """Splits that are on their way at once."""
 SUM_BYTES = 4
 COUNTER_BYTES = 4
@@ -187,7 +187,7 @@ def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
 
 def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits_: Any) -> list[Any]:
     """The sums of all splits, in their order; several are on their way at once."""
-    ahead = max(1, min(MOST_AHEAD, AT_ONCE // sums.count))
+    ahead = max(1, min(MAX_AHEAD, AT_ONCE // sums.count))
     before = b.block
     loop, done = b.append_basic_block("pieces"), b.append_basic_block("added")
     b.branch(loop)

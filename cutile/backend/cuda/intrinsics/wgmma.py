@@ -182,9 +182,9 @@ def multiply(
     layout: Layout,
     fed: Fed,
     *,
-    promoted: int = 0,
+    promote_columns: int = 0,
     replaces: bool = False,
-    exchanged: bool = False,
+    swap_ab: bool = False,
 ) -> Any:
     """`f(acc, counter)`: begin to add the product of a stage's operands.
 
@@ -194,13 +194,13 @@ def multiply(
         acc: of the sums.
         layout: of the sums: a `group_accumulator`, or an `own_accumulator`.
         fed: where the operands are.
-        promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
+        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
         replaces: `f(acc, counter, added)`: the product takes the place of the sums where `added` does not hold.
-        exchanged: the sums are those of the transpose: their rows are the instruction's columns.
+        swap_ab: the sums are those of the transpose: their rows are the instruction's columns.
     """
-    rows, columns = reversed(layout.cover) if exchanged else layout.cover
-    groups = layout.core[1 if exchanged else 0] // ROWS
-    wide = promoted or columns
+    rows, columns = reversed(layout.cover) if swap_ab else layout.cover
+    groups = layout.core[1 if swap_ab else 0] // ROWS
+    wide = promote_columns or columns
     instruction = Instruction(dtype, other, wide, fed.left, fed.right)
     tall = range(-(-rows // (ROWS * groups)))
 
@@ -217,7 +217,7 @@ def multiply(
             for k in range(0, fed.depth, instruction.step_of(dtype)):
                 for m in tall:
                     at = place(m, column)
-                    if not promoted:
+                    if not promote_columns:
                         added = values[2] if replaces and k == 0 else None
                         elements[at] = instruction.add(b, elements[at], *operands.at(m, column, k), added)
                     elif k == 0:
@@ -225,7 +225,7 @@ def multiply(
                     else:
                         products[m] = instruction.add(b, products[m], *operands.at(m, column, k))
             commit(b)
-            if promoted:
+            if promote_columns:
                 _add_promoted(b, elements, products, [place(m, column) for m in tall])
         return pack(b, elements, layout.registers)
 

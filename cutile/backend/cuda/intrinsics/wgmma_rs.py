@@ -157,7 +157,7 @@ def _wait_for_oldest(b: Any, groups: int) -> None:
     asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
 
-def _places(layout: Layout, row: int, wide: int, exchanged: bool) -> list[int]:
+def _places(layout: Layout, row: int, wide: int, swap_ab: bool) -> list[int]:
     """The registers of an instruction's sums, whose rows begin at `row`.
 
     Pairs of columns, in two rows, then the next 8 columns.
@@ -165,7 +165,7 @@ def _places(layout: Layout, row: int, wide: int, exchanged: bool) -> list[int]:
     registers = {offset: register for register, offset in enumerate(layout.offsets)}
     # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", but for the rows: a lane's two are neighbours.
     offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(wide // 2)]
-    return [registers[offset[::-1] if exchanged else offset] for offset in offsets]
+    return [registers[offset[::-1] if swap_ab else offset] for offset in offsets]
 
 
 @cache
@@ -176,7 +176,7 @@ def multiply(
     layout: Layout,
     fed: Fed,
     *,
-    exchanged: bool = False,
+    swap_ab: bool = False,
     replaces: bool = False,
 ) -> Any:
     """`f(acc, counter)`: begin to add a product whose left operand threads read.
@@ -189,15 +189,15 @@ def multiply(
         dtype, other, acc: of the left operand, the right one, the sums.
         layout: of the sums: an `a_from_registers_accumulator`.
         fed: where the operands are, the left one across K.
-        exchanged: whether the layout is of the product's transpose.
+        swap_ab: whether the layout is of the product's transpose.
         replaces: `f(acc, counter, added)`, as of `wgmma.multiply`.
     """
     left, right = fed.left, fed.right
-    tall, wide = reversed(layout.cover) if exchanged else layout.cover
+    tall, wide = reversed(layout.cover) if swap_ab else layout.cover
     groups = layout.warps // 4  # of four warps each
     instruction = Instruction(dtype, other, wide, left, right)
     rows = range(0, tall, ROWS * groups)
-    places = [_places(layout, row, wide, exchanged) for row in rows]
+    places = [_places(layout, row, wide, swap_ab) for row in rows]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)

@@ -217,7 +217,7 @@ class _Walk:
         return ()
 
     def first_tile(self, op: FirstTile) -> int:
-        if op.alone > 1:
+        if op.pingpong > 1:
             return self.group
         return 0 if self.piece is None else (self.blocks - 1) * self.pieces + self.piece
 
@@ -349,10 +349,10 @@ def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
 _NUMBERS: Mapping[type[Op], Callable[[_Walk, Any], Any]] = {
     Constant: lambda walk, op: op.value,
     FirstTile: _Walk.first_tile,
-    TileStep: lambda walk, op: op.alone if walk.piece is None else walk.blocks * walk.pieces,
+    TileStep: lambda walk, op: op.pingpong if walk.piece is None else walk.blocks * walk.pieces,
     Elected: lambda walk, op: True,
     TripCount: lambda walk, op: len(walk.iterations(op)),
-    FirstIteration: lambda walk, op: walk.group * walk.number(op.turns),
+    FirstIteration: lambda walk, op: walk.group * walk.number(op.iterations),
     NumTileBlocks: lambda walk, op: walk.blocks if op.axis == 0 else 1,
     WarpgroupIndex: lambda walk, op: walk.group,
     Select: lambda walk, op: walk.number(op.x if walk.number(op.condition) else op.y),
@@ -405,7 +405,7 @@ def first_group(
     """
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     walk = _Walk(layouts_of(function), tiles, turns, pieces, piece=piece, conditions=_asked(function))
-    return tuple(walk.events(roles.compute))
+    return tuple(walk.events(roles.consumer))
 
 
 def _asked(function: Function) -> frozenset[Value]:
@@ -457,10 +457,10 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     walk = partial(
         _Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_asked(function)
     )
-    loads = list(walk().events(roles.load))
+    loads = list(walk().events(roles.producer))
     every = [
-        [each for each in walk(group).events(roles.compute) if each.what not in OF_RESULTS]
-        for group in range(roles.groups)
+        [each for each in walk(group).events(roles.consumer) if each.what not in OF_RESULTS]
+        for group in range(roles.warpgroups)
     ]
     orders = [op.barriers.type for op in function.walk() if isinstance(op, OrderBarrierWait)]
     alone = bool(orders)
@@ -475,7 +475,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
         if all(each == reads for each in others) and not alone:
             others = []
         stages, arrivals = kind.stages, kind.arrivals
-        readers = roles.groups * (WARPS if op.result in by_warps else 1)
+        readers = roles.warpgroups * (WARPS if op.result in by_warps else 1)
         protocols_.append(Protocol(stages, arrivals, readers, kind.cluster, own, reads, tuple(others), alone, handing))
     return protocols_
 

@@ -241,7 +241,7 @@ def check_function(function: Function) -> int:
         pieces = int(function.facts["persistent"])
         several = [(1, turns * pieces, pieces) for turns in (1, stages + 1, 2 * stages + 1)]
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    deep = max(1, _deepest(roles.load) - 1)  # the outermost loop is that over tile blocks
+    deep = max(1, _deepest(roles.producer) - 1)  # the outermost loop is that over tile blocks
     for tiles, turns, pieces in whole + several * divided:
         # A loop in a loop has so many turns in all: the check takes the square of their number.
         each = math.ceil(turns ** (1 / deep))

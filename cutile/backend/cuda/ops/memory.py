@@ -2,8 +2,8 @@
 
 All threads of a block take part, but for copies by the tensor memory accelerator (TMA), which one thread begins.
 
-Copies by `cp.async` go to stage `turn % stages` of a place. `stage` says where: its first byte from the begin of the
-loop's reservation (the attribute `offset`), its stages, and the bytes from stage to stage.
+Copies by `cp.async` go to stage `iteration % stages` of a place. `stage` says where: its first byte from the begin of
+the loop's reservation (the attribute `offset`), its stages, and the bytes from stage to stage.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     """
 
     x: Value = operand(ANY_TENSOR)
-    turn: Value = operand(SCALAR_INT)
+    iteration: Value = operand(SCALAR_INT)
     index: tuple[Value, ...] = operands(SCALAR_INT)
     shape: tuple[int, ...] = attribute()
     strides: tuple[int, ...] = attribute()
@@ -191,7 +191,7 @@ class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
         of: the tensor's name.
     """
 
-    turn: Value = operand(SCALAR_INT)
+    iteration: Value = operand(SCALAR_INT)
     dtype: DTypeLike = attribute()
     shape: tuple[int, ...] = attribute()
     strides: tuple[int, ...] = attribute()
@@ -210,7 +210,7 @@ class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):
     """
 
     value: Value = operand(ANY_TILE)
-    turn: Value = operand(SCALAR_INT)
+    iteration: Value = operand(SCALAR_INT)
     right: bool = attribute()
     dtype: DTypeLike = attribute()
     other: DTypeLike = attribute()
@@ -222,14 +222,14 @@ class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):
 
 
 class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
-    """`acc` plus the product of the operands in their stages of this turn.
+    """`acc` plus the product of the operands in their stages of this iteration.
 
     `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed, `rounds` that they are f32
     to be rounded to tf32.
     """
 
     acc: Value = operand(NUMBER_TILE)
-    turn: Value = operand(SCALAR_INT)
+    iteration: Value = operand(SCALAR_INT)
     dtype: DTypeLike = attribute()
     other: DTypeLike = attribute()
     depth: int = attribute()

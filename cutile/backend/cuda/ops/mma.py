@@ -18,9 +18,9 @@ class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
 
     Attributes:
         depth: elements along K.
-        promoted: columns that are multiplied apart, waited for, and added in f32; 0 adds to `acc` itself.
-        crosswise: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
-        exchanged: A and B are swapped: the product is the transpose of `acc`, whose rows are the instruction's columns.
+        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to `acc` itself.
+        a_from_registers: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
+        swap_ab: A and B are swapped: the product is the transpose of `acc`, whose rows are the instruction's columns.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -31,9 +31,9 @@ class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
     left_dtype: DTypeLike = attribute()
     right_dtype: DTypeLike = attribute()
     depth: int = attribute()
-    promoted: int = attribute(0)
-    crosswise: bool = attribute(False)
-    exchanged: bool = attribute(False)
+    promote_columns: int = attribute(0)
+    a_from_registers: bool = attribute(False)
+    swap_ab: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
         return (self.acc.type,)

@@ -20,15 +20,15 @@ from cutile.ir.types import TileType, Type
 
 
 class Roles(Op, name="cuda.roles"):
-    """Split the warps of a thread block: consumers run `compute`, producers `load`.
+    """Split the warps of a thread block: consumers run one block, producers the other.
 
-    The first `4 * groups` warps are the consumers. The last four are the producer: `setmaxnreg` counts whole
+    The first `4 * warpgroups` warps are the consumers. The last four are the producer: `setmaxnreg` counts whole
     warpgroups, though one thread of them does the work.
     """
 
-    load: Block = region()
-    compute: Block = region()
-    groups: int = attribute()
+    producer: Block = region()
+    consumer: Block = region()
+    warpgroups: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -60,8 +60,8 @@ class SetMaxRegisters(Op, name="cuda.set_max_registers", effect=Effect.WRITE):
 class Elected(Op, name="cuda.elected"):
     """Whether this is the elected thread of the producer, which issues its loads."""
 
-    intrinsic = Intrinsic("roles.elected", facts=("groups",))
-    groups: int = attribute()
+    intrinsic = Intrinsic("roles.elected", facts=("warpgroups",))
+    warpgroups: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(bool_),)
@@ -79,12 +79,12 @@ class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
 class FirstTile(Op, name="cuda.first_tile"):
     """Number of the first tile block of this thread block, or of its cluster.
 
-    In a ping-pong kernel: of this warpgroup. `alone` is the number of warpgroups with tile blocks of their own.
+    In a ping-pong kernel: of this warpgroup. `pingpong` is the number of warpgroups with tile blocks of their own.
     """
 
     intrinsic = Intrinsic("roles.first_tile", facts=("cluster",))
     cluster: int = attribute()
-    alone: int = attribute(default=1)
+    pingpong: int = attribute(default=1)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -93,12 +93,12 @@ class FirstTile(Op, name="cuda.first_tile"):
 class TileStep(Op, name="cuda.tile_step"):
     """The distance from one tile block to the next of the same warps.
 
-    The number of thread blocks (or clusters) in the grid, times the `alone` warpgroups with tile blocks of their own.
+    The number of thread blocks (or clusters) in the grid, times the warpgroups with tile blocks of their own.
     """
 
     intrinsic = Intrinsic("roles.tile_step", facts=("cluster",))
     cluster: int = attribute()
-    alone: int = attribute(default=1)
+    pingpong: int = attribute(default=1)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -207,11 +207,11 @@ class TripCount(Op, name="cuda.trip_count"):
 class FirstIteration(Op, name="cuda.first_iteration"):
     """Main-loop iterations of the warpgroups before this one.
 
-    There its stage counter starts. For ping-pong kernels: each warpgroup has a tile block of `turns` iterations.
+    There its stage counter starts. For ping-pong kernels: each warpgroup has a tile block of so many `iterations`.
     """
 
     intrinsic = Intrinsic("roles.first_iteration")
-    turns: Value = operand(SCALAR_INT)
+    iterations: Value = operand(SCALAR_INT)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)

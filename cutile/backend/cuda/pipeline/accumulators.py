@@ -53,8 +53,8 @@ THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * 64
 """Rows of a tile that three warpgroups share."""
 
 
-def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, exchanged: bool) -> Layout:
-    """Where a product leaves its sums whose left operand was read crosswise.
+def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, swap_ab: bool) -> Layout:
+    """Where a product leaves its sums whose left operand was read by threads, since it lies across K.
 
     Of the two neighbours along the rows and along the columns of the instruction that a thread holds, those come first
     that are neighbours in a row of the tile.
@@ -63,23 +63,23 @@ def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int,
         shape: of the tile.
         groups: warp groups that share the rows, 64 each in turn.
         size: bytes of an element of the operands.
-        exchanged: whether the tile is the product's transpose.
+        swap_ab: whether the tile is the product's transpose.
 
     Example:
-        >>> print(a_from_registers_accumulator((192, 128), 2, WORD, exchanged=True))
+        >>> print(a_from_registers_accumulator((192, 128), 2, WORD, swap_ab=True))
         192x128: 96 each of 256 threads, core 8x128
     """
 
     def row(step: int) -> Basis:
-        return (0, step) if exchanged else (step, 0)
+        return (0, step) if swap_ab else (step, 0)
 
     def column(step: int) -> Basis:
-        return (step, 0) if exchanged else (0, step)
+        return (step, 0) if swap_ab else (0, step)
 
-    pairs = (row(1), column(1)) if exchanged else (column(1), row(1))
+    pairs = (row(1), column(1)) if swap_ab else (column(1), row(1))
     lane = (column(2), column(4), *map(row, LANE_ROWS[size]))
     warp = (*WARP_ROWS[size], *(64 << bit for bit in range(groups.bit_length() - 1)))
-    down, across = (1, 0) if exchanged else (0, 1)
+    down, across = (1, 0) if swap_ab else (0, 1)
     counts = ((across, -(-shape[across] // 8)), (down, shape[down] // (64 * groups)))
     repeat = tuple((axis, count) for axis, count in counts if count > 1)
     return Layout(shape, pairs, lane, tuple(map(row, warp)), repeat)

@@ -66,18 +66,18 @@ class Instructions:
 
         So that some products are added up at a time.
         """
-        return self.atom is not None and self.atom.promoted and not self.fast
+        return self.atom is not None and self.atom.promotes and not self.fast
 
-    def promoted(self, depth: int, *, by_turns: bool) -> tuple[int, int]:
+    def promotion(self, depth: int, *, by_iterations: bool) -> tuple[int, int]:
         """Columns that are multiplied apart from the sums at a time, or turns of a depth: as much as a thread has
-        registers for. Turns only if `by_turns`.
+        registers for. Turns only if `by_iterations`.
 
         Raises:
             Refused: the left operand is read by threads, which multiply all columns at a time.
         """
         if not self.promotes:
             return 0, 0
-        if self.sums <= MAX_SUMS_TWICE and by_turns:
+        if self.sums <= MAX_SUMS_TWICE and by_iterations:
             return 0, max(1, MAX_PROMOTE_DEPTH // depth)
         require(
             not self.a_from_registers,

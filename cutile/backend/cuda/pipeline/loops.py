@@ -140,7 +140,7 @@ class Mainloop:
         dot, buffers = self._dot, self.walk.pipelines.buffers[0]
         a, b = (dot.op.b.tile, dot.op.a.tile) if dot.swap_ab else (dot.op.a.tile, dot.op.b.tile)
         dtypes = {"left_dtype": a.dtype, "right_dtype": b.dtype, "depth": dot.op.a.tile.shape[1]}
-        how = {"promoted": dot.promote_columns, "crosswise": dot.a_from_registers, "exchanged": dot.swap_ab}
+        how = {"promote_columns": dot.promote_columns, "a_from_registers": dot.a_from_registers, "swap_ab": dot.swap_ab}
         return self.walk.add_in(ops.Wgmma(acc, *buffers, counter, added, **dtypes, **how), dot.accumulator)
 
     def _promoted(self, sums: Value, bounds: Sequence[Value]) -> Value:

@@ -145,7 +145,7 @@ class _Rules:
             more = kernel.computes_behind(loop) and not self._goes_narrow()
             sums = loop.results[0].tile.size // GROUP
             self._require_held("a group alone", MAX_PINGPONG_SUMS, sums, accumulator, held_by_each_warpgroup, more)
-        columns, interval = how.promoted(product.a.tile.shape[1], by_turns=self._counts_in_i32)
+        columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
         zeros = kernel.definitions.get(loop.carried[0])
         dot = Dot(
             *(product, left, right, accumulator),
@@ -265,7 +265,7 @@ class _Rules:
             of = (MAX_THREE_WARPGROUP_SUMS, columns // 2, usual, among_three, more)
             self._require_held("three warp groups", *of, apart=how.promotes)
         if how.a_from_registers:
-            return a_from_registers_accumulator((rows, columns), groups, left.panels.size, exchanged=how.swap_ab)
+            return a_from_registers_accumulator((rows, columns), groups, left.panels.size, swap_ab=how.swap_ab)
         return usual
 
     def _require_held(

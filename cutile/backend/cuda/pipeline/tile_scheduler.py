@@ -66,10 +66,10 @@ class TileScheduler:
         self.total = self._count()
         if self._walk.split is not None:
             self.total = self._walk.split.units(self.total)
-        along = {"cluster": self._walk.plan.tiles.cluster, "alone": groups}
+        along = {"cluster": self._walk.plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         others = self._iterations() if groups > 1 else None
-        counters = [builder.constant(0) if others is None else builder.value(ops.FirstIteration(turns=others))]
+        counters = [builder.constant(0) if others is None else builder.value(ops.FirstIteration(iterations=others))]
         counters += [builder.constant(0) for _ in pipelines.values[1:]]
         if self._walk.plan.tiles.order.taken:
             self._while_there_are(tile, counters)

@@ -93,7 +93,7 @@ class WarpSpecialised(LoweringContext):
                     walk()
                     builder.yield_()
                 blocks.append(block)
-            builder.add(ops.Roles(load=blocks[0], compute=blocks[1], groups=plan.warpgroups))
+            builder.add(ops.Roles(*blocks, warpgroups=plan.warpgroups))
             if plan.tiles.cluster > 1:
                 builder.add(ops.ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
@@ -127,7 +127,7 @@ class WarpSpecialised(LoweringContext):
 
         self._set_registers(self.plan.registers[0], grow=False)
         self._producing, self._nests = True, Nests(self, None)
-        elected = self.builder.value(ops.Elected(groups=self.plan.warpgroups))
+        elected = self.builder.value(ops.Elected(warpgroups=self.plan.warpgroups))
         self.builder.branch(elected, lambda: self.tiles.run(tile))
         self._producing = False
 
