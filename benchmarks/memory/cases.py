@@ -1,0 +1,389 @@
+# pyright: basic, reportAttributeAccessIssue=false, reportArgumentType=false
+# (torch ships no types that it needs)
+"""The cases of `benchmarks.memory`: operands, launches, what is right, and what torch calls the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from benchmarks.memory import kernels as k
+from cutile import DType, KernelOp, Tensor, bf16, f32, i32
+
+Kind = type[DType]
+Ops = Callable[[Sequence[Tensor], Sequence[Tensor]], Iterable[KernelOp]]
+"""The launches, each made when the one before it has run, since it may read what that one writes."""
+Exact = Callable[..., Any]
+"""The results in float64, or in int64: from a namespace (torch or NumPy) and the inputs in those types."""
+
+MANY = 1 << 27
+"""Elements of a matrix of rows."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """An operand.
+
+    Attributes:
+        shape, dtype: of the whole.
+        drawn: floats are standard normal; "positive" ones lie between 1 and 2; integers below `below`.
+        stride: elements from row to row, where it is more than a row has.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Kind = bf16
+    drawn: Literal["normal", "positive"] = "normal"
+    below: int = 0
+    stride: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * self.dtype.bits // 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table.
+
+    Attributes:
+        name: what is computed, and of what size.
+        outs, ins: the operands. Outputs are poisoned, but for those that are added to, which are zeros.
+        ops: the launches, in order, given outputs (with `scratch` behind them) and inputs.
+        exact: what is right.
+        torch: torch's call, given torch and the inputs.
+        goal: what is to be reached, of a copy or of reading.
+        reads: compared with reading.
+        scratch: operands between launches; not counted as bytes.
+        moved: bytes, where they are not those of all operands.
+        adds: outputs are added to.
+        many: launches in a graph, one after the other.
+        error: what is allowed of the norm.
+    """
+
+    name: str
+    outs: tuple[Array, ...]
+    ins: tuple[Array, ...]
+    ops: Ops
+    exact: Exact
+    torch: Callable[..., Any]
+    goal: float
+    reads: bool = False
+    scratch: tuple[Array, ...] = ()
+    moved: int = 0
+    adds: bool = False
+    many: int = 1
+    error: float = 4e-3
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that have to be read and written once."""
+        return self.moved or sum(each.nbytes for each in (*self.outs, *self.ins))
+
+
+def _times(rows: int, columns: int) -> tuple[int, int]:
+    return rows or MANY // columns, columns
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def softmax(columns: int, rows: int = 0, dtype: Kind = bf16, *, long: int = 0, height: int = 1, many: int = 1) -> Case:
+    """Softmax of rows."""
+    shape = _times(rows, columns)
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+        target = outs[0].mut.partition((height, columns))
+        yield k.long_softmax(target, ins[0], B=long) if long else k.softmax(target, ins[0])
+
+    def exact(xp: Any, x: Any) -> Any:
+        e = xp.exp(x)  # of standard normal numbers
+        return e / e.sum(1)[:, None]
+
+    name = f"softmax {shape[0]} x {columns}, graph of {many}" if many > 1 else f"softmax {columns}"
+    return Case(name, (Array(shape, dtype),), (Array(shape, dtype),), ops, exact,
+                lambda torch, x: torch.softmax(x, 1), 0.95, many=many)  # fmt: skip
+
+
+def softmax_backward(columns: int, rows: int = 0, dtype: Kind = bf16) -> Case:
+    """The gradient of a softmax."""
+    shape = _times(rows, columns)
+    return Case(
+        f"softmax backward {columns}", (Array(shape, dtype),), (Array(shape, dtype, "positive"), Array(shape, dtype)),
+        lambda outs, ins: [k.softmax_backward(outs[0].mut.partition((1, columns)), *ins)],
+        lambda xp, y, dy: y * (dy - (y * dy).sum(1)[:, None]),
+        lambda torch, y, dy: torch._softmax_backward_data(dy, y, 1, y.dtype), 0.93,
+    )  # fmt: skip
+
+
+def layer_norm(columns: int, rows: int = 0, dtype: Kind = bf16) -> Case:
+    """Layer norm with weight and bias."""
+    shape = _times(rows, columns)
+
+    def exact(xp: Any, x: Any, w: Any, b: Any) -> Any:
+        centred = x - x.mean(1)[:, None]
+        return centred / xp.sqrt((centred * centred).mean(1) + 1e-5)[:, None] * w + b
+
+    return Case(
+        f"layer_norm {columns}", (Array(shape, dtype),),
+        (Array(shape, dtype), Array((columns,), dtype), Array((columns,), dtype)),
+        lambda outs, ins: [k.layer_norm(outs[0].mut.partition((1, columns)), *ins, 1e-5)], exact,
+        lambda torch, x, w, b: torch.nn.functional.layer_norm(x, (columns,), w, b), 0.95,
+    )  # fmt: skip
+
+
+def rms_norm(columns: int, rows: int = 0, dtype: Kind = bf16) -> Case:
+    """RMS norm with weight."""
+    shape = _times(rows, columns)
+    return Case(
+        f"rms_norm {columns}", (Array(shape, dtype),), (Array(shape, dtype), Array((columns,), dtype)),
+        lambda outs, ins: [k.rms_norm(outs[0].mut.partition((1, columns)), *ins, 1e-5)],
+        lambda xp, x, w: x / xp.sqrt((x * x).mean(1) + 1e-5)[:, None] * w,
+        lambda torch, x, w: torch.nn.functional.rms_norm(x, (columns,), w, 1e-5), 0.95,
+    )  # fmt: skip
+
+
+def cross_entropy(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: int = 8192) -> Case:
+    """The loss of each row."""
+
+    def exact(xp: Any, x: Any, target: Any) -> Any:
+        return xp.log(xp.exp(x).sum(1)) - x[xp.arange(rows, device=x.device), target]
+
+    return Case(
+        f"cross_entropy {columns}", (Array((rows,), f32),),
+        (Array((rows, columns), dtype), Array((rows,), i32, below=columns)),
+        lambda outs, ins: [k.cross_entropy(outs[0].mut.partition((1,)), *ins, B=piece)], exact,
+        lambda torch, x, target: torch.nn.functional.cross_entropy(x, target.long(), reduction="none"), 0.96,
+        reads=True,
+    )  # fmt: skip
+
+
+def cumsum(columns: int, rows: int = 0, dtype: Kind = f32, *, long: int = 0) -> Case:
+    """Running sums of rows."""
+    shape = _times(rows, columns)
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+        target = outs[0].mut.partition((1, columns))
+        yield k.long_cumsum(target, ins[0], B=long) if long else k.cumsum(target, ins[0])
+
+    return Case(
+        f"cumsum f32 {columns}", (Array(shape, dtype),), (Array(shape, dtype),), ops,
+        lambda xp, x: xp.cumsum(x, 1), lambda torch, x: torch.cumsum(x, 1), 0.95 if columns < 65536 else 0.92,
+        error=3e-5,
+    )  # fmt: skip
+
+
+# -- reductions, and scans of whole arrays ---------------------------------------------------------
+
+
+def total(n: int, blocks: int = 1056) -> Case:
+    """The sum of an array: partial sums, and their sum."""
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+        yield k.partial_sums(outs[1].mut.partition((1,)), ins[0])
+        yield k.partial_sums(outs[0].mut.partition((1,)), outs[1], B=2048)
+
+    return Case(
+        f"sum f32 2**{n.bit_length() - 1}", (Array((1,), f32),), (Array((n,), f32, "positive"),), ops,
+        lambda xp, x: x.sum().reshape(1), lambda torch, x: torch.sum(x), 1.0, reads=True,
+        scratch=(Array((blocks,), f32),), error=1e-5,
+    )  # fmt: skip
+
+
+def column_sums(rows: int, columns: int, dtype: Kind = bf16, *, groups: int = 66, width: int = 512) -> Case:
+    """The sums of columns: of groups of rows, and theirs."""
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+        yield k.column_sums(outs[1].mut.partition((1, width)), ins[0])
+        yield k.column_sums(outs[0].mut.partition((1, 128)), outs[1])
+
+    return Case(
+        f"column sums {rows} x {columns}", (Array((1, columns), f32),), (Array((rows, columns), dtype, "positive"),),
+        ops,
+        lambda xp, x: x.sum(0).reshape(1, columns), lambda torch, x: torch.sum(x, 0, dtype=torch.float32), 0.93,
+        reads=True, scratch=(Array((groups, columns), f32),), error=1e-5,
+    )  # fmt: skip
+
+
+def gemv(rows: int, columns: int, dtype: Kind = bf16, *, height: int = 4) -> Case:
+    """A matrix times a vector."""
+    return Case(
+        f"gemv {rows} x {columns}", (Array((rows,), dtype),), (Array((rows, columns), dtype), Array((columns,), dtype)),
+        lambda outs, ins: [k.gemv(outs[0].mut.partition((height,)), *ins)],
+        lambda xp, a, x: a @ x, lambda torch, a, x: torch.mv(a, x), 0.95, reads=True,
+    )  # fmt: skip
+
+
+def array_cumsum(n: int, piece: int = 8192) -> Case:
+    """Running sums of an array of integers: the sums of pieces, theirs, and the pieces."""
+    pieces = n // piece
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+        y, sums, before = outs
+        yield k.piece_sums(sums.mut.partition((1,)), ins[0], B=piece)
+        yield k.long_cumsum(before.reshape((1, pieces)).mut.partition((1, pieces)), sums.reshape((1, pieces)))
+        yield k.scan_pieces(y.mut.partition((piece,)), ins[0], before)
+
+    return Case(
+        f"cumsum i32 2**{n.bit_length() - 1}, three launches", (Array((n,), i32),), (Array((n,), i32, below=8),), ops,
+        lambda xp, x: xp.cumsum(x, 0), lambda torch, x: torch.cumsum(x, 0, dtype=torch.int32), 0.85,
+        scratch=(Array((pieces,), i32), Array((pieces,), i32)), error=0,
+    )  # fmt: skip
+
+
+# -- moves ----------------------------------------------------------------------------------------
+
+
+def transpose(n: int, dtype: Kind, tile: int = 64) -> Case:
+    """A matrix, transposed."""
+    return Case(
+        f"transpose {dtype} {n}", (Array((n, n), dtype),), (Array((n, n), dtype),),
+        lambda outs, ins: [k.transpose(outs[0].mut.partition((tile, tile)), ins[0])],
+        lambda xp, x: xp.swapaxes(x, 0, 1), lambda torch, x: x.t().contiguous(), 0.93, error=0,
+    )  # fmt: skip
+
+
+def permute(batch: int, m: int, n: int, dtype: Kind = bf16, tile: int = 64) -> Case:
+    """The last two axes, exchanged."""
+    return Case(
+        f"permute (0, 2, 1) {dtype}", (Array((batch, n, m), dtype),), (Array((batch, m, n), dtype),),
+        lambda outs, ins: [k.permute(outs[0].mut.partition((1, tile, tile)), ins[0])],
+        lambda xp, x: xp.swapaxes(x, 1, 2), lambda torch, x: x.permute(0, 2, 1).contiguous(), 0.93, error=0,
+    )  # fmt: skip
+
+
+def cast(n: int) -> Case:
+    """f32 to bf16."""
+    return Case(
+        "cast f32 to bf16", (Array((n,), bf16),), (Array((n,), f32),),
+        lambda outs, ins: [k.copy(outs[0].mut.partition((4096,)), ins[0])],
+        lambda xp, x: x, lambda torch, x: x.to(torch.bfloat16), 0.97,
+    )  # fmt: skip
+
+
+def strided(rows: int, columns: int, stride: int, dtype: Kind = bf16) -> Case:
+    """Rows that lie apart, copied to where they do not."""
+    return Case(
+        f"copy of {columns} of {stride} columns", (Array((rows, columns), dtype),),
+        (Array((rows, columns), dtype, stride=stride),),
+        lambda outs, ins: [k.copy(outs[0].mut.partition((4, 1024)), ins[0])],
+        lambda xp, x: x, lambda torch, x: x.contiguous(), 0.9, error=0,
+    )  # fmt: skip
+
+
+def concatenate(rows: int, columns: int, dtype: Kind = bf16) -> Case:
+    """Two matrices, side by side."""
+    return Case(
+        "concatenate", (Array((rows, 2 * columns), dtype),), (Array((rows, columns), dtype),) * 2,
+        lambda outs, ins: [k.concatenate(outs[0].mut.partition((1, 2 * columns)), *ins)],
+        lambda xp, a, b: xp.concatenate((a, b), 1), lambda torch, a, b: torch.cat((a, b), 1), 0.95, error=0,
+    )  # fmt: skip
+
+
+def rotary(tokens: int, heads: int, width: int = 128, dtype: Kind = bf16) -> Case:
+    """Rotary embedding with tables of cosines and sines."""
+
+    def exact(xp: Any, x: Any, cos: Any, sin: Any) -> Any:
+        c, s, half = cos[:, None, :], sin[:, None, :], width // 2
+        left, right = x[..., :half], x[..., half:]
+        return xp.concatenate((left * c - right * s, right * c + left * s), 2)
+
+    table = Array((tokens, width // 2), dtype)
+    return Case(
+        "rotary", (Array((tokens, heads, width), dtype),), (Array((tokens, heads, width), dtype), table, table),
+        lambda outs, ins: [k.rotary(outs[0].mut.partition((1, heads, width)), *ins)], exact,
+        lambda torch, *ins: exact(torch, *ins), 0.93, error=6e-3,
+    )  # fmt: skip
+
+
+def dropout(n: int, dtype: Kind = bf16, tile: int = 4096) -> Case:
+    """Dropout with Philox 4x32-10."""
+    seed, keep = 20261123, 3 << 30
+
+    def exact(xp: Any, x: Any) -> Any:
+        quarter = tile // 4
+        word = (1 << 32) - 1
+
+        def product(a: Any, b: int) -> tuple[Any, Any]:
+            low, high = (a & 0xFFFF) * b, (a >> 16) * b  # of 48 bits
+            middle = high + (low >> 16)
+            return middle >> 16, ((middle & 0xFFFF) << 16) | (low & 0xFFFF)
+
+        n0 = xp.arange(n // 4, device=x.device)
+        n1 = n2 = n3 = xp.zeros_like(n0)
+        k0, k1 = seed, seed ^ 0x5BD1E995
+        for _ in range(10):
+            high0, low0 = product(n0, 0xD2511F53)
+            high2, low2 = product(n2, 0xCD9E8D57)
+            n0, n1, n2, n3 = high2 ^ n1 ^ k0, low2, high0 ^ n3 ^ k1, low0
+            k0, k1 = (k0 + 0x9E3779B9) & word, (k1 + 0xBB67AE85) & word
+        drawn = xp.stack([each.reshape(-1, quarter) for each in (n0, n1, n2, n3)], 1).reshape(n)
+        return xp.where(drawn < keep, x * (4 / 3), xp.zeros_like(x))
+
+    return Case(
+        "dropout, Philox 4x32-10", (Array((n,), dtype),), (Array((n,), dtype),),
+        lambda outs, ins: [k.dropout(outs[0].mut.partition((tile,)), ins[0], seed, keep, 4 / 3)], exact,
+        lambda torch, x: torch.nn.functional.dropout(x, 0.25), 0.9,
+    )  # fmt: skip
+
+
+# -- rows by index --------------------------------------------------------------------------------
+
+
+def gather(
+    name: str, table: int, columns: int, count: int, dtype: Kind = bf16, *, height: int = 1, goal: float
+) -> Case:
+    """Rows of a table by a list."""
+    return Case(
+        name, (Array((count, columns), dtype),), (Array((table, columns), dtype), Array((count,), i32, below=table)),
+        lambda outs, ins: [k.gather_rows(outs[0].mut.partition((height, columns)), *ins)],
+        lambda xp, t, index: t[index], lambda torch, t, index: torch.index_select(t, 0, index), goal, error=0,
+        moved=2 * count * columns * dtype.bits // 8 + 4 * count,
+    )  # fmt: skip
+
+
+def scatter_add(table: int, columns: int, count: int, blocks: int = 8192) -> Case:
+    """Rows added to those that a list names."""
+
+    def exact(xp: Any, x: Any, index: Any) -> Any:
+        y = xp.zeros((table, columns), dtype=x.dtype, device=x.device)
+        return y.index_add_(0, index, x) if hasattr(y, "index_add_") else (xp.add.at(y, index, x), y)[1]
+
+    rows = 3 * count * columns * 4
+    return Case(
+        f"scatter-add of {count} rows of {4 * columns} bytes", (Array((table, columns), f32),),
+        (Array((count, columns), f32), Array((count,), i32, below=table)),
+        lambda outs, ins: [k.scatter_add_rows(outs[0].mut.partition((-(-table // blocks), columns)), *ins)], exact,
+        lambda torch, x, index: _sums(torch, table, columns).index_add_(0, index, x), 0.5,
+        adds=True, moved=rows + 4 * count, error=1e-5,
+    )  # fmt: skip
+
+
+_kept: dict[tuple[int, int], Any] = {}
+
+
+def _sums(torch: Any, *shape: int) -> Any:
+    """One tensor that torch adds to, so that no time goes into zeros."""
+    if shape not in _kept:
+        _kept[shape] = torch.zeros(shape, device="cuda")
+    return _kept[shape]
+
+
+ROWS = (1024, 4096, 8192, 16384, 32768, 65536)
+
+CASES = (
+    softmax(1024, height=4), *(softmax(n) for n in ROWS[1:]), softmax(262144, long=8192), softmax_backward(65536),
+    *(layer_norm(n) for n in ROWS), *(rms_norm(n) for n in ROWS),
+    cross_entropy(32000), cross_entropy(65536), cross_entropy(128256),
+    total(1 << 28), total(1 << 30), column_sums(65536, 8192),
+    cumsum(4096), cumsum(65536, long=4096), array_cumsum(1 << 28),
+    transpose(16384, f32), transpose(16384, bf16), permute(64, 2048, 2048),
+    rotary(16384, 32), dropout(MANY), gather("embedding 4096", 128256, 4096, 32768, goal=0.96),
+    gather("gather of 2**24 rows of 128 bytes", 1 << 25, 64, 1 << 24, height=32, goal=0.5),
+    scatter_add(1 << 25, 32, 1 << 24),
+    gemv(8192, 8192), gemv(128256, 4096),
+    cast(MANY), strided(16384, 8192, 16384), concatenate(16384, 4096),
+    softmax(1024, 8, height=1, many=100),
+)  # fmt: skip

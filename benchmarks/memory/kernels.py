@@ -1,0 +1,238 @@
+# pyright: basic, reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
+# (a Tensor is another in a kernel)
+"""The kernels of `benchmarks.memory`, as a user would write them: public names, no options."""
+
+from __future__ import annotations
+
+import cutile as ct
+from cutile import Const, Mut, Tensor, f32, u32
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+@ct.entry
+def softmax(y: Mut, x: Tensor):
+    """Softmax of whole rows."""
+    t = ct.load_tile_like(x, y).astype(f32)
+    e = ct.exp(t - ct.reduce_max(t, 1)[:, None])
+    y.store((e / ct.reduce_sum(e, 1)[:, None]).astype(y.dtype))
+
+
+@ct.entry
+def long_softmax(y: Mut, x: Tensor, *, B: Const = 8192):
+    """Softmax of a row that is read twice, in pieces."""
+    row = ct.get_tile_block_id()[0]
+    part = x.partition((1, B), padding=ct.padding.NEG_INF)
+    out = y.partition_mut((1, B))
+    top, total = ct.constant(float("-inf"), (1,), f32), ct.constant(0, (1,), f32)
+    for k in range(ct.num_tiles(part, 1)):
+        t = part.load((row, k)).astype(f32)
+        higher = ct.max_tile(top, ct.reduce_max(t, 1))
+        total = total * ct.exp(top - higher) + ct.reduce_sum(ct.exp(t - higher[:, None]), 1)
+        top = higher
+    for k in range(ct.num_tiles(part, 1)):
+        t = part.load((row, k)).astype(f32)
+        out.store((ct.exp(t - top[:, None]) / total[:, None]).astype(y.dtype), (0, k))
+
+
+@ct.entry
+def softmax_backward(dx: Mut, y: Tensor, dy: Tensor):
+    """The gradient of a softmax: y * (dy - sum(y * dy))."""
+    t, d = ct.load_tile_like(y, dx).astype(f32), ct.load_tile_like(dy, dx).astype(f32)
+    dx.store((t * (d - ct.reduce_sum(t * d, 1)[:, None])).astype(dx.dtype))
+
+
+@ct.entry
+def layer_norm(y: Mut, x: Tensor, w: Tensor, b: Tensor, eps: f32):
+    """Rows with mean 0 and variance 1, times w, plus b."""
+    n = y.shape[1]
+    t = ct.load_tile_like(x, y).astype(f32)
+    t = t - (ct.reduce_sum(t, 1) / n)[:, None]
+    scale = ct.rsqrt(ct.reduce_sum(t * t, 1) / n + eps)[:, None]
+    weights, bias = ct.load_tile(w, (n,), (0,)).astype(f32), ct.load_tile(b, (n,), (0,)).astype(f32)
+    y.store((t * scale * weights[None, :] + bias[None, :]).astype(y.dtype))
+
+
+@ct.entry
+def rms_norm(y: Mut, x: Tensor, w: Tensor, eps: f32):
+    """Rows of root mean square 1, times w."""
+    n = y.shape[1]
+    t = ct.load_tile_like(x, y).astype(f32)
+    scale = ct.rsqrt(ct.reduce_sum(t * t, 1) / n + eps)[:, None]
+    y.store((t * scale * ct.load_tile(w, (n,), (0,)).astype(f32)[None, :]).astype(y.dtype))
+
+
+@ct.entry
+def cross_entropy(loss: Mut, x: Tensor, target: Tensor, *, B: Const = 8192):
+    """log(sum(exp(row))) less the logit of the target, in pieces of a row."""
+    row = ct.get_tile_block_id()[0]
+    part = x.partition((1, B), padding=ct.padding.NEG_INF)
+    top, total = ct.constant(float("-inf"), (1,), f32), ct.constant(0, (1,), f32)
+    for k in range(ct.num_tiles(part, 1)):
+        t = part.load((row, k)).astype(f32)
+        higher = ct.max_tile(top, ct.reduce_max(t, 1))
+        total = total * ct.exp(top - higher) + ct.reduce_sum(ct.exp(t - higher[:, None]), 1)
+        top = higher
+    picked = ct.gather(x, (row, ct.load_tile_like(target, loss))).astype(f32)
+    loss.store(ct.log(total) + top - picked)
+
+
+@ct.entry
+def cumsum(y: Mut, x: Tensor):
+    """Running sums of whole rows."""
+    y.store(ct.scan_sum(ct.load_tile_like(x, y), 1))
+
+
+@ct.entry
+def long_cumsum(y: Mut, x: Tensor, *, B: Const = 4096):
+    """Running sums of a row, in pieces."""
+    row = ct.get_tile_block_id()[0]
+    part, out = x.partition((1, B)), y.partition_mut((1, B))
+    before = ct.constant(0, (1, 1), x.dtype)
+    for k in range(ct.num_tiles(part, 1)):
+        t = part.load((row, k))
+        out.store(ct.scan_sum(t, 1) + before, (0, k))
+        before = before + ct.reduce_sum(t, 1)[:, None]
+
+
+# -- reductions -----------------------------------------------------------------------------------
+
+
+@ct.entry
+def partial_sums(y: Mut, x: Tensor, *, B: Const = 8192):
+    """The sum of every so many pieces of x; one result for each tile block."""
+    part = x.partition((B,))
+    total = ct.constant(0, (B,), f32)
+    for k in range(ct.get_tile_block_id()[0], ct.num_tiles(part, 0), ct.get_num_tile_blocks()[0]):
+        total = total + part.load(k).astype(f32)
+    y.store(ct.reduce_sum(total, 0).reshape((1,)))
+
+
+@ct.entry
+def piece_sums(y: Mut, x: Tensor, *, B: Const = 8192):
+    """The sum of each piece of x."""
+    t = ct.load_tile(x, (B,), (ct.get_tile_block_id()[0],))
+    y.store(ct.reduce_sum(t, 0).reshape((1,)))
+
+
+@ct.entry
+def column_sums(y: Mut, x: Tensor, *, R: Const = 16):
+    """The sums of some rows' columns; tile block (i, j) has every so many rows."""
+    i, j, _ = ct.get_tile_block_id()
+    part = x.partition((R, y.shape[1]))
+    total = ct.constant(0, (R, y.shape[1]), f32)
+    for k in range(i, ct.num_tiles(part, 0), ct.get_num_tile_blocks()[0]):
+        total = total + part.load((k, j)).astype(f32)
+    y.store(ct.reduce_sum(total, 0)[None, :])
+
+
+@ct.entry
+def gemv(y: Mut, a: Tensor, x: Tensor, *, B: Const = 1024):
+    """y = a @ x; a tile block has some rows of a."""
+    (rows,) = y.shape
+    i = ct.get_tile_block_id()[0]
+    part, columns = a.partition((rows, B)), x.partition((B,))
+    total = ct.constant(0, (rows, B), f32)
+    for k in range(ct.num_tiles(part, 1)):
+        total = total + part.load((i, k)).astype(f32) * columns.load(k).astype(f32)[None, :]
+    y.store(ct.reduce_sum(total, 1).astype(y.dtype))
+
+
+# -- scans of whole arrays ------------------------------------------------------------------------
+
+
+@ct.entry
+def scan_pieces(y: Mut, x: Tensor, before: Tensor):
+    """Running sums of each piece, plus what lies before it."""
+    i = ct.get_tile_block_id()[0]
+    total = ct.load_tile(before, (1,), (i,)) - ct.reduce_sum(ct.load_tile_like(x, y), 0).reshape((1,))
+    y.store(ct.scan_sum(ct.load_tile_like(x, y), 0) + total)
+
+
+# -- moves ----------------------------------------------------------------------------------------
+
+
+@ct.entry
+def transpose(y: Mut, x: Tensor):
+    """y = x.T"""
+    i, j, _ = ct.get_tile_block_id()
+    y.store(ct.load_tile(x, (y.shape[1], y.shape[0]), (j, i)).transpose())
+
+
+@ct.entry
+def permute(y: Mut, x: Tensor):
+    """y = x with its last two axes exchanged."""
+    _, m, n = y.shape
+    b, i, j = ct.get_tile_block_id()
+    y.store(ct.permute(ct.load_tile(x, (1, n, m), (b, j, i)), (0, 2, 1)))
+
+
+@ct.entry
+def copy(y: Mut, x: Tensor):
+    """y = x, in y's dtype; strides may differ."""
+    y.store(ct.load_tile_like(x, y).astype(y.dtype))
+
+
+@ct.entry
+def concatenate(y: Mut, a: Tensor, b: Tensor):
+    """Rows of a, then of b, side by side; a tile block has whole rows of all three."""
+    rows, n = y.shape
+    i = ct.get_tile_block_id()[0]
+    out = y.partition_mut((rows, n // 2))
+    out.store(ct.load_tile(a, (rows, n // 2), (i, 0)), (0, 0))
+    out.store(ct.load_tile(b, (rows, n // 2), (i, 0)), (0, 1))
+
+
+@ct.entry
+def rotary(y: Mut, x: Tensor, cos: Tensor, sin: Tensor):
+    """Each head's halves, turned by the angles of their token."""
+    _, heads, width = y.shape
+    half = width // 2
+    token, h, _ = ct.get_tile_block_id()
+    c = ct.load_tile(cos, (1, half), (token, 0)).astype(f32)[:, None, :]
+    s = ct.load_tile(sin, (1, half), (token, 0)).astype(f32)[:, None, :]
+    left = ct.load_tile(x, (1, heads, half), (token, h, 0)).astype(f32)
+    right = ct.load_tile(x, (1, heads, half), (token, h, 1)).astype(f32)
+    out = y.partition_mut((1, heads, half))
+    out.store((left * c - right * s).astype(y.dtype), (0, 0, 0))
+    out.store((right * c + left * s).astype(y.dtype), (0, 0, 1))
+
+
+@ct.entry
+def dropout(y: Mut, x: Tensor, seed: u32, keep: u32, scale: f32):
+    """Elements stay where a number of Philox 4x32-10 is below `keep`; four numbers for each counter."""
+    quarter = y.shape[0] // 4
+    i = ct.get_tile_block_id()[0]
+    n0 = (ct.iota((quarter,)) + i * quarter).astype(u32)
+    n1 = n2 = n3 = ct.constant(0, (quarter,), u32)
+    k0, k1 = seed, seed ^ 0x5BD1E995
+    for _ in ct.static_range(10):
+        high0, low0 = ct.mulhii(n0, 0xD2511F53), n0 * 0xD2511F53
+        high2, low2 = ct.mulhii(n2, 0xCD9E8D57), n2 * 0xCD9E8D57
+        n0, n1, n2, n3 = high2 ^ n1 ^ k0, low2, high0 ^ n3 ^ k1, low0
+        k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
+    part, out = x.partition((quarter,)), y.partition_mut((quarter,))
+    out.store(ct.select(n0 < keep, part.load(4 * i).astype(f32) * scale, 0.0).astype(y.dtype), 0)
+    out.store(ct.select(n1 < keep, part.load(4 * i + 1).astype(f32) * scale, 0.0).astype(y.dtype), 1)
+    out.store(ct.select(n2 < keep, part.load(4 * i + 2).astype(f32) * scale, 0.0).astype(y.dtype), 2)
+    out.store(ct.select(n3 < keep, part.load(4 * i + 3).astype(f32) * scale, 0.0).astype(y.dtype), 3)
+
+
+# -- rows by index --------------------------------------------------------------------------------
+
+
+@ct.entry
+def gather_rows(y: Mut, table: Tensor, index: Tensor):
+    """y[i] = table[index[i]]"""
+    rows, n = y.shape
+    chosen = ct.load_tile(index, (rows,), (ct.get_tile_block_id()[0],))
+    y.store(ct.gather(table, (chosen[:, None], ct.iota((n,))[None, :])))
+
+
+@ct.entry
+def scatter_add_rows(y: Mut, x: Tensor, index: Tensor, *, R: Const = 32):
+    """y[index[i]] += x[i], in every so many tiles of rows."""
+    n = y.shape[1]
+    part, rows = x.partition((R, n)), index.partition((R,))
+    for k in range(ct.get_tile_block_id()[0], ct.num_tiles(rows, 0), ct.get_num_tile_blocks()[0]):
+        ct.atomic_add(y, (rows.load(k)[:, None], ct.iota((n,))[None, :]), part.load((k, 0)))

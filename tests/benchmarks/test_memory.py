@@ -1,0 +1,85 @@
+"""`python -m benchmarks.memory`: its command line, and its kernels on small inputs, beside what is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.memory import __main__ as memory
+from benchmarks.memory import cases
+from benchmarks.memory.cases import Array, Case
+from cutile import Tensor, api, f32
+
+SMALL = (
+    cases.softmax(96, 4, f32, height=2),
+    cases.softmax(100, 2, f32, long=32),
+    cases.softmax_backward(50, 3, f32),
+    cases.layer_norm(60, 3, f32),
+    cases.rms_norm(60, 3, f32),
+    cases.cross_entropy(70, 4, f32, piece=32),
+    cases.cumsum(100, 3),
+    cases.cumsum(100, 2, long=32),
+    cases.total(1 << 15, 4),
+    cases.column_sums(40, 256, f32, groups=2, width=64),
+    cases.gemv(8, 1500, f32),
+    cases.array_cumsum(1 << 9, 128),
+    cases.transpose(100, f32),
+    cases.permute(2, 70, 40, f32),
+    cases.cast(1 << 13),
+    cases.strided(8, 1024, 1500, f32),
+    cases.concatenate(4, 64, f32),
+    cases.rotary(3, 2, 16, f32),
+    cases.dropout(1 << 12, f32, 1024),
+    cases.gather("gather", 50, 16, 24, f32, height=8, goal=0.5),
+    cases.scatter_add(64, 8, 96, 4),
+)
+
+
+def drawn(array: Array, rng: np.random.Generator) -> Any:
+    if array.below:
+        return rng.integers(0, array.below, array.shape).astype(np.int32)
+    if array.drawn == "positive":
+        return rng.uniform(1, 2, array.shape).astype(np.float32)
+    wide = rng.standard_normal((*array.shape[:-1], array.stride or array.shape[-1]))
+    return wide.astype(np.float32)[..., : array.shape[-1]]
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_a_kernel_computes_what_is_right(case: Case) -> None:
+    rng = np.random.default_rng()
+    ins = [drawn(each, rng) for each in case.ins]
+    given: list[Tensor] = [api.from_numpy(each).sync() for each in ins]
+    outs = [api.full(0 if case.adds else -1, each.shape, each.dtype).sync() for each in (*case.outs, *case.scratch)]
+    for op in case.ops(outs, given):
+        op.interpret().sync()
+    exact = case.exact(np, *(each.astype(np.float64 if each.dtype.kind == "f" else np.int64) for each in ins))
+    result = outs[0].to_numpy().sync().astype(np.float64).reshape(exact.shape)
+    assert np.linalg.norm(result - exact) <= 4e-3 * np.linalg.norm(exact)
+
+
+def test_every_case_has_a_name_and_bytes() -> None:
+    assert len({case.name for case in cases.CASES}) == len(cases.CASES)
+    assert all(case.nbytes > 0 for case in cases.CASES)
+
+
+def test_quick_measures_beside_the_copy_alone() -> None:
+    quick = memory.parse(["--quick", "--cases", "softmax backward*,cast*"])
+    assert (quick.others, quick.pairs) == ([], 7)
+    assert [case.name for case in quick.chosen] == ["softmax backward 65536", "cast f32 to bf16"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cases", "gemm"], "no such case; there are softmax 1024, "),
+        (["--pairs", "6"], "expected 20 or more"),
+        (["--peers", "numpy"], "expected torch, torch.compile, got numpy"),
+    ],
+)
+def test_a_wrong_command_line_is_told(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        memory.main(arguments)
+    assert end.value.code == 2
+    assert words in capsys.readouterr().err
