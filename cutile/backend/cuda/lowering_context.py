@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cutile.backend.cuda.exchange import exchange_of, sectors
 from cutile.backend.cuda.mma_layouts import assign_layouts
 from cutile.backend.cuda.ops import Barrier, ConvertLayout
 from cutile.backend.cuda.smem_sizes import move_bytes
@@ -19,9 +20,15 @@ from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import MutType, TensorType
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
+from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import TensorAddress
 from cutile.ops.view import LoadView, StoreView
+
+SCATTERED = 2
+"""How many times the least sectors an access touches from where on its tile is better exchanged for another layout."""
+EXCHANGE_SHARE = 3
+"""Of a block's shared memory, the part that such an exchange may take."""
 
 
 class LoweringContext(ABC):
@@ -30,6 +37,7 @@ class LoweringContext(ABC):
     Attributes:
         function: what is lowered.
         early: whether the kernel may begin before the one ahead of it in the stream has ended.
+        products: whether the kernel has any: their operands have ways of their own through shared memory.
         lowered: leads from its values to the lowered ones.
         layouts: of its tiles.
         shared_tensors: those of which one thread may load what another has stored.
@@ -43,13 +51,14 @@ class LoweringContext(ABC):
     ) -> None:
         self.function = function
         self.layouts = assign_layouts(function, warps, accumulators)
+        self.warps = warps
         self.arch = arch
+        self.products = any(isinstance(op, Mma) for op in function.walk())
         self.unsafe = bool(function.facts.get("unsafe", False))
         self.exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
         self.shared_tensors = self.find_shared_tensors(function) | self.exposed
         self.uses = Counter(value for op in function.walk() for value in op.operands)
         self.definitions = {value: op for op in function.walk() for value in op.results}
-        self.warps = warps
         self.builder = Builder(Block())
         self.lowered: dict[Value, Value] = {}
         self._layout_names: dict[Layout, str] = {}
@@ -110,7 +119,8 @@ class LoweringContext(ABC):
             if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
                 continue
             tensor, stores = op.operands[0], isinstance(op, StoreMut | StoreView)
-            layouts.setdefault(tensor, set()).add(self.layout(op.value if stores else op.result))
+            tile, steps = op.value if stores else op.result, op.steps if isinstance(op, LoadView | StoreView) else None
+            layouts.setdefault(tensor, set()).add(self.access_layout(tensor.tensor, tile, steps))
             stored[tensor] += stores
             loaded.update(() if stores else (tensor,))
             if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
@@ -148,9 +158,31 @@ class LoweringContext(ABC):
         op, names = ConvertLayout(x=value), self.names(source, target)
         if register_map(source, target) is not None:
             return self.add(op, **names, how="take").result
-        return self.in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
+        if self.products:
+            return self.in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
+        size = exchange_of(value.tile.dtype, source, target).nbytes
+        return self.in_shared(op, size, **names, how="swizzle").result
 
     # Accesses to memory.
+
+    def access_layout(self, tensor: TensorType, value: Value, steps: Sequence[int] | None = None) -> Layout:
+        """In which layout a tile is loaded or stored.
+
+        Its own, or one whose accesses are so much wider that they are worth an exchange with it.
+        """
+        own = self.layout(value)
+        widest = vector_width(tensor, own.shape, steps)
+        if widest is None or self.products:
+            return own
+        axis, width = widest
+        size = tensor.dtype.bits // 8
+        touched, least = sectors(own, axis, min(width, own.vector(axis)), size)
+        if touched < SCATTERED * least or own.free_warps or own.free_lanes:
+            return own
+        others = [other for other in reversed(range(own.rank)) if other != axis]
+        wide = blocked(own.shape, self.warps, width, [axis, *others])
+        room = self.arch.shared_bytes // EXCHANGE_SHARE
+        return wide if exchange_of(tensor.dtype, own, wide).nbytes <= room else own
 
     def access(self, tensor: TensorType, layout: Layout, steps: Sequence[int] | None = None) -> dict[str, Any]:
         """Layout and width of a memory access, by tiles at multiples of `steps`."""

@@ -26,7 +26,7 @@ from cutile.backend.gpu.failures import subjects
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile, same_but_ones
 from cutile.ir.control import For, If, While, Yield
-from cutile.ir.core import Op
+from cutile.ir.core import Op, Value
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
@@ -83,7 +83,7 @@ def _assert(op: Assert, context: LoweringContext) -> None:
 # Memory.
 
 
-def load_in(context: LoweringContext, op: LoadTile | LoadMut, layout: Layout) -> None:
+def load_in(context: LoweringContext, op: LoadTile | LoadMut, layout: Layout) -> Value:
     """Load a tile in a layout."""
     x = context.lowered[op.operands[0]]
     if isinstance(op, LoadTile):
@@ -93,35 +93,44 @@ def load_in(context: LoweringContext, op: LoadTile | LoadMut, layout: Layout) ->
     context.meet_before(op.operands[0])
     load = LoadTile(x=x, index=index, shape=shape)
     context.add(load, **context.access(x.tensor, layout), constant=context.is_constant(op.operands[0]))
-    context.map(op, load)
+    load.result.name = op.result.name
+    return load.result
 
 
 @_lower.register
 def _load(op: LoadTile | LoadMut, context: LoweringContext) -> None:
-    load_in(context, op, context.layout(op.result))
+    layout = context.access_layout(op.operands[0].tensor, op.result)
+    context.place(op.result, load_in(context, op, layout), layout)
 
 
 @_lower.register
 def _store(op: StoreMut, context: LoweringContext) -> None:
+    own, layout = context.layout(op.value), context.access_layout(op.x.tensor, op.value)
+    value = context.converted(context.lowered[op.value], own, layout)
     context.meet_before(op.x)
     index = context.allowed_index(context.own_index(op.x.mut))
-    store = Store(x=context.lowered[op.x], value=context.lowered[op.value], index=index)
-    context.add(store, **context.access(op.x.tensor, context.layout(op.value)))
+    store = Store(x=context.lowered[op.x], value=value, index=index)
+    context.add(store, **context.access(op.x.tensor, layout))
 
 
 @_lower.register
 def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
     """A tile at any step."""
-    context.meet_before(op.x)
     tile = op.result if isinstance(op, LoadView) else op.value
+    layout = context.access_layout(op.x.tensor, tile, op.steps)
     operands = [context.lowered[value] for value in op.operands]
     if isinstance(op, StoreView):
+        operands[1] = context.converted(operands[1], context.layout(tile), layout)
         operands[2:] = context.allowed_index(tuple(operands[2:]))
+    context.meet_before(op.x)
     access = op.copy_with(operands, (), ())
-    access.attributes.update(context.access(op.x.tensor, context.layout(tile), op.steps))
+    access.attributes.update(context.access(op.x.tensor, layout, op.steps))
     if isinstance(op, LoadView):
         access.attributes["constant"] = context.is_constant(op.x)
-    context.finish(op, access)
+        context.add(access)
+        context.place(op.result, access.result, layout)
+    else:
+        context.add(access)
 
 
 @_lower.register
@@ -178,7 +187,7 @@ def _fold(op: Folding, context: LoweringContext) -> None:
     copy = op.copy_with([context.lowered[value] for value in op.tiles], [context.block(op.body)], ())
     dtypes = [value.tile.dtype for value in op.tiles]
     if isinstance(op, Scan):
-        natural, size = source, scan_bytes(dtypes, source)
+        natural, size = source, scan_bytes(dtypes, source, op.axis)
     else:
         natural, size = source.collapse(op.axis).drop(op.axis), fold_bytes(dtypes, source, op.axis)
     names = context.names(source, natural) if natural.rank else {"source": context.layout_name(source)}

@@ -205,9 +205,51 @@ def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
     return spans([dtype.bits // 8 * len(rows) * layout.warps * lanes for dtype in dtypes])[-1]
 
 
-def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout) -> int:
-    """The bytes that a scan needs: the dense tiles."""
-    return spans([move_bytes(dtype, layout) for dtype in dtypes])[-1]
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring bits of the coordinate along an axis that are chosen alike.
+
+    Attributes:
+        kind: "register", "lane" or "warp".
+        bits: which, those of neighbours first. Those of lanes follow each other.
+        mask: the bits of the coordinate.
+    """
+
+    kind: str
+    bits: tuple[int, ...]
+    mask: int
+
+
+def fold_runs(layout: Layout, axis: int) -> list[Run]:
+    """The bits of `fold_order`, in runs."""
+    runs: list[Run] = []
+    for stride, kind, bit in fold_order(layout, axis):
+        last = runs[-1] if runs else None
+        if last is None or last.kind != kind or (kind == "lane" and last.bits[-1] + 1 != bit):
+            runs.append(Run(kind, (bit,), stride))
+        else:
+            runs[-1] = Run(kind, (*last.bits, bit), last.mask | stride)
+    return runs
+
+
+def totals_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int, count: int) -> int:
+    """The bytes of `count` results in each thread, which all warps show each other."""
+    lanes = 1 << (LANE_BITS - lane_mask(layout, axis).bit_count())
+    return spans([dtype.bits // 8 * count * layout.warps * lanes for dtype in dtypes])[-1]
+
+
+def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
+    """The bytes that a scan needs.
+
+    None where no warp lacks another's part.
+    """
+    count, total = layout.registers, 0
+    for run in fold_runs(layout, axis):
+        if run.kind == "register":
+            count >>= len(run.bits)
+        elif run.kind == "warp":
+            total += totals_bytes(dtypes, layout, axis, count)
+    return total
 
 
 def reduce_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:

@@ -254,9 +254,15 @@ class Emulated:
         raw = np.ascontiguousarray(self.memory[places])
         return Vector(kind, raw.view(numpy_type(kind)).reshape(-1))
 
-    def store(self, value: Any, pointer: Vector) -> None:
+    def store(self, value: Any, pointer: Vector) -> Vector:
+        if isinstance(value.type, ir.VectorType):
+            size = np.dtype(numpy_type(value.type.element)).itemsize
+            for i, each in enumerate(value.data):
+                self.store(each, Vector(ir.PointerType(value.type.element), pointer.data + i * size))
+            return pointer
         data = np.ascontiguousarray(self._of(value)).view(np.uint8).reshape(self._threads, -1)
         self.memory[self._bytes(pointer)[self._active]] = data[self._active]
+        return pointer
 
     def repeat(self, count: Any, values: Sequence[Any], body: Any) -> Sequence[Any]:
         """A loop that all threads go through as often as the first one that is active."""
@@ -300,6 +306,13 @@ class Emulated:
             return Vector(I32, np.arange(self._threads, dtype=np.uint32))
         if function == "llvm.nvvm.shfl.sync.bfly.i32":
             return Vector(I32, given[1][np.arange(self._threads) ^ int(given[2][0])])
+        if function.startswith("llvm.nvvm.shfl.sync."):
+            number = np.arange(self._threads)
+            lane, distance = number % 32, given[2].astype(np.int64)
+            way = function.removeprefix("llvm.nvvm.shfl.sync.").removesuffix(".i32")
+            wanted = {"up": lane - distance, "down": lane + distance, "idx": distance}[way]
+            there = (wanted >= 0) & (wanted < 32)
+            return Vector(I32, given[1][number - lane + np.where(there, wanted, lane)])
         if function == "llvm.nvvm.barrier0":
             return None
         return self._made(operands[0].type, LIBRARY[function](*given))

@@ -11,7 +11,7 @@ from cutile.backend.cuda.intrinsics import arith, compare, fold, reduce, shape
 from cutile.backend.cuda.intrinsics.llvm import I32, register_type
 from cutile.backend.cuda.mma_layouts import mma_accumulator
 from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator
-from cutile.dtypes import DTypeLike, f32, f64, i8, i32, i64, u8
+from cutile.dtypes import DTypeLike, bf16, f32, f64, i8, i32, i64, u8
 from tests.backend.cuda.emulated import Emulated, Vector, collect, everywhere, numpy_type, scatter
 from tests.samples.values import CASES
 from tests.support.draw import draw
@@ -124,13 +124,28 @@ def test_a_scan_keeps_the_order(layout: Layout, reverse: bool) -> None:
     steps, results = affine()
     factor, addend = integers(layout, i64, 2), integers(layout, i64, 3)
     for axis in axes(layout):
-        made = fold.scan(steps, results, (i64, i64), layout, axis, reverse, 16, True)
+        made = fold.scan(steps, results, (i64, i64), (1, 0), layout, axis, reverse, 16, True)
         given = [scatter(each, layout, i64) for each in (factor, addend)]
         _, result = made.generate(Emulated(layout.threads), given).data
         wanted = maps(factor, addend, axis)
         if reverse:
             wanted = np.flip(maps(np.flip(factor, axis), np.flip(addend, axis), axis), axis)
         np.testing.assert_array_equal(collect(result, layout, i64), wanted)
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [f32, bf16, i8, f64], ids=str)
+def test_a_tile_through_a_swizzle(layout: Layout, dtype: DTypeLike) -> None:
+    warps, shape_ = layout.warps, layout.shape
+    wide = next(v for v in (8, 4, 2, 1) if not any(extent % v for extent in shape_))
+    tile = np.arange(np.prod(shape_), dtype=np.uint64).astype(np.dtype(f"u{dtype.bits // 8}")).reshape(shape_)
+    tile = tile.view(dtype.numpy)
+    for order in (range(layout.rank), reversed(range(layout.rank))):
+        target = blocked(shape_, warps, wide, list(order))
+        for one, other in ((layout, target), (target, layout)):
+            made = shape.swizzle(dtype, one, other, 128, True)
+            result = made.generate(Emulated(one.threads), [scatter(tile, one, dtype)])
+            assert collect(result, other, dtype).tobytes() == tile.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [u8, f32], ids=str)

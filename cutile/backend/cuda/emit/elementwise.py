@@ -62,9 +62,9 @@ def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
         return Call(kernel.bind("rearrange", "shape.rearrange", dtype, *layouts), (x,))
     if how == "exchange":
         return Call(kernel.bind("exchange", "quads.exchange", dtype, *layouts), (x,))
-    if how == "move":
+    if how in ("move", "swizzle"):
         place = (f"offset={facts['offset']}", f"fence={facts['fence']}")
-        return Call(kernel.bind("move", "shape.move", dtype, *layouts, *place), (x,))
+        return Call(kernel.bind(how, f"shape.{how}", dtype, *layouts, *place), (x,))
     raise IRError(f"{op.name}: cuda knows no {how!r}")
 
 

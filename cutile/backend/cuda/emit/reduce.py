@@ -60,14 +60,13 @@ def _function(op: reduce.Folding, kernel: Kernel) -> tuple[str, str]:
 def folding(op: reduce.Folding, kernel: Kernel) -> Call:
     """`reduce_by(x)`, `scan_by(x, y)`."""
     facts = op.attributes
-    is_scan = isinstance(op, reduce.Scan)
     numbers = zip(op.identities, op.tiles, strict=True)
     function = kernel.bind(
         f"{op.name}_by",
-        "fold.scan" if is_scan else "fold.fold",
+        "fold.scan" if isinstance(op, reduce.Scan) else "fold.fold",
         *_function(op, kernel),
         _tuple(kernel.dtype(value.tile.dtype) for value in op.tiles),
-        *([] if is_scan else [_tuple(kernel.number(number, tile.tile.dtype) for number, tile in numbers)]),
+        _tuple(kernel.number(number, tile.tile.dtype) for number, tile in numbers),
         kernel.layout(facts["source"]),
         f"axis={op.axis}",
         *([f"reverse={op.reverse}"] if isinstance(op, reduce.Scan) else []),

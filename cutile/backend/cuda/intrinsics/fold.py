@@ -7,7 +7,8 @@ slots, and each step adds one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -28,9 +29,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
     thread,
     to_memory,
 )
-from cutile.backend.cuda.intrinsics.reduce import exchange
-from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
-from cutile.backend.cuda.smem_sizes import fold_order, lane_mask, spans
+from cutile.backend.cuda.intrinsics.reduce import exchange, from_lane
+from cutile.backend.cuda.smem_sizes import Run, fold_order, fold_runs, lane_mask, spans, totals_bytes
 from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike
 
@@ -193,63 +193,171 @@ def _across_warps(
     return folded
 
 
-class _Exchange:
-    """Rows of elements in shared memory, by their row-major numbers.
+# -- scans ----------------------------------------------------------------------------------------
 
-    Each tile has an array of its own.
+
+Place = tuple[int, ...]
+"""The offset of a register from its thread's first element."""
+
+
+@dataclass
+class _Part:
+    """Neighbours in one thread, which are scanned among themselves.
+
+    Attributes:
+        rows: their running results.
+        before: what all elements before them fold to, as far as is known.
+        has: whether there are any; a condition where threads differ.
     """
 
-    def __init__(self, b: Any, dtypes: Sequence[DTypeLike], layout: Layout, offset: int) -> None:
-        self._b, self._dtypes, self._layout = b, dtypes, layout
-        self.strides = row_major(layout.shape)
-        size = self.strides[0] * layout.shape[0]
-        self._starts = spans([dtype.bits // 8 * size for dtype in dtypes], offset)
-
-    def _address(self, position: int, place: Any) -> Any:
-        b, dtype = self._b, self._dtypes[position]
-        where = b.add(b.mul(place, i32c(dtype.bits // 8)), i32c(self._starts[position]))
-        return pointer(b, shared(b, where), memory_type(dtype), SHARED)
-
-    def publish(self, rows: list[Row]) -> None:
-        """Every thread writes its elements; threads with the same element write the same."""
-        b, layout = self._b, self._layout
-        for register, row in enumerate(rows):
-            at = Coordinates(b, layout)
-            inside = at.inside(register)
-            if inside is None:
-                self._store(at, register, row)
-            else:
-                with b.if_then(inside):
-                    self._store(Coordinates(b, layout), register, row)
-
-    def _store(self, at: Coordinates, register: int, row: Row) -> None:
-        place = flat_index(self._b, at, register, self.strides)
-        for position, value in enumerate(row):
-            self._b.store(to_memory(self._b, self._dtypes[position], value), self._address(position, place))
-
-    def read(self, place: Any) -> Row:
-        """The elements with this number."""
-        return [
-            from_shared(self._b, dtype, self._address(position, place)) for position, dtype in enumerate(self._dtypes)
-        ]
+    rows: dict[Place, Row]
+    before: Row | None = None
+    has: Any = False
 
 
-def _at_distance(
-    b: Any, memory: _Exchange, layout: Layout, axis: int, distance: int, reverse: bool
-) -> Iterator[tuple[Any, Row]]:
-    """For each register, whether there are elements `distance` ahead, and these."""
-    length = layout.shape[axis]
-    at = Coordinates(b, layout)
-    for register in range(layout.registers):
-        along = at.element(register, axis)
-        last = i32c(max(length - distance, 0))
-        has = b.icmp_unsigned("<", along, last) if reverse else b.icmp_unsigned(">=", along, i32c(distance))
-        inside = at.inside(register)
-        has = has if inside is None else b.and_(has, inside)
-        place = flat_index(b, at, register, memory.strides)
-        step = i32c((distance if reverse else -distance) * memory.strides[axis])
-        place = b.select(has, b.add(place, step), i32c(0))  # nobody's element: read any other
-        yield has, memory.read(place)
+@dataclass
+class _Segment:
+    """Neighbours along the axis, of several threads: what this one has of them.
+
+    Attributes:
+        parts: in order.
+        total: what the segment folds to.
+    """
+
+    parts: list[_Part]
+    total: Row
+
+
+class _Scan:
+    """One scan along an axis, by one run of neighbouring bits after the other."""
+
+    def __init__(
+        self, b: Any, function: _Function, dtypes: Sequence[DTypeLike], layout: Layout, axis: int, reverse: bool
+    ) -> None:
+        self._b, self._function, self._dtypes = b, function, dtypes
+        self._layout, self._axis, self._reverse = layout, axis, reverse
+        self._thread = thread(b)
+
+    def _ordered(self, items: Sequence[Any]) -> list[Any]:
+        """In the direction of the scan."""
+        return list(reversed(items)) if self._reverse else list(items)
+
+    def _select(self, condition: Any, first: Row, second: Row) -> Row:
+        if isinstance(condition, bool):
+            return first if condition else second
+        return [self._b.select(condition, x, y) for x, y in zip(first, second, strict=True)]
+
+    def _put_before(self, part: _Part, total: Row, has: Any) -> None:
+        """Further elements lie before a part, where `has` holds."""
+        if part.before is None:
+            part.before, part.has = total, has
+            return
+        both = self._select(part.has, self._function(total, part.before), total)
+        part.before = self._select(has, both, part.before)
+        certain = has is True or part.has is True
+        part.has = certain or self._b.or_(part.has, has)
+
+    def in_registers(self, segments: dict[Place, _Segment], mask: int) -> dict[Place, _Segment]:
+        """Join the segments of a thread that differ in these bits along the axis."""
+        lines: dict[Place, list[_Segment]] = {}
+        for place in sorted(segments):
+            line = tuple(o & ~mask if a == self._axis else o for a, o in enumerate(place))
+            lines.setdefault(line, []).append(segments[place])
+        return {line: self._joined(self._ordered(each)) for line, each in lines.items()}
+
+    def _joined(self, segments: Sequence[_Segment]) -> _Segment:
+        """Segments of one thread, one behind the other."""
+        parts, total = list(segments[0].parts), segments[0].total
+        for segment in segments[1:]:
+            part = segment.parts[0]
+            if len(parts) == len(segment.parts) == len(part.rows) == 1 and parts[0].before is part.before is None:
+                ((place, row),) = part.rows.items()  # a neighbour of scanned ones needs no more than the last of them
+                total = self._function(total, row)
+                parts = [_Part({**parts[0].rows, place: total})]
+                continue
+            for part in segment.parts:
+                self._put_before(part, total, True)
+            parts += segment.parts
+            total = self._function(total, segment.total)
+        return _Segment(parts, total)
+
+    def across_lanes(self, segments: dict[Place, _Segment], run: Run) -> None:
+        """Scan over lanes whose numbers follow each other, but for lower bits.
+
+        By doubling distances (Kogge and Stone, 1973).
+        """
+        b, count = self._b, 1 << len(run.bits)
+        step = 1 << run.bits[0]
+        place = b.and_(b.lshr(self._thread, i32c(run.bits[0])), i32c(count - 1))
+        if self._reverse:
+            place = b.sub(i32c(count - 1), place)
+        sign = 1 if self._reverse else -1
+        tests = [b.icmp_unsigned(">=", place, i32c(1 << bit)) for bit in range(len(run.bits))]
+        last = b.and_(lane_of(b, self._thread), i32c((LANES - 1) & ~((count - 1) * step)))
+        last = last if self._reverse else b.or_(last, i32c((count - 1) * step))
+        for segment in segments.values():
+            total = segment.total
+            for bit, test in enumerate(tests):
+                other = self._from(total, sign * (step << bit))
+                total = self._select(test, self._function(other, total), total)
+            before = self._from(total, sign * step)
+            for part in segment.parts:
+                self._put_before(part, before, tests[0])
+            segment.total = self._from(total, last)
+
+    def _from(self, row: Row, lane: Any) -> Row:
+        return [from_lane(self._b, dtype, each, lane) for dtype, each in zip(self._dtypes, row, strict=True)]
+
+    def across_warps(self, segments: dict[Place, _Segment], run: Run, offset: int) -> None:
+        """Every warp reads the totals of all, in their order."""
+        b, layout, dtypes = self._b, self._layout, self._dtypes
+        lane, warp = lane_of(b, self._thread), b.lshr(self._thread, i32c(LANE_BITS))
+        others = (LANES - 1) & ~lane_mask(layout, self._axis)
+        lanes, warps = 1 << others.bit_count(), layout.warps
+        slot = select_lanes(b, lane, others)
+        starts = spans([dtype.bits // 8 * len(segments) * warps * lanes for dtype in dtypes], offset)
+
+        def address(position: int, index: int, which: Any) -> Any:
+            dtype = dtypes[position]
+            element = b.add(b.mul(which, i32c(lanes)), b.add(slot, i32c(index * warps * lanes)))
+            place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(starts[position]))
+            return pointer(b, shared(b, place), memory_type(dtype), SHARED)
+
+        for index, segment in enumerate(segments.values()):  # lanes that hold the same write the same
+            for position, value in enumerate(segment.total):
+                b.store(to_memory(b, dtypes[position], value), address(position, index, warp))
+        barrier(b)  # all have written before anyone reads
+        choices = [0]
+        for bit in run.bits:
+            choices += [each | 1 << bit for each in choices]
+        mask = sum(1 << bit for bit in run.bits)
+        rest, mine = b.and_(warp, i32c(~mask & (warps - 1))), b.and_(warp, i32c(mask))
+        ordered = self._ordered(choices)
+        is_mine = [b.icmp_unsigned("==", mine, i32c(choice)) for choice in ordered]
+        behind = b.icmp_unsigned("!=", mine, i32c(ordered[0]))
+        for index, segment in enumerate(segments.values()):
+            total: Row = []
+            before: Row = []
+            for number_, choice in enumerate(ordered):
+                which = b.or_(rest, i32c(choice))
+                row = [from_shared(b, dtype, address(at, index, which)) for at, dtype in enumerate(dtypes)]
+                if number_:
+                    before = self._select(is_mine[number_], total, before)
+                    total = self._function(total, row)
+                else:
+                    before = total = row
+            for part in segment.parts:
+                self._put_before(part, before, behind)
+            segment.total = total
+
+    def finished(self, segments: dict[Place, _Segment]) -> dict[Place, Row]:
+        """The running results, with all that lies before them."""
+        rows: dict[Place, Row] = {}
+        for part in (part for segment in segments.values() for part in segment.parts):
+            for place, row in part.rows.items():
+                behind = row if part.before is None else self._function(part.before, row)
+                rows[place] = row if part.before is None else self._select(part.has, behind, row)
+        return rows
 
 
 @cache
@@ -257,6 +365,7 @@ def scan(
     steps: Steps,
     results: tuple[int, ...],
     dtypes: tuple[DTypeLike, ...],
+    identities: tuple[bool | int | float, ...],
     layout: Layout,
     axis: int,
     reverse: bool,
@@ -265,33 +374,43 @@ def scan(
 ) -> Any:
     """`f(*tiles)`: the running results along `axis`, in the same registers.
 
-    In rounds (Hillis and Steele, 1986): after the one with distance `d` each element has folded the `2 * d` up to it.
-    Elements pass through shared memory, so the layout may be any.
+    First among the neighbours that a thread holds, then of these across lanes, of these across warps, and then of what
+    repeats the core. What lies before an element is folded in once, at the end.
 
     Args:
         offset: where in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
-    length = layout.shape[axis]
+    runs = fold_runs(layout, axis)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        function, memory = _Function(b, steps, results), _Exchange(b, dtypes, layout, offset)
-        rows = [list(row) for row in zip(*(unpack(b, value, layout.registers) for value in values), strict=True)]
-        distance = 1
-        if fence and length > 1:
-            barrier(b)  # others may still use the memory
-        while distance < length:
-            memory.publish(rows)
-            barrier(b)  # all have written before anyone reads
-            neighbours = list(_at_distance(b, memory, layout, axis, distance, reverse))
-            rows = [
-                [b.select(has, new, old) for new, old in zip(function(other, row), row, strict=True)]
-                for (has, other), row in zip(neighbours, rows, strict=True)
-            ]
-            distance *= 2
-            if distance < length:
-                barrier(b)  # all have read before anyone writes anew
-        return _results(b, list(zip(*rows, strict=True)), dtypes, layout.registers)
+        work = _Scan(b, _Function(b, steps, results), dtypes, layout, axis, reverse)
+        at = Coordinates(b, layout)
+        segments: dict[Place, _Segment] = {}
+        columns = [unpack(b, value, layout.registers) for value in values]
+        for register, elements in enumerate(zip(*columns, strict=True)):
+            row, place = list(elements), layout.offsets[register]
+            if reverse and axis in layout.edge_axes(register):  # what lies past the edge comes first
+                inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
+                neutral = [number(dtype, each) for dtype, each in zip(dtypes, identities, strict=True)]
+                row = [b.select(inside, each, none) for each, none in zip(row, neutral, strict=True)]
+            segments[place] = _Segment([_Part({place: row})], row)
+        start, waits = offset, fence
+        for run in runs:
+            if run.kind == "register":
+                segments = work.in_registers(segments, run.mask)
+            elif run.kind == "lane":
+                work.across_lanes(segments, run)
+            else:
+                if waits:
+                    barrier(b)  # others may still use the memory
+                work.across_warps(segments, run, start)
+                start += totals_bytes(dtypes, layout, axis, len(segments))
+                waits = False
+        segments = work.in_registers(segments, -1)  # what repeats the core
+        rows = work.finished(segments)
+        made = [rows[each] for each in layout.offsets]
+        return _results(b, list(zip(*made, strict=True)), dtypes, layout.registers)
 
     arguments = [frag(dtype, layout.registers) for dtype in dtypes]
     return intrinsic("scan", _result_type(dtypes, layout.registers), arguments, generate)

@@ -214,6 +214,20 @@ def shuffle_xor(b: Any, bits: Any, mask: int) -> Any:
     return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
 
 
+def shuffle_from(b: Any, bits: Any, lane: Any) -> Any:
+    """The 32 bits of another lane.
+
+    Of this number, or, if `lane` is an int, of so many lanes on; its own where there are not so many.
+    """
+    # The last operand ends the search for a lane: at lane 31, and on the way up at lane 0 (PTX ISA, "shfl.sync").
+    if isinstance(lane, int):
+        way, distance, end = ("up", -lane, 0) if lane < 0 else ("down", lane, LANES - 1)
+        operands = [i32c(ALL_LANES), bits, i32c(distance), i32c(end)]
+        return call(b, f"llvm.nvvm.shfl.sync.{way}.i32", I32, operands, convergent=True)
+    operands = [i32c(ALL_LANES), bits, lane, i32c(LANES - 1)]
+    return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
+
+
 def shared(b: Any, offset: Any) -> Any:
     """A byte pointer into the block's dynamic shared memory.
 

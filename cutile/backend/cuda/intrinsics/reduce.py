@@ -5,6 +5,7 @@ Lanes shuffle, warps meet in shared memory. f16 and bf16 are reduced in f32 and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     pointer,
     select_lanes,
     shared,
+    shuffle_from,
     shuffle_xor,
     thread,
     to_memory,
@@ -62,20 +64,33 @@ def _identity(name: str, dtype: DTypeLike) -> Any:
     return number(dtype, low if name.startswith("reduce_max") else (1 << bits) - 1)
 
 
-def exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
-    """The element of the lane whose number differs by `mask`."""
+def _by_words(b: Any, dtype: DTypeLike, value: Any, move: Callable[[Any], Any]) -> Any:
+    """An element of another lane, of which `move` gives each word of 32 bits."""
     kind = value.type
     if dtype.bits == 64:
         pair = b.bitcast(value, ir.VectorType(I32, 2))
         made = const(ir.VectorType(I32, 2), ir.Undefined)
         for half in range(2):
-            made = b.insert_element(made, shuffle_xor(b, b.extract_element(pair, i32c(half)), mask), i32c(half))
+            made = b.insert_element(made, move(b.extract_element(pair, i32c(half))), i32c(half))
         return b.bitcast(made, kind)
     if dtype is f32:
-        return b.bitcast(shuffle_xor(b, b.bitcast(value, I32), mask), kind)
+        return b.bitcast(move(b.bitcast(value, I32)), kind)
     if dtype.bits == 32:
-        return shuffle_xor(b, value, mask)
-    return b.trunc(shuffle_xor(b, b.zext(value, I32), mask), kind)
+        return move(value)
+    return b.trunc(move(b.zext(value, I32)), kind)
+
+
+def exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
+    """The element of the lane whose number differs by `mask`."""
+    return _by_words(b, dtype, value, lambda word: shuffle_xor(b, word, mask))
+
+
+def from_lane(b: Any, dtype: DTypeLike, value: Any, lane: Any) -> Any:
+    """The element of a lane.
+
+    Of this number, or, if `lane` is an int, of so many lanes on; any one where there are not so many.
+    """
+    return _by_words(b, dtype, value, lambda word: shuffle_from(b, word, lane))
 
 
 @cache

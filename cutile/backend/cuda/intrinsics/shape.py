@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
+from cutile.backend.cuda.exchange import Exchange, exchange_of
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
@@ -22,6 +24,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     shared,
     to_memory,
 )
+from cutile.backend.cuda.intrinsics.memory import join, split, vector_type
 from cutile.backend.gpu.layout import Layout, register_map
 from cutile.dtypes import DTypeLike, i32
 
@@ -225,3 +228,89 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
         return pack(b, moved, target.registers)
 
     return intrinsic("move", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)
+
+
+class _Places:
+    """Where this thread's elements lie in an exchange, in bytes."""
+
+    def __init__(self, b: Any, exchange: Exchange, layout: Layout, offset: int) -> None:
+        self._b, self._exchange, self._layout, self._offset = b, exchange, layout, offset
+        self.at = Coordinates(b, layout)
+        self._first = self._of([self.at.thread_part(axis) for axis in range(layout.rank)])
+        bases = (*layout.lane, *layout.warp)
+        self._reached = 0  # bits of a place that the thread's number decides
+        for basis in bases:
+            self._reached |= exchange.place(basis) * exchange.size
+
+    def _of(self, where: Sequence[Any]) -> Any:
+        """The place of an element at these coordinates."""
+        b, exchange = self._b, self._exchange
+        row: Any = i32c(0)
+        for coordinate, stride in zip(where, exchange.strides, strict=True):
+            if stride:
+                row = b.add(row, b.mul(coordinate, i32c(stride)))
+        along = where[exchange.axis]
+        begin = along
+        if exchange.mask:
+            turn = b.and_(b.lshr(row, i32c(exchange.shift)), i32c(exchange.mask))
+            begin = b.xor(along, b.mul(turn, i32c(exchange.chunk)))
+        return b.mul(b.add(b.mul(row, i32c(exchange.pitch)), begin), i32c(exchange.size))
+
+    def pointer(self, register: int, kind: Any) -> Any:
+        """A pointer to a register's element, and to those behind it."""
+        b, exchange = self._b, self._exchange
+        if exchange.is_linear:
+            step = exchange.place(self._layout.offsets[register]) * exchange.size
+            turned = step & self._reached
+            where = b.xor(self._first, i32c(turned)) if turned else self._first
+            where = b.add(where, i32c(self._offset + step - turned))
+        else:
+            where = self._of([self.at.element(register, axis) for axis in range(self._layout.rank)])
+            where = b.add(where, i32c(self._offset))
+        return pointer(b, shared(b, where), kind, SHARED)
+
+
+@cache
+def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
+    """`f(x)`: a tile of `source` in the registers of `target`.
+
+    Through shared memory in wide accesses, spread over its banks; see `exchange.py`.
+
+    Args:
+        offset: where in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way.
+    """
+    exchange = exchange_of(dtype, source, target)
+    written, read = exchange.widths
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], source.registers)
+        if fence:
+            barrier(b)  # others may still use the memory
+        places = _Places(b, exchange, source, offset)
+        for first in range(0, source.registers, written):
+            bits = join(b, dtype, elements[first : first + written])
+            places.at.enter()
+            inside = places.at.inside(first)  # the tile ends between accesses: the width divides its extent
+            # threads with the same element write the same value
+            with b.if_then(inside) if inside is not None else nullcontext():
+                places.at.enter()
+                b.store(bits, places.pointer(first, bits.type)).align = dtype.bits * written // 8
+        barrier(b)  # all have written before anyone reads
+        places = _Places(b, exchange, target, offset)
+        moved: list[Any] = []
+        kind = vector_type(dtype, read)
+        for first in range(0, target.registers, read):
+            where = places.pointer(first, kind)
+            inside = places.at.inside(first)
+            if inside is not None:  # nobody's element: read any other
+                where = b.select(inside, where, pointer(b, shared(b, offset), kind, SHARED))
+            if read == 1:
+                moved.append(from_shared(b, dtype, where))
+                continue
+            loaded = b.load(where)
+            loaded.align = dtype.bits * read // 8
+            moved += split(b, dtype, loaded, read)
+        return pack(b, moved, target.registers)
+
+    return intrinsic("swizzle", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)

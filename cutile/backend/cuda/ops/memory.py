@@ -81,7 +81,8 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 class ConvertLayout(Op, name="cuda.convert_layout"):
     """The same tile in another layout.
 
-    Registers are renamed (`how` is "take"), four lanes shuffle ("exchange"), or shared memory is used ("move").
+    Registers are renamed (`how` is "take"), four lanes shuffle ("exchange"), or shared memory is used: element by
+    element ("move"), or in wide accesses ("swizzle").
     """
 
     x: Value = operand(ANY_TILE)

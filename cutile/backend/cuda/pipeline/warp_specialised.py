@@ -283,7 +283,8 @@ class WarpSpecialised(LoweringContext):
         """Lower an operation as for any threads, but that a tile that lies as sums do is loaded in wide accesses."""
         if isinstance(op, LoadTile | LoadMut):
             self.builder.location = op.location
-            load_in(self, op, self.epilogue.vector_load(op) or self.layout(op.result))
+            layout = self.epilogue.vector_load(op) or self.layout(op.result)
+            self.lowered[op.result] = load_in(self, op, layout)
         else:
             lower_operation(self, op)
 

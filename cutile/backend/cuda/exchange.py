@@ -1,0 +1,171 @@
+"""Where a tile lies in shared memory on its way from one layout to another.
+
+Rows along one axis are cut into chunks, of as many elements as one access moves. Chunk `c` of row `r` lies at place
+`c ^ (r >> shift)` of its row, so that threads that read across the rows find their elements in different banks:
+
+    row 0   c0 c1 c2 c3
+    row 1   c1 c0 c3 c2
+    row 2   c2 c3 c0 c1
+    row 3   c3 c2 c1 c0
+
+Of the axis and the shift, those are chosen that take the fewest cycles of shared memory, counted on the lanes of a
+warp.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from cutile.backend.gpu.layout import LANE_BITS, Layout, round_up
+from cutile.dtypes import DTypeLike
+
+ACCESS_BYTES = 16
+"""The widest access of one thread."""
+BANKS = 32
+BANK_BYTES = 4
+SECTOR_BYTES = 32
+"""What memory moves at the least."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Where each element lies.
+
+    Attributes:
+        shape: the tile's extents.
+        axis: along which rows are.
+        chunk: elements of a chunk; a power of two that divides the tile's extent along the axis.
+        shift: of the row's number, before it is combined with the chunk's.
+        mask: the bits of the chunk's number that take part; 0 where chunks lie in their order.
+        widths: elements of one access of who writes, and of who reads.
+        size: bytes of an element.
+
+    Example:
+        >>> Exchange((4, 8), axis=1, chunk=2, shift=0, mask=3, widths=(2, 1), size=4).place((1, 5))
+        15
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+    chunk: int
+    shift: int
+    mask: int
+    widths: tuple[int, int]
+    size: int
+
+    @property
+    def pitch(self) -> int:
+        """Elements from row to row."""
+        chunks = self.shape[self.axis] // self.chunk
+        return self.chunk * -(-chunks // (self.mask + 1)) * (self.mask + 1)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Rows from one to the next along each axis; 0 along their own."""
+        others = [axis for axis in range(len(self.shape)) if axis != self.axis]
+        return tuple(
+            0 if axis == self.axis else math.prod(self.shape[other] for other in others if other > axis)
+            for axis in range(len(self.shape))
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole tile."""
+        return math.prod(self.shape) // self.shape[self.axis] * self.pitch * self.size
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a place is the XOR of the places of its coordinates' parts.
+
+        If these share no bit.
+        """
+        counts = [*self.strides, self.pitch, self.chunk]
+        return all(count & (count - 1) == 0 for count in counts)
+
+    def place(self, where: Sequence[int]) -> int:
+        """The number of the place of an element, in elements."""
+        row = sum(coordinate * stride for coordinate, stride in zip(where, self.strides, strict=True))
+        chunk, rest = divmod(where[self.axis], self.chunk)
+        return row * self.pitch + (chunk ^ (row >> self.shift & self.mask)) * self.chunk + rest
+
+
+@cache
+def exchange_of(dtype: DTypeLike, source: Layout, target: Layout) -> Exchange:
+    """The best way of a tile from `source` to `target`."""
+    return min(_candidates(dtype, source, target), key=lambda each: (_cycles(each, source, target), each.nbytes))
+
+
+def _candidates(dtype: DTypeLike, source: Layout, target: Layout) -> Iterator[Exchange]:
+    size = dtype.bits // 8
+    wide = [axis for axis in range(source.rank) if max(source.vector(axis), target.vector(axis)) > 1]
+    for axis in dict.fromkeys([*wide, source.rank - 1]):
+        widths = (_width(source, axis, size), _width(target, axis, size))
+        chunk = max(widths)
+        chunks = source.shape[axis] // chunk
+        yield Exchange(source.shape, axis, chunk, 0, 0, widths, size)
+        rows = math.prod(source.shape) // source.shape[axis]
+        for bits in range(1, round_up(chunks).bit_length()):
+            for shift in range(max(1, rows.bit_length() - 1)):
+                yield Exchange(source.shape, axis, chunk, shift, (1 << bits) - 1, widths, size)
+
+
+def _width(layout: Layout, axis: int, size: int) -> int:
+    """Neighbours along an axis that a thread writes or reads at once."""
+    width = min(layout.vector(axis), ACCESS_BYTES // size)
+    while layout.shape[axis] % width:
+        width //= 2
+    return width
+
+
+def _cycles(exchange: Exchange, source: Layout, target: Layout) -> int:
+    """Cycles of shared memory for one warp.
+
+    Those of its first access on each side, times their number.
+    """
+    return sum(
+        layout.registers // width * conflicts(exchange, layout, width)
+        for layout, width in zip((source, target), exchange.widths, strict=True)
+    )
+
+
+def conflicts(exchange: Exchange, layout: Layout, width: int, register: int = 0) -> int:
+    """Cycles that one access of a warp takes.
+
+    Accesses of 16 bytes are served a quarter of a warp at a time, those of 8 bytes half of one.
+    """
+    nbytes = width * exchange.size
+    at_once = min(1 << LANE_BITS, BANKS * BANK_BYTES // nbytes)
+    total = 0
+    for first in range(0, 1 << LANE_BITS, at_once):
+        words: set[int] = set()
+        for lane in range(first, first + at_once):
+            begin = exchange.place(layout.coordinate(register, lane, 0)) * exchange.size
+            words.update(range(begin // BANK_BYTES, -(-(begin + nbytes) // BANK_BYTES)))
+        total += max(Counter(word % BANKS for word in words).values())
+    return total
+
+
+def sectors(layout: Layout, axis: int | None, width: int, size: int) -> tuple[int, int]:
+    """Sectors that an access of a warp touches, and the fewest that hold as much.
+
+    Args:
+        layout: of the tile.
+        axis: along which neighbours lie together.
+        width: elements of a thread's access.
+        size: bytes of an element.
+    """
+    bytes_at: set[tuple[tuple[int, ...], int]] = set()
+    for lane in range(1 << LANE_BITS):
+        where = list(layout.coordinate(0, lane, 0))
+        along = 0
+        if axis is not None:
+            along, where[axis] = where[axis], 0
+        bytes_at.update((tuple(where), (along + k) * size) for k in range(width))
+    touched = {(where, begin // SECTOR_BYTES) for where, begin in bytes_at}
+    return len(touched), max(1, -(-len(bytes_at) * size // SECTOR_BYTES))
