@@ -251,7 +251,7 @@ def decode_arms(torch: Any, heads: int, keys: int, parts: int, page: int) -> Arm
     op = kernels(*(api.from_dlpack(each) for each in inputs), out=ours, parts=parts)
     words = k.view(torch.float32), v.view(torch.float32)
     peer = TorchArm(torch, "torch.sum of both", lambda: (torch.sum(words[0]), torch.sum(words[1])) and exact, exact)
-    return GraphArm(op, out, exact), [peer]
+    return GraphArm([op], out, exact), [peer]
 
 
 def decoding(name: str, heads: int, keys: int, parts: int, page: int = 0) -> Loop:

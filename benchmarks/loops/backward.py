@@ -54,7 +54,7 @@ def backward_arms(torch: Any, heads: int, key_heads: int, rows: int, width: int,
         parts = [out[first:end].view(-1, rows, width) for first, end in pairwise(ends)]
         inputs = [api.from_dlpack(x) for x in (do, q, k, v, o, lse)]
         op = attend_backward(*inputs, out=tuple(map(api.from_dlpack, parts)), causal=causal, repeats=repeats)
-        return GraphArm(op, out, exact, name)
+        return GraphArm([op], out, exact, name)
 
     def gradients(kind: str) -> TorchArm:
         forward = getattr(aten, f"_scaled_dot_product_{kind}_attention")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -90,7 +90,7 @@ class OurArm:
         self.name, self.out, self.exact = name, out, exact
         self._stream: Stream = device.new_stream()
         self._start, self._end = (device.new_event(timing=True) for _ in range(2))
-        self._launch = op.bind(self._stream)
+        self._launch: Callable[[], object] = op.bind(self._stream)
 
     def run(self, repeats: int) -> float:
         """Launch `repeats` times; return the seconds of the device."""
@@ -103,14 +103,19 @@ class OurArm:
 
 
 class GraphArm(OurArm):
-    """Kernels of which some read what others wrote, recorded once as a CUDA graph; arguments as `OurArm`."""
+    """Operations launched one behind the other, each a CUDA graph of one kernel or several; arguments as `OurArm`."""
 
-    def __init__(
-        self, op: DeviceOp[Any], out: Any, exact: Any, name: str = "cutile", *, device: Device | None = None
-    ) -> None:
-        device = device or Device(0)
-        self._graph = op.graph_on(device.new_stream())  # its launches need it as long as they are made
-        super().__init__(self._graph.launch(), out, exact, name, device=device)
+    def __init__(self, ops: Iterable[DeviceOp[Any]], out: Any, exact: Any, name: str = "cutile", **more: Any) -> None:
+        device: Device = more.get("device") or Device(0)
+        self._graphs = [op.graph_on(device.new_stream()) for op in ops]  # launches need them as long as they are made
+        super().__init__(self._graphs[0].launch(), out, exact, name, device=device)
+        launches = [self._launch, *(graph.launch().bind(self._stream) for graph in self._graphs[1:])]
+
+        def launch() -> None:
+            for each in launches:
+                each()
+
+        self._launch = launch
 
 
 class TorchArm:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ def library() -> ctypes.CDLL:
     return ctypes.CDLL(next(line.split()[-1] for line in maps if "libcublasLt.so" in line))
 
 
-def fastest(torch: Any, x: Any, w: Any, rounds: int = 5, repeats: int = 10) -> Callable[[], Any]:
-    """A call that computes x @ w, of contiguous bf16 matrices, by the algorithm that is the fastest here and now."""
-    _ = x @ w  # loads the library
-    lt, (m, k), n = library(), x.shape, w.shape[1]
+def fastest(
+    torch: Any, lefts: Sequence[Any], rights: Sequence[Any], rounds: int = 5, repeats: int = 5
+) -> Callable[..., Any]:
+    """A call `f(x, w, out=)` of the algorithm that is the fastest here and now on these contiguous bf16 matrices."""
+    _ = lefts[0] @ rights[0]  # loads the library
+    lt, (m, k), n = library(), lefts[0].shape, rights[0].shape[1]
 
     def checked(status: int) -> None:
         if status:
@@ -67,10 +70,10 @@ def fastest(torch: Any, x: Any, w: Any, rounds: int = 5, repeats: int = 10) -> C
         )
     )
     workspace = torch.empty(WORKSPACE, device="cuda", dtype=torch.uint8)
-    out = torch.empty(m, n, device="cuda", dtype=x.dtype)
+    result_of_trials = torch.empty(m, n, device="cuda", dtype=lefts[0].dtype)
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
 
-    def call(proposal: Proposal) -> Any:
+    def call(x: Any, w: Any, *, out: Any, proposal: Proposal) -> None:
         addresses = [ctypes.c_void_p(each.data_ptr()) for each in (w, x, out)]
         of_left, of_right, of_result = addresses
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -81,13 +84,13 @@ def fastest(torch: Any, x: Any, w: Any, rounds: int = 5, repeats: int = 10) -> C
                 *(ctypes.c_void_p(workspace.data_ptr()), size, stream),
             )
         )
-        return out
 
     def seconds(proposal: Proposal) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(repeats):
-            call(proposal)
+            for x, w in zip(lefts, rights, strict=True):
+                call(x, w, out=result_of_trials, proposal=proposal)
         end.record()
         end.synchronize()
         return start.elapsed_time(end)
@@ -98,4 +101,4 @@ def fastest(torch: Any, x: Any, w: Any, rounds: int = 5, repeats: int = 10) -> C
         for place, proposal in enumerate(able):
             times[place].append(seconds(proposal))
     chosen = able[min(times, key=lambda place: statistics.median(times[place]))]
-    return lambda: call(chosen)
+    return partial(call, proposal=chosen)

@@ -122,11 +122,16 @@ SCALE = 1 / 8
 def plain_arm(torch: Any, left: Any, right: Any) -> OurArm:
     """Our plain product of two matrices."""
     out, ours = poisoned(torch, left.shape[0], right.shape[1])
-    x, w = api.from_dlpack(left), api.from_dlpack(right)
-    tile = choose(*out.shape, left.shape[1], bf16, Device(0), **facts_of(x, w, ours))
-    product = gemm(ours.mut.partition((tile.rows, tile.columns)), x, w, BK=tile.depth)
-    product = product if tile.options is None else product.compile_options(tile.options)
+    product = plain_op(ours, api.from_dlpack(left), api.from_dlpack(right))
     return OurArm(product, out, left.double() @ right.double(), "our plain product")
+
+
+def plain_op(z: Tensor, x: Tensor, w: Tensor) -> KernelOp:
+    """Our plain product."""
+    (rows, columns), depth = z.shape, x.shape[1]
+    tile = choose(rows, columns, depth, bf16, Device(0), **facts_of(x, w, z))
+    op = gemm(z.mut.partition((tile.rows, tile.columns)), x, w, BK=tile.depth)
+    return op if tile.options is None else op.compile_options(tile.options)
 
 
 def beside_plain(torch: Any, kernel: Callable[[Tensor, Tensor, Tensor], KernelOp]) -> Arms:

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import cutile as ct
 from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
 from benchmarks.loops.cublaslt import fastest
-from benchmarks.loops.ordinary import plain_arm
+from benchmarks.loops.ordinary import plain_arm, plain_op
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, f32
 
@@ -76,28 +77,56 @@ def softmax_arms(torch: Any, rows: int, columns: int, depth: int) -> Arms:
     return OurArm(op, out, exact), [plain, TorchArm(torch, "torch", lambda: torch.softmax((x @ w).float(), 1), exact)]
 
 
-def parts_arms(torch: Any, size: int, depth: int, parts: int) -> Arms:
-    """Split-K by hand, beside our plain product, which divides K by itself, and cuBLAS."""
-    x, w = drawn(torch, size, depth, scale=SCALE), drawn(torch, depth, size, scale=SCALE)
-    out, ours = poisoned(torch, size, size)
-    plain = plain_arm(torch, x, w)
+def sets_of(torch: Any, rows: int, columns: int, depth: int) -> tuple[list[Any], list[Any], Any, list[Tensor], Any]:
+    """Operands of which none finds its own in the L2 cache: left and right, results, ours of them, exact ones."""
+    sets = -(-ROTATED // (2 * depth * (rows + columns)))
+    lefts = [drawn(torch, rows, depth, scale=SCALE) for _ in range(sets)]
+    rights = [drawn(torch, depth, columns, scale=SCALE) for _ in range(sets)]
+    out, _ = poisoned(torch, sets, rows, columns)
+    exact = torch.stack([x.double() @ w.double() for x, w in zip(lefts, rights, strict=True)])
     torch.cuda.synchronize()
-    op = by_parts(ours, api.from_dlpack(x), api.from_dlpack(w), parts)
-    peers = [TorchArm(torch, "cublas", lambda: x @ w, plain.exact), plain]
-    return GraphArm(op, out, plain.exact), peers
+    return lefts, rights, out, [api.from_dlpack(each) for each in out], exact
 
 
-def uneven_arms(torch: Any, rows: int, columns: int, depth: int) -> Arms:
-    """Our plain product with some more tiles than multiprocessors, beside cuBLAS and cuBLASLt's fastest."""
-    x, w = drawn(torch, rows, depth, scale=SCALE), drawn(torch, depth, columns, scale=SCALE)
-    plain = plain_arm(torch, x, w)
-    plain.name = "cutile"
-    torch.cuda.synchronize()
-    peers = [
-        TorchArm(torch, "cublaslt's fastest", fastest(torch, x, w), plain.exact),
-        TorchArm(torch, "cublas", lambda: x @ w, plain.exact),
-    ]
-    return plain, peers
+def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best: bool) -> Arms:
+    """A product of several sets of operands, by hand in `parts` of K, else our plain one; beside the plain one, cuBLAS,
+    and, if `best`, cuBLASLt's fastest."""
+
+    def ours(name: str, op: Callable[..., DeviceOp[Any]]) -> OurArm:
+        lefts, rights, out, results, exact = sets_of(torch, rows, columns, depth)
+        operands = ((z, api.from_dlpack(x), api.from_dlpack(w)) for z, x, w in zip(results, lefts, rights, strict=True))
+        return GraphArm((op(*each) for each in operands), out, exact, name)
+
+    lefts, rights, out, _, exact = sets_of(torch, rows, columns, depth)
+
+    def theirs(product: Callable[..., Any]) -> Callable[[], Any]:
+        def call() -> Any:
+            for result, x, w in zip(out, lefts, rights, strict=True):
+                product(x, w, out=result)
+            return out
+
+        return call
+
+    plain = ours("our plain product" if parts else "cutile", plain_op)
+    peers: list[OurArm | TorchArm] = [TorchArm(torch, "cublas", theirs(torch.mm), exact)]
+    if best:
+        product = theirs(fastest(torch, lefts, rights))
+        peers.insert(0, TorchArm(torch, "cublaslt's fastest", product, exact))
+    if not parts:
+        return plain, peers
+    return ours("cutile", partial(by_parts, parts=parts, tile=PARTS_TILE)), [*peers, plain]
+
+
+ROTATED = 1 << 28
+"""Bytes of operands that are gone through in turn: five times the L2 cache."""
+PARTS_TILE = (128, 256)
+
+
+def rotated(name: str, what: str, rows: int, columns: int, depth: int, parts: int, *, best: bool = False) -> Loop:
+    """A case of several sets of operands."""
+    sets = -(-ROTATED // (2 * depth * (rows + columns)))
+    arms = partial(of_sets, rows=rows, columns=columns, depth=depth, parts=parts, best=best)
+    return Loop(name, f"{what}, {rows} x {columns} x {depth}, bf16", 2 * sets * rows * columns * depth, arms)
 
 
 CASES = (
@@ -107,16 +136,6 @@ CASES = (
         2 * 65536 * 256 * 4096,
         partial(softmax_arms, rows=65536, columns=256, depth=4096),
     ),
-    Loop(
-        "parts",
-        "x @ w in 8 parts of K by hand, 512 x 512 x 16384, bf16",
-        2 * 512 * 512 * 16384,
-        partial(parts_arms, size=512, depth=16384, parts=8),
-    ),
-    Loop(
-        "uneven",
-        "x @ w, 1536 x 3072 x 8192, bf16",
-        2 * 1536 * 3072 * 8192,
-        partial(uneven_arms, rows=1536, columns=3072, depth=8192),
-    ),
+    rotated("parts", "x @ w in 16 parts of K by hand", 512, 512, 16384, 16),
+    rotated("uneven", "x @ w", 1536, 3072, 8192, 0, best=True),
 )

@@ -111,11 +111,12 @@ def softmax_of(scores: Any) -> Any:
 
 def test_kernels_of_which_one_reads_what_another_wrote_are_one_arm() -> None:
     (x, dx), (w, dw) = random(8, 300), random(300, 256)
-    z = api.full(np.nan, (8, 256), f16).sync()
-    op = shapes.by_parts(z, dx, dw, 3, tile=(8, 128))
-    arm = loop_cases.GraphArm(op, z, x @ w, device=Device.host())
+    results = [api.full(np.nan, (8, 256), f16).sync() for _ in range(2)]
+    ops = (shapes.by_parts(z, dx, dw, 3, tile=(8, 128)) for z in results)
+    arm = loop_cases.GraphArm(ops, results, x @ w, device=Device.host())
     assert arm.run(2) > 0
-    np.testing.assert_allclose(z.to_numpy().sync().astype(np.float64), arm.exact, rtol=2e-3, atol=4e-2)
+    for z in results:
+        np.testing.assert_allclose(z.to_numpy().sync().astype(np.float64), arm.exact, rtol=2e-3, atol=4e-2)
 
 
 def test_a_softmax_of_the_rows_of_a_product() -> None:
