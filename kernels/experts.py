@@ -21,8 +21,26 @@ def experts(z: Mut, x: Tensor, w: Tensor, expert: Tensor, *, BK: Const = 64):
     z.store(acc.astype(z.dtype))
 
 
+@ct.entry
+def chosen_rows(z: Mut, x: Tensor, rows: Tensor):
+    """z = x[rows], of tiles of one row; zeros where there is no such row."""
+    i, j, _ = ct.get_tile_block_id()
+    row = ct.load_tile(rows, (1,), (i,)).reshape(())
+    z.store(ct.load_tile(x, z.shape, (row, j)))
+
+
+AT_ONCE = 4096
+"""Elements of a row that a tile block copies at most."""
+
+
 def grouped(
-    x: Tensor, w: Tensor, expert: Tensor, *, out: Tensor | None = None, tile: tuple[int, int] = (128, 256)
+    x: Tensor,
+    w: Tensor,
+    expert: Tensor,
+    *,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
+    tile: tuple[int, int] = (128, 256),
 ) -> DeviceOp[Tensor]:
     """Return the op that yields the product of each tile of x's rows with the matrix of its expert.
 
@@ -30,16 +48,25 @@ def grouped(
         x: rows of shape (m, k), f16 or bf16, each expert's padded to whole tiles; lent to the op.
         w: the experts' matrices, of shape (experts, k, n) and x's dtype.
         expert: of each tile of rows, i32.
+        rows: of x, i32: those that are multiplied, in their order; each one once by default. They are copied first,
+            which takes as long as to read and write them.
         out: where the result goes, of shape (m, n); a new tensor by default.
         tile: rows and columns of a tile.
 
     Example:
         >>> x, w = api.ones((32, 16), f16).sync(), api.ones((3, 16, 16), f16).sync()
-        >>> grouped(x, w, api.arange(2, ct.i32).sync(), tile=(16, 16)).sync().to_numpy().sync()[31, 0]
+        >>> which = api.arange(2, ct.i32).sync()
+        >>> grouped(x, w, which, tile=(16, 16)).sync().to_numpy().sync()[31, 0]
         np.float16(16.0)
+        >>> grouped(x, w, which, rows=which, tile=(16, 16)).sync().to_numpy().sync().shape
+        (2, 16)
     """
-    z = api.empty((x.shape[0], w.shape[2]), x.dtype) if out is None else out
-    return experts(z.partition(tile), x, w, expert).first().unpartition()
+    z = api.empty(((x if rows is None else rows).shape[0], w.shape[2]), x.dtype) if out is None else out
+    if rows is None:
+        return experts(z.partition(tile), x, w, expert).first().unpartition()
+    chosen = api.empty((rows.shape[0], x.shape[1]), x.dtype).partition((1, min(x.shape[1], AT_ONCE)))
+    copied = chosen_rows(chosen, x, rows).first().unpartition()
+    return copied.then(lambda left: experts(z.partition(tile), left, w, expert)).first().unpartition()
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:

@@ -10,26 +10,11 @@ from functools import partial
 from typing import Any
 
 import cutile as ct
-from benchmarks.loops.cases import Arms, Loop, OurArm, TorchArm, drawn, poisoned
+from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
 from cutile import Const, Mut, Tensor, api, f32
-from kernels.experts import experts
+from kernels.experts import experts, grouped
 
 # -- kernels --------------------------------------------------------------------------------------
-
-
-@ct.entry
-def gathered(z: Mut, x: Tensor, w: Tensor, expert: Tensor, rows: Tensor, *, BK: Const = 64):
-    """z = x[rows] @ w[e] for each tile of rows, whose `e` the list `expert` holds."""
-    BM, BN = z.shape
-    i, j, _ = ct.get_tile_block_id()
-    e = ct.load_tile(expert, (1,), (i,)).reshape(())
-    row = ct.load_tile(rows, (BM,), (i,)).reshape((BM, 1))
-    acc = ct.constant(0, (BM, BN), f32)
-    for k in range(ct.ceil_div(x.shape[1], BK)):
-        left = ct.gather(x, (row, ct.iota((BK,)).reshape((1, BK)) + k * BK))
-        right = ct.load_tile(w, (1, BK, BN), (e, k, j)).reshape((BK, BN))
-        acc = ct.mma(left, right, acc)
-    z.store(acc.astype(z.dtype))
 
 
 @ct.entry
@@ -100,14 +85,13 @@ def expert_arms(torch: Any, count: int, skewed: bool, listed: bool) -> Arms:
     whole = padded(torch, exact, rows, TILE)
     torch.cuda.synchronize()
     matrices, which = api.from_dlpack(w), api.from_dlpack(expert)
-    z = ours.mut.partition((TILE, 256))
     if listed:
-        op = gathered(z, api.from_dlpack(tokens), matrices, which, api.from_dlpack(order.to(torch.int32)))
-        peer = TorchArm(torch, "torch, two kernels", lambda: torch._grouped_mm(tokens[order], w, offs=ends), exact)
-    else:
-        op = experts(z, api.from_dlpack(left), matrices, which)
-        peer = TorchArm(torch, "torch", lambda: torch._grouped_mm(x, w, offs=ends), exact)
-    return OurArm(op, out, whole), [peer]
+        op = grouped(api.from_dlpack(tokens), matrices, which, rows=api.from_dlpack(order.to(torch.int32)), out=ours)
+        copied = TorchArm(torch, "torch, two kernels", lambda: torch._grouped_mm(tokens[order], w, offs=ends), exact)
+        peers = [copied, TorchArm(torch, "torch, rows in order", lambda: torch._grouped_mm(x, w, offs=ends), exact)]
+        return GraphArm([op], out, whole), peers
+    op = experts(ours.mut.partition((TILE, 256)), api.from_dlpack(left), matrices, which)
+    return OurArm(op, out, whole), [TorchArm(torch, "torch", lambda: torch._grouped_mm(x, w, offs=ends), exact)]
 
 
 def gradient_arms(torch: Any, count: int) -> Arms:

@@ -13,6 +13,7 @@ from benchmarks.loops import cases as loop_cases
 from cuda_async import Device
 from cutile import KernelOp, Tensor, api, f16
 from kernels.attention import attention_of
+from kernels.experts import grouped
 
 
 def random(*shape: int) -> tuple[Any, Tensor]:
@@ -141,7 +142,8 @@ def test_products_of_experts_with_rows_by_a_list() -> None:
     (x, dx), (w, dw) = random(40, 48), random(3, 48, 33)
     rows, expert = np.random.default_rng().permutation(40)[:32].astype(np.int32), np.array([2, 0], np.int32)
     z = api.full(np.nan, (32, 33), f16).sync()
-    found = result(experts.gathered(z.mut.partition((16, 32)), dx, dw, tensor_of(expert), tensor_of(rows), BK=16), z)
+    op = grouped(dx, dw, tensor_of(expert), rows=tensor_of(rows), out=z, tile=(16, 32))
+    found = op.sync().to_numpy().sync().astype(np.float64)
     exact = np.concatenate((x[rows[:16]] @ w[2], x[rows[16:]] @ w[0]))
     np.testing.assert_allclose(found, exact, rtol=2e-3, atol=2e-2)
 
