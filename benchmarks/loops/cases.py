@@ -23,6 +23,9 @@ AT_ONCE = 1 << 28
 """Scores in float64 at once while attention is judged: 2 GiB."""
 
 
+ERROR = 6e-3
+"""What is allowed of the norm where nobody says more: some roundings to bf16, of 1.6e-3 each."""
+
 # -- kernels --------------------------------------------------------------------------------------
 
 
@@ -149,6 +152,7 @@ class Loop:
         flops: of one computation; causal attention counts half of the scores.
         arms: given torch, draws inputs and returns the kernel and its peers.
         long: whether it is timed in long turns too.
+        allowed: the error of a result, relative to its norm.
     """
 
     name: str
@@ -156,6 +160,7 @@ class Loop:
     flops: int
     arms: Callable[[Any], Arms]
     long: bool = False
+    allowed: float = ERROR
 
 
 def drawn(torch: Any, *shape: int, scale: float = 1.0) -> Any:

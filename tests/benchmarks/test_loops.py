@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.loops import __main__ as loops
-from benchmarks.loops import attention, experts, shapes
+from benchmarks.loops import attention, eight, experts, shapes
 from benchmarks.loops import cases as loop_cases
 from cuda_async import Device
-from cutile import KernelOp, Tensor, api, f16
+from cutile import KernelOp, Tensor, api, f8e4m3fn, f16
 from kernels.attention import attention_of
 from kernels.experts import grouped
 
@@ -136,6 +136,17 @@ def test_attention_over_listed_blocks() -> None:
     first = attention_of(q[:, :16], k[:, 32:], v[:, 32:], causal=False)
     last = attention_of(q[:, 16:], k, v, causal=False)
     np.testing.assert_allclose(found, np.concatenate((first, last), 1), rtol=2e-2, atol=2e-3)
+
+
+def test_attention_of_8_bit_floats() -> None:
+    shapes_of = ((2, 40, 16), (2, 70, 16), (2, 70, 16))  # keys end within a tile
+    q, k, v = (np.random.default_rng().standard_normal(shape).astype(f8e4m3fn.numpy) for shape in shapes_of)
+    operands = (np.ascontiguousarray(each).view(np.uint8) for each in (q, k, v.transpose(0, 2, 1)))
+    inputs = [api.from_numpy(each).sync().reinterpret(f8e4m3fn, each.shape) for each in operands]
+    z = api.full(np.nan, q.shape, f16).sync()
+    found = result(eight.attention_f8(z.mut.partition((1, 32, 16)), *inputs, 0.25, 2.0, BN=32), z)
+    exact = 2 * attention_of(*(each.astype(np.float64) for each in (q, k, v)), causal=False)
+    assert np.linalg.norm(found - exact) < 4e-2 * np.linalg.norm(exact)
 
 
 def test_products_of_experts_with_rows_by_a_list() -> None:

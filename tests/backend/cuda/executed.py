@@ -37,6 +37,7 @@ from cutile.backend.cuda.ops import (
     NextTile,
     OptimizationBarrier,
     PackPairs,
+    PackQuads,
     Pipeline,
     PipelineAcquire,
     PipelineRelease,
@@ -268,7 +269,7 @@ class ThreadBlock:
                 results = [np.int32(self._blocks)]
             case TileIndex():
                 results = [np.int32(np.unravel_index(int(values[op.number]), self._grid)[op.axis])]
-            case PackPairs():
+            case PackPairs() | PackQuads():
                 results = [Words(self._read(values[op.x], op))]
             case _ if isinstance(op, NOTHING):
                 results = [None] * len(op.results)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.loops.eight import attention_f8
 from cuda_async import Device
 from cutile import api, bf16, f16
 from cutile.backend.cuda.model.layouts import check_layouts
@@ -35,7 +36,7 @@ from cutile.backend.cuda.pipeline.schedule import Order
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.backend.reference.interpret import run_block
-from cutile.dtypes import i32
+from cutile.dtypes import f8e4m3fn, i32
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.text import parse, print_function
@@ -63,6 +64,12 @@ def attention_program(
         "scale": scalar(),
     }
     return shipped(attention, given, BN=keys, CAUSAL=int(causal), WINDOW=window)
+
+
+def eight_program() -> Function:
+    operand = tensor(3, f8e4m3fn)
+    given: dict[str, Type] = {"o": mut(1, 128, 128, dtype=bf16), "q": operand, "k": operand, "v": operand}
+    return shipped(attention_f8, {**given, "scale": scalar(), "by": scalar()}, BN=128)
 
 
 def packed_program() -> Function:
@@ -156,6 +163,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Function], int]] = {
     "attention of a window of 192 rows": (lambda: attention_program(64, 192, causal=True, window=1024), 4),
     "attention 256": (lambda: attention_program(256, keys=64, causal=True), 4),
     "packed attention": (packed_program, 4),
+    "attention of 8-bit floats": (eight_program, 3),
     "decoding": (decode_program, 4),
     "decoding of pages": (lambda: decode_program(64), 4),
     "SwiGLU": (swiglu_program, 1),
@@ -188,6 +196,7 @@ def test_every_pipeline_is_proved(name: str) -> None:
         "attention of 192 rows",
         "attention of a window of 192 rows",
         "attention 256",
+        "attention of 8-bit floats",
         "packed attention",
         "decoding of pages",
         "SwiGLU",
@@ -198,7 +207,7 @@ def test_nothing_spills_and_nothing_is_serialised(name: str, tmp_path: Any) -> N
     built = compiled(make())
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     names = instructions(built, tmp_path)
-    assert any(each.startswith("HGMMA") for each in names)
+    assert any(each.startswith(("HGMMA", "QGMMA")) for each in names)
     assert any(each.startswith("UTMALDG") for each in names)
     assert not any(each.startswith("HMMA") for each in names)
 
@@ -283,8 +292,30 @@ def test_the_axis_along_which_tile_blocks_grow_is_the_slowest() -> None:
 # Rotation is a pass of tile IR: its meaning is that of the loop.
 
 
+CHOOSING = """
+def choosing(o: Mut, q: Tensor, k: Tensor, v: Tensor, scale: f32):
+    _, BM, D = o.shape
+    h, i, _ = ct.get_tile_block_id()
+    rows, acc = ct.load_tile(q, (1, BM, D), (h, i, 0)).reshape((BM, D)), ct.constant(0, (BM, D), f32)
+    for j in range(ct.ceil_div(k.shape[1], 32)):
+        key = ct.load_tile(k, (1, 32, D), (h, j, 0)).reshape((32, D)).transpose()
+        scores = ct.mma(rows, key, ct.constant(0, (BM, 32), f32))
+        if j % 2 == i % 2:
+            scores = ct.select(ct.iota((32,)).reshape((1, 32)) + j * 32 < k.shape[1] - 1, scores * scale, 0.0)
+        value = ct.load_tile(v, (1, 32, D), (h, j, 0)).reshape((32, D))
+        acc = ct.mma(scores.astype(v.dtype), value, acc)
+    o.store(acc.astype(o.dtype).reshape((1, BM, D)))
+"""
+
+
 def chained(causal: bool = False) -> Function:
     return attention_program(32, 32, 32, causal=causal)
+
+
+def choosing() -> Function:
+    operand = tensor(3, bf16)
+    given: dict[str, Type] = {"o": mut(1, 32, 32, dtype=bf16), "q": operand, "k": operand, "v": operand}
+    return written(CHOOSING, {**given, "scale": scalar()})
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -296,14 +327,15 @@ def test_a_rotated_loop_is_valid_and_has_its_products_apart(causal: bool) -> Non
     assert sum(isinstance(op, Mma) for op in rotated.walk()) == 2 * count
     unchained = swiglu_program()
     assert rotate(unchained) is unchained
+    assert sum(isinstance(op, Mma) for op in rotate(choosing()).walk()) == 4
     assert print_function(rotate(products(NESTED))) == print_function(products(NESTED))
 
 
 @pytest.mark.parametrize(("rows", "keys"), [(40, 100), (64, 32), (33, 31), (32, 0)])
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_rotated_loop_means_the_same(rows: int, keys: int, causal: bool) -> None:
+@pytest.mark.parametrize("make", [chained, lambda: chained(True), choosing], ids=["full", "causal", "choosing"])
+def test_a_rotated_loop_means_the_same(rows: int, keys: int, make: Callable[[], Function]) -> None:
     """By NumPy, on edges of rows and keys, on one iteration and on none."""
-    function = chained(causal and keys >= rows)
+    function = make() if keys >= rows else chained()
     random = np.random.default_rng(0)
     q, k, v = (random.standard_normal((2, count, 32)).astype(bf16.numpy) for count in (rows, keys, keys))
     results: list[np.ndarray[Any, Any]] = []

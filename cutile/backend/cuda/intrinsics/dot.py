@@ -11,11 +11,22 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import I32, I64, asm, const, i32c, ir
+from cutile.backend.cuda.intrinsics.llvm import (
+    I32,
+    I64,
+    LANES,
+    asm,
+    call,
+    const,
+    i32c,
+    ir,
+    lane_of,
+    shuffle_from,
+    thread,
+)
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, address, stage_of
 from cutile.backend.cuda.intrinsics.wgmma import (
     ADDRESS_SHIFT,
-    BLOCK,
     Instruction,
     begin_group,
     commit,
@@ -27,6 +38,9 @@ from cutile.backend.cuda.panels import ROWS, Panels, Place
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
+
+HALF_STEP_BITS, HALF_BITS = 128, 16
+"""Of a row, in the half of an instruction's depth that a register's lanes hold; and of half a word."""
 
 
 def stage_address(b: Any, place: Place, counter: Any) -> Any:
@@ -51,14 +65,17 @@ def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
 class _FromRegisters(Instruction):
     """A product whose left operand is four registers of each thread.
 
-    They hold 16 columns of elements of 16 bits. Two neighbouring columns of sums make one register, in the order in
-    which `wgmma` takes its left operand: the result of one product is the operand of another, and no element moves.
+    They hold 32 bytes of each row. Of 16-bit elements, two neighbouring columns of sums make one register, in the order
+    in which `wgmma` takes its left operand: the result of one product is the operand of another, and no element moves.
+    Those of 8 bits move among four lanes (`pack_quads`).
     """
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: Panels) -> None:
         super().__init__(dtype, other, columns, right, right)
-        # The flag that says which axis of the left operand is contiguous is there for descriptors alone.
-        self._flags = MMA_ATOMS[dtype].flags + f", {int(not right.k_major)}"
+        # The flag that says which axis of the left operand is contiguous is there for descriptors alone, and that of
+        # the right one where either may be.
+        atom = MMA_ATOMS[dtype]
+        self._flags = atom.flags + (f", {int(not right.k_major)}" if atom.any_major else "")
 
     def add(self, b: Any, sums: list[Any], x: Any, y: Any, added: Any = None) -> list[Any]:
         """As `Instruction.add`, of four registers."""
@@ -80,8 +97,8 @@ class _FromRegisters(Instruction):
 class _Left:
     """The left operand of a product: registers, or descriptors of a stage."""
 
-    def __init__(self, b: Any, left: Place | Layout, value: Any, groups: int, tall: int) -> None:
-        self._b, self._left, self._rows = b, left, ROWS * groups
+    def __init__(self, b: Any, left: Place | Layout, value: Any, groups: int, tall: int, bits: int) -> None:
+        self._b, self._left, self._rows, self._bits = b, left, ROWS * groups, bits
         if isinstance(left, Layout):
             self.words = unpack(b, value, left.registers)
             self._per_row = len(self.words) // tall
@@ -93,8 +110,8 @@ class _Left:
     def at(self, m: int, k: int) -> Any:
         """Of the `m`th rows, from depth `k` on."""
         if isinstance(self._left, Layout):
-            # 16 columns are two blocks of 8, each two registers: rows 0 and 8 of the thread's
-            first = m * self._per_row + k // BLOCK * 2
+            # 16 bytes of two rows, 0 and 8 of the thread's, are two registers.
+            first = m * self._per_row + k * self._bits // HALF_STEP_BITS * 2
             return self.words[first : first + 4]
         offset = self._left.panels.offset(m * self._rows, k)
         return self._b.add(self._first, const(I64, offset >> ADDRESS_SHIFT))
@@ -120,7 +137,7 @@ def dot(
         acc: of the sums.
         layout: of the sums: a `group_accumulator`, or an `across_accumulator`.
         left: where the left operand's stages are: `f(counter, left counter, ...)`. Or the layout of its words of two
-            elements in registers, a `group_accumulator` too: `f(counter, words, ...)`.
+            or four elements in registers, a `group_accumulator` too: `f(counter, words, ...)`.
         right: where the right operand's stages are.
         depth: elements along K.
         fresh: there are no sums to add to: `f(counter, left)`.
@@ -141,7 +158,7 @@ def dot(
         if sharing > 1:
             right_stage = b.add(right_stage, b.mul(group_number(b), i32c(right.panels.offset(columns, 0))))
         right_at = descriptor(b, right.panels.descriptor, right_stage)
-        operand = _Left(b, left, left_value, groups, len(tall))
+        operand = _Left(b, left, left_value, groups, len(tall), dtype.bits)
         count = layout.registers // len(tall)
         sums = [[] if fresh else unpack(b, more[0], layout.registers)[m * count : (m + 1) * count] for m in tall]
         if isinstance(left, Layout):
@@ -161,6 +178,49 @@ def dot(
     kind = frag(acc, layout.registers)
     source = frag(i32, left.registers) if isinstance(left, Layout) else INTEGER
     return intrinsic("dot", kind, [INTEGER, source, *([] if fresh else [kind])], generate)
+
+
+LOWER, UPPER, LOWER_OTHERS, UPPER_OTHERS = 0x5410, 0x7632, 0x1054, 0x3276
+"""Selectors of `prmt`: the lower halves of two words, the first one's below; the upper ones; both the other way."""
+
+
+@cache
+def pack_quads(dtype: DTypeLike, n: int) -> Any:
+    """`f(tile)`: 8-bit elements that lie as sums do, as `n` words of four in which `wgmma` takes its left operand.
+
+    Lane t of four has columns 2t, 2t + 1 of each 8; it is to have 4t to 4t + 3 of each 16. So of the two halves of a
+    word, whose columns are 8 apart, lane t wants the half t // 2 of lanes 2 (t % 2) and the next one. Two words go
+    together: a shuffle brings that half of both.
+    """
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        def pick(x: Any, y: Any, selector: Any) -> Any:
+            return call(b, "llvm.nvvm.prmt", I32, [x, y, selector])
+
+        def either(condition: Any, one: int, other: int) -> Any:
+            return b.select(condition, i32c(one), i32c(other))
+
+        elements = [b.zext(each, I32) for each in unpack(b, values[0], 4 * n)]
+        halves = [b.or_(low, b.shl(high, i32c(8))) for low, high in zip(elements[::2], elements[1::2], strict=True)]
+        lane = lane_of(b, thread(b))
+        odd, upper = (b.icmp_unsigned("!=", b.and_(lane, i32c(bit)), i32c(0)) for bit in (1, 2))
+        quad, twice = b.and_(lane, i32c(LANES - 4)), b.shl(b.and_(lane, i32c(1)), i32c(1))
+        near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # of the two lanes the one that this word's half names
+        rest = b.xor(near, i32c(1))
+        words: list[Any] = []
+        for first in range(0, 2 * n, 8):  # 32 columns of two rows, which take turns every 8 columns
+            block = halves[first : first + 8]
+            rows: list[list[Any]] = []
+            for row in range(2):
+                x, y = (b.or_(block[at + row], b.shl(block[at + row + 2], i32c(HALF_BITS))) for at in (0, 4))
+                one = shuffle_from(b, pick(x, y, either(odd, UPPER, LOWER)), near)
+                other = shuffle_from(b, pick(x, y, either(odd, LOWER, UPPER)), rest)
+                selectors = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
+                rows.append([pick(one, other, selector) for selector in selectors])
+            words += [rows[0][0], rows[1][0], rows[0][1], rows[1][1]]
+        return pack(b, tied(b, "", words), n)
+
+    return intrinsic("pack_quads", frag(i32, n), [frag(dtype, 4 * n)], generate)
 
 
 @cache

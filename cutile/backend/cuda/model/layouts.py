@@ -15,6 +15,7 @@ from cutile.backend.cuda.ops import (
     Fixup,
     OptimizationBarrier,
     PackPairs,
+    PackQuads,
     ReducePartials,
     ScatterPartials,
     SimtMma,
@@ -125,7 +126,7 @@ def _taken(op: Op) -> Iterator[tuple[Value, str]]:
         tile = op.value if isinstance(op, Store | TmaStore) else op.operands[0]
         if "layout" in said:
             yield tile, said["layout"]
-    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, PackPairs):
+    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, PackPairs | PackQuads):
         for value in op.operands:
             if is_tile(value):
                 yield value, said["layout"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER
 from cutile.backend.gpu.emitter import Intrinsic
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, i32
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
@@ -147,6 +147,17 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.acc_dtype, self.shape),)
+
+
+class PackQuads(Op, name="cuda.pack_quads", effect=Effect.WRITE):
+    """A tile of 8-bit elements that lies as sums do, as words of four in which a product takes its left operand."""
+
+    intrinsic = Intrinsic("dot.pack_quads", facts=("dtype", "count"), stem="pack")
+    x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        rows, columns = self.x.tile.shape
+        return (TileType(i32, (rows, columns // 4)),)
 
 
 class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.mma_layouts import group_accumulator
-from cutile.backend.cuda.ops import PackPairs
+from cutile.backend.cuda.ops import PackPairs, PackQuads
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
 from cutile.backend.gpu.layout import Layout
@@ -316,11 +316,12 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
 def layout_of_words(value: Value, warpgroups: int) -> Layout:
     """Where the words of a value are."""
     rows, columns = value.tile.shape
-    return group_accumulator((rows, columns // 2), warpgroups)
+    return group_accumulator((rows, columns * value.tile.dtype.bits // 32), warpgroups)
 
 
 def packed(context: LoweringContext, value: Value, lowered: Value, warpgroups: int) -> Value:
     """The words of a value."""
-    words = context.add_in(PackPairs(x=lowered), layout_of_words(value, warpgroups))
+    pack = PackQuads if value.tile.dtype.bits == 8 else PackPairs
+    words = context.add_in(pack(x=lowered), layout_of_words(value, warpgroups))
     words.name = lowered.name
     return words

@@ -145,9 +145,10 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     except Refused:
         computed = definitions.get(op.a)
         require(
-            dtype.is_half and not isinstance(computed, LoadTile | LoadView), "the left operand is loaded by threads"
+            (dtype.is_half or dtype.bits == 8) and not isinstance(computed, LoadTile | LoadView),
+            "the left operand is loaded by threads",
         )
-        if isinstance(computed, Permute) and _from_sums(computed.x, definitions):
+        if dtype.is_half and isinstance(computed, Permute) and _from_sums(computed.x, definitions):
             written = _written(computed)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     for operand in (right, *([left] if left else [])):
@@ -220,7 +221,8 @@ def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: i
 def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
     """Registers of a thread that a block's accumulators and left operands fill."""
     here = [dots[op] for op in block.operations if op in dots]
-    words = max((dot.op.a.tile.size // (2 * GROUP * warpgroups) for dot in here if dot.left is None), default=0)
+    bits = max((dot.op.a.tile.size * dot.op.a.tile.dtype.bits for dot in here if dot.left is None), default=0)
+    words = bits // (32 * GROUP * warpgroups)
     return _most_sums(block, here) + words
 
 

@@ -299,7 +299,7 @@ class WarpSpecialised(LoweringContext):
         if value not in self.words:
             return super().copy(value)
         rows, columns = value.tile.shape
-        self.lowered[value] = Value(TileType(i32, (rows, columns // 2)), value.name)
+        self.lowered[value] = Value(TileType(i32, (rows, columns * value.tile.dtype.bits // 32)), value.name)
         return self.lowered[value]
 
     # Loads by TMA.
