@@ -2,7 +2,7 @@
 # (torch ships no types that it needs)
 """Loops of several products beside cuDNN and cuBLAS, as torch calls them. Needs a GPU and torch.
 
-    python -m benchmarks.loops [--output docs/benchmarks/loops/nvidia_h200.json] [--pairs 20] [--cases 'attention*']
+    python -m benchmarks.loops [--output docs/benchmarks/loops/nvidia_h200.json] [--pairs 20] [--cases 'atten*' lora]
 
 Each kernel and its peer run in turn in one process, on the same random inputs, and each is timed by events around
 launches without a pause. Before that each computes once into an output of NaN, and every element is compared with
@@ -16,6 +16,7 @@ import argparse
 import importlib
 import importlib.util
 import math
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,14 +25,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks.loops import attention, backward, cases, eight, experts, ordinary, shapes
+from benchmarks.loops import attention, backward, cases, eight, experts, latent, ordinary, shapes
 from benchmarks.loops.cases import Loop, OurArm, TorchArm
 from benchmarks.record import machine, sensors, write
 from cuda_async import Device, device_count
 from cutile import CutileError
 from cutile.bench import MIN_PAIRS, Arm, Budget, compare
 
-CASES = (*cases.CASES, *attention.CASES, *backward.CASES, *ordinary.CASES, *shapes.CASES, *experts.CASES, *eight.CASES)
+MODULES = (cases, attention, backward, ordinary, shapes, experts, eight, latent)
+CASES = tuple(case for module in MODULES for case in module.CASES)
 SHORT_MS, LONG_MS, WARM_S = 50, 200, 0.3
 WORST = 10 / 3
 """How many times as much error the worst row may have as all together."""
@@ -104,16 +106,19 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loops", description=__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the figures go, as JSON")
     parser.add_argument("--pairs", type=int, default=MIN_PAIRS, help=f"turns of each (default {MIN_PAIRS})")
-    parser.add_argument("--cases", default="*", metavar="PATTERN", help="these alone, such as 'attention-64*'")
+    parser.add_argument(
+        "--cases", nargs="+", default=["*"], metavar="PATTERN", help="these alone, such as 'attention-64*' swiglu"
+    )
     parser.add_argument(
         "--long", metavar="PATTERN", help="these in long turns too; by default attention-128, attention-64, swiglu"
     )
     options = parser.parse_args(arguments)
     if options.pairs < MIN_PAIRS:
         parser.error(f"--pairs {options.pairs}: expected {MIN_PAIRS} or more; fewer give no interval to go by")
-    options.chosen = [case for case in CASES if fnmatch(case.name, options.cases)]
-    if not options.chosen:
-        parser.error(f"--cases {options.cases}: no such case; there are {', '.join(case.name for case in CASES)}")
+    for pattern in options.cases:
+        if not any(fnmatch(case.name, pattern) for case in CASES):
+            parser.error(f"--cases {pattern}: no such case; there are {', '.join(case.name for case in CASES)}")
+    options.chosen = [case for case in CASES if any(fnmatch(case.name, pattern) for pattern in options.cases)]
     return options
 
 
@@ -139,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Device(0) as device:
         record = {
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "command": f"python -m benchmarks.loops --pairs {options.pairs} --cases '{options.cases}'",
+            "command": f"python -m benchmarks.loops --pairs {options.pairs} --cases {shlex.join(options.cases)}",
             **machine(device),
             "cudnn": torch.backends.cudnn.version(),
             "cuda_of_torch": torch.version.cuda,

@@ -56,7 +56,7 @@ def eight_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
     eight = torch.float8_e4m3fn
     q, k, v = (drawn(torch, heads, rows, width).to(eight) for _ in range(3))
     wide = [each.to(torch.bfloat16) for each in (q, k, v)]
-    exact = exact_rows(torch, *wide, False, 0)
+    exact = exact_rows(torch, wide[0], wide[1], wide[2], False, 0)
     out, ours = poisoned(torch, heads, rows, width)
     wide_out, ours_wide = poisoned(torch, heads, rows, width)
     across = v.view(torch.uint8).transpose(1, 2).contiguous()

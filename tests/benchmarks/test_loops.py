@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.loops import __main__ as loops
-from benchmarks.loops import attention, eight, experts, shapes
+from benchmarks.loops import attention, eight, experts, latent, shapes
 from benchmarks.loops import cases as loop_cases
 from cuda_async import Device
 from cutile import KernelOp, Tensor, api, f8e4m3fn, f16
@@ -147,6 +148,14 @@ def test_attention_of_8_bit_floats() -> None:
     found = result(eight.attention_f8(z.mut.partition((1, 32, 16)), *inputs, 0.25, 2.0, BN=32), z)
     exact = 2 * attention_of(*(each.astype(np.float64) for each in (q, k, v)), causal=False)
     assert np.linalg.norm(found - exact) < 4e-2 * np.linalg.norm(exact)
+
+
+def test_decoding_with_latent_keys() -> None:
+    (q, dq), (k, dk) = random(2, 20, 48), random(2, 70, 48)  # keys end within a tile
+    z = api.full(np.nan, (2, 20, 32), f16).sync()
+    latent.decode_latent(z, dq, dk, 1 / math.sqrt(48), parts=2, rows=16).sync()
+    exact = attention_of(q, k, k[..., :32], causal=False)
+    np.testing.assert_allclose(z.to_numpy().sync().astype(np.float64), exact, rtol=2e-2, atol=2e-3)
 
 
 def test_products_of_experts_with_rows_by_a_list() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.loops.eight import attention_f8
+from benchmarks.loops.latent import latent
 from cuda_async import Device
 from cutile import api, bf16, f16
 from cutile.backend.cuda.model.layouts import check_layouts
@@ -88,6 +89,11 @@ def decode_program(page: int = 0) -> Function:
     return shipped(decode_paged, {**given, "scale": scalar()}, HEADS=8, BN=page)
 
 
+def latent_program() -> Function:
+    given: dict[str, Type] = {"part": mut(1, 64, 512), "lse": mut(1, 64, 1), "q": tensor(3, bf16), "k": tensor(3, bf16)}
+    return shipped(latent, {**given, "scale": scalar()})
+
+
 def swiglu_program(rows: int = 128, columns: int = 128) -> Function:
     operand = tensor(2, bf16)
     given: dict[str, Type] = {"z": mut(rows, columns, dtype=bf16), "x": operand, "gate": operand, "up": operand}
@@ -165,6 +171,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Function], int]] = {
     "packed attention": (packed_program, 4),
     "attention of 8-bit floats": (eight_program, 3),
     "decoding": (decode_program, 4),
+    "decoding with latent keys": (latent_program, 5),
     "decoding of pages": (lambda: decode_program(64), 4),
     "SwiGLU": (swiglu_program, 1),
     "two loops": (lambda: products(TWO_LOOPS), 1),
@@ -199,6 +206,7 @@ def test_every_pipeline_is_proved(name: str) -> None:
         "attention of 8-bit floats",
         "packed attention",
         "decoding of pages",
+        "decoding with latent keys",
         "SwiGLU",
     ],
 )

@@ -157,12 +157,14 @@ def write(layout: Layout, place: Place) -> Any:
     swizzle spreads these over all banks.
 
     Args:
-        layout: of the elements: a `group_accumulator`, of which two neighbouring registers make a word.
+        layout: of the elements: a `group_accumulator`, or an `across_accumulator`, of which two neighbouring registers
+            make a word.
         place: where the operand lies; its rows are those of the tile.
     """
     panels = place.panels
     count = layout.registers // 2
     pieces = panels.swizzle // WIDEST
+    own = max(basis[1] for basis in layout.warp)  # columns of a warpgroup, where warpgroups share them
 
     def generate(b: Any, values: list[Any]) -> None:
         words = unpack(b, values[0], count)
@@ -171,10 +173,16 @@ def write(layout: Layout, place: Place) -> Any:
         # warpgroup's 4 warps, of which a lane has row `lane // 4`, and the one 8 below.
         lane, warp = lane_of(b, number), b.and_(b.lshr(number, i32c(LANE_BITS)), i32c(3))
         line = b.lshr(lane, i32c(2))
-        row = b.add(b.add(b.mul(group_number(b), i32c(ROWS)), b.mul(warp, i32c(16))), line)
+        row = b.add(b.mul(warp, i32c(16)), line)
+        if not own:
+            row = b.add(row, b.mul(group_number(b), i32c(ROWS)))
         base = b.add(stage_address(b, place, i32c(0)), b.mul(row, i32c(panels.swizzle)))
         # A narrower swizzle permutes fewer pieces, by higher bits of the row's number (PTX ISA, "Swizzling modes").
         swizzle = b.and_(b.lshr(line, i32c(3 - pieces.bit_length() + 1)), i32c(pieces - 1))
+        if own >= panels.span:
+            base = b.add(base, b.mul(group_number(b), i32c(own // panels.span * panels.panel_bytes)))
+        elif own:
+            swizzle = b.xor(swizzle, b.mul(group_number(b), i32c(own * panels.size // WIDEST)))
         # Of 16 bytes, which are 8 columns, each of four lanes has a word.
         within = b.shl(b.and_(lane, i32c(3)), i32c(2))
         at: dict[int, Any] = {}

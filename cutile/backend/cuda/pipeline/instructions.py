@@ -15,6 +15,8 @@ from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma
 
+MAX_COLUMNS = 256
+"""Of one instruction."""
 MAX_SUMS = 128
 """Accumulator registers of a thread that leave room for the rest."""
 MAX_SIMT_SUMS_OF_ONE = 32
@@ -127,9 +129,12 @@ def _groups(rows: int, columns: int, atom: MmaAtom, named: str) -> int:
     others = "columns" if named == "rows" else "rows"
     require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
     step = "16" if atom.sums is i32 and columns > 32 else "8"
-    require(columns_fit(atom, columns), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
-    groups = {ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
-    require(rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
+    # Of the columns that one instruction has no room for, two warpgroups have half each.
+    apart = rows == ROWS and columns > MAX_COLUMNS
+    groups = 2 if apart else {ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
+    own = columns // groups if apart else columns
+    require(columns_fit(atom, own), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
+    require(apart or rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
     return _with_room(rows * columns, groups)
 
 

@@ -105,6 +105,8 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
         kernel.require_specialisable(arch, options)
         loop = _only_loop(kernel)
         how = instructions_of(kernel.products[0], kernel.definitions)
+        by_rows = how.atom is None or how.mma_rows % (ROWS * how.warpgroups) == 0
+        require(by_rows, f"two warpgroups share the columns of a tile of {how.mma_rows} rows")
         return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), arch)
     except Refused as reason:
         return str(reason)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.mma_layouts import group_accumulator
+from cutile.backend.cuda.mma_layouts import across_accumulator, group_accumulator
 from cutile.backend.cuda.ops import PackPairs, PackQuads
+from cutile.backend.cuda.panels import ROWS
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
 from cutile.backend.gpu.layout import Layout
@@ -316,7 +317,8 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
 def layout_of_words(value: Value, warpgroups: int) -> Layout:
     """Where the words of a value are."""
     rows, columns = value.tile.shape
-    return group_accumulator((rows, columns * value.tile.dtype.bits // 32), warpgroups)
+    accumulator = across_accumulator if rows < ROWS * warpgroups else group_accumulator
+    return accumulator((rows, columns * value.tile.dtype.bits // 32), warpgroups)
 
 
 def packed(context: LoweringContext, value: Value, lowered: Value, warpgroups: int) -> Value:

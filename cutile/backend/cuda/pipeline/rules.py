@@ -129,7 +129,7 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
 def _shares_columns(rows: int, columns: int, warpgroups: int) -> bool:
     """Whether warpgroups share the columns of a product: its rows are those of one, and each has whole panels of it."""
     own = columns // warpgroups
-    return rows == ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (64, 128)
+    return rows == ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (32, 64, 128, 256)
 
 
 def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
@@ -150,6 +150,8 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
         )
         if dtype.is_half and isinstance(computed, Permute) and _from_sums(computed.x, definitions):
             written = _written(computed)
+        elif dtype.is_half and across and _from_sums(op.a, definitions):
+            written = _shared(op.a)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     for operand in (right, *([left] if left else [])):
         lies = operand.panels.k_major or (how.atom is not None and how.atom.any_major)
@@ -186,6 +188,14 @@ def _written(exchange: Permute) -> Written:
     return Written(exchange.x, Panels(width, length, size, k_major=False), (exchange,))
 
 
+def _shared(value: Value) -> Written:
+    """A computed left operand of which each warpgroup has some columns, and reads all."""
+    rows, depth = value.tile.shape
+    size = value.tile.dtype.bits // 8
+    require(panels_fit(depth, rows, size), f"the computed tile {(rows, depth)} does not lie in whole panels")
+    return Written(value, Panels(depth, rows, size, k_major=True), ())
+
+
 def _require_layouts(
     kernel: Kernel, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
 ) -> LayoutAssignment:
@@ -197,8 +207,10 @@ def _require_layouts(
         if dot.left is None:
             value = dot.op.a if dot.written is None else dot.written.value
             rows, columns = value.tile.shape
-            require(rows % (ROWS * warpgroups) == 0, f"{rows} rows of a left operand do not divide among warpgroups")
-            layout = group_accumulator((rows, columns), warpgroups)
+            apart = _shares_columns(rows, columns, warpgroups)
+            divides = apart or rows % (ROWS * warpgroups) == 0
+            require(divides, f"{rows} rows of a left operand do not divide among warpgroups")
+            layout = (across_accumulator if apart else group_accumulator)((rows, columns), warpgroups)
             require(layouts[value] == layout, "the left operand is computed in another layout than sums have")
         require(layouts[dot.op.result] == dot.accumulator, "the sums are used in another layout")
     if warpgroups == 3:
