@@ -431,7 +431,7 @@ class ThreadBlock:
         return fill.tiles[buffer], fill
 
     def _write(self, op: WriteOperand, group: Warpgroup) -> None:
-        """The rows of a warpgroup, which every so many times 64 are."""
+        """The rows of a warpgroup, which every so many times 64 are; or its columns, where all have the same 64 rows."""
         words = group.walker.values[op.words]
         if not isinstance(words, Words):
             raise Executed(f"{op.name} takes elements for words of two")
@@ -440,8 +440,14 @@ class ThreadBlock:
         if fill.readers:
             raise Executed(f"{op.buffer.name} is written while a product reads it")
         held = fill.tiles.get(op.buffer, np.full(tile.shape, np.nan, tile.dtype)).copy()
-        mine = np.arange(len(tile)) // ROWS % len(self._consumers) == group.number
-        held[mine] = tile[mine]
+        groups = len(self._consumers)
+        if len(tile) < ROWS * groups:
+            own = tile.shape[1] // groups
+            columns = slice(group.number * own, (group.number + 1) * own)
+            held[:, columns] = tile[:, columns]
+        else:
+            mine = np.arange(len(tile)) // ROWS % groups == group.number
+            held[mine] = tile[mine]
         fill.tiles[op.buffer] = held
 
     def _begin(self, op: Dot, group: Warpgroup) -> Begun:

@@ -80,6 +80,17 @@ def down(z: Mut, x: Tensor, y: Tensor, n: i32):
         two = ct.mma(a, ct.load_tile(y, (64, 64), (k + 1, j)), two)
     z.store(ct.convert_tile(one - two, z.dtype))
 """
+WIDE = """
+def wide(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (64, 512), f32)
+    for k in range(n):
+        s = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(y, (64, 64), (k, j)), ct.constant(0, (64, 64), f32))
+        s = ct.convert_tile(ct.min_tile(ct.max_tile(s, -2), 2), x.dtype)
+        acc = ct.mma(s, ct.load_tile(y, (64, 512), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""More columns than an instruction has: each warpgroup has half, and half of a left operand that both read."""
 STARTED = """
 def started(z: Mut, x: Tensor, y: Tensor, n: i32):
     i, j, _ = ct.get_tile_block_id()
@@ -128,6 +139,11 @@ def test_pipelines_compute_what_the_kernel_means(text: str, count: int) -> None:
 def test_loops_one_after_the_other_share_a_pipeline() -> None:
     arguments = [whole(100, 200), whole(200, 100, seed=1), whole(100, 150, seed=2), whole(150, 100, seed=3)]
     compare(products(TWO_LOOPS, 64, 64), (100, 100), arguments, (2, 2, 1))
+
+
+def test_warpgroups_share_the_columns_of_a_wide_result() -> None:
+    arguments = [whole(64, 150), whole(150, 600, seed=1), np.int32(3)]
+    compare(products(WIDE, 64, 512), (64, 600), arguments, (1, 2, 1))
 
 
 def test_attention_is_rotated_and_right() -> None:
