@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import cutile as ct
 from cuda_async import Device, DeviceOp, Stream
+from cuda_async import zip as zip_ops
 from cutile import Const, KernelOp, Mut, Tensor, api, bf16, f32
 from kernels.attention import attention, tile_of
 from kernels.gemm import gemm
@@ -93,7 +94,7 @@ class OurArm:
         self.name, self.out, self.exact = name, out, exact
         self._stream: Stream = device.new_stream()
         self._start, self._end = (device.new_event(timing=True) for _ in range(2))
-        self._launch: Callable[[], object] = op.bind(self._stream)
+        self._launch = op.bind(self._stream)
 
     def run(self, repeats: int) -> float:
         """Launch `repeats` times; return the seconds of the device."""
@@ -106,19 +107,12 @@ class OurArm:
 
 
 class GraphArm(OurArm):
-    """Operations launched one behind the other, each a CUDA graph of one kernel or several; arguments as `OurArm`."""
+    """Operations one behind the other, each of one kernel or several, as one CUDA graph; arguments as `OurArm`."""
 
     def __init__(self, ops: Iterable[DeviceOp[Any]], out: Any, exact: Any, name: str = "cutile", **more: Any) -> None:
         device: Device = more.get("device") or Device(0)
-        self._graphs = [op.graph_on(device.new_stream()) for op in ops]  # launches need them as long as they are made
-        super().__init__(self._graphs[0].launch(), out, exact, name, device=device)
-        launches = [self._launch, *(graph.launch().bind(self._stream) for graph in self._graphs[1:])]
-
-        def launch() -> None:
-            for each in launches:
-                each()
-
-        self._launch = launch
+        self._graph = zip_ops(*ops).graph_on(device.new_stream())  # its launches need it as long as they are made
+        super().__init__(self._graph.launch(), out, exact, name, device=device)
 
 
 class TorchArm:

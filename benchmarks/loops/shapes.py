@@ -88,6 +88,15 @@ def sets_of(torch: Any, rows: int, columns: int, depth: int) -> tuple[list[Any],
     return lefts, rights, out, [api.from_dlpack(each) for each in out], exact
 
 
+def recorded(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call of torch as a CUDA graph."""
+    call()  # what is made at the first call cannot be recorded
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return lambda: (graph.replay(), result)[1]
+
+
 def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best: bool) -> Arms:
     """A product of several sets of operands, by hand in `parts` of K, else our plain one; beside the plain one, cuBLAS,
     and, if `best`, cuBLASLt's fastest."""
@@ -105,7 +114,7 @@ def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best
                 product(x, w, out=result)
             return out
 
-        return call
+        return recorded(torch, call)
 
     plain = ours("our plain product" if parts else "cutile", plain_op)
     peers: list[OurArm | TorchArm] = [TorchArm(torch, "cublas", theirs(torch.mm), exact)]

@@ -431,7 +431,7 @@ class ThreadBlock:
         return fill.tiles[buffer], fill
 
     def _write(self, op: WriteOperand, group: Warpgroup) -> None:
-        """The rows of a warpgroup, which every so many times 64 are; or its columns, where all have the same 64 rows."""
+        """The rows of a warpgroup, which every so many times 64 are; or its columns, where all have the same rows."""
         words = group.walker.values[op.words]
         if not isinstance(words, Words):
             raise Executed(f"{op.name} takes elements for words of two")

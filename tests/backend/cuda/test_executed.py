@@ -15,7 +15,7 @@ from cutile.dtypes import bf16, i32
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.core import Function, Value
-from cutile.ir.types import TensorType, Type
+from cutile.ir.types import MutType, TensorType, Type
 from tests.backend.cuda.executed import execute
 from tests.backend.cuda.programs import lowered, written
 from tests.backend.cuda.test_pipelines import NESTED, STEADY, TWO_LOOPS, WEIGHED, attention_program, products
@@ -114,7 +114,9 @@ def whole(*shape: int, seed: int = 0) -> Array:
 
 def compare(function: Function, out: tuple[int, ...], arguments: list[Any], grid: tuple[int, int, int]) -> None:
     """Run a kernel by walking its tile IR, and lowered to pipelines."""
-    wanted, found = (np.full(out, 7, bf16.numpy) for _ in range(2))
+    kind = function.parameters[0].type
+    assert isinstance(kind, MutType)
+    wanted, found = (np.full(out, 7, kind.dtype.numpy) for _ in range(2))
     values: dict[Value, Any] = dict(zip(function.parameters, [wanted, *arguments], strict=True))
     for index in np.ndindex(grid):
         with np.errstate(all="ignore"):  # of no key, nothing is divided by nothing
@@ -143,7 +145,8 @@ def test_loops_one_after_the_other_share_a_pipeline() -> None:
 
 def test_warpgroups_share_the_columns_of_a_wide_result() -> None:
     arguments = [whole(64, 150), whole(150, 600, seed=1), np.int32(3)]
-    compare(products(WIDE, 64, 512), (64, 600), arguments, (1, 2, 1))
+    types: dict[str, Type] = {"z": mut(64, 512), "x": tensor(2, bf16), "y": tensor(2, bf16), "n": scalar(i32)}
+    compare(written(WIDE, types), (64, 600), arguments, (1, 2, 1))
 
 
 def test_attention_is_rotated_and_right() -> None:
