@@ -184,9 +184,14 @@ LOWER, UPPER, LOWER_OTHERS, UPPER_OTHERS = 0x5410, 0x7632, 0x1054, 0x3276
 """Selectors of `prmt`: the lower halves of two words, the first one's below; the upper ones; both the other way."""
 
 
+QUAD = 4
+"""Lanes that hold a row of sums between them; elements of 8 bits in a word."""
+BYTE_BITS = 8
+
+
 @cache
 def pack_quads(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile)`: 8-bit elements that lie as sums do, as `n` words of four in which `wgmma` takes its left operand.
+    """`f(tile)`: sums in 8 bits as `n` words in which `wgmma` takes them.
 
     Lane t of four has columns 2t, 2t + 1 of each 8; it is to have 4t to 4t + 3 of each 16. So of the two halves of a
     word, whose columns are 8 apart, lane t wants the half t // 2 of lanes 2 (t % 2) and the next one. Two words go
@@ -197,30 +202,36 @@ def pack_quads(dtype: DTypeLike, n: int) -> Any:
         def pick(x: Any, y: Any, selector: Any) -> Any:
             return call(b, "llvm.nvvm.prmt", I32, [x, y, selector])
 
-        def either(condition: Any, one: int, other: int) -> Any:
-            return b.select(condition, i32c(one), i32c(other))
+        def either(condition: Any, then: int, otherwise: int) -> Any:
+            return b.select(condition, i32c(then), i32c(otherwise))
 
-        elements = [b.zext(each, I32) for each in unpack(b, values[0], 4 * n)]
-        halves = [b.or_(low, b.shl(high, i32c(8))) for low, high in zip(elements[::2], elements[1::2], strict=True)]
+        elements = [b.zext(each, I32) for each in unpack(b, values[0], QUAD * n)]
+        pairs = zip(elements[::2], elements[1::2], strict=True)
+        halves = [b.or_(low, b.shl(high, i32c(BYTE_BITS))) for low, high in pairs]
         lane = lane_of(b, thread(b))
         odd, upper = (b.icmp_unsigned("!=", b.and_(lane, i32c(bit)), i32c(0)) for bit in (1, 2))
-        quad, twice = b.and_(lane, i32c(LANES - 4)), b.shl(b.and_(lane, i32c(1)), i32c(1))
-        near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # of the two lanes the one that this word's half names
-        rest = b.xor(near, i32c(1))
+        quad, twice = b.and_(lane, i32c(LANES - QUAD)), b.shl(b.and_(lane, i32c(1)), i32c(1))
+        near = b.or_(
+            quad, b.or_(twice, b.zext(upper, I32))
+        )  # of the two lanes, that which sends its upper half to t > 1
+        other = b.xor(near, i32c(1))
+        sent_near, sent_other = either(odd, UPPER, LOWER), either(odd, LOWER, UPPER)
+        lower_word, upper_word = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
         words: list[Any] = []
-        for first in range(0, 2 * n, 8):  # 32 columns of two rows, which take turns every 8 columns
+        # 32 columns at a time, of two rows that take turns every 8 columns: 8 halves, and 4 words
+        for first in range(0, 2 * n, 8):
             block = halves[first : first + 8]
             rows: list[list[Any]] = []
             for row in range(2):
+                # the words of columns 0 to 15, and of 16 to 31: halves 0 and 2, and 4 and 6, of the first row
                 x, y = (b.or_(block[at + row], b.shl(block[at + row + 2], i32c(HALF_BITS))) for at in (0, 4))
-                one = shuffle_from(b, pick(x, y, either(odd, UPPER, LOWER)), near)
-                other = shuffle_from(b, pick(x, y, either(odd, LOWER, UPPER)), rest)
-                selectors = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
-                rows.append([pick(one, other, selector) for selector in selectors])
+                from_near = shuffle_from(b, pick(x, y, sent_near), near)
+                from_other = shuffle_from(b, pick(x, y, sent_other), other)
+                rows.append([pick(from_near, from_other, selector) for selector in (lower_word, upper_word)])
             words += [rows[0][0], rows[1][0], rows[0][1], rows[1][1]]
         return pack(b, tied(b, "", words), n)
 
-    return intrinsic("pack_quads", frag(i32, n), [frag(dtype, 4 * n)], generate)
+    return intrinsic("pack_quads", frag(i32, n), [frag(dtype, QUAD * n)], generate)
 
 
 @cache
