@@ -211,9 +211,7 @@ def pack_quads(dtype: DTypeLike, n: int) -> Any:
         lane = lane_of(b, thread(b))
         odd, upper = (b.icmp_unsigned("!=", b.and_(lane, i32c(bit)), i32c(0)) for bit in (1, 2))
         quad, twice = b.and_(lane, i32c(LANES - QUAD)), b.shl(b.and_(lane, i32c(1)), i32c(1))
-        near = b.or_(
-            quad, b.or_(twice, b.zext(upper, I32))
-        )  # of the two lanes, that which sends its upper half to t > 1
+        near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # lane 2 (t % 2) + t // 2 of the quad
         other = b.xor(near, i32c(1))
         sent_near, sent_other = either(odd, UPPER, LOWER), either(odd, LOWER, UPPER)
         lower_word, upper_word = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)

@@ -150,7 +150,10 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
 
 
 class PackQuads(Op, name="cuda.pack_quads", effect=Effect.WRITE):
-    """A tile of 8-bit elements that lies as sums do, as words of four in which a product takes its left operand."""
+    """A tile of 8-bit elements, as words of four of a left operand.
+
+    The tile lies as a product's sums do; the words as a product takes them.
+    """
 
     intrinsic = Intrinsic("dot.pack_quads", facts=("dtype", "count"), stem="pack")
     x: Value = operand(ANY_TILE)
