@@ -398,7 +398,7 @@ class ThreadBlock:
         fill.released.add(group.number)
         stage.arrived += WARPS if op.warps else 1
         type_ = op.pipeline.type
-        groups = sum(isinstance(each, Roles) and each.groups for each in self._function.body.operations)
+        groups = sum(isinstance(each, Roles) and each.warpgroups for each in self._function.body.operations)
         if stage.arrived == type_.arrivals:  # type: ignore[attr-defined]
             stage.arrived = 0
             stage.empty += 1

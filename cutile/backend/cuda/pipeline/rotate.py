@@ -18,15 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cutile.backend.gpu.op_facts import inside, work_of
+from cutile.backend.gpu.op_facts import work_of
 from cutile.ir.constant import Constant
-from cutile.ir.control import For, If
+from cutile.ir.control import For
 from cutile.ir.core import Effect, Function, Op, Value
 from cutile.ir.rewriter import Copier
 from cutile.ops.arith import Add, Sub
 from cutile.ops.compare import Lt
 from cutile.ops.matmul import Mma
-from cutile.ops.memory import LoadTile
 from cutile.passes.cse import movable
 
 
@@ -65,7 +64,7 @@ def _cut(loop: For) -> _Cut | None:
     """
     operations = loop.body.operations[:-1]
     products = [op for op in operations if isinstance(op, Mma)]
-    if len(products) != 2 or any(op.regions and not _chooses(op) for op in operations):
+    if len(products) != 2 or any(op.regions for op in operations):
         return None
     if any(op.effect is not Effect.NONE and not movable(op) for op in operations):
         return None
@@ -82,12 +81,6 @@ def _cut(loop: For) -> _Cut | None:
         return None
     place = yields.index(second.result)
     return _Cut(frozenset((*ahead, first)), frozenset((*behind, second)), second, place)
-
-
-def _chooses(op: Op) -> bool:
-    """Whether an operation is a branch that only computes, such as what hides some of the scores in some iterations."""
-    within = [op for op in inside(op) if not op.terminates]
-    return isinstance(op, If) and not any(isinstance(each, Mma | LoadTile) or not movable(each) for each in within)
 
 
 class _Rotated(Copier):

@@ -190,10 +190,8 @@ def _written(exchange: Permute) -> Written:
 
 def _shared(value: Value) -> Written:
     """A computed left operand of which each warpgroup has some columns, and reads all."""
-    rows, depth = value.tile.shape
-    size = value.tile.dtype.bits // 8
-    require(panels_fit(depth, rows, size), f"the computed tile {(rows, depth)} does not lie in whole panels")
-    return Written(value, Panels(depth, rows, size, k_major=True), ())
+    rows, depth = value.tile.shape  # in whole panels, as 64 rows and 64 columns or more are
+    return Written(value, Panels(depth, rows, value.tile.dtype.bits // 8, k_major=True), ())
 
 
 def _require_layouts(
