@@ -21,12 +21,14 @@ def largest(values: Mut, places: Mut, x: Tensor, *, BN: int = 8192):
     """The largest elements of one row, and where they are. A piece of it that has none of them is only read."""
     row, k = ct.get_tile_block_id()[0], values.shape[1]
     best, where = ct.top_k(ct.load_tile(x, (1, BN), (row, 0), ct.padding.NEG_INF), k)
+    least = ct.reduce_min(best.reshape((k,)), 0)
     for j in range(1, ct.ceil_div(x.shape[1], BN)):
         t = ct.load_tile(x, (1, BN), (row, j), ct.padding.NEG_INF)
-        if not (ct.reduce_max(t.reshape((BN,)), 0, nan=True) <= ct.reduce_min(best.reshape((k,)), 0)):
+        if not (ct.reduce_max(t.reshape((BN,)), 0, nan=True) <= least):
             more, its = ct.top_k(t, k)
             best, order = ct.top_k(ct.cat(best, more, 1), k)
             where = ct.take_along_axis(ct.cat(where, its + j * BN, 1), order, 1)
+            least = ct.reduce_min(best.reshape((k,)), 0)
     values.store(best)
     places.store(where)
 

@@ -8,13 +8,17 @@ from math import prod
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.smem_sizes import move_bytes, spans, warp_mask
 from cutile.backend.gpu.layout import LANE_BITS, Layout, along, round_up
-from cutile.dtypes import DTypeLike, u16, u32, u64
+from cutile.dtypes import DTypeLike, f32, u16, u32, u64
 from cutile.errors import KernelTypeError
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
 LANES = 1 << LANE_BITS
 MAX_KEY_WORDS = 64
 """Registers of a thread for the keys of a sort; with more, compilers spill."""
+FAST_DOUBLES = ((8, 0), (9, 0), (10, 0))
+"""Compute capabilities that compare as many f64 in a cycle as integers of 32 bits, or half as many."""
+WARP_SORTS = 256
+"""Elements up to which one warp sorts them all: others would wait for it, but it for none."""
 MAX_PLACE = 1 << 15
 """Elements of a row of at most 16 bits, whose places share a register with them."""
 
@@ -120,7 +124,9 @@ def lower_sort(op: Sort, context: LoweringContext) -> None:
     layout = _network_layout(op, context)
     x = context.converted(context.lowered[op.x], context.layouts[op.x], layout)
     size = sort_bytes(op.x.tile.dtype, layout, op.axis)
-    copy = context.in_shared(op.copy_with([x], (), ()), size, layout=context.layout_name(layout))
+    by_double = op.x.tile.dtype is f32 and (context.arch.major, context.arch.minor) in FAST_DOUBLES
+    names = {"layout": context.layout_name(layout), "by_double": by_double}
+    copy = context.in_shared(op.copy_with([x], (), ()), size, **names)
     for old, new in zip(op.results, copy.results, strict=True):
         context.place(old, new, layout)
 
@@ -130,7 +136,7 @@ def lower_top_k(op: TopK, context: LoweringContext) -> None:
     _check_places(op)
     source, dtype = context.layouts[op.x], op.x.tile.dtype
     if not top_k_groups(source, op.axis, op.k):
-        source = _network_layout(op, context)
+        source = _one_warp(op, context) if op.x.tile.size <= WARP_SORTS else _network_layout(op, context)
     x = context.converted(context.lowered[op.x], context.layouts[op.x], source)
     target = context.layouts[op.results[0]]
     names = {"source": context.layout_name(source), "layout": context.layout_name(target)}
@@ -138,6 +144,13 @@ def lower_top_k(op: TopK, context: LoweringContext) -> None:
     copy = context.in_shared(op.copy_with([x], (), ()), size, **names)
     for old, new in zip(op.results, copy.results, strict=True):
         context.place(old, new, target)
+
+
+def _one_warp(op: TopK, context: LoweringContext) -> Layout:
+    """A layout in which every warp holds all elements."""
+    one = along(op.x.tile.shape, op.axis, 1)
+    same = ((0,) * one.rank,) * (context.warps.bit_length() - 1)
+    return Layout(one.shape, one.register, one.lane, same)
 
 
 def _check_places(op: Sort | TopK) -> None:

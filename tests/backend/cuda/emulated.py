@@ -149,7 +149,10 @@ class Emulated:
         return self._on_signed(np.right_shift, x, y)
 
     def fadd(self, x: Any, y: Any) -> Vector:
-        return self._binary(np.add, x, y)
+        total = self._binary(np.add, x, y)
+        if total.data.dtype == np.float32:  # the one NaN that the hardware makes
+            total.data[np.isnan(total.data)] = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
+        return total
 
     def fsub(self, x: Any, y: Any) -> Vector:
         return self._binary(np.subtract, x, y)

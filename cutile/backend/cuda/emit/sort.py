@@ -16,7 +16,11 @@ PLACED = ("axis=", "offset=", "fence=")
 EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     # Not "sort": so is the module called.
     sort.Sort: emitter(
-        Intrinsic("sort.sort", ("dtype", "layout", "axis=", "descending=", "offset=", "fence="), stem="sort_along")
+        Intrinsic(
+            "sort.sort",
+            ("dtype", "layout", "axis=", "descending=", "by_double=", "offset=", "fence="),
+            stem="sort_along",
+        )
     ),
     sort.TopK: emitter(Intrinsic("sort.top_k", ("dtype", "source", "layout", "axis=", "k=", "offset=", "fence="))),
     sort.TakeAlongAxis: emitter(Intrinsic("sort.take_along_axis", ("dtype", "source", "layout", *PLACED))),
