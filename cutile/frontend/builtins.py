@@ -84,6 +84,8 @@ def _combined(frame: Frame, items: Any, what: str, op: Any, neutral: bool) -> An
 
 
 def _sorted(frame: Frame, items: Any, reverse: Any = False) -> Any:
+    if is_tile(items):
+        frame.type_error(f"sorted() goes over a tuple, not over {describe(items)}", remedy="Write ct.sort(tile, axis).")
     values = _items(frame, items, "sorted()")
     for item in values:
         if not is_number(item):

@@ -163,6 +163,9 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
     if name.rpartition(".")[2] in ("get_tile_block_id", "get_num_tile_blocks") and len(args) == 1:
         axis = args[0] if isinstance(args[0], int) else "axis"
         return f"It takes no arguments, and gives all axes: {name}()[{axis}]."
+    if name.rpartition(".")[2] == "store" and list(signature.parameters) == ["value"]:
+        by_index = "y.partition_mut(shape).store(tile, index)"
+        return f"It writes this block's own tile, and takes (value). By an index: {by_index}."
     return f"It takes {_described(signature)}." if signature.parameters else "It takes no arguments."
 
 

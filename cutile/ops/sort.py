@@ -12,7 +12,7 @@ import numpy
 
 from cutile.dtypes import i32
 from cutile.errors import KernelTypeError
-from cutile.ir.core import COMPUTED_TILE, INT_TILE, Op, Value, attribute, operand
+from cutile.ir.core import COMPUTED_TILE, Op, Value, attribute, operand
 from cutile.ir.types import TileType, Type
 
 np: Any = numpy  # whose stubs leave the types of sorts open
@@ -94,21 +94,22 @@ class TakeAlongAxis(Op, name="take_along_axis", spelled=("take_along_axis",)):
     """
 
     x: Value = operand(COMPUTED_TILE)
-    places: Value = operand(INT_TILE)
+    places: Value = operand(COMPUTED_TILE)
     axis: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         tile, places = self.x.tile, self.places.tile
         check_axis("take_along_axis", tile, self.axis)
+        if places.dtype is not i32:
+            raise KernelTypeError(
+                f"take_along_axis: places are i32, got {places}",
+                remedy="They count along the axis, as those of ct.argsort do; or convert: places.astype(ct.i32).",
+            )
         expected = (*tile.shape[: self.axis], *places.shape[self.axis : self.axis + 1], *tile.shape[self.axis + 1 :])
         if places.shape != expected:
             raise KernelTypeError(
                 f"take_along_axis: places of shape {places.shape} in a tile of shape {tile.shape}",
                 remedy=f"The two shapes must agree in every axis but axis {self.axis}.",
-            )
-        if places.dtype is not i32:
-            raise KernelTypeError(
-                f"take_along_axis: places are i32, got {places}", remedy="Convert them: places.astype(ct.i32)."
             )
         return (tile.with_shape(places.shape),)
 

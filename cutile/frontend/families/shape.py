@@ -37,8 +37,9 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
         frame.type_error(
             f"{describe(tile)} cannot be indexed with [] but to add axes, as in tile[:, None]",
             node,
-            "ct.extract(tile, index, shape) cuts pieces out of it, ct.reduce_sum(tile, axis) and its kin reduce, and "
-            "ct.gather(x, index) chooses elements in memory.",
+            "ct.extract(tile, index, shape) cuts pieces out of it, ct.take_along_axis(tile, places, axis) takes "
+            "elements by their places, ct.reduce_sum(tile, axis) and its kin reduce, and ct.gather(x, index) chooses "
+            "elements in memory.",
         )
     left = iter(shape)
     extents: list[int] = []

@@ -8,6 +8,7 @@ from cutile.dtypes import i32, u8
 from cutile.frontend.expect import axis_of, constant_int, flag_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import operation
+from cutile.frontend.values import describe
 from cutile.ir.builder import Builder
 from cutile.ir.core import Block, Value, remedy
 from cutile.ir.types import TileType
@@ -31,6 +32,9 @@ def argsort(frame: Frame, x: Any, axis: Any = -1, descending: Any = False) -> An
 
 
 def _sorted(frame: Frame, name: str, x: Any, axis: Any, descending: Any) -> tuple[Value, ...]:
+    if isinstance(x, tuple):
+        by_first = "ct.take_along_axis(other, ct.argsort(tile, axis), axis)"
+        frame.type_error(f"{name}: expected a tile, got {describe(x)}", remedy=f"Order others by one: {by_first}.")
     tile = tile_of(frame, x, name)
     where = axis_of(frame, axis, len(tile.tile.shape), name)
     order = flag_of(frame, descending, f"{name}: descending")
