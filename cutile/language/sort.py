@@ -9,14 +9,15 @@ from cutile.tile import Tile
 
 
 @operation
-def argmax(x: Tile, axis: int) -> Tile:
+def argmax(x: Tile, axis: int | None = None, keepdims: bool = False) -> Tile:
     """The place of the largest element along a constant `axis`.
 
     The result lacks the axis.
 
     Args:
         x: a tile of numbers or bools.
-        axis: a constant; negative ones count from the end.
+        axis: a constant; negative ones count from the end. None: among all elements, row by row.
+        keepdims: a constant: whether the result keeps the axis, with an extent of 1.
 
     Returns:
         A tile of i32 without the axis. As NumPy has it: of equal elements the first, and the first NaN if there is one.
@@ -32,14 +33,15 @@ def argmax(x: Tile, axis: int) -> Tile:
 
 
 @operation
-def argmin(x: Tile, axis: int) -> Tile:
+def argmin(x: Tile, axis: int | None = None, keepdims: bool = False) -> Tile:
     """The place of the least element along a constant `axis`.
 
     The result lacks the axis.
 
     Args:
         x: a tile of numbers or bools.
-        axis: a constant; negative ones count from the end.
+        axis: a constant; negative ones count from the end. None: among all elements, row by row.
+        keepdims: a constant: whether the result keeps the axis, with an extent of 1.
 
     Returns:
         A tile of i32 without the axis. As NumPy has it: of equal elements the first, and the first NaN if there is one.

@@ -109,7 +109,7 @@ def _network_layout(op: Sort | TopK, context: LoweringContext) -> Layout:
     layout = along(tile.shape, op.axis, context.warps)
     words = key_bytes(tile.dtype) // 4 * layout.registers
     if words > MAX_KEY_WORDS:
-        fits = tile.size * MAX_KEY_WORDS // words
+        fits = round_up(tile.size) * MAX_KEY_WORDS // round_up(words)
         raise KernelTypeError(
             f"{op.name}: a thread would hold {words} registers of {tile}; {MAX_KEY_WORDS} are for elements to sort",
             op.location,

@@ -23,7 +23,7 @@ from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Fold, Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
-from cutile.ops.sort import Sort
+from cutile.ops.sort import Sort, TopK
 from cutile.ops.view import LoadView, StoreView
 
 ACCESS_BYTES = 16
@@ -96,7 +96,12 @@ def choose_warps(function: Function) -> int:
     warps = min(8, max(1, round_up(most * size) // 1024))
     scattered = any(isinstance(op, ACCESSES) for op in function.walk())
     per_thread = 8 if scattered else 32  # beyond that registers run short: an address alone takes two
-    sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort)]
+    # The largest elements of one row are found among few, without a sort.
+    sorted_tiles = [
+        op.x.tile.size
+        for op in function.walk()
+        if isinstance(op, Sort) or (isinstance(op, TopK) and op.x.tile.size > op.x.tile.shape[op.axis])
+    ]
     while warps < 16 and (most > warps * 32 * per_thread or max(sorted_tiles, default=0) > warps * 32 * SORTED):
         warps *= 2
     return warps

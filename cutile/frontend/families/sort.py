@@ -57,19 +57,28 @@ def take_along_axis(frame: Frame, x: Any, places: Any, axis: Any) -> Any:
 
 
 @operation
-def argmax(frame: Frame, x: Any, axis: Any) -> Any:
-    return _place(frame, "argmax", x, axis)
+def argmax(frame: Frame, x: Any, axis: Any = None, keepdims: Any = False) -> Any:
+    return _place(frame, "argmax", x, axis, keepdims)
 
 
 @operation
-def argmin(frame: Frame, x: Any, axis: Any) -> Any:
-    return _place(frame, "argmin", x, axis)
+def argmin(frame: Frame, x: Any, axis: Any = None, keepdims: Any = False) -> Any:
+    return _place(frame, "argmin", x, axis, keepdims)
 
 
-def _place(frame: Frame, name: str, x: Any, axis: Any) -> Value:
+def _place(frame: Frame, name: str, x: Any, axis: Any, keepdims: Any) -> Value:
     """A fold of elements and places by the function that keeps the better pair."""
     tile = tile_of(frame, x, name)
-    where = axis_of(frame, axis, len(tile.tile.shape), name)
+    rank, keeps = len(tile.tile.shape), flag_of(frame, keepdims, f"{name}: keepdims")
+    if axis is None:  # the place among all elements, row by row
+        where, kept = 0, (1,) * rank
+        tile = frame.emit(Reshape(x=tile, shape=(tile.tile.size,)))
+    else:
+        if isinstance(axis, tuple):
+            flat = "Reshape, so that they are one: the place is then one among all of them, row by row."
+            frame.type_error(f"{name} goes along one axis, got {describe(axis)}", remedy=flat)
+        where = axis_of(frame, axis, rank, name)
+        kept = tuple(1 if at == where else extent for at, extent in enumerate(tile.tile.shape))
     if tile.tile.dtype.is_bool:
         tile = frame.emit(Convert(x=tile, dtype=u8))
     shape, dtype = tile.tile.shape, tile.tile.dtype
@@ -88,7 +97,8 @@ def _place(frame: Frame, name: str, x: Any, axis: Any) -> Value:
         identities=(worst, shape[where]),
         body=_better(tile.tile.with_shape(()), Gt if name == "argmax" else Lt),
     )
-    return frame.builder.add(fold).results[1]
+    place = frame.builder.add(fold).results[1]
+    return frame.emit(Reshape(x=place, shape=kept)) if keeps and kept else place
 
 
 def _better(scalar: TileType, order: type[Compare]) -> Block:
