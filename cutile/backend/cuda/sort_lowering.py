@@ -47,7 +47,9 @@ def sort_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:
 
 @dataclass(frozen=True)
 class TopKRoom:
-    """What the largest elements of a tile need of shared memory: byte offsets, and how many keys lie there.
+    """Shared memory for the largest elements of a tile.
+
+    Byte offsets, and how many keys lie there.
 
     Attributes:
         groups: of threads, whose best keys say which elements are candidates; 0 where all is sorted.
@@ -90,7 +92,9 @@ class TopKRoom:
 
 
 def top_k_groups(layout: Layout, axis: int, k: int) -> int:
-    """Groups of threads that say which elements may be among the largest; 0 where all is to be sorted.
+    """Groups of threads that say which elements may be among the largest.
+
+    0 where all is to be sorted.
 
     Twice as many as elements are wanted: then about 1.4 times as many elements are candidates.
     """

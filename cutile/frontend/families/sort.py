@@ -71,14 +71,14 @@ def _place(frame: Frame, name: str, x: Any, axis: Any, keepdims: Any) -> Value:
     tile = tile_of(frame, x, name)
     rank, keeps = len(tile.tile.shape), flag_of(frame, keepdims, f"{name}: keepdims")
     if axis is None:  # the place among all elements, row by row
-        where, kept = 0, (1,) * rank
+        where, result_shape = 0, (1,) * rank
         tile = frame.emit(Reshape(x=tile, shape=(tile.tile.size,)))
     else:
         if isinstance(axis, tuple):
             flat = "Reshape, so that they are one: the place is then one among all of them, row by row."
             frame.type_error(f"{name} goes along one axis, got {describe(axis)}", remedy=flat)
         where = axis_of(frame, axis, rank, name)
-        kept = tuple(1 if at == where else extent for at, extent in enumerate(tile.tile.shape))
+        result_shape = tuple(1 if at == where else extent for at, extent in enumerate(tile.tile.shape))
     if tile.tile.dtype.is_bool:
         tile = frame.emit(Convert(x=tile, dtype=u8))
     shape, dtype = tile.tile.shape, tile.tile.dtype
@@ -98,7 +98,7 @@ def _place(frame: Frame, name: str, x: Any, axis: Any, keepdims: Any) -> Value:
         body=_better(tile.tile.with_shape(()), Gt if name == "argmax" else Lt),
     )
     place = frame.builder.add(fold).results[1]
-    return frame.emit(Reshape(x=place, shape=kept)) if keeps and kept else place
+    return frame.emit(Reshape(x=place, shape=result_shape)) if keeps and result_shape else place
 
 
 def _better(scalar: TileType, order: type[Compare]) -> Block:

@@ -1,15 +1,4 @@
-"""Sorts and the largest elements along an axis.
-
-An element and its place make one key: unsigned words that are compared from the first on. No two keys of a row are
-equal, so the order is total, and a network that is not stable gives a stable sort. The words of a key:
-
-    8 or 16 bits    order << 16 | place << 1 | sign of a zero        one of 32 bits
-    32 bits         order << 32 | place << 1 | sign of a zero        one of 64 bits
-    64 bits         order, then place << 1 | sign of a zero          64 bits, then 32
-
-`order` is the element's bits, changed so that unsigned integers compare as the elements do. -0.0 has the order of 0.0,
-and every NaN that of the largest number.
-"""
+"""Sorts and the largest elements along an axis, by the keys of `keys.py`."""
 
 from __future__ import annotations
 
@@ -19,261 +8,31 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import bundle, frag, intrinsic, pack, together, unpack
+from cutile.backend.cuda.intrinsics.keys import Doubles, Key, Keys
 from cutile.backend.cuda.intrinsics.llvm import (
-    ALL_LANES,
-    F32,
-    F64,
     I1,
-    I16,
     I32,
-    I64,
     LANES,
     SHARED,
     barrier,
-    call,
     const,
     from_shared,
     i32c,
-    ir,
     memory_type,
     pointer,
     repeat,
     shared,
     thread,
     to_memory,
-    widen,
 )
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
 from cutile.backend.cuda.smem_sizes import warp_mask
-from cutile.backend.cuda.sort_lowering import TopKRoom, key_words
+from cutile.backend.cuda.sort_lowering import TopKRoom
 from cutile.backend.gpu.layout import LANE_BITS, Layout
-from cutile.conversion import bits_of
-from cutile.dtypes import DTypeLike, bf16, bool_, f32, i32
+from cutile.dtypes import DTypeLike, i32
 
-SHORT, WORD, LONG = 16, 32, 64
-"""Bits of an element's order in its key."""
-SHORT_MASK = (1 << SHORT) - 1
 PART = 8
 """Elements of a thread that are looked at only if the best of them is a candidate."""
-
-Key = list[Any]
-"""The words of a key, the first one decides."""
-
-
-class _Keys:
-    """How elements of a dtype become keys, and keys elements."""
-
-    def __init__(self, b: Any, dtype: DTypeLike, descending: bool) -> None:
-        self._b, self._dtype, self._descending = b, dtype, descending
-        self.kinds = [memory_type(kind) for kind in key_words(dtype)]
-        self._width = max(dtype.bits, SHORT)
-
-    def last(self) -> Key:
-        """The key behind all others: of what lies beyond the edge."""
-        return [const(kind, -1) for kind in self.kinds]
-
-    def encode(self, value: Any, place: Any) -> Key:
-        """The key of an element."""
-        b, width = self._b, self._width
-        order, negative_zero = self._order(value)
-        if self._descending:
-            order = b.xor(order, const(order.type, -1 if width > SHORT else SHORT_MASK))
-        low = b.shl(place, i32c(1))
-        if negative_zero is not None:
-            low = b.or_(low, b.zext(negative_zero, I32))
-        if width == SHORT:
-            return [b.or_(b.shl(order, i32c(SHORT)), low)]
-        if width == WORD:
-            return [b.or_(b.shl(b.zext(order, I64), const(I64, WORD)), b.zext(low, I64))]
-        return [order, low]
-
-    def decode(self, key: Key) -> tuple[Any, Any]:
-        """The element of a key, and its place."""
-        b, width = self._b, self._width
-        if width == SHORT:
-            order, low = b.lshr(key[0], i32c(SHORT)), b.and_(key[0], i32c(SHORT_MASK))
-        elif width == WORD:
-            order, low = b.trunc(b.lshr(key[0], const(I64, WORD)), I32), b.trunc(key[0], I32)
-        else:
-            order, low = key
-        if self._descending:
-            order = b.xor(order, const(order.type, -1 if width > SHORT else SHORT_MASK))
-        return self._element(order, low), b.lshr(low, i32c(1))
-
-    def _order(self, value: Any) -> tuple[Any, Any | None]:
-        """Bits that compare as elements do, of 32 bits at least; and whether it is -0.0."""
-        b, dtype = self._b, self._dtype
-        if dtype is bool_:
-            return b.zext(value, I32), None
-        if not dtype.is_float:
-            kind = I64 if dtype.bits == LONG else I32
-            if dtype.kind == "uint":
-                return b.zext(value, kind) if dtype.bits < WORD else value, None
-            wide = b.sext(value, kind) if dtype.bits < WORD else value
-            flipped = b.xor(wide, const(kind, 1 << (self._width - 1)))
-            return b.and_(flipped, const(kind, SHORT_MASK)) if dtype.bits < WORD else flipped, None
-        width = self._width
-        kind = I64 if width == LONG else I32
-        bits = b.zext(value, I32) if width == SHORT else b.bitcast(value, kind)
-        sign = const(kind, 1 << (width - 1))
-        negative_zero = b.icmp_unsigned("==", bits, sign)
-        negative = b.icmp_unsigned("!=", b.and_(bits, sign), const(kind, 0))
-        ones = const(kind, (1 << width) - 1)
-        order = b.xor(bits, b.select(negative, ones, sign))
-        order = b.select(negative_zero, sign, order)
-        if width == SHORT:  # above infinity, but for the sign
-            infinity = const(kind, bits_of(float("inf"), dtype))
-            nan = b.icmp_unsigned(">", b.and_(bits, const(kind, SHORT_MASK >> 1)), infinity)
-        else:
-            nan = b.fcmp_unordered("uno", value, value)
-        return b.select(nan, ones, order), negative_zero
-
-    def _element(self, order: Any, low: Any) -> Any:
-        """The element of its order."""
-        b, dtype, width = self._b, self._dtype, self._width
-        if dtype is bool_:
-            return b.icmp_unsigned("!=", order, i32c(0))
-        if not dtype.is_float:
-            bits = order if dtype.kind == "uint" else b.xor(order, const(order.type, 1 << (width - 1)))
-            return b.trunc(bits, ir.IntType(dtype.bits)) if dtype.bits < WORD else bits
-        kind = order.type
-        sign = const(kind, 1 << (width - 1))
-        positive = b.icmp_unsigned("!=", b.and_(order, sign), const(kind, 0))
-        bits = b.xor(order, b.select(positive, sign, const(kind, (1 << width) - 1)))
-        zero = b.and_(b.icmp_unsigned("==", order, sign), b.icmp_unsigned("!=", b.and_(low, i32c(1)), i32c(0)))
-        bits = b.select(zero, sign, bits)  # of a NaN they are those of a NaN: all but the sign are ones
-        if width == SHORT:
-            return b.trunc(bits, I16)
-        return b.bitcast(bits, F64 if width == LONG else F32)
-
-    def quick(self, value: Any, place: Any) -> Key:
-        """The key of an element in fewer instructions, without the sign of a zero.
-
-        Of two elements of f32 or bf16 it takes 5 in place of 12.
-        """
-        b, dtype = self._b, self._dtype
-        if dtype not in (f32, bf16):
-            return self.encode(value, place)
-        # The sum is a +0.0 of either zero, and the one NaN that the hardware makes (PTX ISA, "add.f32").
-        bits = b.bitcast(b.fadd(widen(b, dtype, value), const(F32, 0.0)), I32)
-        sign = 1 << (WORD - 1)
-        flips = b.or_(b.ashr(bits, i32c(WORD - 1)), i32c(sign))
-        order = b.xor(bits, b.xor(flips, i32c(-1)) if self._descending else flips)
-        low = b.shl(place, i32c(1))
-        if dtype is bf16:
-            return [b.or_(b.and_(order, i32c(SHORT_MASK << SHORT)), low)]
-        return [b.or_(b.shl(b.zext(order, I64), const(I64, WORD)), b.zext(low, I64))]
-
-    def signed(self, key: Key, value: Any) -> Key:
-        """The key of an element, from the one that `quick` gave."""
-        b, dtype = self._b, self._dtype
-        if dtype not in (f32, bf16):
-            return key
-        bits = value if dtype is bf16 else b.bitcast(value, I32)
-        negative_zero = b.icmp_unsigned("==", bits, const(bits.type, 1 << (dtype.bits - 1)))
-        return [b.or_(key[0], b.zext(negative_zero, key[0].type))]
-
-    # Keys among keys.
-
-    def less(self, x: Key, y: Key) -> Any:
-        """Whether a key comes before another."""
-        b = self._b
-        first = b.icmp_unsigned("<", x[0], y[0])
-        if len(x) == 1:
-            return first
-        same = b.icmp_unsigned("==", x[0], y[0])
-        return b.or_(first, b.and_(same, b.icmp_unsigned("<", x[1], y[1])))
-
-    def select(self, condition: Any, x: Key, y: Key) -> Key:
-        """One of two keys."""
-        return [self._b.select(condition, mine, other) for mine, other in zip(x, y, strict=True)]
-
-    def ordered(self, x: Key, y: Key) -> tuple[Key, Key]:
-        """Two keys, the first one first."""
-        first = self.less(x, y)
-        return self.select(first, x, y), self.select(first, y, x)
-
-    def lesser(self, x: Key, y: Key) -> Key:
-        """The one of two keys that comes first."""
-        return self.select(self.less(x, y), x, y)
-
-    def from_lane(self, key: Key, mask: Any) -> Key:
-        """The key of the lane whose number differs by the i32 value `mask`."""
-        b = self._b
-
-        def exchange(word: Any) -> Any:
-            operands = [i32c(ALL_LANES), word, mask, i32c(LANES - 1)]
-            return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
-
-        parts: Key = []
-        for word in key:
-            if word.type == I32:
-                parts.append(exchange(word))
-            else:
-                low, high = exchange(b.trunc(word, I32)), exchange(b.trunc(b.lshr(word, const(I64, WORD)), I32))
-                parts.append(b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), const(I64, WORD))))
-        return parts
-
-    # Keys in shared memory: of each word an array.
-
-    def _addresses(self, place: Any, offset: int, count: int) -> list[Any]:
-        b, start = self._b, offset
-        addresses: list[Any] = []
-        for kind in self.kinds:
-            size = kind.width // 8  # bytes
-            where = b.add(b.mul(place, i32c(size)), i32c(start))
-            addresses.append(pointer(b, shared(b, where), kind, SHARED))
-            start += size * count
-        return addresses
-
-    def write(self, key: Key, place: Any, offset: int, count: int) -> None:
-        """Put a key to a place of an array of `count` keys at a byte offset."""
-        for word, address in zip(key, self._addresses(place, offset, count), strict=True):
-            self._b.store(word, address)
-
-    def read(self, place: Any, offset: int, count: int) -> Key:
-        """The key at a place of an array of `count` keys at a byte offset."""
-        return [self._b.load(address) for address in self._addresses(place, offset, count)]
-
-
-class _Doubles(_Keys):
-    """Keys of f32 that compare as f64.
-
-    A sorting network is bound by instructions on integers, of which a comparison of 64 bits takes two. Units for f64,
-    where they are as fast, take one of their own.
-
-        element << 32 | place << 1 | sign of a zero, all but the element inverted where it is negative
-    """
-
-    LAST = 0x7FE << 52
-    """Behind every NaN's, and no NaN of f64."""
-    NAN = 0x7FC << 20
-    """A NaN of f32, which is a number as the upper half of an f64."""
-
-    def last(self) -> Key:
-        return [const(I64, self.LAST)]
-
-    def encode(self, value: Any, place: Any) -> Key:
-        b, sign = self._b, i32c(1 << (WORD - 1))
-        bits = b.bitcast(value, I32)
-        negative_zero = b.icmp_unsigned("==", bits, sign)
-        bits = b.select(b.fcmp_unordered("uno", value, value), i32c(self.NAN), bits)
-        bits = b.select(negative_zero, i32c(0), bits)
-        bits = b.xor(bits, sign) if self._descending else bits
-        low = b.or_(b.shl(place, i32c(1)), b.zext(negative_zero, I32))
-        low = b.xor(low, b.ashr(bits, i32c(WORD - 1)))
-        return [b.or_(b.shl(b.zext(bits, I64), const(I64, WORD)), b.zext(low, I64))]
-
-    def decode(self, key: Key) -> tuple[Any, Any]:
-        b, sign = self._b, i32c(1 << (WORD - 1))
-        bits = b.trunc(b.lshr(key[0], const(I64, WORD)), I32)
-        low = b.xor(b.trunc(key[0], I32), b.ashr(bits, i32c(WORD - 1)))
-        bits = b.xor(bits, sign) if self._descending else bits
-        flag = b.icmp_unsigned("!=", b.and_(low, i32c(1)), i32c(0))
-        return b.bitcast(b.select(flag, sign, bits), F32), b.lshr(low, i32c(1))
-
-    def less(self, x: Key, y: Key) -> Any:
-        return self._b.fcmp_ordered("<", self._b.bitcast(x[0], F64), self._b.bitcast(y[0], F64))
 
 
 class _Network:
@@ -284,7 +43,7 @@ class _Network:
     power of two, and no run ever has to descend.
     """
 
-    def __init__(self, b: Any, keys: _Keys, layout: Layout, axis: int, offset: int) -> None:
+    def __init__(self, b: Any, keys: Keys, layout: Layout, axis: int, offset: int) -> None:
         self._b, self._keys = b, keys
         self._offset, self._count = offset, layout.registers * layout.threads
         self._threads, self._registers = layout.threads, layout.registers
@@ -384,7 +143,7 @@ class _Network:
 
 
 def _encoded(
-    b: Any, keys: _Keys, layout: Layout, axis: int, elements: Sequence[Any], encode: Any, only: Any | None = None
+    b: Any, keys: Keys, layout: Layout, axis: int, elements: Sequence[Any], encode: Any, only: Any | None = None
 ) -> list[Key]:
     """The keys of a thread's elements; the last key where there is none."""
     at = Coordinates(b, layout)
@@ -398,7 +157,7 @@ def _encoded(
     return rows
 
 
-def _decoded(b: Any, keys: _Keys, dtype: DTypeLike, rows: Sequence[Key], kind: Any) -> Any:
+def _decoded(b: Any, keys: Keys, dtype: DTypeLike, rows: Sequence[Key], kind: Any) -> Any:
     """Two fragments: the elements, and their places."""
     columns = list(zip(*(keys.decode(key) for key in rows), strict=True))
     return bundle(b, [pack(b, column, len(rows)) for column in columns], kind)
@@ -421,7 +180,7 @@ def sort(
     kind = together([frag(dtype, layout.registers), frag(i32, layout.registers)])
 
     def generate(b: Any, values: list[Any]) -> Any:
-        keys = (_Doubles if by_double else _Keys)(b, dtype, descending)
+        keys = (Doubles if by_double else Keys)(b, dtype, descending)
         rows = _encoded(b, keys, layout, axis, unpack(b, values[0], layout.registers), keys.encode)
         rows = _Network(b, keys, layout, axis, offset).run(rows)
         return _decoded(b, keys, dtype, rows, kind)
@@ -446,7 +205,7 @@ def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, o
     room = TopKRoom.of(dtype, source, axis, k)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        keys = _Keys(b, dtype, True)
+        keys = Keys(b, dtype, True)
         elements = unpack(b, values[0], source.registers)
         if fence:
             barrier(b)  # others may still use the memory
@@ -469,7 +228,7 @@ def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, o
 
 
 def _sort_all(
-    b: Any, keys: _Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
+    b: Any, keys: Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
 ) -> None:
     """Sort, and write the first keys of each row.
 
@@ -483,7 +242,7 @@ def _sort_all(
 
 
 def _write_sorted(
-    b: Any, keys: _Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
+    b: Any, keys: Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
 ) -> None:
     rows = _Network(b, keys, layout, axis, offset).run(_encoded(b, keys, layout, axis, elements, keys.encode))
     strides = row_major([k if a == axis else extent for a, extent in enumerate(layout.shape)])
@@ -497,7 +256,7 @@ def _write_sorted(
 
 
 def _rank_candidates(
-    b: Any, keys: _Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
+    b: Any, keys: Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
 ) -> None:
     """Write the first `k` keys of the only row.
 
@@ -564,8 +323,11 @@ def _rank_candidates(
     repeat(b, turns, [], turn)
 
 
-def _rank(b: Any, keys: _Keys, mine: Key, count: Any, offset: int, length: int, together: int = 1) -> Any:
-    """How many of the first `count` keys of an array come before one, `together` at a time."""
+def _rank(b: Any, keys: Keys, mine: Key, count: Any, offset: int, length: int, together: int = 1) -> Any:
+    """How many of the first keys of an array come before one.
+
+    Of `together * count` keys.
+    """
 
     def turn(number_: Any, words: list[Any]) -> list[Any]:
         first, before = b.mul(number_, i32c(together)), words[0]
