@@ -6,7 +6,7 @@ their order, also where the largest come first.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
@@ -51,6 +51,7 @@ class Sort(Op, name="sort", spelled=("sort", "argsort")):
     x: Value = operand(COMPUTED_TILE)
     axis: int = attribute()
     descending: bool = attribute(default=False)
+    of_all: ClassVar[bool] = True  # as `TopK.of_all`
 
     def infer(self) -> tuple[Type, ...]:
         check_axis("sort", self.x.tile, self.axis)
@@ -70,6 +71,14 @@ class TopK(Op, name="top_k", spelled=("top_k",)):
     x: Value = operand(COMPUTED_TILE)
     axis: int = attribute()
     k: int = attribute()
+
+    @property
+    def of_all(self) -> bool:
+        """Whether all elements are sorted.
+
+        Those of one row need not be: the largest are found among few.
+        """
+        return self.x.tile.size > self.x.tile.shape[self.axis]
 
     def infer(self) -> tuple[Type, ...]:
         tile = self.x.tile

@@ -96,12 +96,7 @@ def choose_warps(function: Function) -> int:
     warps = min(8, max(1, round_up(most * size) // 1024))
     scattered = any(isinstance(op, ACCESSES) for op in function.walk())
     per_thread = 8 if scattered else 32  # beyond that registers run short: an address alone takes two
-    # The largest elements of one row are found among few, without a sort.
-    sorted_tiles = [
-        op.x.tile.size
-        for op in function.walk()
-        if isinstance(op, Sort) or (isinstance(op, TopK) and op.x.tile.size > op.x.tile.shape[op.axis])
-    ]
+    sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort | TopK) and op.of_all]
     while warps < 16 and (most > warps * 32 * per_thread or max(sorted_tiles, default=0) > warps * 32 * SORTED):
         warps *= 2
     return warps
