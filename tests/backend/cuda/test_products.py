@@ -61,4 +61,4 @@ def test_vectors_are_factors(dtype: DTypeLike, acc: DTypeLike) -> None:
     """A vector is no matrix that TMA could bring: it is reshaped to one in the kernel."""
     parameters = {"y": mut(64, dtype=acc), "w": mut(64, dtype=acc), "x": tensor(2, dtype), "v": tensor(1, dtype)}
     program = written(VECTORS.format(acc=f"ct.{acc.name}"), parameters)
-    assert source(program, HOPPER).text.count("product") >= 2
+    assert source(program).text.count("store_y(") == 2
