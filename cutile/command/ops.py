@@ -21,6 +21,7 @@ from typing import Any
 
 from cutile import language
 from cutile.backend.registry import BACKENDS
+from cutile.command.groups import GROUPS, group_of
 from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, f4e2m1fnx2, f32
 from cutile.errors import ArgumentError
 from cutile.frontend.elsewhere import FUNCTIONS, METHODS
@@ -381,35 +382,18 @@ FIRST_HOUR: dict[str, tuple[str, ...]] = {
 """Thirty entries that the first kernels are written with, by what one wants."""
 
 
-FAMILIES = {
-    "arith": "Arithmetic and bits",
-    "math": "Functions",
-    "compare": "Comparison and choice",
-    "cast": "Conversion",
-    "create": "Creation",
-    "shape": "Shape",
-    "reduce": "Reduction",
-    "scan": "Scans",
-    "sort": "Order",
-    "matmul": "Matrix products",
-    "memory": "Loads, stores, partitions",
-    "pointer": "Pointers",
-    "atomic": "Atomics",
-    "random": "Random numbers",
-    "grid": "The grid",
-    "token": "Order of accesses",
-    "debug": "Printing and assertions",
-    "language": "Compile-time facts, and what other operations are made of",
-}
+def title_of(entry: Entry) -> str:
+    """The title under which an entry stands on the page."""
+    return group_of(entry.name, entry.family)
 
 
 def page(entries: Sequence[Entry]) -> str:
     """The whole page."""
-    order = [*FAMILIES]
-    known = sorted(entries, key=lambda each: (order.index(each.family) if each.family in order else 99, each.family))
+    order = [*GROUPS]
+    known = sorted(entries, key=lambda entry: order.index(title_of(entry)))
     parts = [HEAD, *_first_hour(known)]
-    for name, group in groupby(known, key=lambda each: each.family):
-        parts.append(f"## {FAMILIES.get(name, name.capitalize())}\n")
+    for title, group in groupby(known, key=title_of):
+        parts.append(f"## {title}\n")
         parts.extend(_section(each) for each in group)
     return "\n".join(parts)
 
@@ -439,7 +423,7 @@ def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
     by_name = {entry.name: entry for entry in order}
     place = dict(zip(by_name, anchors(entry.name + entry.signature for entry in order), strict=True))
     yield "## The first hour\n"
-    yield "Thirty that most kernels are written with; the rest follows, by family.\n"
+    yield "Thirty that most kernels are written with; the rest follows, by what one looks for.\n"
     yield "| | | |\n| --- | --- | --- |"
     for purpose, names in FIRST_HOUR.items():
         for name in names:
@@ -447,7 +431,7 @@ def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
             line = re.split(r"(?<=\.)\s", " ".join(entry.text.split("\n\n")[0].split()))[0].replace("|", "\\|")
             yield f"| {purpose} | [`{name}`](#{place[name]}) | {line} |"
             purpose = ""
-    titles = [FAMILIES[name] for name in FAMILIES if any(entry.family == name for entry in order)]
+    titles = dict.fromkeys(map(title_of, order))
     yield "\n" + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + ".\n"
 
 

@@ -14,8 +14,9 @@ import pytest
 
 from cuda_async.installed import install_command
 from cutile.backend.registry import BACKENDS
+from cutile.command.groups import GROUPS
 from cutile.command.line import main
-from cutile.command.ops import catalogue, page
+from cutile.command.ops import FIRST_HOUR, catalogue, page, title_of
 from cutile.installation import NEEDS, Need
 from cutile.ops import OPS
 from tests.support.golden import Golden
@@ -240,3 +241,16 @@ def test_dtypes_are_those_of_elements_not_of_addresses() -> None:
     assert listed["atomic_xchg"] == listed["atomic_cas"] == words | {"f32", "f64", "tf32"}
     assert listed["load_ptr_tko"] == listed["store_ptr_tko"] == listed["scatter"] == listed["gather"]
     assert {"bool", "i8", "f16"} <= listed["gather"]
+
+
+def test_the_page_of_the_language_is_grouped_by_what_people_look_for() -> None:
+    """The first hour, then groups that all have entries, and upstream's names last."""
+    listed = catalogue()
+    titles = [line.removeprefix("## ") for line in page(listed).splitlines() if line.startswith("## ")]
+    assert titles == ["The first hour", *GROUPS]
+    named = [name for names in GROUPS.values() for name in names]
+    assert len(set(named)) == len(named)
+    assert set(named) <= {entry.name for entry in listed}
+    last = {entry.name for entry in listed if title_of(entry) == "Upstream's own names"}
+    assert {"addi", "scan_sum", "store_ptr_tko", "mmaf"} <= last
+    assert not last & {name for names in FIRST_HOUR.values() for name in names}

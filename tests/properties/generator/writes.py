@@ -150,7 +150,7 @@ def _whole_tile(d: Drawer, counts: Output) -> str:
 
 def by_address(d: Drawer, name: str, step: str) -> list[str]:
     """The block's own part of an array, written by address and read again in the order that a token gives."""
-    if not (d.alone and d.unsafe_allowed):
+    if not (d.alone and d.unsafe_allowed) or d.rank > len(d.grid):  # of more axes the grid does not tell the tiles
         return counters(d, name, step)
     d.unsafe = True
     size = math.prod(d.tile)

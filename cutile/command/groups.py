@@ -1,0 +1,88 @@
+"""The groups of the page of the kernel language: what people look for, in order.
+
+An entry is in the group of its family, unless a group names it. Names that upstream has for what is written otherwise
+here come last.
+"""
+
+from __future__ import annotations
+
+import re
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Which tile this is": ("Mut.index",),
+    "Loads and stores of tiles": (
+        "Mut.load", "Mut.store", "Mut.inside", "load_tile", "load_tile_like", "Tensor.load_tile", "Tensor.partition",
+        "Tensor.partition_permuted", "Tensor.slice", "Partition.load", "Partition.inside", "Partition.load_pipelined",
+        "Mut.partition_mut", "PartitionMut.store", "num_tiles", "get_tensor_shape", "make_strided_view",
+        "SharedMut.partition", "SharedMut.partition_permuted",
+    ),
+    "Elements by index": ("gather", "scatter"),
+    "New tiles": ("constant", "iota"),
+    "Random numbers": (),
+    "Arithmetic and bits": (),
+    "Functions": (),
+    "Comparison, tests and choice": (),
+    "Element types": (),
+    "Shape": (),
+    "Elements moved": ("cat", "extract", "insert", "flip", "roll", "repeat", "take_along_axis"),
+    "Along axes": ("argmax", "argmin"),
+    "Running results": ("cumsum", "cumprod", "cummax", "scan"),
+    "Order": (),
+    "Matrix products": (),
+    "Atomic updates": (),
+    "Streams of tiles": (),
+    "Printing and assertions": ("cuda_tile_assert", "cuda_tile_print"),
+    "What tiles and tensors know of themselves": (),
+    "When the kernel is compiled": (),
+    "Memory by address": (),
+    "Upstream's own names": (),
+}  # fmt: skip
+"""Titles, each with the entries that are in it whatever their family is."""
+
+_OF_FAMILIES = {
+    "arith": "Arithmetic and bits",
+    "atomic": "Atomic updates",
+    "bound": "When the kernel is compiled",
+    "cast": "Element types",
+    "compare": "Comparison, tests and choice",
+    "create": "New tiles",
+    "debug": "Printing and assertions",
+    "grid": "Which tile this is",
+    "language": "What tiles and tensors know of themselves",
+    "math": "Functions",
+    "matmul": "Matrix products",
+    "memory": "Loads and stores of tiles",
+    "pointer": "Memory by address",
+    "random": "Random numbers",
+    "reduce": "Along axes",
+    "rounding": "Arithmetic and bits",
+    "shape": "Shape",
+    "sort": "Order",
+    "view": "Loads and stores of tiles",
+}
+_STREAMS = re.compile(r"MappedPartitionMut\.\w+|PartitionIndex\.\w+|Partition\.load_index|PartitionMut\.store_index")
+_COMPILED = re.compile(r"static_\w+")
+_ADDRESSES = re.compile(r"Ptr\.\w+")
+_UPSTREAM = re.compile(
+    r"(abs|add|div|max|min|mul|neg|rem|sub|cmp)[fi]|(and|not|or|shl|shr|xor)i|mulhii|mma[fi]|true_div|"
+    r"(exti|trunci|itof|ftoi|ftof|convert_scalar)|(eq|ne|lt|le|gt|ge)_tile|\w+_tko|scan_sum|broadcast_scalar|"
+    r"scalar_to_tile|tile_to_scalar|permute_array|get_shape_dim|get_index_space_shape|(load|store)_tile(_mut)?|"
+    r"\w+_(ptr|pointer|token)|(ptr|pointer)_to_\w+|\w+_token_\w+|addptr_tile|make_(partition|tensor)_view(_mut)?|"
+    r"load_tensor|addptr|get_\w+_token|join_tokens|make_gather_scatter_view"
+)
+
+
+def group_of(name: str, family: str) -> str:
+    """The title under which an entry stands."""
+    for title, names in GROUPS.items():
+        if name in names:
+            return title
+    for pattern, title in (
+        (_STREAMS, "Streams of tiles"),
+        (_ADDRESSES, "Memory by address"),
+        (_COMPILED, "When the kernel is compiled"),
+        (_UPSTREAM, "Upstream's own names"),
+    ):
+        if pattern.fullmatch(name):
+            return title
+    return _OF_FAMILIES.get(family, "What tiles and tensors know of themselves")
