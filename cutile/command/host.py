@@ -388,7 +388,7 @@ HEAD = """# The host
 
 Written from the docstrings by `python -m cutile host --markdown`; a test keeps it so. What a caller of kernels uses, by
 what people look for; [language.md](language.md) has what kernels say. `api`, `Tensor` and what else names no module is
-in `cutile`, which examples call `ct`. Shapes are tuples of extents, each at least 1; strides are in elements, sizes in
+in `cutile`, which examples call `ct`. Shapes are tuples of extents; strides are in elements, sizes in
 bytes where they say so. Errors inherit the built-in that one would expect (`ValueError`, `TypeError`, `MemoryError`);
 *Errors*, at the end, lists them.
 """

@@ -201,7 +201,9 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
     )
     repeated = any(extent > 1 and stride == 0 for extent, stride in zip(shape, strides, strict=True))
     widest = max(size, REPEATED) if repeated else WIDEST
-    known = tuple(1 if axis == unit else None for axis in range(len(shape)))
-    # What is too long for a launch is a class of its own, so that no launch takes it for one that was checked.
-    key = (dtype, known, widest if aligned else size, max(shape, default=1) > MAX_EXTENT)
+    unit_stride = tuple(1 if axis == unit else None for axis in range(len(shape)))
+    # What is too long for a launch, or has no elements, is a class of its own: no launch takes it for one that was
+    # checked.
+    refused = 2 if 0 in shape else int(max(shape, default=1) > MAX_EXTENT)
+    key = (dtype, unit_stride, widest if aligned else size, refused)
     return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key[:3]))

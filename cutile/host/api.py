@@ -105,7 +105,7 @@ def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a new tensor with undefined contents.
 
     Args:
-        shape: the extents, each at least 1.
+        shape: the extents; 0 for a tensor without elements.
         dtype: the element type: `f32`, `"f32"` or a NumPy dtype.
 
     Raises:
@@ -172,7 +172,7 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields 0, 1, ..., `length` - 1, as a tensor of one axis.
 
     Args:
-        length: how many numbers, at least 1.
+        length: how many numbers.
         dtype: the element type; a floating-point one rounds.
 
     Raises:
@@ -226,7 +226,6 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 
     Raises:
         ArgumentTypeError: there is no such element type.
-        ArgumentError: the array has no elements.
 
     Example:
         >>> import numpy as np
@@ -277,10 +276,6 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
         raise ArgumentTypeError(f"{function}: {source!r} is on a device already; dup() copies it")
     refuse_without_values(source, function)
     array: Array = np.asarray(source)
-    if array.size == 0:
-        raise ArgumentError(
-            f"{function}: the array has no elements (shape {array.shape}); a tensor has at least one in every axis"
-        )
     try:
         element = as_dtype(array.dtype if dtype is None else dtype)
     except TypeError as error:

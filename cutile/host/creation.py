@@ -92,7 +92,8 @@ class Create(DeviceOp[Tensor]):
 
     def execute(self, context: ExecutionContext) -> Tensor:
         view = fresh(context, self._dtype, self._shape, spare=self.spare_elements())
-        self.write(context, view)
+        if 0 not in self._shape:
+            self.write(context, view)
         return Tensor(view)
 
     def spare_elements(self) -> int:
@@ -201,6 +202,8 @@ def _pattern(element: Array) -> bytes:
 
 def enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
     """Enqueue giving every element the same value; on a GPU contiguous elements only."""
+    if 0 in view.shape:
+        return
     stream = context.stream
     pattern = _pattern(element)
     low, high = view.byte_range
@@ -246,7 +249,7 @@ def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> Devic
     Args:
         start: the first number; the only one where `n` is 1.
         stop: the last number.
-        n: how many, at least 1.
+        n: how many.
         dtype: a floating-point type. The numbers are computed in f64 and rounded once.
 
     Raises:

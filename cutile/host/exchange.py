@@ -46,7 +46,7 @@ def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
 
     Raises:
         ArgumentTypeError: it has no `__dlpack__`, or elements of a type that there is none for here.
-        ArgumentError: it has no elements, requires a gradient, or is on a device that cannot be used.
+        ArgumentError: it requires a gradient, or is on a device that cannot be used.
         NoDeviceError: it is on a GPU that this process cannot use.
 
     Example:

@@ -217,7 +217,7 @@ def foreign_view(value: Any, function: str, device: Device | None = None) -> Vie
 
     Raises:
         ArgumentTypeError: it offers none of the protocols, or elements of a type that there is none for here.
-        ArgumentError: it has no elements, or is on a device that cannot be used.
+        ArgumentError: it is on a device that cannot be used.
     """
     refuse_without_values(value, function)
     if _library(value) == "torch":
@@ -262,10 +262,6 @@ def refuse_without_values(value: Any, function: str) -> None:
 
 def _view(storage: ForeignStorage, address: int, dtype: DTypeLike, shape: Any, strides: Any, function: str) -> View:
     extents = tuple(int(extent) for extent in shape)
-    if 0 in extents:
-        raise ArgumentError(
-            f"{function}: the tensor has no elements (shape {extents}); one has at least one in each axis"
-        )
     as_shape(extents)
     return View(storage, address, dtype, extents, tuple(int(stride) for stride in strides))
 

@@ -45,8 +45,10 @@ def array_of(view: View) -> Array:
 def for_rows(stream: Stream, shape: tuple[int, ...], nbytes: int, body: Callable[[int, int], None]) -> None:
     """Enqueue `body(start, stop)` over the first axis of `shape`.
 
-    In pieces of about a megabyte of `nbytes`.
+    In pieces of about a megabyte of `nbytes`; nothing of no elements.
     """
+    if 0 in shape:
+        return
     rows = shape[0] if shape else 1
     stream.parallel_for(body, rows, max(1, rows * _GRAIN_BYTES // nbytes))
 

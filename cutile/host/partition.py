@@ -69,7 +69,7 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
     Raises:
         ArgumentError: it does not have 1 to 8 axes, or not as many as the tensor, or an extent is not positive.
     """
-    tile = as_shape(shape, "partition shape")
+    tile = as_shape(shape, "partition shape", least=1)
     if not 1 <= len(tile) <= _AXES:
         raise ArgumentError(
             f"partition shape: {tile} has {len(tile)} axes; a partition has 1 to {_AXES}, one for each axis of the "

@@ -37,7 +37,7 @@ def rand(shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> Devic
     """An op that yields random numbers, uniform in [0, 1).
 
     Args:
-        shape: the extents, each at least 1.
+        shape: the extents; 0 for a tensor without elements.
         seed: 0 to 2**64 - 1: the same seed gives the same numbers. None: others at each run.
         dtype: f32 or f64.
 

@@ -1,6 +1,6 @@
 """Shapes, strides and element types: their checks, and their arithmetic.
 
-Shapes are tuples of extents, each at least 1. Strides count elements. Indices mean what NumPy means by them. All is
+Shapes are tuples of extents, each at least 0. Strides count elements. Indices mean what NumPy means by them. All is
 pure: no memory, no device. An error names the function, what was expected, and what came.
 """
 
@@ -87,22 +87,22 @@ def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) 
     return (cast("SupportsIndex", first), *more)
 
 
-def as_shape(shape: ShapeLike, argument: str = "shape") -> tuple[int, ...]:
-    """Check a shape and return it as a tuple.
+def as_shape(shape: ShapeLike, argument: str = "shape", *, least: int = 0) -> tuple[int, ...]:
+    """Check a shape and return it as a tuple; `least` is the smallest extent.
 
     Raises:
         ArgumentTypeError: it is no integer and no sequence of integers.
-        ArgumentError: an extent is not positive, or over 2**31 - 1.
+        ArgumentError: an extent is below `least`, or over 2**31 - 1.
 
     >>> as_shape(5), as_shape([4, 8])
     ((5,), (4, 8))
     """
     extents = _integers(shape, argument)
     for axis, extent in enumerate(extents):
-        if extent < 1:
+        if extent < least:
             what = "is empty" if extent == 0 else "is negative"
             raise ArgumentError(
-                f"{argument}: axis {axis} of {show_shape(extents)} {what}; every extent must be at least 1"
+                f"{argument}: axis {axis} of {show_shape(extents)} {what}; every extent must be at least {least}"
             )
         if extent > _MAX_EXTENT:
             raise ArgumentError(
@@ -122,7 +122,7 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     step = 1
     for extent in reversed(shape):
         strides.append(step)
-        step *= extent
+        step *= max(extent, 1)  # as NumPy has it, where there is nothing to step over
     return tuple(reversed(strides))
 
 
@@ -134,6 +134,8 @@ def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     >>> is_contiguous((1, 3), (99, 1)), is_contiguous((3, 2), (1, 3))
     (True, False)
     """
+    if 0 in shape:
+        return True
     step = 1
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent != 1 and stride != step:
@@ -202,7 +204,7 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
 
     Raises:
         ArgumentTypeError: a span is no range, slice or pair.
-        ArgumentError: there are more spans than axes, or one is empty or outside its axis.
+        ArgumentError: there are more spans than axes, or one is outside its axis.
     """
     if len(spans) > len(shape):
         raise ArgumentError(
@@ -212,10 +214,11 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
     extents = list(shape)
     for axis, span in enumerate(spans):
         start, stop = _bounds(span, shape[axis], axis)
-        if not 0 <= start < stop <= shape[axis]:
-            what = "is empty" if 0 <= start == stop <= shape[axis] else "is out of bounds"
-            raise ArgumentError(f"slice: range {start}:{stop} of axis {axis}, which has {shape[axis]} elements, {what}")
-        offset += start * strides[axis]
+        if not 0 <= start <= stop <= shape[axis]:
+            raise ArgumentError(
+                f"slice: range {start}:{stop} of axis {axis}, which has {shape[axis]} elements, is out of bounds"
+            )
+        offset += start * strides[axis] if start < shape[axis] else 0
         extents[axis] = stop - start
     return offset, tuple(extents), strides
 
@@ -270,10 +273,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
         elif isinstance(item, slice):
             start, stop, step = item.indices(shape[axis])
             extent = len(range(start, stop, step))
-            if extent == 0:
-                shown = _show_slice(cast("Any", item))
-                raise ArgumentError(f"index {shown} of axis {axis} with {shape[axis]} elements selects none")
-            offset += start * strides[axis]
+            offset += start * strides[axis] if extent else 0
             extents.append(extent)
             steps.append(strides[axis] * step)
             axis += 1

@@ -69,7 +69,7 @@ def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...], *
     """
     strides = row_major_strides(shape)
     size = dtype.bits // 8
-    nbytes = size * ((strides[0] * shape[0] if shape else 1) + spare)
+    nbytes = size * ((strides[0] * max(shape[0], 1) if shape else 1) + spare)  # of no elements the room of some
     return View(context.allocate(nbytes), 0, dtype, shape, strides)
 
 
@@ -133,6 +133,8 @@ class FromHost(DeviceOp[T]):
     def execute(self, context: ExecutionContext) -> T:
         array = self._array
         view = fresh(context, self._dtype, array.shape)
+        if not array.size:
+            return self._make(view)
         if not array.flags.c_contiguous:
             if runs_host_code(context.device):
                 view.storage.use(context.stream, write=True)
@@ -162,7 +164,9 @@ class ToHost(DeviceOp[Array]):
         view, storage = self._view, self._view.storage
         result = np.empty(view.shape, view.dtype.numpy)
         pending = Pending[Array](f"the values of a tensor ({self._name})", self.site)
-        if _whole(view):
+        if not result.size:
+            pass  # there is nothing to wait for but the stream
+        elif _whole(view):
             download(context, storage, result.ctypes.data, result.nbytes, offset=view.offset, keep=result)
         elif runs_host_code(context.device):
             storage.use(context.stream, write=False)
@@ -299,6 +303,8 @@ def _enqueue_copy(context: ExecutionContext, destination: View, source: View) ->
 
     On a GPU only contiguous ones.
     """
+    if 0 in source.shape:
+        return
     stream = context.stream
     source.storage.use(stream, write=False)
     destination.storage.use(stream, write=True)
@@ -331,6 +337,8 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
     """
     there, here, device = destination.storage.device, source.storage.device, context.device
     nbytes = number_of_bytes(source)
+    if not nbytes:
+        return
     if there.kind == here.kind:
         copy_storage(
             context,

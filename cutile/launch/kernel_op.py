@@ -29,7 +29,7 @@ from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
 from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
-from cutile.errors import GenericsError, LaunchError, MissingGenericsError
+from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError
 from cutile.launch.arguments import Checked, carried, give_back, is_op, words_of_argument
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices
@@ -40,7 +40,7 @@ from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 from cutile.launch.variants import plan_of_launch
-from cutile.launch.views import open_names, tiled
+from cutile.launch.views import TiledView, View, open_names, tiled
 
 _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
 """The line of the source at the end of a line of IR."""
@@ -378,6 +378,8 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
         plan, grid = self._known()
         self._check_device(context.device)
+        if self._launches_nothing(grid):
+            return self._launchable.yields(self._arguments)
         run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, self._checks)
         return self._launchable.yields(self._arguments)
 
@@ -387,9 +389,30 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             plan, grid = self._specialize()
         kernel: CompiledKernel | None = plan.memo.get(stream.device) if self._backend is None else None
         if kernel is None or not kernel.unchanged():
+            if self._launches_nothing(grid):
+                return self._launchable.yields(self._arguments)
             kernel = self._compile(plan, stream)
         kernel.enqueue(self._checked, self._uses, grid, stream)
         return self._launchable.yields(self._arguments)
+
+    def _launches_nothing(self, grid: Grid) -> bool:
+        """Whether what the kernel writes has no elements.
+
+        There are no tile blocks then, and nothing is compiled.
+
+        Raises:
+            ArgumentError: only what it reads has none. A kernel counts on at least one along each axis.
+        """
+        if 0 in grid:
+            return True
+        names = self._launchable.kernel.signature.names
+        for name, checked in zip(names, self._checked, strict=False):
+            if isinstance(checked, View | TiledView) and 0 in checked.shape:
+                raise ArgumentError(
+                    f"{self.label()}: argument {name!r} has no elements (shape {checked.shape}), and what the kernel "
+                    "writes has: leave the launch out where there is nothing to read"
+                )
+        return False
 
     def _compile(self, plan: Plan, stream: Stream) -> CompiledKernel:
         self._check_device(stream.device)
@@ -437,7 +460,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             yield Prerequisite(lambda: self._find(device))
             return
         plan = self._plan
-        if plan is not None and self._backend != INTERPRET:
+        if plan is not None and self._backend != INTERPRET and not (self._grid and self._launches_nothing(self._grid)):
             target = target_of(device, self._backend)
             if not (plan.is_compiled(target) and self._plan_of_launch(plan, target).is_compiled(target)):
                 yield lambda: self._plan_of_launch(plan, target).compiled(target)

@@ -32,7 +32,7 @@ class View:
         storage: the memory, which orders its users.
         offset: bytes from its start to the first element.
         dtype: the element type.
-        shape: extents, each at least 1.
+        shape: extents; a view with one of 0 has no elements.
         strides: in elements, one per axis; 0 repeats (read-only views), negative runs backwards.
         layout: what specialization may know of it.
         address: the address of the first element (the one at index 0 of every axis).
@@ -61,6 +61,8 @@ class View:
         low = sum(each for each in reach if each < 0)
         high = sum(each for each in reach if each > 0)
         self.start, self.stop = self.offset + low, self.offset + high + size
+        if 0 in self.shape:
+            self.start = self.stop = self.offset
 
     @property
     def byte_range(self) -> tuple[int, int]:
@@ -123,7 +125,7 @@ class TiledView:
     def __post_init__(self) -> None:
         tiles = [-(-extent // tile) for extent, tile in zip(self.view.shape, self.tile, strict=False)]
         x, y, z = *(*tiles, 1, 1)[:2], math.prod(tiles[2:])
-        self.grid = (x, y, z) if self.map is None else (self.blocks, 1, 1)
+        self.grid = (x, y, z) if self.map is None else (self.blocks if x * y * z else 0, 1, 1)
         self.layout = self.view.layout.tiled(self.view.shape, self.tile, self.map, self.exact)
         self.facts = TensorFacts(self.layout, self.view.shape)
         self.storage, self.address = self.view.storage, self.view.address

@@ -75,7 +75,6 @@ def test_a_tensor_may_have_no_axes() -> None:
 @pytest.mark.parametrize(
     ("build", "error", "words"),
     [
-        (lambda: api.zeros((4, 0), f32), ArgumentError, "zeros: shape: axis 1 of (4, 0) is empty"),
         (lambda: api.ones((-1,), f32), ArgumentError, "ones: shape: axis 0 of (-1,) is negative"),
         (lambda: untyped.empty("ab"), ArgumentTypeError, "empty: shape: expected an extent or a sequence"),
         (lambda: api.zeros((4,), "f33"), ArgumentTypeError, "zeros: dtype: 'f33' names no element type; did you mean"),
@@ -88,7 +87,6 @@ def test_a_tensor_may_have_no_axes() -> None:
         (lambda: api.full(-1, (2,), u8), ArgumentError, "-1 is no value of u8"),
         (lambda: api.full(float("nan"), (2,), i8), ArgumentError, "nan is no value of i8"),
         (lambda: api.full(1e6, (2,), f16), ArgumentError, "1000000.0 is out of the range of f16"),
-        (lambda: api.arange(0), ArgumentError, "arange: shape: axis 0 of (0,) is empty"),
         (lambda: untyped.arange(2.5), ArgumentTypeError, "arange: shape: "),
         (lambda: untyped.arange((2, 3)), ArgumentError, "arange: length: expected one number, got (2, 3)"),
         (lambda: api.arange(129, i8), ArgumentError, "arange: value: 128 is no value of i8"),

@@ -42,10 +42,6 @@ def picked(shape: tuple[int, ...], layout: Layout) -> np.ndarray[Any, Any]:
 def test_an_index_selects_what_numpy_selects(shape: tuple[int, ...], data: st.DataObject) -> None:
     key = data.draw(hnp.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
     wanted = numbered(shape)[key]
-    if wanted.size == 0:
-        with pytest.raises(ArgumentError, match="selects none"):
-            index_layout(key, shape, row_major_strides(shape))
-        return
     layout = index_layout(key, shape, row_major_strides(shape))
     np.testing.assert_array_equal(picked(shape, layout), wanted)
 
@@ -84,7 +80,6 @@ def test_a_shape_is_an_extent_or_a_sequence() -> None:
 @pytest.mark.parametrize(
     ("shape", "error", "words"),
     [
-        ((4, 0), ArgumentError, "axis 1 of (4, 0) is empty"),
         ((-3,), ArgumentError, "axis 0 of (-3,) is negative"),
         ((2**31,), ArgumentError, "spread it over two axes"),
         ((2.0, 3), ArgumentTypeError, "expected an extent or a sequence of extents such as (4, 8), got (2.0, 3)"),
@@ -110,7 +105,7 @@ def test_reshape_finds_the_extent_that_is_left() -> None:
         ((5, -1), (4, 8), (8, 1), "shape (5, -1) does not fit a tensor of shape (4, 8) with 32 elements"),
         ((-1, -1), (4, 8), (8, 1), "shape (-1, -1) does not fit"),
         ((0, -1), (4, 8), (8, 1), "shape (0, -1) does not fit"),
-        ((4, 0), (4, 8), (8, 1), "axis 1 of (4, 0) is empty"),
+        ((4, 0), (4, 8), (8, 1), "shape (4, 0) with 0 elements does not fit"),
         ((32,), (8, 4), (1, 8), "shape (8, 4) and strides (1, 8) do not follow one another in memory"),
     ],
 )
@@ -128,7 +123,6 @@ def test_a_shape_that_does_not_fit_is_refused(
         ([(1, 5)], ArgumentError, "range 1:5 of axis 0, which has 4 elements, is out of bounds"),
         ([(3, 1)], ArgumentError, "is out of bounds"),
         ([(-1, 2)], ArgumentError, "is out of bounds"),
-        ([(2, 2)], ArgumentError, "is empty"),
         ([range(0, 4, 2)], ArgumentError, "step of 2; write tensor[start:stop:step]"),
         ([3], ArgumentTypeError, "axis 0: expected range(start, stop) or (start, stop), got 3"),
     ],
@@ -147,7 +141,6 @@ def test_a_range_outside_its_axis_is_refused(spans: list[Any], error: type[Excep
         (([0, 1],), ArgumentTypeError, "not indexed by arrays"),
         (True, ArgumentTypeError, "expected an integer"),
         ((..., ...), ArgumentTypeError, "one `...`"),
-        (slice(3, 1), ArgumentError, "index 3:1 of axis 0 with 4 elements selects none"),
     ],
 )
 def test_a_bad_index_is_refused(key: Any, error: type[Exception], words: str) -> None:

@@ -96,8 +96,6 @@ def test_data_may_be_converted_on_the_way(host: Device) -> None:
 @pytest.mark.parametrize(
     ("build", "error", "words"),
     [
-        (lambda: api.from_numpy([]), ArgumentError, "from_numpy: the array has no elements (shape (0,))"),
-        (lambda: api.from_numpy(np.zeros((3, 0))), ArgumentError, "no elements (shape (3, 0))"),
         (lambda: api.copy_host_to_device(["a"]), ArgumentTypeError, "dtype('<U1') names no element type"),
         (lambda: api.copy_host_to_device([1j]), ArgumentTypeError, "dtype('complex128') names no element type"),
         (lambda: api.copy_host_vec_to_device([[1]]), ArgumentError, "expected one axis, got shape (1, 1)"),
