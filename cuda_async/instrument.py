@@ -16,7 +16,6 @@ a graph tells nothing (nothing runs); launching it does. Bound launches are not 
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -87,7 +86,6 @@ _registered: tuple[Instrument, ...] = ()  # replaced as a whole, so that reading
 
 _lock = new_lock()
 _numbers = itertools.count(1)
-_logger = logging.getLogger("cuda_async")
 
 
 def add_instrument(instrument: Instrument) -> None:
@@ -164,5 +162,7 @@ class _Told:
             try:
                 call(instrument)
             except Exception:
+                import logging  # here: it takes a process longer than most of its launches
+
                 remove_instrument(instrument)
-                _logger.exception("the instrument %r raised and was removed", instrument)
+                logging.getLogger("cuda_async").exception("the instrument %r raised and was removed", instrument)

@@ -6,12 +6,9 @@ show images, and take SVG that stands in the text away but for its words.
 
 from __future__ import annotations
 
-import base64
-from html import escape
-
 from cuda_async.picture import Node, Picture
 
-__all__ = ("INK", "MONOSPACED", "html_of", "image")
+__all__ = ("INK", "MONOSPACED", "escape", "html_of", "image")
 
 INK = "#767676"
 """The colour of lines and letters in an image, which does not know the page's: 4.5 to 1 on white, as much on black."""
@@ -23,6 +20,13 @@ _CHARACTER, _PADDING = 7.2, 12.0  # pixels of a 12-pixel monospaced letter, besi
 _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 40.0, 18.0, 30.0, 6.0
 _LONGEST = 34
 _STYLE = f"{MONOSPACED};color:inherit"
+
+
+def escape(text: str) -> str:
+    """Text as HTML has it."""
+    import html  # here: few processes show pictures, and it takes longer than a launch
+
+    return html.escape(text)
 
 
 def html_of(picture: Picture) -> str:
@@ -52,6 +56,8 @@ def image(svg: str, label: str) -> str:
 
     `label` is its text, for who does not see.
     """
+    import base64
+
     source = base64.b64encode(svg.encode()).decode()
     return f'<img alt="{escape(label)}" style="max-width:100%" src="data:image/svg+xml;base64,{source}">'
 

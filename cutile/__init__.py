@@ -13,7 +13,6 @@ out = saxpy(y.partition((2, 2)), 2.0, x).sync()
 print(out.y.unpartition().to_host_vec().sync())
 """
 
-import difflib
 import sys
 from typing import TYPE_CHECKING
 
@@ -69,6 +68,9 @@ from cutile.errors import (
     UninitialisedReadError,
     UnsupportedTargetError,
 )
+from cutile.errors import (
+    closest as _closest,
+)
 from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.host import api
 from cutile.host.hints import LANGUAGE
@@ -96,7 +98,7 @@ if not TYPE_CHECKING:
         words = LANGUAGE.get(name) or FUNCTIONS.get(name)
         if name in api.__all__:
             words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")
-        near = difflib.get_close_matches(name, __all__, n=1)
+        near = _closest(name, __all__)
         remedy = f"; write {words}" if words else f"; did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"module 'cutile' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
 

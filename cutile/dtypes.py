@@ -10,7 +10,6 @@ This is the only place of facts about element types: the IR, the backends and th
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import sys
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsFloat, 
 import ml_dtypes
 import numpy as np
 
+from cutile.errors import closest
 from cutile.tile import Tile, live
 
 Kind = Literal["bool", "int", "uint", "float", "storage"]
@@ -370,13 +370,13 @@ _REFUSED: Final = dict.fromkeys(
 )
 
 
-_OTHERS_PREFIX: Final = re.compile(r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)")
+_OTHERS_PREFIX: Final = r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)"
 
 
 def _known(spec: object = "") -> str:
     """All names, and the one that another library's name may mean."""
-    name = _OTHERS_PREFIX.sub(r"\1", str(spec).rpartition(".")[2])
-    near = [name] if name in BY_NAME else difflib.get_close_matches(name, BY_NAME, n=1)
+    name = re.sub(_OTHERS_PREFIX, r"\1", str(spec).rpartition(".")[2])
+    near = [name] if name in BY_NAME else closest(name, BY_NAME)
     meant = f"did you mean {near[0]!r}? " if near else ""
     return f"{meant}there are {', '.join(each.name for each in EVERY_DTYPE)}"
 

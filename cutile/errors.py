@@ -27,6 +27,7 @@ CutileError
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,3 +218,10 @@ class ForeignLogError(TuningError, ValueError):
 
 class StaleRecordError(TuningError, ValueError):
     """A record of a search says nothing about this kernel, arguments or device."""
+
+
+def closest(name: str, names: Iterable[str]) -> list[str]:
+    """The one of `names` that `name` may be a misspelling of, or none."""
+    import difflib  # here: a program without mistakes does not need it
+
+    return difflib.get_close_matches(name, list(names), n=1)

@@ -32,8 +32,8 @@ __all__ = (
     "load_module_from_ptx_src",
 )
 
-_ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
-_TYPE = re.compile(r"\.([busf]\d+)\b[^\[]*(\[\d+\])?")
+_ENTRY = r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)"
+_TYPE = r"\.([busf]\d+)\b[^\[]*(\[\d+\])?"
 
 
 class Function:
@@ -159,8 +159,8 @@ def _entry_types(ptx: str) -> dict[str, tuple[str, ...]]:
     What is passed as bytes (a struct, an f16) is `b8[n]`.
     """
     kernels: dict[str, tuple[str, ...]] = {}
-    for name, parameters in _ENTRY.findall(ptx):
-        found = [_TYPE.search(each) for each in parameters.split(",") if each.strip()]
+    for name, parameters in re.findall(_ENTRY, ptx):
+        found = [re.search(_TYPE, each) for each in parameters.split(",") if each.strip()]
         kernels[name] = tuple(each.group(1) + (each.group(2) or "") for each in found if each is not None)
     return kernels
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from cuda_async.locks import new_lock
+from cuda_async.locks import Gate, new_lock
 from cutile.backend.interface import DEFAULT_OPTIONS, Change, CompileOptions, Target
 from cutile.compile.declared import DEFAULT_DECLARED, Declared, capped
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
@@ -37,6 +36,38 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+class _Entry(Generic[V]):
+    """A value that one thread makes and others may wait for.
+
+    Not a `concurrent.futures.Future`, which takes a process longer to import than to launch a compiled kernel.
+    """
+
+    __slots__ = ("_gate", "done", "error", "value")
+
+    def __init__(self) -> None:
+        self._gate = Gate()
+        self.done = False
+        self.value: V | None = None
+        self.error: BaseException | None = None
+
+    def settle(self, value: V | None, error: BaseException | None = None) -> None:
+        """Say what came of it, and let those go on who wait."""
+        self.value, self.error, self.done = value, error, True
+        self._gate.open()
+
+    def result(self) -> V:
+        """The value, waited for; the error in its place, where making it failed."""
+        if not self.done:
+            try:
+                self._gate.wait()
+            finally:
+                if self.done:
+                    self._gate.open()  # for the next who waits: a gate lets one through
+        if self.error is not None:
+            raise self.error
+        return cast("V", self.value)
+
+
 class SingleFlight(Generic[V]):
     """A dictionary that makes what it lacks.
 
@@ -45,47 +76,47 @@ class SingleFlight(Generic[V]):
 
     def __init__(self) -> None:
         self._lock = new_lock()
-        self._entries: dict[Hashable, Future[V]] = {}
+        self._entries: dict[Hashable, _Entry[V]] = {}
         _all.add(self)
 
     def after_fork(self) -> None:
         """In a forked child nobody else is computing: forget what was under way."""
         self._lock = new_lock()
-        self._entries = {key: future for key, future in self._entries.items() if future.done()}
+        self._entries = {key: entry for key, entry in self._entries.items() if entry.done}
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of `key`.
 
         `make` is called by one of those who ask, the others wait for it.
         """
-        future = self._entries.get(key)
-        if future is not None:
-            return future.result()
+        entry = self._entries.get(key)
+        if entry is not None:
+            return entry.result()
         with self._lock:
-            future = self._entries.get(key)
-            mine = future is None
-            if future is None:
-                future = self._entries[key] = Future()
+            entry = self._entries.get(key)
+            mine = entry is None
+            if entry is None:
+                entry = self._entries[key] = _Entry()
         if not mine:
-            return future.result()
+            return entry.result()
         try:
             value = make()
         except BaseException as error:
             with self._lock:
                 self._entries.pop(key, None)
-            future.set_exception(error)
+            entry.settle(None, error)
             raise
-        future.set_result(value)
+        entry.settle(value)
         return value
 
     def peek(self, key: Hashable) -> V | None:
         """The value of `key`, if it has been computed."""
-        found = self._entries.get(key)
-        return found.result() if found is not None and found.done() and found.exception() is None else None
+        entry = self._entries.get(key)
+        return entry.value if entry is not None and entry.done else None
 
     def ready(self) -> list[V]:
         """What is there."""
-        return [each.result() for each in list(self._entries.values()) if each.done() and each.exception() is None]
+        return [entry.result() for entry in list(self._entries.values()) if entry.done and entry.error is None]
 
     def forget(self, key: Hashable) -> None:
         """Drop a key."""

@@ -29,8 +29,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
-import platformdirs
-
 from cuda_async.locks import new_lock
 from cutile.backend.interface import Executable, Parameter, ParameterKind, Target
 from cutile.compile.folders import Temporaries, distrust, is_trusted, make_private, size_of
@@ -163,6 +161,13 @@ class Entry(NamedTuple):
     used: float
 
 
+def users_folder() -> Path:
+    """Where a user's cache is, where the environment does not say."""
+    import platformdirs  # here: the environment often says
+
+    return Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+
+
 class DiskStore:
     """Compiled kernels on disk.
 
@@ -172,7 +177,7 @@ class DiskStore:
     """
 
     def __init__(self, folder: Path | None = None, capacity: int = DEFAULT_CAPACITY) -> None:
-        self.base = folder or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+        self.base = folder or users_folder()
         self.folder = self.base / FORMAT
         self._temporaries = Temporaries(self.folder / "new")
         self._capacity = capacity

@@ -5,7 +5,6 @@ Callables are operations, bound methods, builtins, plain functions, and classes 
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import inspect
 import math
@@ -13,7 +12,7 @@ import types
 from typing import Any, NoReturn
 
 from cutile.dtypes import is_dtype
-from cutile.errors import KernelError
+from cutile.errors import KernelError, closest
 from cutile.frontend import builtins, elsewhere, records
 from cutile.frontend.captures import compile_time
 from cutile.frontend.constant_calls import NOT_CONSTANT, computed, wrapped_by_cache
@@ -153,7 +152,7 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
         return f"{elsewhere.ARGUMENTS[strange[0]]} It takes {_described(signature)}."
     unknown = _unknown(signature, kwargs)
     if unknown:
-        near = difflib.get_close_matches(unknown[0], list(signature.parameters), n=1)
+        near = closest(unknown[0], list(signature.parameters))
         return f"{f'Did you mean {near[0]!r}? ' if near else ''}It takes {_described(signature)}."
     last = next(reversed(signature.parameters), "")
     spread = args[len(signature.parameters) - 1 :]

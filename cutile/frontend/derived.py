@@ -9,6 +9,7 @@ the name: one that rounds as floats do, and for some a second one for the other 
 from __future__ import annotations
 
 import inspect
+from functools import cached_property
 from typing import Any
 
 from cutile.dtypes import f32
@@ -68,21 +69,42 @@ def _fact(mark: Any) -> str | bool:
     return mark.value if isinstance(mark, markers.rounding) else mark.name == "ENABLED"
 
 
-def derive(declaration: Declaration) -> Handler:
-    """The handler of an element-wise operation."""
-    name, takes = declaration.name, declaration.takes
-    assert takes is not None
-    plain, rounded = spelled(name)
-    parameters = [each.replace(annotation=each.empty) for each in declaration.signature.parameters.values()]
-    signature = inspect.Signature(parameters)
-    choices = {each.name: getattr(markers, each.name) for each in parameters if each.default is not each.empty}
+class _Derived:
+    """The handler of an element-wise operation.
 
-    def handler(frame: Frame, *args: Any, **kwargs: Any) -> Any:
-        call = signature.bind(*args, **kwargs)
+    What it needs of the declaration is read when it is first called: a process calls few of them.
+    """
+
+    def __init__(self, declaration: Declaration, takes: Kinds) -> None:
+        self.__name__ = declaration.name
+        self._declaration, self._takes = declaration, takes
+
+    @cached_property
+    def _ops(self) -> tuple[type[Op], type[Op] | None]:
+        return spelled(self.__name__)
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        parameters = self._declaration.signature.parameters.values()
+        return inspect.Signature([parameter.replace(annotation=parameter.empty) for parameter in parameters])
+
+    @cached_property
+    def _choices(self) -> dict[str, Any]:
+        parameters = self._signature.parameters.values()
+        return {each.name: getattr(markers, each.name) for each in parameters if each.default is not each.empty}
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        frame = inspect.Parameter("frame", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return inspect.Signature([frame, *self._signature.parameters.values()])
+
+    def __call__(self, frame: Frame, *args: Any, **kwargs: Any) -> Any:
+        (plain, rounded), name = self._ops, self.__name__
+        call = self._signature.bind(*args, **kwargs)
         call.apply_defaults()
-        chosen = {key: marker_of(frame, call.arguments.pop(key), kind, name) for key, kind in choices.items()}
-        facts = {key: _fact(mark) for key, mark in chosen.items() if key not in PROMISES}
-        tiles = operands(frame, list(call.arguments.values()), takes, name)
+        marks = {key: marker_of(frame, call.arguments.pop(key), kind, name) for key, kind in self._choices.items()}
+        facts = {key: _fact(mark) for key, mark in marks.items() if key not in PROMISES}
+        tiles = operands(frame, list(call.arguments.values()), self._takes, name)
         if rounded is None or set(facts.values()) <= {markers.rounding.NEAREST_EVEN.value, False}:
             return frame.emit(plain(*tiles, **{key: fact for key, fact in facts.items() if key in plain.fields}))
         if tiles[0].tile.dtype.bits == 16:
@@ -92,7 +114,8 @@ def derive(declaration: Declaration) -> Handler:
             )
         return frame.emit(rounded(*tiles, **facts))
 
-    handler.__name__ = name
-    frame = inspect.Parameter("frame", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    handler.__signature__ = inspect.Signature([frame, *parameters])  # type: ignore[attr-defined]
-    return handler
+
+def derive(declaration: Declaration) -> Handler:
+    """The handler of an element-wise operation."""
+    assert declaration.takes is not None
+    return _Derived(declaration, declaration.takes)

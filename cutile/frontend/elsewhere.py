@@ -8,7 +8,6 @@ than any other unknown name does.
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cutile import language
+from cutile.errors import closest
 
 _SUM, _MAX, _MIN = "ct.reduce_sum(tile, axis)", "ct.reduce_max(tile, axis)", "ct.reduce_min(tile, axis)"
 _SHAPED = "ct.constant(value, shape, dtype)"
@@ -255,7 +255,7 @@ def in_module(owner: types.ModuleType, name: str) -> str:
     public: Iterable[str] = getattr(owner, "__all__", None) or dir(owner)
     if owner.__name__ == "cutile" and name in FUNCTIONS:
         return f"Write {FUNCTIONS[name]}."
-    near = difflib.get_close_matches(name, list(public), n=1)
+    near = closest(name, list(public))
     return f"Did you mean {near[0]!r}?" if near else f"dir({owner.__name__}) lists what it has."
 
 
@@ -284,7 +284,7 @@ def among(name: str, candidates: Iterable[str]) -> str:
     The nearest of them first, if one is near.
     """
     names = sorted(candidates)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = closest(name, names)
     return (f"Did you mean {near[0]!r}? " if near else "") + f"It has {', '.join(names)}."
 
 

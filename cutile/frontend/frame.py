@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from cutile.dtypes import u64
-from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
+from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location, closest
 from cutile.frontend.bare import Bare
 from cutile.frontend.captures import MISSING, Captures, compile_time
 from cutile.frontend.flow import Flow
@@ -348,14 +348,12 @@ class Frame:
         )
 
     def _suggest(self, name: str) -> str:
-        import difflib
-
         from cutile.frontend import elsewhere
 
         if name in elsewhere.MODULES:
             return "Kernels are written with this package's operations: import cutile as ct, and write ct.name."
         scope: dict[str, Any] = self.function.__globals__  # type: ignore[attr-defined]
-        near = difflib.get_close_matches(name, [*self.variables, *scope], n=1)
+        near = closest(name, [*self.variables, *scope])
         return f"Did you mean {near[0]!r}?" if near else "Define it before, or import it."
 
 

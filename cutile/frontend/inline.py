@@ -301,7 +301,7 @@ def _parts(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt
     return body[:place], statement.value.value, body[place + 1 :]
 
 
-_EFFECT = re.compile("store|scatter|atomic|print|assert|copy|write")
+_EFFECT = "store|scatter|atomic|print|assert|copy|write"
 """In the names of the operations that do something."""
 
 
@@ -316,7 +316,7 @@ def _may(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if _EFFECT.search(name):
+        if re.search(_EFFECT, name):
             return True
         called = _meaning(function, node.func)
         if isinstance(called, types.FunctionType) and called not in seen and not hasattr(called, "__cutile__"):

@@ -8,7 +8,6 @@ Python numbers are weakly typed beside a tile: `2.0 * f16_tile` is f16. Tiles of
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,6 +16,7 @@ import numpy as np
 
 from cutile.conversion import fits, short
 from cutile.dtypes import EVERY_DTYPE, DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
+from cutile.errors import closest
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import BINARY, I32, inverted, negated
 from cutile.frontend.registry import METHODS, OPERATIONS
@@ -404,7 +404,7 @@ def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right:
                 try:
                     named = f"ct.{as_dtype(item).__name__}"
                 except TypeError:
-                    near = difflib.get_close_matches(str(item), [other.name for other in EVERY_DTYPE] + _NUMPYS, n=1)
+                    near = closest(str(item), [other.name for other in EVERY_DTYPE] + _NUMPYS)
                     if isinstance(item, type) or not near:
                         continue  # which nobody can mean for a dtype
                     named = f"ct.{as_dtype(near[0]).__name__}, if that is meant"

@@ -11,7 +11,6 @@ device that it runs on. Arguments are checked at once. What a tensor itself can 
 
 from __future__ import annotations
 
-import difflib
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -20,7 +19,7 @@ import numpy as np
 from cuda_async import DeviceOp
 from cutile.conversion import convert as converted
 from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError, closest
 from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace
 from cutile.host.device_vec import DeviceVec, device_vec
 from cutile.host.exchange import from_dlpack, from_foreign, partition
@@ -80,7 +79,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
-        near = difflib.get_close_matches(name, __all__, n=1)
+        near = closest(name, __all__)
         remedy = f"; did you mean {near[0]!r}?" if near else ""
         remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else remedy
         words = f"module 'cutile.api' has no attribute {name!r}{remedy}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +22,7 @@ from cuda_async import Device, DeviceOp, OwnershipError, Stream, zip
 from cuda_async.core.lease import current_holder
 from cuda_async.core.run import Run
 from cuda_async.locks import Gate
-from cuda_async.svg import INK, MONOSPACED, image
+from cuda_async.svg import INK, MONOSPACED, escape, image
 from cutile.host.transfer import ToHost
 from cutile.host.views import piece
 from cutile.launch.views import View

@@ -9,7 +9,7 @@ of workers. Without a seed each run of an op draws a new one from the system.
 from __future__ import annotations
 
 import operator
-import secrets
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
@@ -123,7 +123,7 @@ class _Random(Create):
 
     def write(self, context: ExecutionContext, view: View) -> None:
         refuse_in_capture(context.stream.recorder, "drawing random numbers")
-        seed = secrets.randbits(64) if self._seed is None else self._seed
+        seed = int.from_bytes(os.urandom(8), "little") if self._seed is None else self._seed
         stream = context.stream
         view.storage.use(stream, write=True)
         if runs_host_code(context.device):

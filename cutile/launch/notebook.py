@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from html import escape
 from typing import Any
 
 from cuda_async.brief import brief
-from cuda_async.svg import MONOSPACED
+from cuda_async.svg import MONOSPACED, escape
 from cutile.compile.kernels import KernelCache
 from cutile.errors import CutileError
 

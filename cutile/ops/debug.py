@@ -18,7 +18,7 @@ from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import ANY_TILE, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import Type
 
-_SPEC = re.compile(r"(?P<align>[<>]?)(?P<sign>[+]?)(?P<zero>0?)(?P<width>\d*)(?P<digits>(\.\d+)?)(?P<kind>[dxXeEfgG]?)")
+_SPEC = r"(?P<align>[<>]?)(?P<sign>[+]?)(?P<zero>0?)(?P<width>\d*)(?P<digits>(\.\d+)?)(?P<kind>[dxXeEfgG]?)"
 _KINDS = {"int": "d", "uint": "dxX", "float": "gfeEG", "bool": ""}
 
 
@@ -33,7 +33,7 @@ def percent_format(spec: str, dtype: DTypeLike) -> str:
         >>> percent_format(".3f", f32), percent_format("", i32), percent_format("<5d", i32)
         ('%.3f', '%d', '%-5d')
     """
-    fields = _SPEC.fullmatch(spec)
+    fields = re.fullmatch(_SPEC, spec)
     kinds = _KINDS.get(dtype.kind)
     if kinds is None:
         raise KernelTypeError(

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,9 +19,18 @@ from cutile.errors import KernelTypeError
 from cutile.ir.core import BITS_TILE, FLOAT_TILE, INT_TILE, NUMBER_TILE, Op, Value, operand
 from cutile.ir.types import TileType, Type
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
 Array = np.ndarray[Any, Any]
 Compare = Callable[..., int]
 """Given operands and a result, all finite floats: the sign of the exact result less that one."""
+
+
+def _exact(x: float) -> Fraction:
+    from fractions import Fraction  # here: a process that launches compiled kernels computes none
+
+    return Fraction(x)
 
 
 def _sign(x: Fraction) -> int:
@@ -30,27 +38,27 @@ def _sign(x: Fraction) -> int:
 
 
 def _sum(x: float, y: float, near: float) -> int:
-    return _sign(Fraction(x) + Fraction(y) - Fraction(near))
+    return _sign(_exact(x) + _exact(y) - _exact(near))
 
 
 def _difference(x: float, y: float, near: float) -> int:
-    return _sign(Fraction(x) - Fraction(y) - Fraction(near))
+    return _sign(_exact(x) - _exact(y) - _exact(near))
 
 
 def _product(x: float, y: float, near: float) -> int:
-    return _sign(Fraction(x) * Fraction(y) - Fraction(near))
+    return _sign(_exact(x) * _exact(y) - _exact(near))
 
 
 def _quotient(x: float, y: float, near: float) -> int:
-    return _sign(Fraction(x) / Fraction(y) - Fraction(near)) if y else 0
+    return _sign(_exact(x) / _exact(y) - _exact(near)) if y else 0
 
 
 def _fused(x: float, y: float, z: float, near: float) -> int:
-    return _sign(Fraction(x) * Fraction(y) + Fraction(z) - Fraction(near))
+    return _sign(_exact(x) * _exact(y) + _exact(z) - _exact(near))
 
 
 def _root(x: float, near: float) -> int:
-    return _sign(Fraction(x) - Fraction(near) ** 2)
+    return _sign(_exact(x) - _exact(near) ** 2)
 
 
 COMPARE: dict[str, Compare] = {
@@ -176,7 +184,7 @@ def _fused_rational(x: Array, y: Array, z: Array) -> Array:
             return a * b + c
         if not math.isfinite(c):  # whatever the product, were it rounded, might be
             return c
-        exact = Fraction(a) * Fraction(b) + Fraction(c)
+        exact = _exact(a) * _exact(b) + _exact(c)
         if not exact:  # the sign of a zero is that of the sum of zeros
             return a * b + c if a * b == 0 or c == 0 else 0.0
         try:

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from cutile import config as settings
 from cutile.compile.folders import make_private
+from cutile.compile.store import users_folder
 from cutile.launch.searching import Configuration
 from cutile.tune.table import Tuned
 
@@ -73,7 +72,7 @@ def _folder() -> Path | None:
     options = settings.load()
     if not options.disk_cache:
         return None
-    return options.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+    return options.cache_directory or users_folder()
 
 
 def _path(digest: str) -> Path | None:

@@ -10,13 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import platformdirs
-
 from cuda_async import Stream, default_device
 from cutile import config as settings
 from cutile.bench import DEFAULT_BENCH, BenchOptions
 from cutile.compile.ahead import Builders
 from cutile.compile.folders import make_private
+from cutile.compile.store import users_folder
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.memory import Backup
@@ -243,7 +242,7 @@ class Autotuner:
         options = settings.load()
         if self._log is not None or not self._kept or not options.disk_cache:
             return self._log
-        folder = options.cache_directory or Path(platformdirs.user_cache_dir("cutile", appauthor=False))
+        folder = options.cache_directory or users_folder()
         with suppress(OSError):  # said where the log is written
             make_private(folder)  # compiled kernels lie there too
         name = re.sub(r"[^\w.-]+", "_", self.name)

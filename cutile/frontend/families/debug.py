@@ -120,7 +120,7 @@ def _print(frame: Frame, *values: Any, sep: Any = " ", end: Any = "\n") -> None:
 
 BUILTINS[print] = _print
 
-_PLACE = re.compile(r"\{\{|\}\}|\{(?::([^{}]*))?\}|[{}]")
+_PLACE = r"\{\{|\}\}|\{(?::([^{}]*))?\}|[{}]"
 
 
 def _placeholders(frame: Frame, template: Any, values: tuple[Any, ...], what: str) -> Text:
@@ -133,7 +133,7 @@ def _placeholders(frame: Frame, template: Any, values: tuple[Any, ...], what: st
     rest = list(values)
     text = _constant("")
     last = 0
-    for place in _PLACE.finditer(template):
+    for place in re.finditer(_PLACE, template):
         text = text + _constant(template[last : place.start()])
         last = place.end()
         if place.group() in ("{{", "}}"):
