@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.loops.eight import attention_f8
 from benchmarks.loops.latent import latent
+from benchmarks.loops.shapes import product_softmax
 from cuda_async import Device
 from cutile import api, bf16, f16
 from cutile.backend.cuda.model.layouts import check_layouts
@@ -218,6 +219,15 @@ def test_nothing_spills_and_nothing_is_serialised(name: str, tmp_path: Any) -> N
     assert any(each.startswith(("HGMMA", "QGMMA")) for each in names)
     assert any(each.startswith("UTMALDG") for each in names)
     assert not any(each.startswith("HMMA") for each in names)
+
+
+@pytest.mark.slow
+def test_a_softmax_of_rows_behind_a_product_does_not_spill() -> None:
+    """Its sums start at zeros: registers that nobody sets would be kept beside the tile that the softmax holds."""
+    operand = tensor(2, bf16)
+    given: dict[str, Type] = {"z": mut(128, 256, dtype=bf16), "x": operand, "w": operand}
+    built = compiled(shipped(product_softmax, given))
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
 
 
 def test_a_lowered_kernel_reads_back() -> None:
