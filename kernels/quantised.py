@@ -16,31 +16,36 @@ GROUP = 64
 
 
 @ct.entry
-def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, BK: Const = GROUP):
+def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 2):
     """z = x @ (w * scale)^T for w of i8."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
-    for k in range(ct.num_tiles(x.partition((BM, BK)), 1)):
-        by = ct.load_tile(scale, (1, BN), (k, j)).reshape((BN, 1)).astype(f32)
-        right = (ct.load_tile(w, (BN, BK), (j, k)).astype(f32) * by).astype(x.dtype)
-        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), right.transpose(), acc)
+    for k in range(ct.ceil_div(w.shape[1], GROUPS * GROUP)):
+        left, groups = ct.load_tile(x, (BM, GROUPS * GROUP), (i, k)), ct.load_tile(w, (BN, GROUPS * GROUP), (j, k))
+        for g in ct.static_range(GROUPS):
+            by = ct.load_tile(scale, (1, BN), (GROUPS * k + g, j)).reshape((BN, 1)).astype(f32)
+            right = (ct.extract(groups, (0, g), (BN, GROUP)).astype(f32) * by).astype(x.dtype)
+            acc = ct.mma(ct.extract(left, (0, g), (BM, GROUP)), right.transpose(), acc)
     z.store(acc.astype(z.dtype))
 
 
 @ct.entry
-def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, HALF: Const = GROUP // 2):
+def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 2):
     """z = x @ (w * scale)^T for w of u8, with two numbers of 4 bits each."""
     BM, BN = z.shape
+    HALF = GROUP // 2
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
-    for k in range(ct.num_tiles(w.partition((BN, HALF)), 1)):
-        by = ct.load_tile(scale, (1, BN), (k, j)).reshape((BN, 1)).astype(f32)
-        both = ct.load_tile(w, (BN, HALF), (j, k))
-        lower = (((both & 15).astype(f32) - 8.0) * by).astype(x.dtype)
-        upper = (((both >> 4).astype(f32) - 8.0) * by).astype(x.dtype)
-        acc = ct.mma(ct.load_tile(x, (BM, HALF), (i, 2 * k)), lower.transpose(), acc)
-        acc = ct.mma(ct.load_tile(x, (BM, HALF), (i, 2 * k + 1)), upper.transpose(), acc)
+    for k in range(ct.ceil_div(w.shape[1], GROUPS * HALF)):
+        left, groups = ct.load_tile(x, (BM, GROUPS * GROUP), (i, k)), ct.load_tile(w, (BN, GROUPS * HALF), (j, k))
+        for g in ct.static_range(GROUPS):
+            by = ct.load_tile(scale, (1, BN), (GROUPS * k + g, j)).reshape((BN, 1)).astype(f32)
+            both = ct.extract(groups, (0, g), (BN, HALF))
+            lower = (((both & 15).astype(f32) - 8.0) * by).astype(x.dtype)
+            acc = ct.mma(ct.extract(left, (0, 2 * g), (BM, HALF)), lower.transpose(), acc)
+            upper = (((both >> 4).astype(f32) - 8.0) * by).astype(x.dtype)
+            acc = ct.mma(ct.extract(left, (0, 2 * g + 1), (BM, HALF)), upper.transpose(), acc)
     z.store(acc.astype(z.dtype))
 
 

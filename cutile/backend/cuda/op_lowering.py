@@ -18,13 +18,14 @@ from functools import singledispatch
 from typing import Any
 
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import Barrier, FailUnless, Store
+from cutile.backend.cuda.ops import Barrier, FailUnless, Store, Subtile
 from cutile.backend.cuda.pointer_access import Access, broadcasts_result, is_native, waits_after, waits_before
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
 from cutile.backend.cuda.sort_lowering import lower_sort, lower_take_along_axis, lower_top_k
 from cutile.backend.gpu.failures import subjects
 from cutile.backend.gpu.layout import Layout, blocked
-from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile, same_but_ones
+from cutile.backend.gpu.layout_assignment import broadcast_source, extended, is_tile, same_but_ones
+from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Op, Value
 from cutile.ops.atomic import AtomicRmw
@@ -205,6 +206,11 @@ _lower.register(TakeAlongAxis, lower_take_along_axis)
 def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
     """Tiles side by side, or a part of one: through shared memory."""
     layout = context.name_of(op.result)
+    if isinstance(op, Extract) and (columns := _columns_of(op, context)) is not None:
+        part = Subtile(x=context.lowered[op.x], part=columns, parts=op.x.tile.shape[1] // op.shape[1])
+        columns_of = context.add(part, source=context.name_of(op.x), layout=layout).result
+        context.place(op.result, columns_of, context.layouts[op.result])
+        return
     if isinstance(op, Cat):
         source: Any = (context.name_of(op.x), context.name_of(op.y))
         size = op.result.tile.size * op.result.tile.dtype.bits // 8
@@ -212,6 +218,18 @@ def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
         source, size = context.name_of(op.x), move_bytes(op.x.tile.dtype, context.layouts[op.x])
     copy = context.in_shared(context.copied(op), size, source=source, layout=layout)
     context.place(op.result, copy.result, context.layouts[op.result])
+
+
+def _columns_of(op: Extract, context: LoweringContext) -> int | None:
+    """Which columns of a tile a part is, if each thread has its own of them in registers; else None."""
+    source, target = context.layouts[op.x], context.layouts[op.result]
+    index = [context.definitions.get(value) for value in op.index]
+    if source != extended(target, source.shape) or source.rank != 2 or source.shape[0] != target.shape[0]:
+        return None
+    numbers = [at.value for at in index if isinstance(at, Constant)]
+    if len(numbers) != source.rank or not 0 <= numbers[1] < source.shape[1] // target.shape[1]:
+        return None
+    return int(numbers[1])
 
 
 @_lower.register

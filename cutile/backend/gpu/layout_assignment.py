@@ -11,6 +11,7 @@ meet in other ways, the target converts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from cutile.backend.gpu.layout import Layout, blocked, round_up
 from cutile.ir.control import For, If, While
@@ -22,7 +23,7 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Fold, Folding, Reduce, Scan
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.shape import Broadcast, Extract, Permute, Reshape
 from cutile.ops.sort import Sort, TopK
 from cutile.ops.view import LoadView, StoreView
 
@@ -217,6 +218,10 @@ class LayoutAssignment:
                 for value, layout in self._implied(view):
                     self._set(value, layout)
                 view = definitions.get(view.x)
+        for op in self._operations:
+            target = self.find(op.result) if isinstance(op, Extract) else None
+            if isinstance(op, Extract) and target and (whole := extended(target, op.x.tile.shape)):
+                self._set(op.x, whole)
 
     def _anchor_rows(self) -> None:
         """What is loaded to be broadcast over a product's sums lies as these do.
@@ -324,6 +329,20 @@ def broadcast_source(op: Broadcast, target: Layout) -> Layout:
         if extent == 1 < target.shape[axis]:
             target = target.collapse(axis)
     return target
+
+
+def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
+    """The layout of a tile of several parts that each lie as `layout` says.
+
+    None where they do not follow each other in a thread's registers.
+    """
+    if layout.rank != len(shape) or any(layout.shape[axis] % layout.core[axis] for axis in range(layout.rank)):
+        return None
+    counts = dict(layout.repeat)
+    for axis, extent in enumerate(shape):
+        if extent != layout.shape[axis]:
+            counts[axis] = counts.get(axis, 1) * extent // layout.shape[axis]
+    return replace(layout, shape=tuple(shape), repeat=tuple(counts.items()))
 
 
 def same_but_ones(layout: Layout, shape: Sequence[int]) -> Layout | None:

@@ -49,6 +49,7 @@ from cutile.backend.cuda.ops import (
     SendTile,
     SetMaxRegisters,
     Store,
+    Subtile,
     TileIndex,
     TileStep,
     TmaLoad,
@@ -269,6 +270,9 @@ class ThreadBlock:
                 results = [np.int32(self._blocks)]
             case TileIndex():
                 results = [np.int32(np.unravel_index(int(values[op.number]), self._grid)[op.axis])]
+            case Subtile():
+                columns = op.result.tile.shape[1]
+                results = [self._read(values[op.x], op)[:, op.part * columns : (op.part + 1) * columns]]
             case PackPairs() | PackQuads():
                 results = [Words(self._read(values[op.x], op))]
             case _ if isinstance(op, NOTHING):
@@ -455,7 +459,7 @@ class ThreadBlock:
         reads: list[Fill] = []
         right, fill = self._operand(op, op.right, op.counter, group)
         reads.append(fill)
-        right = right.T if op.right_k_major else right
+        right = (right.T if op.right_k_major else right)[op.right_first : op.right_first + op.depth]
         if op.left_counter is None:
             words = values[op.left]
             if not isinstance(words, Words):
@@ -463,7 +467,7 @@ class ThreadBlock:
             left = words.tile
         else:
             left, fill = self._operand(op, op.left, op.left_counter, group)
-            left = left if op.left_k_major else left.T
+            left = (left if op.left_k_major else left.T)[:, op.left_first : op.left_first + op.depth]
             reads.append(fill)
         acc = values[op.acc] if op.acc is not None else None
         if isinstance(acc, Begun):

@@ -47,7 +47,8 @@ def test_computed_weights_come_from_registers_and_nothing_moves(bits: int, tile:
     assert check_layouts(function) > 3
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     dots = [op for op in roles.consumer.walk() if isinstance(op, Dot)]
-    assert len(dots) == 8 // bits
+    depth = 64 * bits // 8  # of a product; each iteration has two groups of 64, which one load brings
+    assert [(op.right_first, op.depth) for op in dots] == [(first, depth) for first in range(0, 128, depth)]
     assert all(op.from_registers and op.shape == tile[::-1] for op in dots)
     assert any(isinstance(op, ReadBuffer) for op in roles.consumer.walk())
     assert not any(isinstance(op, Barrier) for op in roles.consumer.walk())
@@ -68,7 +69,7 @@ def test_swapped_products_mean_the_same(bits: int) -> None:
     function = quantised(bits, 32, 64, dtype=f16)
     swapped = swap(function)
     verify(swapped)
-    assert [op.acc.tile.shape for op in swapped.walk() if isinstance(op, Mma)] == [(64, 32)] * (8 // bits)
+    assert [op.acc.tile.shape for op in swapped.walk() if isinstance(op, Mma)] == [(64, 32)] * (16 // bits)
     random = np.random.default_rng(0)
     x = random.standard_normal((40, 128)).astype(np.float16)
     w = random.integers(0, 256, (72, 128 * bits // 8), np.uint8)

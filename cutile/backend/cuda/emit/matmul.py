@@ -163,6 +163,7 @@ def dot(op: Dot, kernel: Kernel) -> Call:
         _stages(op.right, op.right_k_major, kernel),
         f"depth={op.depth}",
         *(["fresh=True"] if op.fresh else []),
+        *[f"{name}={at}" for name in ("left_first", "right_first") if (at := op.attributes[name])],
     )
     left_argument = op.left if op.left_counter is None else op.left_counter
     acc = [] if op.acc is None else [kernel.use(op.acc)]

@@ -128,6 +128,8 @@ def dot(
     depth: int,
     *,
     fresh: bool = False,
+    left_first: int = 0,
+    right_first: int = 0,
 ) -> Any:
     """`f(counter, left counter, acc)`: begin to add a product to sums.
 
@@ -141,6 +143,8 @@ def dot(
         right: where the right operand's stages are.
         depth: elements along K.
         fresh: there are no sums to add to: `f(counter, left)`.
+        left_first: the depth of the left operand's tile at which the product begins.
+        right_first: the same of the right operand's.
     """
     rows, columns = layout.cover
     groups = layout.core[0] // ROWS
@@ -168,9 +172,9 @@ def dot(
         else:
             begin_group(b)  # the sums may have been set by other instructions
         for k in range(0, depth, instruction.step_of(dtype)):
-            y = b.add(right_at, const(I64, right.panels.offset(0, k) >> ADDRESS_SHIFT))
+            y = b.add(right_at, const(I64, right.panels.offset(0, right_first + k) >> ADDRESS_SHIFT))
             for m in tall:
-                x = operand.at(m, k)
+                x = operand.at(m, left_first + k)
                 sums[m] = instruction.begin(b, x, y) if fresh and k == 0 else instruction.add(b, sums[m], x, y)
         commit(b)
         return pack(b, [element for row in sums for element in row], layout.registers)

@@ -103,17 +103,16 @@ class _Layouts:
 def _operands_fit(op: Dot) -> int:
     """Check that buffers are as deep and wide as their product; return how many."""
     rows, columns = op.shape
-    operands = [(op.right, op.right_k_major, columns)]
+    operands = [(op.right, op.right_k_major, columns, op.right_first)]
     if not op.from_registers:
-        operands.append((op.left, op.left_k_major, rows))
-    for buffer, k_major, across in operands:
+        operands.append((op.left, op.left_k_major, rows, op.left_first))
+    for buffer, k_major, across, first in operands:
         assert isinstance(buffer.type, BufferType)
         panels = Panels(*buffer.type.panels)
         depth, wide = (panels.width, panels.length) if k_major else (panels.length, panels.width)
-        if depth != op.depth or wide < across:
-            raise IRError(
-                f"{op.name} takes {buffer.name} to be {op.depth} deep and {across} across, it is {depth} and {wide}"
-            )
+        if depth < first + op.depth or first % op.depth or wide < across:
+            wanted = f"{first + op.depth} deep and {across} across"
+            raise IRError(f"{op.name} takes {buffer.name} to be {wanted}, it is {depth} and {wide}")
     return len(operands)
 
 

@@ -114,7 +114,8 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     it reads be given up likewise.
 
     `left_k_major` and `right_k_major` say of operands in shared memory whether the axis that is contiguous there is the
-    product's K. Two products that read one buffer need not agree on it.
+    product's K. Two products that read one buffer need not agree on it. `left_first` and `right_first` say at which
+    depth of theirs the product begins.
     """
 
     right: Value = operand(A_BUFFER)
@@ -129,6 +130,8 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     fresh: bool = attribute(default=False)
     left_k_major: bool = attribute(default=True)
     right_k_major: bool = attribute(default=True)
+    left_first: int = attribute(default=0)
+    right_first: int = attribute(default=0)
 
     @property
     def left(self) -> Value:

@@ -13,12 +13,13 @@ from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
 from cutile.backend.cuda.wgmma_instructions import padded_columns
 from cutile.backend.gpu.op_facts import source_of
 from cutile.dtypes import f32, tf32
+from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops.cast import Convert
 from cutile.ops.memory import LoadTile
-from cutile.ops.shape import Permute, Reshape
+from cutile.ops.shape import Extract, Permute, Reshape
 from cutile.ops.view import LoadView
 
 
@@ -35,6 +36,7 @@ class Operand:
             axis, the matrix's rows, of all those ahead of the last.
         rounded: whether that is among these.
         shared: blocks of a cluster that need the same tile, and load a part each.
+        first: the depth at which the product begins, where it takes a part of the tile.
     """
 
     load: LoadTile | LoadView
@@ -43,6 +45,7 @@ class Operand:
     passed: tuple[Op, ...] = ()
     rounded: bool = False
     shared: int = 1
+    first: int = 0
 
     @property
     def lead(self) -> int:
@@ -106,6 +109,8 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     for op in passed:
         require(loop is None or uses[op.operands[0]] == 1, f"the {side} operand is used before it is {op.name}d")
     along = k_axis if sum(isinstance(op, Permute) for op in passed) % 2 == 0 else 1 - k_axis
+    first = _first_depth(passed, k_axis, definitions)
+    require(loop is None or not any(isinstance(op, Extract) for op in passed), f"a part of the {side} operand is taken")
     if isinstance(load, Reshape):
         raise Refused(f"the {side} operand is reshaped by more than making rows of the axes ahead of its last")
     if not isinstance(load, LoadTile | LoadView) or (loop is not None and load not in loop.body.operations):
@@ -122,7 +127,26 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     size = tensor.dtype.bits // 8
     require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
     rounded = any(isinstance(op, Convert) for op in passed)
-    return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded)
+    return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded, first=first)
+
+
+def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, Op]) -> int:
+    """The depth of a tile at which what is taken of it begins.
+
+    Raises:
+        Refused: it is no part of the tile's depth that is known when the kernel is compiled.
+    """
+    first, axis = 0, k_axis
+    for op in passed:
+        if isinstance(op, Permute):
+            axis = op.axes[axis]
+        elif isinstance(op, Extract):
+            at = definitions.get(op.index[axis])
+            whole = op.x.tile.shape[1 - axis] == op.shape[1 - axis]
+            if not isinstance(at, Constant) or not whole or not 0 <= at.value < op.x.tile.shape[axis] // op.shape[axis]:
+                raise Refused("what is taken of an operand's tile is no part of its depth by a constant")
+            first += int(at.value) * op.shape[axis]
+    return first
 
 
 def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> TensorType:
@@ -150,7 +174,8 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
 
 def reads_as_it_lies(op: Op) -> bool:
     """Whether an operation only is another way to read a matrix that TMA loads."""
-    return (isinstance(op, Permute) and len(op.axes) == 2) or merges_rows(op) or rounds(op)
+    exchanges, takes = isinstance(op, Permute) and len(op.axes) == 2, isinstance(op, Extract) and len(op.shape) == 2
+    return exchanges or takes or merges_rows(op) or rounds(op)
 
 
 def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:

@@ -187,6 +187,8 @@ class Products:
             fresh=dot.fresh,
             left_k_major=_left_k_major(dot),
             right_k_major=dot.right.panels.k_major,
+            left_first=0 if dot.left is None else dot.left.first,
+            right_first=dot.right.first,
         )
         context.add(begun, layout=context.layout_name(dot.accumulator))
         if dot.in_registers:
@@ -196,12 +198,19 @@ class Products:
         for use in mine:
             use.left -= 1
         earlier = next((other for other in self.under_way if other.value is acc), None)
-        if earlier is not None:  # this product is over when the earlier one is
+        words, value = left[0] if dot.in_registers else None, begun.result
+        if earlier is not None:
             self.under_way.remove(earlier)
+        if earlier is not None and earlier.left is not None and not self.under_way:
+            # One is under way while the left operand of the next is computed: its registers are the earlier one's.
+            value = context.add_in(ops.DotWait(value, (earlier.left,), pending=1), dot.accumulator)
+            for use in earlier.uses:
+                if use not in mine:
+                    self._release_if_over(use)
+        elif earlier is not None:  # this product is over when the earlier one is
             mine += earlier.uses
-        words = left[0] if dot.in_registers else None
-        self.under_way.append(_Begun(op.result, begun.result, words, op.a, mine))
-        context.lowered[op.result] = begun.result
+        self.under_way.append(_Begun(op.result, value, words, op.a, mine))
+        context.lowered[op.result] = value
 
     def _left(self, dot: Dot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
