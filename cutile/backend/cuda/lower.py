@@ -10,8 +10,8 @@ from cutile.backend.cuda.flatten import flatten
 from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.multistage import RunningLoop, begin
 from cutile.backend.cuda.multistage_rules import MAX_STAGES_AHEAD
-from cutile.backend.cuda.op_lowering import lower_operation
 from cutile.backend.cuda.ops import StagedMma, StageTile
+from cutile.backend.cuda.private_updates import UnreadUpdates
 from cutile.backend.cuda.smem_sizes import HALVES, step_of
 from cutile.backend.cuda.split_k_step import Key, can_split_step, key_of, operand_words, with_half_steps
 from cutile.backend.cuda.target import Architecture, architecture
@@ -157,13 +157,14 @@ class OneGroup(LoweringContext):
     def __init__(self, function: Function, warps: int, arch: Architecture, max_stages: int = MAX_STAGES_AHEAD) -> None:
         super().__init__(function, warps, arch)
         self._max_stages = max_stages
+        self._updates = UnreadUpdates(self)
         self._running: RunningLoop | None = None
         self._blocks = 0
 
     def run(self) -> Function:
         """The lowered function."""
         source = self.function
-        with self.builder.block(*(self.copy(value) for value in source.parameters)) as body:
+        with self.builder.block(*(self.copy(value) for value in source.parameters)) as body, self._updates:
             self.make_block_ids()
             self.operations(source.body.operations)
         lowered = Function(source.name, body, source.source, source.file, "cuda")
@@ -175,13 +176,12 @@ class OneGroup(LoweringContext):
         """Lower one operation, unless it is of a loop that loads ahead, or is one."""
         if self._running is not None:  # of nested loops the inner ones alone load ahead
             if not self._running.lower(op):
-                lower_operation(self, op)
+                self._updates.lower(op)
             return
         self.builder.location = op.location
         self._running = begin(self, op, self._max_stages) if isinstance(op, For) else None
         if self._running is None:
-            lower_operation(self, op)
-            return
+            return self._updates.lower(op)
         self._blocks = max(self._blocks, self._running.blocks)
         self._running.run()
         self._running = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.ops import AddTile, Store
+from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.backend.gpu.text import Call, Expression, quoted
 from cutile.ir.core import Op, Value
@@ -161,6 +162,28 @@ def update(op: atomic.AtomicRmw, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
+def private_start(op: PrivateStart, kernel: Kernel) -> Call:
+    """`private_start(extent)`."""
+    facts = op.attributes
+    how = [f"offset={facts['offset']}", f"threads={facts['threads']}"]
+    return Call(kernel.bind("private_start", "private.start", *how), tuple(map(kernel.use, op.operands)))
+
+
+def private_update(op: PrivateUpdate, kernel: Kernel) -> Call:
+    """`private_update(index, value, base, extent, limit, masks...)`."""
+    dtypes = [kernel.dtype(each.tile.dtype) for each in (op.index, op.value)]
+    masks = len(op.conditions) - op.limited
+    how = [_lanes(op, kernel), f"offset={op.attributes['offset']}", f"limited={op.limited}", f"masks={masks}"]
+    return Call(kernel.bind("private_update", "private.update", *dtypes, *how), tuple(map(kernel.use, op.operands)))
+
+
+def private_end(op: PrivateEnd, kernel: Kernel) -> Call:
+    """`private_end(base, extent)`."""
+    facts = op.attributes
+    how = [f"offset={facts['offset']}", f"threads={facts['threads']}"]
+    return Call(kernel.bind("private_end", "private.end", *how), tuple(map(kernel.use, op.operands)))
+
+
 def compare_and_swap(op: atomic.AtomicCas, kernel: Kernel) -> Call:
     """`atomic_cas(addresses, expected, value, mask)`."""
     function = kernel.bind(
@@ -188,4 +211,7 @@ EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     pointer.TensorStride: stride,
     atomic.AtomicRmw: update,
     atomic.AtomicCas: compare_and_swap,
+    PrivateStart: private_start,
+    PrivateUpdate: private_update,
+    PrivateEnd: private_end,
 }

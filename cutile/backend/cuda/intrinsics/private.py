@@ -1,0 +1,259 @@
+"""Sums that a thread block keeps in shared memory until its end.
+
+Each element has a power of two of copies side by side, up to one for each lane: lanes of one warp then meet in no bank,
+whichever elements they add to. Elements that do not fit have none, and are updated where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.llvm import (
+    I1,
+    I32,
+    I64,
+    LANES,
+    SHARED,
+    VOID,
+    address,
+    asm,
+    barrier,
+    call,
+    const,
+    i32c,
+    lane_of,
+    pointer,
+    shared,
+    thread,
+)
+from cutile.backend.cuda.private_updates import CELLS, WORD
+from cutile.backend.gpu.layout import LANE_BITS, Layout
+from cutile.dtypes import DTypeLike, bool_, i32, u64
+
+CELL_BITS = CELLS.bit_length() - 1
+BYTES = 256
+"""How many numbers a byte may be."""
+
+
+def _copies(b: Any, extent: Any) -> tuple[Any, Any]:
+    """Whether the elements fit, and the logarithm of how many copies each has."""
+    before = b.sub(extent, i32c(1))
+    # Leading zeros of 32 bits.
+    bits = b.sub(i32c(32), call(b, "llvm.ctlz.i32", I32, [before, const(I1, 0)]))  # of the last element's number
+    fits = b.icmp_unsigned("<=", bits, i32c(CELL_BITS))
+    room = b.sub(i32c(CELL_BITS), bits)
+    most = i32c(LANES.bit_length() - 1)
+    return fits, b.select(b.icmp_unsigned("<", room, most), room, most)
+
+
+@contextmanager
+def _spread(b: Any, count: Any, threads: int) -> Generator[Any]:
+    """A loop over numbers below `count`, every `threads`-th one in each thread."""
+    first, before = thread(b), b.block
+    test, body, done = (b.append_basic_block(name) for name in ("spread", "turn", "all"))
+    b.branch(test)
+    b.position_at_end(test)
+    number = b.phi(I32)
+    number.add_incoming(first, before)
+    b.cbranch(b.icmp_unsigned("<", number, count), body, done)
+    b.position_at_end(body)
+    yield number
+    number.add_incoming(b.add(number, i32c(threads)), b.block)
+    b.branch(test)
+    b.position_at_end(done)
+
+
+def _cell(b: Any, offset: int, number: Any) -> Any:
+    """A pointer to a cell."""
+    place = shared(b, b.add(b.mul(number, i32c(WORD)), i32c(offset)))
+    return pointer(b, place, I32, SHARED)
+
+
+@cache
+def start(*, offset: int, threads: int) -> Any:
+    """`f(extent)`: set all cells to zero."""
+
+    def generate(b: Any, values: list[Any]) -> None:
+        (extent,) = values
+        fits, copies = _copies(b, extent)
+        with b.if_then(fits), _spread(b, b.shl(extent, copies), threads) as number:
+            b.store(i32c(0), _cell(b, offset, number))
+        barrier(b)  # zero before anybody adds
+
+    return intrinsic("private_start", None, [frag(i32, 0)], generate)
+
+
+@cache
+def update(
+    index: DTypeLike, dtype: DTypeLike, layout: Layout, *, offset: int, limited: bool = False, masks: int = 0
+) -> Any:
+    """`f(index, value, base, extent, limit, *masks)`: add to cells, or elements.
+
+    Args:
+        index: the dtype of the elements' numbers; those that are not below `extent` are no element's.
+        dtype: of what is added.
+        layout: of both, and of the masks.
+        offset: of the cells, in bytes.
+        limited: whether there is a `limit`: the first lanes add that are as many.
+        masks: how many there are; lanes add where all hold.
+    """
+    count = layout.registers
+
+    def generate(b: Any, arguments: list[Any]) -> None:
+        numbers, values, base, extent, *rest = arguments
+        limit, columns = (rest[0], rest[1:]) if limited else (None, rest)
+        fragments = [unpack(b, fragment, count) for fragment in (numbers, values, *columns)]
+        lanes = _Adding(b, index, layout, fragments, extent, limit)
+        names = ("mine", "whole", "part", "outside", "inside", "added")
+        mine, whole, part, outside, inside, done = (b.append_basic_block(name) for name in names)
+        b.cbranch(as_flag(lanes.at.owner()), mine, done)
+        b.position_at_end(mine)
+        fits, copies = _copies(b, extent)
+        number = lane_of(b, thread(b))
+        b.cbranch(fits, inside, outside)
+        b.position_at_end(inside)
+        b.cbranch(b.and_(lanes.all_first(), b.icmp_unsigned("==", copies, i32c(LANE_BITS))), whole, part)
+        # Each lane has its own copy, and no lane is beyond the limit: the usual case, with the fewest instructions.
+        b.position_at_end(whole)
+        start_of = b.add(address(b, i32c(offset)), b.mul(number, i32c(WORD)))
+        spare = b.add(start_of, i32c(CELLS * WORD))
+        for register in range(count):
+            cell = b.add(b.mul(lanes.number(register), i32c(LANES * WORD)), start_of)
+            lanes.add_shared(register, cell, spare, lanes.active(register, whole=True))
+        b.branch(done)
+        b.position_at_end(part)
+        own = b.mul(b.and_(number, b.sub(b.shl(i32c(1), copies), i32c(1))), i32c(WORD))
+        own, shift = b.add(own, address(b, i32c(offset))), b.add(copies, i32c(WORD.bit_length() - 1))
+        spare = b.add(address(b, i32c(offset + CELLS * WORD)), b.mul(number, i32c(WORD)))
+        for register in range(count):
+            cell = b.add(b.shl(lanes.number(register), shift), own)
+            lanes.add_shared(register, cell, spare, lanes.active(register, whole=False))
+        b.branch(done)
+        b.position_at_end(outside)
+        for register in range(count):
+            far = b.mul(b.zext(lanes.number(register), I64), const(I64, WORD))
+            lanes.add_global(register, b.add(base, far), lanes.active(register, whole=False))
+        b.branch(done)
+        b.position_at_end(done)
+
+    scalars = [frag(u64, 0), frag(i32, 0), *([frag(i32, 0)] if limited else [])]
+    operands = [frag(index, count), frag(dtype, count), *scalars, *[frag(bool_, count)] * masks]
+    return intrinsic("private_update", None, operands, generate)
+
+
+class _Adding:
+    """The lanes of one update."""
+
+    def __init__(
+        self,
+        b: Any,
+        index: DTypeLike,
+        layout: Layout,
+        fragments: list[list[Any]],
+        extent: Any,
+        limit: Any | None,
+    ) -> None:
+        self.at = Coordinates(b, layout)
+        self._b = b
+        self._index = index
+        self._layout = layout
+        self._indices, self._values, *self._masks = fragments
+        self._extent = extent
+        self._limit = limit
+
+    @property
+    def _all_fit(self) -> bool:
+        """Whether every number of the index's dtype is one of 256 elements."""
+        return self._index.bits == 8 and self._index.kind == "uint"
+
+    def all_first(self) -> Any:
+        """Whether no lane is beyond the limit.
+
+        Of bytes, also whether each is an element's number.
+        """
+        b, flag = self._b, const(I1, 1)
+        if self._limit is not None:
+            flag = b.icmp_signed(">=", self._limit, i32c(self._layout.shape[0]))
+        if self._all_fit:
+            flag = b.and_(flag, b.icmp_unsigned("==", self._extent, i32c(BYTES)))
+        return flag
+
+    def number(self, register: int) -> Any:
+        """The number of a lane's element."""
+        b, value = self._b, self._indices[register]
+        if self._index.bits == 32:
+            return value
+        return b.sext(value, I32) if self._index.kind == "int" else b.zext(value, I32)
+
+    def active(self, register: int, *, whole: bool) -> Any | None:
+        """Whether a lane adds; None where it always does.
+
+        `whole`: what `all_first` says is so.
+        """
+        b = self._b
+        flag = self.at.inside(register)
+        for mask in self._masks:
+            flag = both(b, flag, mask[register])
+        if not whole and self._limit is not None:
+            self.at.enter()  # what another branch computed
+            flag = both(b, flag, b.icmp_signed("<", self.at.element(register, 0), self._limit))
+        if whole and self._all_fit:
+            return flag
+        return both(b, flag, b.icmp_unsigned("<", self.number(register), self._extent))
+
+    def add_shared(self, register: int, cell: Any, spare: Any, active: Any | None) -> None:
+        """Add to a cell.
+
+        A lane that adds nothing adds to a spare one, which is cheaper than a branch.
+        """
+        place = cell if active is None else self._b.select(active, cell, spare)
+        # Relaxed, among the block's threads alone: nobody reads before a barrier (PTX ISA, "red").
+        text = "red.relaxed.cta.shared::cta.add.u32 [$0], $1;"
+        asm(self._b, VOID, [place, self._values[register]], text, "r,r,~{memory}", effect=True)
+
+    def add_global(self, register: int, place: Any, active: Any | None) -> None:
+        """Add to an element."""
+        flag = self._b.zext(as_flag(active), I32)
+        # Predicated: an inactive lane's element may be anywhere (PTX ISA, "red").
+        text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.u32 [$0], $1;}"
+        asm(self._b, VOID, [place, self._values[register], flag], text, "l,r,r,~{memory}", effect=True)
+
+
+@cache
+def end(*, offset: int, threads: int) -> Any:
+    """`f(base, extent)`: add the copies of each element, and the sum to the element."""
+
+    def generate(b: Any, values: list[Any]) -> None:
+        base, extent = values
+        barrier(b)  # all have added
+        fits, copies = _copies(b, extent)
+        with b.if_then(fits):
+            last = b.sub(b.shl(i32c(1), copies), i32c(1))
+            with _spread(b, extent, threads) as number:
+                before = b.block
+                cells = b.shl(number, copies)
+                loop, done = b.append_basic_block("copies"), b.append_basic_block("sum")
+                b.branch(loop)
+                b.position_at_end(loop)
+                turn, total = b.phi(I32), b.phi(I32)
+                # Neighbouring threads begin at neighbouring copies, so that they meet in no bank.
+                cell = b.add(cells, b.and_(b.add(turn, number), last))
+                added = b.add(total, b.load(_cell(b, offset, cell)))
+                turn.add_incoming(i32c(0), before)
+                turn.add_incoming(b.add(turn, i32c(1)), loop)
+                total.add_incoming(i32c(0), before)
+                total.add_incoming(added, loop)
+                b.cbranch(b.icmp_unsigned("<", turn, last), loop, done)
+                b.position_at_end(done)
+                place = b.add(base, b.mul(b.zext(number, I64), const(I64, WORD)))
+                flag = b.zext(b.icmp_unsigned("!=", added, i32c(0)), I32)
+                # Of all thread blocks; relaxed, since nobody reads before the kernel's end (PTX ISA, "red").
+                text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.u32 [$0], $1;}"
+                asm(b, VOID, [place, added, flag], text, "l,r,r,~{memory}", effect=True)
+
+    return intrinsic("private_end", None, [frag(u64, 0), frag(i32, 0)], generate)

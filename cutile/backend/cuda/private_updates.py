@@ -1,0 +1,272 @@
+"""Atomic sums that a thread block keeps in shared memory (*privatised*).
+
+A histogram, counts, a scatter-add into few elements: where a loop adds to one tensor and does nothing else to it, each
+thread block adds in shared memory, and adds what it has to the tensor at its end. Sums of integers are the same in any
+order.
+
+    for ...: atomic_rmw(%p, %one, %mask) {kind = 'add'}
+
+    cuda.private_start(%n)
+    for ...: cuda.private_update(%index, %one, %base, %n, ...)
+    cuda.private_end(%base, %n)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.backend.cuda.lowering_context import LoweringContext
+from cutile.backend.cuda.op_lowering import lower_operation
+from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
+from cutile.backend.gpu.layout_assignment import LayoutAssignment
+from cutile.dtypes import i32, u32
+from cutile.ir.constant import Constant
+from cutile.ir.control import For, While
+from cutile.ir.core import Block, Function, Op, Value
+from cutile.ops.arith import Add, And, Mul
+from cutile.ops.atomic import AtomicRmw
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Ge, Lt
+from cutile.ops.create import Iota
+from cutile.ops.memory import TensorDim
+from cutile.ops.pointer import TensorAddress, TensorStride
+from cutile.ops.shape import Broadcast
+
+CELLS = 8192
+"""Sums of a block, copies included: 32 KiB, so that a multiprocessor holds several blocks."""
+WORD = 4
+"""Bytes of a sum."""
+PRIVATE_BYTES = (CELLS + 32) * WORD
+"""With a cell for each lane, to which lanes add that have nothing to add."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Where an update adds, and what of its mask is left.
+
+    Attributes:
+        index: of the elements, a tile of integers of at most 32 bits; whether they are in the tensor is yet to be seen.
+        limit: how many of the tile's first lanes are meant; none where all are.
+        masks: the other conditions.
+    """
+
+    index: Value
+    limit: tuple[Value, ...]
+    masks: tuple[Value, ...]
+
+
+class UnreadUpdates:
+    """The updates of one kernel that nobody reads, as they are lowered.
+
+    While it is entered, sums of one tensor are kept in shared memory, if there are such.
+
+    Args:
+        context: the lowered kernel in the making.
+    """
+
+    def __init__(self, context: LoweringContext) -> None:
+        self._context = context
+        self._tensors = unread_updates(context.function)
+        self._terms: dict[AtomicRmw, Terms] = {}
+        self._place = 0
+
+    def __enter__(self) -> None:
+        context = self._context
+        choice = private_tensor(context.function, self._tensors, context.layouts)
+        if choice is None:
+            return
+        tensor, self._terms = choice
+        x, extent, builder = context.lowered[tensor], tensor.tensor.shape[0], context.builder
+        self._extent = builder.value(TensorDim(x=x, axis=0)) if extent is None else builder.constant(extent)
+        self._base = builder.value(TensorAddress(x=x))
+        self._place = context.smem.reserve(PRIVATE_BYTES)
+        self._add(PrivateStart(extent=self._extent))
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if self._terms and kind is None:
+            self._add(PrivateEnd(base=self._base, extent=self._extent))
+
+    def lower(self, op: Op) -> None:
+        """Lower an operation, whichever it is."""
+        context = self._context
+        if not isinstance(op, AtomicRmw) or op not in self._tensors:
+            lower_operation(context, op)
+            return
+        if op not in self._terms:  # the block's threads need not wait for one another
+            alike = op.copy_with(op.operands, (), op.results)
+            alike.attributes["ordered"] = False
+            alike.location = op.location
+            lower_operation(context, alike)
+            return
+        terms = self._terms[op]
+        context.builder.location = op.location
+        update = PrivateUpdate(
+            index=context.lowered[terms.index],
+            value=context.lowered[op.value],
+            base=self._base,
+            extent=self._extent,
+            conditions=tuple(context.lowered[each] for each in (*terms.limit, *terms.masks)),
+            limited=bool(terms.limit),
+        )
+        self._add(update, lanes=context.name_of(op.pointers))
+
+    def _add(self, op: Op, **attributes: Any) -> None:
+        self._context.add(op, threads=self._context.warps * 32, **attributes)
+        self._context.smem.share(op, self._place)
+
+
+def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
+    """Updates whose tensor nobody reads or writes otherwise, and whose result nobody uses.
+
+    They may be made in any order, and the threads of a block need not wait for one another.
+    """
+    if function.facts.get("unsafe"):
+        return {}  # a raw pointer may lead to the same elements
+    operations = list(function.walk())
+    made_by = {value: op for op in operations for value in op.results}
+    users: dict[Value, list[Op]] = {}
+    for op in operations:
+        for value in op.operands:
+            users.setdefault(value, []).append(op)
+    unread: dict[AtomicRmw, Value] = {}
+    for tensor in function.parameters:
+        updates = _updates_of(tensor, users, made_by)
+        if updates and all(op.kind == updates[0].kind and not users.get(op.result) for op in updates):
+            unread.update(dict.fromkeys(updates, tensor))
+    return unread
+
+
+def _updates_of(tensor: Value, users: Mapping[Value, list[Op]], made_by: Mapping[Value, Op]) -> list[AtomicRmw]:
+    """All that is done to a tensor, if that is relaxed updates; else nothing."""
+    updates: list[AtomicRmw] = []
+    for op in users.get(tensor, []):
+        if isinstance(op, TensorDim | TensorStride):
+            continue
+        if not isinstance(op, TensorAddress):
+            return []
+        waiting = [op.result]
+        while waiting:
+            address = waiting.pop()
+            for user in users.get(address, []):
+                if isinstance(user, AtomicRmw) and user.pointers is address and user.order == "relaxed":
+                    updates.append(user)
+                elif isinstance(user, Broadcast | Add):
+                    waiting.append(user.result)
+                else:
+                    return []
+    return updates
+
+
+def private_tensor(
+    function: Function, updates: Mapping[AtomicRmw, Value], layouts: LayoutAssignment
+) -> tuple[Value, dict[AtomicRmw, Terms]] | None:
+    """The tensor whose sums are kept in shared memory, and its updates' terms.
+
+    One, since each takes its room; None where there is none.
+    """
+    looped = set(_looped(function.body, False))
+    match = _Match({value: op for op in function.walk() for value in op.results})
+    for tensor in dict.fromkeys(updates.values()):
+        kind = tensor.tensor
+        simple = kind.rank == 1 and kind.strides == (1,) and kind.dtype in (i32, u32)
+        if not simple or (kind.shape[0] or 0) > CELLS:
+            continue
+        terms: dict[AtomicRmw, Terms | None] = {}
+        for op, of in updates.items():
+            if of is tensor:
+                fits = op.kind == "add" and op.scope != "system" and op in looped and op.pointers.tile.shape
+                terms[op] = match.terms(op, tensor, layouts) if fits else None
+        known = {op: each for op, each in terms.items() if each is not None}
+        if len(known) == len(terms):
+            return tensor, known
+    return None
+
+
+class _Match:
+    """Takes apart what the front end made of an update of elements."""
+
+    def __init__(self, made_by: Mapping[Value, Op]) -> None:
+        self._made_by = made_by
+
+    def terms(self, op: AtomicRmw, tensor: Value, layouts: LayoutAssignment) -> Terms | None:
+        """The terms of an update; None where it is another one, or its parts lie in other threads."""
+        place = self._place(op.pointers)
+        if place is None:
+            return None
+        wide = self._of(place)
+        if not isinstance(wide, Convert) or wide.x.tile.dtype.bits > 32 or not wide.x.tile.dtype.is_integer:
+            return None
+        index = wide.x
+        conditions = [each for each in self._conditions(op.mask) if not self._is_bound(each, place, tensor)]
+        limits = [limit for each in conditions if (limit := self._limit(each)) is not None]
+        masks = tuple(each for each in conditions if self._limit(each) is None)
+        tiles = [index, op.value, *masks]
+        if len(limits) > 1 or any(each.tile.shape != op.pointers.tile.shape for each in tiles):
+            return None
+        if any(layouts[each] != layouts[op.pointers] for each in tiles):
+            return None
+        return Terms(index, tuple(limits), masks)
+
+    def _of(self, value: Value) -> Op | None:
+        """What makes a value, or the one that it repeats."""
+        op = self._made_by.get(value)
+        while isinstance(op, Broadcast):
+            op = self._made_by.get(op.x)
+        return op
+
+    def _constant(self, value: Value) -> Any:
+        op = self._of(value)
+        return op.value if isinstance(op, Constant) else None
+
+    def _place(self, pointers: Value) -> Value | None:
+        """The elements' numbers, of 64 bits."""
+        total = self._of(pointers)
+        for one in (total.x, total.y) if isinstance(total, Add) else ():
+            moved = self._of(one)
+            size = self._of(moved.x) if isinstance(moved, Convert) else None
+            if isinstance(size, Mul) and self._constant(size.y) == WORD:
+                return size.x
+        return None
+
+    def _conditions(self, mask: Value) -> Iterator[Value]:
+        """The terms of a conjunction."""
+        op = self._made_by.get(mask)
+        if isinstance(op, And):
+            yield from self._conditions(op.x)
+            yield from self._conditions(op.y)
+        elif self._constant(mask) is not True:
+            yield mask
+
+    def _is_bound(self, mask: Value, place: Value, tensor: Value) -> bool:
+        """Whether a condition says that an element is in the tensor."""
+        op = self._made_by.get(mask)
+        if isinstance(op, Ge):
+            return op.x is place and self._constant(op.y) == 0
+        if not isinstance(op, Lt) or op.x is not place:
+            return False
+        end = self._of(op.y)
+        end = self._of(end.x) if isinstance(end, Convert) else end
+        if isinstance(end, TensorDim):
+            return end.x is tensor
+        return isinstance(end, Constant) and end.value == tensor.tensor.shape[0]
+
+    def _limit(self, mask: Value) -> Value | None:
+        """How many of the first lanes a condition takes, if it is such a one."""
+        op = self._made_by.get(mask)
+        if not isinstance(op, Lt) or not isinstance(self._made_by.get(op.x), Iota):
+            return None
+        end = self._made_by.get(op.y)
+        if isinstance(end, Broadcast) and end.x.tile.is_scalar and end.x.tile.dtype is i32:
+            return end.x
+        return None
+
+
+def _looped(block: Block, inside: bool) -> Iterator[Op]:
+    """The operations inside of loops."""
+    for op in block.operations:
+        if inside:
+            yield op
+        for region in op.regions:
+            yield from _looped(region, inside or isinstance(op, For | While))
