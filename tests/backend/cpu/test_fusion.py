@@ -118,6 +118,30 @@ BODIES = {
                 .reshape((8, 4, 1)).broadcast((8, 4, 2)).reshape((8, 8)))
         z.store(ct.permute(t.reshape((2, 4, 8)), (1, 0, 2)).reshape((8, 8)))
     """,
+    "scans that are stored at once": """
+        t = ct.load_tile_like(x, y)
+        y.store(ct.scan_sum(t, 0))
+        z.store(ct.scan_sum(t * 0.5, 1))
+    """,
+    "a scan between a load and the store": """
+        old = y.load()
+        s = ct.scan_sum(ct.load_tile_like(x, y), 1)
+        z.store(old + ct.load_tile_like(x, y))
+        y.store(s)
+    """,
+    "a scan from the end, and one that is used twice": """
+        t = ct.load_tile_like(x, y)
+        s = ct.scan_sum(t, 1)
+        y.store(ct.scan_sum(t, 1, ct.reverse.REVERSE))
+        z.store(s - ct.reduce_max(s, 1).reshape((8, 1)))
+    """,
+    "extremes of what lies past the edge": """
+        i = ct.get_tile_block_id()[0]
+        t = x.partition((8, 64), padding=ct.padding.POS_INF).load((i, 0))
+        y.store(ct.broadcast(ct.reduce_max(t, 1).reshape((8, 1)), (8, 8)))
+        s = ct.reduce_min(-t, 1) + ct.reduce_sum(x.load_tile((8, 64), (i, 0)), 1)
+        z.store(ct.broadcast(s.reshape((8, 1)), (8, 8)))
+    """,
     "counting": """
         rows = ct.iota((8,)).reshape((8, 1)).broadcast((8, 8))
         columns = ct.iota((8,)).reshape((1, 8)).broadcast((8, 8))

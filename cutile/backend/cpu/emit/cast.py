@@ -80,7 +80,9 @@ def _convert(printer: Printer, op: Convert) -> Text:
     if dtype.format is not None:
         return _to_float(printer, x, source, dtype, op.rounding or NEAREST_EVEN)
     if source.format is not None:
-        whole = call(printer, WHOLE[op.rounding or ZERO], _float(printer, x, source))
+        whole = _float(printer, x, source)
+        if (op.rounding or ZERO) != ZERO:
+            whole = call(printer, WHOLE[op.rounding or ZERO], whole)
         return call(printer, f"saturated_{dtype.name}", whole)
     return call(printer, dtype.name, x)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.backend.common import encoding
-from cutile.backend.cpu.intrinsics._seam import cgutils, define, ir, llvm, types, unary
+from cutile.backend.cpu.intrinsics._seam import define, ir, llvm, types, unary
 from cutile.conversion import NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
 
@@ -134,19 +134,38 @@ def _double(suffix: str, signed: bool) -> Any:
     return unary(define(name, emit), _only(types.int64 if signed else types.uint64, types.float64))
 
 
+_EXACT_IN_FLOAT, _EXACT_IN_DOUBLE = 24, 53
+"""Bits of integers that a float has exactly."""
+
+
 def _saturated(bits: int, signed: bool) -> Any:
-    """A float without a fraction as an integer.
+    """A float as an integer, without its fraction.
 
     What lies beyond gives the nearest, NaN gives 0.
     """
+    kind, lowest = ir.IntType(bits), -(2 ** (bits - 1)) if signed else 0
+    beyond = 2 ** (bits - signed)
+    machine = ir.IntType(max(bits, 32))  # vectors of floats become vectors of words
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
+        # Written out: of LLVM's own, `llvm.fptosi.sat`, loops are not made into vectors.
         (x,) = arguments
-        name = "f32" if x.type == _FLOAT else "f64"
-        kind = ir.IntType(bits)
-        symbol = f"llvm.fpto{'s' if signed else 'u'}i.sat.i{bits}.{name}"
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [x.type]), symbol)
-        return builder.call(function, [x])
+        exact = bits <= (_EXACT_IN_FLOAT if x.type == _FLOAT else _EXACT_IN_DOUBLE)
+        if exact:  # so is the largest: of three instructions, two bring the number into range, and one drops NaN
+            low, high = (ir.Constant(x.type, float(each)) for each in (lowest, beyond - 1))
+            part = builder.select(builder.fcmp_ordered(">", x, high), high, x)
+            part = builder.select(builder.fcmp_ordered("<", part, low), low, part)
+            part = builder.select(builder.fcmp_ordered("ord", x, x), part, ir.Constant(x.type, 0.0))
+            whole = builder.fptosi(part, machine) if signed or bits < 32 else builder.fptoui(part, machine)
+            return whole if bits >= 32 else builder.trunc(whole, kind)
+        low, high = (ir.Constant(x.type, float(each)) for each in (lowest, beyond))
+        below = builder.fcmp_ordered("<", x, low)
+        above = builder.fcmp_ordered(">=", x, high)
+        within = builder.and_(builder.fcmp_ordered(">=", x, low), builder.fcmp_ordered("<", x, high))
+        part = builder.select(within, x, ir.Constant(x.type, 0.0))
+        whole = builder.fptosi(part, machine) if signed else builder.fptoui(part, machine)
+        whole = builder.select(above, ir.Constant(kind, beyond - 1), whole)
+        return builder.select(below, ir.Constant(kind, lowest), whole)
 
     result = getattr(types, f"{'' if signed else 'u'}int{bits}")
 

@@ -20,7 +20,7 @@ from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
 from cutile.backend.cpu.lowering.scope import Loop, Scope
 from cutile.backend.cpu.lowering.sorts import lower_sort
-from cutile.backend.cpu.lowering.tile_expr import Index, Node, Number, Product, Scalar
+from cutile.backend.cpu.lowering.tile_expr import Index, Loaded, Node, Number, Product, Scalar
 from cutile.backend.cpu.lowering.use_counts import Uses
 from cutile.backend.cpu.stage import INDEX, TripCount, Write
 from cutile.dtypes import i64, u64
@@ -311,7 +311,7 @@ def _body(scope: Scope, body: Block, arguments: Sequence[Value]) -> list[Value]:
 
 def _in_memory(lowering: Lowering, node: Node) -> Node:
     """A node that can be read at any place, as often as one likes."""
-    if isinstance(node, Product | Number | Scalar):
+    if isinstance(node, Product | Number | Scalar | Loaded):  # a fold reads each element once
         return node
     return lowering.keep(node)
 
@@ -326,10 +326,13 @@ def lower_fold(lowering: Lowering, op: Folding) -> None:
     scope.builder.location = op.location
     results = [Product(value.tile.dtype, lowering.extents(value), value.name or op.name) for value in op.results]
     is_scan = isinstance(op, Scan)
+    stored = _stored_at_once(lowering, op)
     for product in results:
+        if stored is not None:
+            break
         if is_scan or any(not extent.is_unit for extent in product.extents):
             product.buffer = lowering.allocate(product)
-    extents = sources[0].extents
+    extents = sources[0].extents if stored is None else stored.extents
     rank = len(extents)
     names = NAMES.get(rank, ())
     index: list[Value | None] = [None] * rank
@@ -346,15 +349,34 @@ def lower_fold(lowering: Lowering, op: Folding) -> None:
         else:
             with scope.loop(count, names[op.axis] if op.axis < len(names) else "place", start) as loop:
                 totals = _step(scope, op, sources, index, loop, count)
-                if is_scan:
+                if stored is not None:
+                    scope.builder.add(Write(stored.tensor, stored.offset(scope, tuple(index)), totals[0]))
+                elif is_scan:
                     _write(scope, results, tuple(index), totals)
                 loop.yielded = tuple(totals)
             if not is_scan:
                 index[op.axis] = None
                 _write(scope, results, _result_index(op, index), loop.results)
     scope.forget()
+    if stored is not None:
+        return
     for value, product in zip(op.results, results, strict=True):
         lowering.nodes[value] = product if product.buffer is not None else Scalar(_scalar(product), product.extents)
+
+
+def _stored_at_once(lowering: Lowering, op: Folding) -> Loaded | None:
+    """The block's own tile of a tensor, where a scan's result is stored.
+
+    None if anything else is done with either. Its elements are then written as the scan comes to them. It never comes
+    to what lies past the tensor's edge.
+    """
+    if not isinstance(op, Scan) or op.reverse or len(op.results) != 1 or op.tiles[0].tile.shape[op.axis] == 1:
+        return None
+    store = lowering.uses.only_store_of(op.result)
+    if store is None or store.x in lowering.exposed or lowering.accesses[store.x] > 1:
+        return None
+    lowering.stored.add(store)
+    return lowering.target_of(store, op.result)
 
 
 def _scalar(product: Product) -> Value:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cutile.backend.cpu.lowering.scope import Loop, Scope
-from cutile.backend.cpu.lowering.tile_expr import Buffer, Extent, Index, Loaded, Node, Product
+from cutile.backend.cpu.lowering.tile_expr import Buffer, Cast, Extent, Index, Loaded, Node, Product
 from cutile.backend.cpu.stage import INDEX, Step, Write
 from cutile.dtypes import DTypeLike, f32
 from cutile.errors import Location
@@ -261,7 +261,10 @@ class Nests:
         names = NAMES.get(len(first.loops), ())
         name = names[axis] if axis < len(names) else f"axis_{axis}"
         scope.builder.location = first.location
-        with scope.loop(first.loops[axis].stop(scope), name, starts) as loop:
+        stop = first.loops[axis].stop(scope)
+        if len(reduced) == len(run) and scope.masked:
+            stop = self._up_to_padding(reduced, stop)
+        with scope.loop(stop, name, starts) as loop:
             accumulators = dict(zip(reduced, loop.arguments, strict=True))
             inner = {root: list(indices.get(root, [None] * len(root.loops))) for root in run}
             for root in run:
@@ -269,6 +272,30 @@ class Nests:
             self._body(run, depth, inner, accumulators)
             loop.yielded = tuple(accumulators[root] for root in reduced)
         self._finish(reduced, loop, indices)
+
+    def _up_to_padding(self, reduced: list[Root], stop: Value) -> Value:
+        """Where a loop of reductions may end.
+
+        All that follows is padding, and changes none of them.
+        """
+        scope, ends = self._scope, []
+        for root in reduced:
+            source = root.targets[0].source
+            while isinstance(source, Cast):
+                source = source.x
+            extreme = root.kind.startswith(("reduce_max", "reduce_min"))
+            if not isinstance(source, Loaded) or not (extreme or (root.kind == "reduce_sum" and not source.padding)):
+                return stop
+            axis = source.axes[root.axis]
+            if axis.may_be_negative:  # then padding comes first
+                return stop
+            end = scope.larger(scope.minus(axis.size, axis.start), scope.index(0))
+            # Zeros add nothing. Of equal elements one makes an extreme.
+            ends.append(scope.plus(end, scope.index(1)) if extreme else end)
+        end = ends[0]
+        for each in ends[1:]:
+            end = scope.larger(end, each)
+        return scope.smaller(stop, end)
 
     def _body(
         self, run: list[Root], depth: int, indices: dict[Root, list[Value | None]], accumulators: dict[Root, Value]

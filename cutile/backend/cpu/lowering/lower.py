@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from cutile.backend.cpu.lowering.accesses import (
@@ -70,6 +71,8 @@ class Lowering:
         nodes: each value of the tile IR as a node.
         counters: values that are never negative, although not known.
         written: the `Mut`s that the kernel stores to.
+        stored: stores that what they store has made already.
+        accesses: how many loads and stores a tensor has.
         plans: what each loop around an mma became, and why, for the dump.
         exposed: the tensors that the kernel also reaches by address.
     """
@@ -79,6 +82,12 @@ class Lowering:
         self.axes = Axes(function)
         self.nodes: dict[Value, Node] = {}
         self.counters: set[Value] = set()
+        self.stored: set[Op] = set()
+        self.accesses = Counter(
+            op.operands[0]
+            for op in function.walk()
+            if isinstance(op, StoreMut | StoreView | LoadMut | LoadView | LoadTile)
+        )
         self.written = {op.x for op in function.walk() if isinstance(op, StoreMut | StoreView)}
         self.plans: list[str] = []
         self.exposed = frozenset(op.x for op in function.walk() if isinstance(op, TensorAddress))
@@ -333,7 +342,8 @@ class Lowering:
         self.scope.builder.location = op.location
         match op:
             case StoreMut():
-                self._store(op)
+                if op not in self.stored:
+                    self._store(op)
             case StoreView():
                 store_view(self, op)
             case TensorView():
@@ -459,16 +469,23 @@ class Lowering:
         to_of = dict(pairs)
         return Remapped(x, [to_of.get(axis) for axis in range(len(op.x.tile.shape))], extents)
 
-    def _store(self, op: StoreMut) -> None:
+    def target_of(self, op: StoreMut, value: Value) -> Loaded:
+        """What a store writes of the block's own tile: no further than the tensor goes."""
+        return self._target(op, self.extents(value))
+
+    def _target(self, op: StoreMut, have: Sequence[Extent]) -> Loaded:
         axes, base = self.own_tile(op.x)
-        node = self.node(op.value)
         extents = [
             extent if extent.is_unit or extent.count is limit else Extent(extent.capacity, limit)
-            for axis, extent in enumerate(node.extents)
+            for axis, extent in enumerate(have)
             for limit in [self.limit(op.x, axis)]
         ]
-        tile = Loaded(self.parameter(op.x), axes, base, extents)
-        self.pending.append(Root(tuple(extents), [Target(node, tile=tile)], location=op.location, key=op))
+        return Loaded(self.parameter(op.x), axes, base, extents)
+
+    def _store(self, op: StoreMut) -> None:
+        node = self.node(op.value)
+        tile = self._target(op, node.extents)
+        self.pending.append(Root(tile.extents, [Target(node, tile=tile)], location=op.location, key=op))
 
     def _reduce(self, op: Reduce) -> Node:
         x = self.node(op.x)

@@ -482,10 +482,10 @@ class Cast(Node):
 
     def __init__(self, x: Node, dtype: DTypeLike) -> None:
         super().__init__(dtype, x.extents, x.name)
-        self._x = x
+        self.x = x
 
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
-        yield self._x, index
+        yield self.x, index
 
     def compute(self, scope: Scope, index: Index) -> Value:
-        return scope.cast(self._x.at(scope, index), self.dtype)
+        return scope.cast(self.x.at(scope, index), self.dtype)

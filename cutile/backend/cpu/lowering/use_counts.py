@@ -88,6 +88,11 @@ class Uses:
                         self.kept.add(value)
                         costs[value] = 0
 
+    def only_store_of(self, value: Value) -> StoreMut | None:
+        """The store of a value that has no other use, if it is such a one."""
+        users = self._users.get(value, [])
+        return users[0] if len(users) == 1 and self.counts[value] == 1 and isinstance(users[0], StoreMut) else None
+
     def _pullers(self, value: Value) -> set[Op]:
         pullers: set[Op] = set()
         for user in self._users.get(value, ()):
