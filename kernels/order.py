@@ -4,7 +4,7 @@ import numpy as np
 
 import cutile as ct
 from cuda_async import DeviceOp
-from cutile import Mut, Tensor, api, bf16, i32
+from cutile import CompileOptions, Mut, Tensor, api, bf16, i32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
 
 
@@ -54,13 +54,18 @@ def order_of_rows(x: ct.Tensor, *, rows: int = 1) -> DeviceOp[tuple[ct.Tensor, c
     return op.map(lambda out: (out.values.unpartition(), out.places.unpartition()))
 
 
-def largest_of_rows(x: ct.Tensor, k: int, *, piece: int = 8192) -> DeviceOp[tuple[ct.Tensor, ct.Tensor]]:
+FEW = 16
+"""Elements up to which pieces of 1024 and one warp are the fastest. Measured on an H200, 8 of each of 4096 rows of
+128256 columns of bf16: 0.44 ms. It is 0.76 ms with pieces of 8192 and 8 warps, which are the faster ones for 64 elements."""
+
+
+def largest_of_rows(x: ct.Tensor, k: int, *, piece: int | None = None) -> DeviceOp[tuple[ct.Tensor, ct.Tensor]]:
     """Return the op that yields the `k` largest elements of each row of `x`, the largest first, and their places.
 
     Args:
         x: tensor of floats of shape (m, n); lent to the op.
         k: at most a piece.
-        piece: columns that are read at once.
+        piece: columns that are read at once; by default what is the fastest.
 
     Returns:
         Tensors of shape (m, k), of the dtype of `x` and of i32. Of equal elements the first comes first; NaN counts as
@@ -72,7 +77,9 @@ def largest_of_rows(x: ct.Tensor, k: int, *, piece: int = 8192) -> DeviceOp[tupl
         array([[3, 2]], dtype=int32)
     """
     values, places = (api.empty((x.shape[0], k), dtype) for dtype in (x.dtype, i32))
-    op = largest(values.partition((1, k)), places.partition((1, k)), x, BN=piece)
+    op = largest(values.partition((1, k)), places.partition((1, k)), x, BN=piece or (1024 if k <= FEW else 8192))
+    if k <= FEW:
+        op = op.compile_options(CompileOptions(num_worker_warps=1))
     return op.map(lambda out: (out.values.unpartition(), out.places.unpartition()))
 
 

@@ -79,10 +79,10 @@ def test_special_rows(backend: str) -> None:
 def test_the_largest_of_rows_in_pieces(backend: str) -> None:
     """Rows longer than a piece, with ties across pieces, NaN, and an end that fills no piece."""
     rng = np.random.default_rng(1)
-    x = rng.integers(-9, 10, (3, 200)).astype(np.float32)
+    x = rng.integers(-9, 10, (5, 200)).astype(np.float32)
     x[1] = np.sort(x[1])
-    x[2, [70, 199]] = NAN
-    values, places = np.full((3, 4), 77, np.float32), np.full((3, 4), -1, np.int32)
+    x[2, [70, 199]], x[3, ::7], x[4] = NAN, NAN, -INF
+    values, places = np.full((5, 4), 77, np.float32), np.full((5, 4), -1, np.int32)
     launch(largest, (values, (1, 4)), (places, (1, 4)), x, backend=backend, BN=64)
     wanted = backward(x)[:, :4]
     np.testing.assert_array_equal(places, wanted)
