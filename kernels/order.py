@@ -55,8 +55,8 @@ def order_of_rows(x: ct.Tensor, *, rows: int = 1) -> DeviceOp[tuple[ct.Tensor, c
 
 
 FEW = 16
-"""Elements up to which pieces of 1024 and one warp are the fastest. Measured on an H200, 8 of each of 4096 rows of
-128256 columns of bf16: 0.44 ms. It is 0.76 ms with pieces of 8192 and 8 warps, which are the faster ones for 64 elements."""
+"""Elements up to which pieces of 1024 and one warp are the fastest; for 64, pieces of 8192 and 8 warps are. Measured on
+an H200, 4096 rows of 128256 columns of bf16: 8 of each take 0.44 ms and 0.76 ms."""
 
 
 def largest_of_rows(x: ct.Tensor, k: int, *, piece: int | None = None) -> DeviceOp[tuple[ct.Tensor, ct.Tensor]]:
