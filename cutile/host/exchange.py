@@ -96,7 +96,7 @@ def partition(tensor: Any, shape: TileLike) -> BorrowedPartition:
 
     Args:
         tensor: our tensor, or what `from_foreign` takes, whose memory the kernel then writes.
-        shape: extents of a tile, 1 to 8 of them.
+        shape: extents of a tile, at most 8 of them.
 
     Raises:
         ArgumentTypeError, ArgumentError: as for `from_foreign`, or `shape` is no such shape.

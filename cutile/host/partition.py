@@ -67,12 +67,12 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
     """Check the shape of the tiles of a tensor with these extents.
 
     Raises:
-        ArgumentError: it does not have 1 to 8 axes, or not as many as the tensor, or an extent is not positive.
+        ArgumentError: it has more than 8 axes, or not as many as the tensor, or an extent is not positive.
     """
     tile = as_shape(shape, "partition shape", least=1)
-    if not 1 <= len(tile) <= _AXES:
+    if len(tile) > _AXES:
         raise ArgumentError(
-            f"partition shape: {tile} has {len(tile)} axes; a partition has 1 to {_AXES}, one for each axis of the "
+            f"partition shape: {tile} has {len(tile)} axes; a partition has at most {_AXES}, one for each axis of the "
             "tensor. Reshape the tensor first."
         )
     if len(tile) != len(extents):
@@ -417,7 +417,7 @@ class MutBorrow:
             shape: extents of a tile, or names for some: see `Tensor.partition`.
 
         Raises:
-            ArgumentError: `shape` is no shape of 1 to 8 axes.
+            ArgumentError: `shape` is no shape of at most 8 axes.
             OwnershipError: the tensor is held, or its elements overlap.
 
         Example:

@@ -181,7 +181,7 @@ class SharedTensor(Tensor):
 
         Raises:
             OwnershipError: there are other owners, or this one was dropped.
-            ArgumentError: `shape` is no shape of 1 to 8 axes, as many as the tensor has; the handle still owns it.
+            ArgumentError: `shape` is no shape of at most 8 axes, as many as the tensor has; the handle still owns it.
 
         Example:
             >>> from cutile import api

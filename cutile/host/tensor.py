@@ -232,7 +232,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         using the tensor between launches, write `tensor.mut.partition(shape)`.
 
         Args:
-            shape: extents of a tile, one for each axis of the tensor, 1 to 8 of them. They need not divide the
+            shape: extents of a tile, one for each axis of the tensor, at most 8 of them. They need not divide the
                 tensor's: stores clip at the edge. A name in place of an extent, as in `("BM", 64)`, is told by each
                 launch: `.generics(BM=128)`, or a search.
 

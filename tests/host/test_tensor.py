@@ -266,8 +266,8 @@ def test_a_partition_tells_its_grid(host: Device) -> None:
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ((1,) * 9, "has 9 axes; a partition has 1 to 8"),
-        ((), "has 0 axes"),
+        ((1,) * 9, "has 9 axes; a partition has at most 8"),
+        ((), "must have 2 extents, one for each axis of the tensor of shape (4, 8), got ()"),
         ((2, 0), "partition shape: axis 1 of (2, 0) is empty"),
         ((-1, 2), "is negative"),
         (2.5, "partition shape: expected an extent or a sequence of extents"),

@@ -98,8 +98,10 @@ def elements_of(
             step = frame.emit(TensorStride(x=tensor, axis=axis)) if known is None else materialize(frame, known, i64)
             place = frame.emit(arith.Mul(x=place, y=broadcast_to(frame, step, shape)))
         offset = place if offset is None else frame.emit(arith.Add(x=offset, y=place))
-    assert offset is not None, "a tensor has at least one axis"
-    assert within is not None
+    if offset is None:  # a tensor without axes has one element, which is always there
+        offset = zero
+    if within is None:
+        within = materialize(frame, True, None, shape)
     base = PointerRef(frame.emit(TensorAddress(x=tensor)), tensor.tensor.dtype)
     pointers = advance(frame, base, offset)
     frame.compilation.reached[pointers.value] = Reached(tensor, base.value, index, own_mask)

@@ -13,7 +13,7 @@ from cutile.dtypes import DTYPES, DTypeLike, bf16, f16, f32, f64, i32, u64
 from cutile.frontend.build import build
 from cutile.frontend.source import take_source
 from cutile.ir.core import Function
-from cutile.ir.types import TileType, Type
+from cutile.ir.types import MutType, TensorType, TileType, Type
 from cutile.passes.pipeline import run_passes
 from tests.backend.cuda.programs import compiled, instructions, lowered, source
 from tests.support.golden import Golden
@@ -44,6 +44,25 @@ def found(function: Function, folder: Path, arch: str = "sm_90a") -> Counter[str
 def total(instructions: Counter[str], *parts: str) -> int:
     """How many instructions have all of these parts in their names."""
     return sum(count for name, count in instructions.items() if all(part in name for part in parts))
+
+
+WITHOUT_AXES = TensorType(f32, (), (), 4)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_tensors_without_axes_are_loaded_stored_and_updated(arch: str, tmp_path: Path) -> None:
+    """One element, which is a scalar in the kernel; without spills."""
+    text = (
+        "def k(y: Mut, z: Mut, x: Tensor):\n"
+        "    y.store(x.load_tile((), ()) * 2.0 + y.load())\n"
+        "    ct.atomic_add(z, (), ct.gather(x, ()))\n"
+    )
+    own = MutType(WITHOUT_AXES, ())
+    counts = found(safe(text, y=own, z=own, x=WITHOUT_AXES), tmp_path, arch)
+    assert total(counts, "LDG") >= 2
+    assert total(counts, "STG") >= 1
+    assert total(counts, "RED") + total(counts, "ATOM") == 1
+    assert total(counts, "STL") == 0
 
 
 HISTOGRAM = """

@@ -94,7 +94,7 @@ def moved(d: Drawer, tile: str, depth: int) -> str:
     """Elements in another order, repeated, side by side, or in place of others."""
     axis = d.axis()
     index, place = (
-        ", ".join(d.pick(("0", "1", "n % 2", "n")) if k == axis else "0" for k in range(d.rank)) for _ in range(2)
+        ", ".join(d.pick(("0", "n % 2", "n")) if k == axis else "0" for k in range(d.rank)) for _ in range(2)
     )
     two, three = f"{tile}, {d.pick(d.raw)}", f"({tile}, {d.pick(d.raw)}, {tile})"
     return d.pick((

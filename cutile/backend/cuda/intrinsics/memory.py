@@ -335,6 +335,7 @@ def load(
         padding: what lies past the edges.
     """
     dtype, count = view.dtype, layout.registers
+    held = count if layout.rank else 0  # a tile without axes is a scalar
     axis, width = vector or (None, 1)
     groups = _groups(layout, axis, width)
 
@@ -357,9 +358,9 @@ def load(
 
         # the branches meet in whole accesses: small elements stay together in their words
         wide = _either(b, access.interior, fast, edge)
-        return pack(b, [each for loaded in wide for each in split(b, dtype, loaded, width)], count)
+        return pack(b, [each for loaded in wide for each in split(b, dtype, loaded, width)], held)
 
-    return intrinsic("load", frag(dtype, count), view.arguments(len(limited)), generate)
+    return intrinsic("load", frag(dtype, held), view.arguments(len(limited)), generate)
 
 
 def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]]) -> list[Any]:
@@ -427,12 +428,13 @@ def store(
     are there, one by one atomically.
     """
     dtype, count = view.dtype, layout.registers
+    held = count if layout.rank else 0  # a tile without axes is a scalar
     axis, width = vector or (None, 1)
     groups = _groups(layout, axis, width)
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, *rest = values
-        elements = unpack(b, tile, count)
+        elements = unpack(b, tile, held)
         access = Access(b, view, layout, rest, steps, limited)
         owner = access.at.owner()
         done = b.append_basic_block("stored")
@@ -465,4 +467,4 @@ def store(
         b.branch(done)
         b.position_at_end(done)
 
-    return intrinsic("store", None, [frag(dtype, count), *view.arguments(len(limited))], generate)
+    return intrinsic("store", None, [frag(dtype, held), *view.arguments(len(limited))], generate)
