@@ -11,7 +11,10 @@ __all__ = ("GpuStream", "Report", "Workspace")
 
 
 class Workspace(Protocol):
-    """Memory of a device for what the blocks of one launch hand each other; freed when nobody holds it."""
+    """Memory of a device in which the blocks of one launch hand each other results.
+
+    It is freed when nobody holds it.
+    """
 
     @property
     def address(self) -> int: ...
@@ -41,7 +44,10 @@ class GpuStream(Protocol):
     def launch_function(
         self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
     ) -> None:
-        """Enqueue a GPU kernel. `parameters` is a ctypes array of addresses of the packed values, or its address."""
+        """Enqueue a GPU kernel.
+
+        `parameters` is a ctypes array of addresses of the packed values, or its address.
+        """
         ...
 
     def launcher(
@@ -57,7 +63,10 @@ class GpuStream(Protocol):
         ...
 
     def expect_output(self) -> None:
-        """Kernels launched from here on may print: what they print is to come out when they have completed."""
+        """Kernels launched from here on may print.
+
+        What they print is to come out when they have completed.
+        """
         ...
 
     def encode_tensor_map(
@@ -69,7 +78,9 @@ class GpuStream(Protocol):
         box: Sequence[int],
         swizzle: int,
     ) -> bytes:
-        """The 128 bytes of a GPU's descriptor of a tensor. The axis with stride 1 comes first, as CUDA has it.
+        """The 128 bytes of a GPU's descriptor of a tensor.
+
+        The axis with stride 1 comes first, as CUDA has it.
 
         Args:
             element: "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "tf32" or "f64".
@@ -89,7 +100,9 @@ class GpuStream(Protocol):
         ...
 
     def workspace(self, nbytes: int) -> Workspace:
-        """Memory that the launches of this stream use one after the other; all zeros before the first.
+        """Memory that the launches of this stream use one after the other.
+
+        It is all zeros before the first.
 
         Each leaves the first 4096 bytes as zeros, and the rest as it likes. Who launches once need not hold it; who
         launches again and again does.

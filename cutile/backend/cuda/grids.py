@@ -1,4 +1,4 @@
-"""How many thread blocks a launch has, and which launches take a kernel that divides the iterations.
+"""How many thread blocks a launch has, and which launches divide iterations.
 
 A launch has one thread block per tile block, or as many as fit on the device at once. Facts of an executable say which:
 
@@ -47,7 +47,10 @@ class SplitKVariants:
         self._ways = tuple((tiles, turns, (("num_pieces", pieces),)) for tiles, turns, pieces in ways)
 
     def choose(self, blocks: int, count: int) -> Change:
-        """What is different in what a launch takes; nothing where its iterations are not divided."""
+        """The compile options that a launch changes.
+
+        None where its iterations are not divided.
+        """
         for max_blocks, min_count, change in self._ways:
             if blocks <= max_blocks and count >= min_count:
                 return change
@@ -106,7 +109,9 @@ class PersistentGrid:
         return -(-work // self._cluster) * self._cluster
 
     def limit(self, function: Any, stream: GpuStream) -> int:
-        """How many thread blocks of a loaded function the stream's device holds at once; 0 where nobody asks.
+        """How many thread blocks of a loaded function the device holds at once.
+
+        0 where nobody asks.
 
         Raises:
             LaunchError: not one fits.

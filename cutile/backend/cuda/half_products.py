@@ -32,7 +32,10 @@ MOVES = (Broadcast, Permute, Reshape)
 
 
 def halve_products(function: Function) -> Function:
-    """A copy of `function` with such products made in 16 bits; itself where there is none."""
+    """A copy of `function` with such products made in 16 bits.
+
+    The function itself where there is none.
+    """
     found = _Products()
     copy = rewrite(function, found.rule)
     return dce(copy) if found.count else function
@@ -113,7 +116,7 @@ class _Products:
         return self._halved(value, half, builder), 0
 
     def _wide(self, value: Value, builder: Builder) -> Value:
-        """Bytes in 16 bits, where what is done to their bits is done to two of them at once."""
+        """Bytes in 16 bits, if operations on their bits take two of them at once."""
         op = self._definitions.get(value)
         if isinstance(op, Constant):
             return builder.value(Constant(value=op.value, dtype=u16, shape=op.shape))
@@ -132,7 +135,9 @@ def _largest(half: DTypeLike) -> int:
 
 
 def whole_range(value: Value, definitions: Mapping[Value, Op]) -> Range | None:
-    """The range of a tile of whole numbers, as integers or f32; None where it is not known, or holds other numbers.
+    """The range of a tile of whole numbers, as integers or f32.
+
+    None where it is not known, or the tile holds other numbers.
 
     Sums of floats have to be exact in 16 bits on the way, so a range is at most that of the narrowest.
     """

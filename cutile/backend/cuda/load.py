@@ -82,7 +82,10 @@ class CudaLoaded(Loaded[GpuStream]):
 
     @property
     def variants(self) -> SplitKVariants | None:
-        """Kernels that divide the iterations of their tile blocks, which launches of few tile blocks take."""
+        """Kernels that divide the iterations of their tile blocks.
+
+        Launches of few tile blocks take them.
+        """
         return self._variants
 
     def launch(self, grid: Grid, arguments: Sequence[Argument], stream: GpuStream) -> None:

@@ -1,4 +1,7 @@
-"""A lowered function in the making: its values, the names of its layouts, what it needs of shared memory."""
+"""A lowered function in the making.
+
+Its values, the names of its layouts, and what it needs of shared memory.
+"""
 
 from __future__ import annotations
 
@@ -89,11 +92,17 @@ class LoweringContext(ABC):
 
     @property
     def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
-        """Which thread says what failed; and the flag that it sets, where not all threads leave at once."""
+        """Which thread reports a failure, and the flag that it sets.
+
+        There is a flag where not all threads leave at once.
+        """
         return (0,)
 
     def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The index of what is stored; one outside of any tensor where nothing is to be stored any more."""
+        """The index of what is stored.
+
+        It lies outside of any tensor where nothing is to be stored any more.
+        """
         return index
 
     def operations(self, operations: Iterable[Op]) -> None:
@@ -203,7 +212,10 @@ class LoweringContext(ABC):
         return isinstance(kind, TensorType) and kind.stable and not self.unsafe and not self.early
 
     def meet_before(self, tensor: Value) -> None:
-        """Ahead of an access: wait for other threads' accesses, if they may touch the same elements."""
+        """Wait, ahead of an access, for other threads' accesses to the same elements.
+
+        Only if they may touch the same.
+        """
         if tensor in self.shared_tensors:
             self.builder.add(Barrier())
 
@@ -250,7 +262,10 @@ class LoweringContext(ABC):
     # Blocks and operations.
 
     def make_block_ids(self) -> None:
-        """This block's index, once, at the top: by the user's names where the kernel asks for it."""
+        """This block's index, computed once, at the top of the kernel.
+
+        It has the user's names where the kernel asks for it.
+        """
         asserts = any(isinstance(op, Assert) for op in self.function.walk())
         operations = {op.axis: op for op in reversed(list(self.function.walk())) if isinstance(op, TileBlockId)}
         own = [op.operands[0].mut.rank for op in self.function.walk() if isinstance(op, LoadMut | StoreMut)]

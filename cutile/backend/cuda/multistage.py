@@ -152,7 +152,10 @@ class RunningLoop:
             return self._context.lowered[load.result]
 
     def _copies(self, induction: Value, iteration: Value, lead: int = 0) -> None:
-        """Begin the copies that are due in an iteration; ahead of the loop, `lead` iterations before its first."""
+        """Begin the copies that are due in an iteration.
+
+        Ahead of the loop, `lead` iterations before its first.
+        """
         builder = self._context.builder
         for ahead in self._plan.loads.values():
             distance = ahead.distance - lead

@@ -82,7 +82,10 @@ class LoadAhead:
 
     @property
     def fits_registers(self) -> bool:
-        """Whether it can go to registers: it does not take many, and stands under no branch."""
+        """Whether it can go to registers.
+
+        It can if it takes few, and stands under no branch.
+        """
         return self.words <= MAX_TILE_WORDS and not self.guards
 
 
@@ -112,7 +115,10 @@ class MultistagePlan:
     blocks: int = 0
 
     def stage_of(self, of: LoadAhead | Side) -> tuple[int, int, int]:
-        """Where the stages of a load or an operand are: the first byte, their number, the bytes between them."""
+        """Where the stages of a load or an operand are.
+
+        The first byte, their number, and the bytes from stage to stage.
+        """
         written = isinstance(of, Side) and of.load is None
         return (of.place, of.copies, of.stage.bytes) if written else (of.place, self.stages, self.stage_bytes)
 
@@ -174,13 +180,19 @@ class Loop:
         return isinstance(op, Constant) and op.value == number
 
     def recomputable(self, value: Value) -> bool:
-        """Whether a number can be computed for another iteration: from what the loop does not carry."""
+        """Whether a number can be computed for another iteration.
+
+        It can from what the loop does not carry.
+        """
         work = index_work(value, self.inner)
         read = {value, *(operand for op in work for operand in op.operands)}
         return all(map(self._repeats, work)) and not read.intersection(self.op.body.arguments[1:])
 
     def _repeats(self, op: Op) -> bool:
-        """Whether an operation on numbers can be done for another iteration; numbers from memory are loaded anew."""
+        """Whether an operation on numbers can be done for another iteration.
+
+        Numbers from memory are loaded anew.
+        """
         if isinstance(op, LoadTile):
             return op.result.tile.size == 1 and self.stable(op.x)
         return is_scalar_work(op) or (isinstance(op, Reshape) and op.x.tile.size == 1)
@@ -217,7 +229,10 @@ def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
 
 
 def plan_multistage(loop: Loop) -> MultistagePlan | None:
-    """What a loop loads ahead, and how; None where it is nothing: the rules are in the order of the tests below."""
+    """What a loop loads ahead, and how.
+
+    None where it loads nothing ahead. The rules are in the order of the tests below.
+    """
     if any(isinstance(op, For | While) for op in loop.operations):
         return None
     candidates = dict(loop.candidates(loop.op.body))
@@ -240,7 +255,10 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
 
 
 def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | None:
-    """How a load lies in shared memory; None where it cannot be copied there, or better goes to registers."""
+    """How a load lies in shared memory.
+
+    None where it cannot be copied there, or better goes to registers.
+    """
     load, layout, side = ahead.load, ahead.layout, products.side_of(ahead.load)
     tensor, shape = load.x.tensor, load.shape
     size = tensor.dtype.bits // 8
@@ -270,7 +288,10 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
 
 
 def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistagePlan | None:
-    """The plan of these loads, with as many stages as fit; None where there are not even two of them."""
+    """The plan of these loads, with as many stages as fit.
+
+    None where there are not even two of them.
+    """
     products = products.only(staged)
     loads: dict[Load, LoadAhead] = {}
     stage_bytes = 0
@@ -299,8 +320,10 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> 
 
 
 def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
-    """The bytes of shared memory that a loop may take, from what is best on; the fewest stages that are worth it there;
-    and the blocks per multiprocessor that this is for."""
+    """The bytes of shared memory that a loop may take, the best choice first.
+
+    With each, the fewest stages that are worth it, and the blocks per multiprocessor that it is for.
+    """
     shared = loop.arch.shared_bytes
     if not products.sides:  # several blocks hide what each waits for, but fewer stages than three hide little in one
         yield from ((shared // blocks - SYSTEM_BYTES, 3 if blocks > 1 else 2, 0) for blocks in (4, 2, 1))
@@ -316,8 +339,11 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
 
 
 def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) -> Mma | bool:
-    """Where threads meet in each iteration: where they do so anyway, behind what the first product has written for it,
-    or at the top; not at all where nobody reads what another copied."""
+    """Where threads meet in each iteration.
+
+    Where they do so anyway, behind what the first product has written for it, or at the top. Not at all where nobody
+    reads what another copied.
+    """
 
     def needed(op: Op) -> bool:
         crossing = isinstance(op, LoadTile | LoadView) and op in loads and loads[op].read and not loads[op].own

@@ -221,7 +221,10 @@ def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
 
 
 def _columns_of(op: Extract, context: LoweringContext) -> int | None:
-    """Which columns of a tile a part is, if each thread has its own of them in registers; else None."""
+    """Which columns of a tile a part is, if each thread has its own of them.
+
+    None where a thread has others' in its registers.
+    """
     source, target = context.layouts[op.x], context.layouts[op.result]
     index = [context.definitions.get(value) for value in op.index]
     if source != extended(target, source.shape) or source.rank != 2 or source.shape[0] != target.shape[0]:

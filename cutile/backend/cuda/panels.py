@@ -1,4 +1,4 @@
-"""How the operand of a product by warp groups lies in shared memory: swizzled panels, and the descriptor of a part.
+"""Operands of `wgmma` in shared memory: swizzled panels, and their descriptors.
 
 TMA writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes)
 along the axis that is contiguous in memory, and as long as the tile along the other; 16-byte pieces of a row are
@@ -99,13 +99,19 @@ class Panels:
 
     @property
     def descriptor(self) -> int:
-        """A part's descriptor but for its address: strides between groups of 8 rows, between panels, the swizzle."""
+        """A part's descriptor without its address.
+
+        Strides between groups of 8 rows and between panels, and the swizzle.
+        """
         rows = 8 * self.swizzle >> 4
         panels = 1 if self.k_major else self.panel_bytes >> 4
         return panels << 16 | rows << 32 | _MODES[self.swizzle] << 62
 
     def split(self, blocks: int) -> Split | None:
-        """How blocks that share the tile divide the loading of it: by panels, else by rows; None where neither goes."""
+        """How blocks that share the tile divide the loading of it.
+
+        By panels, else by rows; None where neither goes.
+        """
         if blocks == 1:
             return "none"
         if self.count % blocks == 0:
@@ -113,7 +119,7 @@ class Panels:
         return "rows" if self.length % (8 * blocks) == 0 else None
 
     def part(self, blocks: int) -> tuple[int, int, int]:
-        """Of one block's part: its panels, each panel's rows, and the bytes from part to part."""
+        """One block's part: its panels, their rows, and the bytes from part to part."""
         how = self.split(blocks)
         if how == "panels":
             return self.count // blocks, self.length, self.nbytes // blocks

@@ -118,7 +118,7 @@ class UnreadUpdates:
 
 
 def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
-    """Updates whose tensor nobody reads or writes otherwise, and whose result nobody uses.
+    """Updates of tensors that nothing else touches, with results that nobody uses.
 
     They may be made in any order, and the threads of a block need not wait for one another.
     """
@@ -191,7 +191,10 @@ class _Match:
         self._made_by = made_by
 
     def terms(self, op: AtomicRmw, tensor: Value, layouts: LayoutAssignment) -> Terms | None:
-        """The terms of an update; None where it is another one, or its parts lie in other threads."""
+        """The terms of an update.
+
+        None where it is another one, or its parts lie in other threads.
+        """
         place = self._place(op.pointers)
         if place is None:
             return None

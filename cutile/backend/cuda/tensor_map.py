@@ -48,7 +48,7 @@ Swizzle = Literal[0, 32, 64, 128]
 
 
 class TensorMap(NamedTuple):
-    """How bulk copies between a tensor and shared memory go: what a launch makes a tensor's descriptor from.
+    """What a launch makes a tensor's TMA descriptor from.
 
     The descriptor's element type is the parameter's dtype; elements past the tensor's edges are loaded as zeros and
     not stored.

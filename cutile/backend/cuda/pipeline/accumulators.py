@@ -54,7 +54,9 @@ THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * 64
 
 
 def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, swap_ab: bool) -> Layout:
-    """Where a product leaves its sums whose left operand was read by threads, since it lies across K.
+    """Where a product leaves its sums if threads read its left operand.
+
+    They do where that lies across K.
 
     Of the two neighbours along the rows and along the columns of the instruction that a thread holds, those come first
     that are neighbours in a row of the tile.
@@ -191,7 +193,9 @@ def _layout(shape: tuple[int, int], split: tuple[int, int], by_k: tuple[bool, bo
 
 
 def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
-    """The layout in which a tile that lies in quads is loaded; None where it does not lie so, or gains nothing.
+    """The layout in which a tile that lies in quads is loaded.
+
+    None where it does not lie so, or gains nothing.
 
     Args:
         layout: where the tile is to lie.
@@ -226,7 +230,10 @@ def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
 
 
 def swapped_bits(source: Layout, target: Layout) -> list[tuple[int, Basis, Basis]]:
-    """The bits of a lane's number that stand for something else in the target: which, for what here, for what there."""
+    """The bits of a lane's number that stand for something else in the target.
+
+    Of each: which bit, its meaning here, and its meaning there.
+    """
     pairs = enumerate(zip(source.lane, target.lane, strict=True))
     return [(bit, old, new) for bit, (old, new) in pairs if old != new]
 

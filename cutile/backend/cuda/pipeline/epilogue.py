@@ -1,4 +1,4 @@
-"""The epilogue: subtiles, loads in wide accesses, results that TMA stores through shared memory.
+"""The epilogue: subtiles, wide loads, and results that TMA stores.
 
 A result may be stored while the products of the next tile block run (a delayed epilogue):
 
@@ -162,7 +162,9 @@ MAX_DELAYED_SUMS = 128
 
 
 def may_delay(kernel: Kernel, loop: For, store: TmaStore, sums: int, pieces: int) -> bool:
-    """Whether a result can wait in registers: nothing but conversions and its store follow the main loop.
+    """Whether a result can wait in registers.
+
+    It can if nothing but conversions and its store follow the main loop.
 
     Args:
         kernel, loop, store: the kernel, its main loop, the store that TMA does.
@@ -175,7 +177,9 @@ def may_delay(kernel: Kernel, loop: For, store: TmaStore, sums: int, pieces: int
 
 
 class DelayedStore:
-    """The result that waits: its words, and the row and column where it belongs, which the tile loop carries.
+    """The result that waits, as the tile loop carries it.
+
+    Its words, and the row and column where it belongs.
 
     Attributes:
         at_once: whether what is being lowered is the last result.
@@ -205,7 +209,10 @@ class DelayedStore:
         return values
 
     def finish(self, operations: Sequence[Op]) -> None:
-        """What follows the main loop: the result waits, but for the last one, which nothing follows."""
+        """What follows the main loop.
+
+        The result waits, but for the last one, which nothing follows.
+        """
         context, builder, tiles = self._walk, self._walk.builder, self._walk.tiles
         builder.location = None
         following = builder.value(Add(x=tiles.number, y=tiles.step))
@@ -243,7 +250,10 @@ class DelayedStore:
         context.epilogue.store_words(subtile, index, tall * piece)
 
     def write_before(self, start: Value, stop: Value, step: Value) -> None:
-        """Ahead of a loop with too few iterations: the whole result. Whether it is left to the loop, `_owed` says."""
+        """Store the whole result ahead of a loop with too few iterations.
+
+        `_owed` says whether it is left to the loop.
+        """
         builder, tiles = self._walk.builder, self._walk.tiles
         waits = builder.value(Ne(x=tiles.number, y=tiles.first))
         last = self._place_of(self._pieces - 1, start, step)
@@ -257,7 +267,10 @@ class DelayedStore:
         self._owed = builder.value(And(x=waits, y=enough))
 
     def write_under(self, iteration: Value, start: Value, step: Value) -> None:
-        """Under the product of an iteration, counted from `start` by `step`: the piece that belongs there, if any."""
+        """Store the piece that belongs under the product of an iteration, if any.
+
+        Iterations count from `start` by `step`.
+        """
         assert self._owed is not None
         owed, builder, pieces = self._owed, self._walk.builder, self._pieces
 

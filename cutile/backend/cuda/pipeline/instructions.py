@@ -59,7 +59,10 @@ class Instructions:
 
     @property
     def by_instruction(self) -> bool:
-        """Whether the sums are where an instruction leaves those of the tile: a warp has sixteen of its rows."""
+        """Whether the sums are where an instruction leaves those of the tile.
+
+        A warp has sixteen of its rows.
+        """
         return self.atom is not None and not (self.swap_ab or self.a_from_registers)
 
     @property
@@ -71,8 +74,9 @@ class Instructions:
         return self.atom is not None and self.atom.promotes and not self.fast
 
     def promotion(self, depth: int, *, by_iterations: bool) -> tuple[int, int]:
-        """Columns that are multiplied apart from the sums at a time, or turns of a depth: as much as a thread has
-        registers for. Turns only if `by_iterations`.
+        """Columns multiplied apart from the sums at a time, or iterations of a depth.
+
+        As many as a thread has registers for. Iterations only if `by_iterations`.
 
         Raises:
             Refused: the left operand is read by threads, which multiply all columns at a time.
@@ -125,7 +129,10 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
 
 
 def _groups(rows: int, columns: int, atom: MmaAtom, named: str) -> int:
-    """The warp groups that share a tile's rows; they are `named` otherwise where the operands have changed places."""
+    """The warpgroups that share a tile's rows.
+
+    They are `named` otherwise where the operands have changed places.
+    """
     others = "columns" if named == "rows" else "rows"
     require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
     step = "16" if atom.sums is i32 and columns > 32 else "8"

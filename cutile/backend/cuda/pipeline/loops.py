@@ -1,4 +1,4 @@
-"""Loops and branches of the two roles, which carry the counters of their pipelines.
+"""Loops and branches of the two roles, with the counters of their pipelines.
 
 Both roles walk loops and branches with loads. The main loop of the consumers multiplies by warpgroups, adding to the
 accumulator at once or some iterations apart from it, or by fused multiply-adds:
@@ -85,7 +85,10 @@ class Mainloop:
 
     @property
     def _epilogue_holds_tiles(self) -> bool:
-        """Whether what follows computes whole tiles of the sums' size, as a softmax of rows does: no subtiles."""
+        """Whether what follows computes whole tiles of the sums' size.
+
+        A softmax of rows does. Such tiles have no subtiles.
+        """
         operations, sums = self.walk.function.body.operations, self.loop.results[0].tile
         after = operations[operations.index(self.loop) + 1 :]
         return any(op.results and op.result.tile == sums and not isinstance(op, Convert) for op in after)
@@ -103,7 +106,10 @@ class Mainloop:
         return sums
 
     def _iterations(self, sums: Value, bounds: Sequence[Value], *, fresh: bool) -> Value:
-        """Products added to sums, or to nothing where they are `fresh`; and all of them finished."""
+        """Add products to sums, and finish them.
+
+        To nothing where the sums are `fresh`.
+        """
         context, builder, dot, indices = self.walk, self.walk.builder, self._dot, self.walk.indices
         pipelines, delayed, (start, stop, step) = context.pipelines, context.epilogue.delayed, bounds
         counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
@@ -176,7 +182,10 @@ class Mainloop:
         return done.results[0]
 
     def _simt(self, bounds: Sequence[Value]) -> Value:
-        """Products by fused multiply-adds. Each warp gives up a stage as soon as it has read it."""
+        """Products by fused multiply-adds.
+
+        Each warp gives up a stage as soon as it has read it.
+        """
         context, builder, dot, loop = self.walk, self.walk.builder, self._dot, self.loop
         pipelines, (left, right), (start, stop, step) = context.pipelines, context.pipelines.buffers[0], bounds
         sums = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], dot.accumulator)

@@ -1,4 +1,6 @@
-"""Which kernels have a main loop: all that they multiply is one product, in a loop that does nothing else (sm_90a).
+"""Which kernels have a main loop (sm_90a).
+
+All that such a kernel multiplies is one product, in a loop that does nothing else.
 
     for each tile block of this thread block:           the producer's warps      |  consumer warpgroups
         acc = zeros                                     for each tile block:     |  for each tile block:
@@ -123,7 +125,10 @@ def _only_loop(kernel: Kernel) -> For:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What the rules know: a kernel, its main loop, the product there, and its instructions."""
+    """What the rules know.
+
+    A kernel, its main loop, the product there, and its instructions.
+    """
 
     kernel: Kernel
     loop: For
@@ -197,7 +202,9 @@ class _Rules:
         return self.loop.start.tile.dtype is i32
 
     def _guards(self) -> list[Op]:
-        """The assertions of a kernel, each with the conditions around it: in its body or the loop's.
+        """The assertions of a kernel, each with the conditions around it.
+
+        They stand in its body or the loop's.
 
         In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
         is, would make consumers wait for each product before they begin the next (the linker's remark C7510).
@@ -233,7 +240,9 @@ class _Rules:
     # The operands and the sums.
 
     def _clustered(self, operands: Sequence[Operand], *, alone: bool) -> tuple[Tiles, Operand, Operand]:
-        """The order of tile blocks, and the operands as they are multiplied: of a cluster, `alone` has no others.
+        """The order of tile blocks, and the operands as they are multiplied.
+
+        A kernel that is `alone` shares with no others of a cluster.
 
         A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
         """
@@ -280,7 +289,9 @@ class _Rules:
         more: bool,
         apart: bool = False,
     ) -> None:
-        """That warpgroups which do not share a tile evenly hold the sums, and what follows the main loop.
+        """Check that uneven warpgroups hold the sums, and what follows the main loop.
+
+        They are uneven where they do not share a tile in equal parts.
 
         Args:
             whose: the warpgroups.

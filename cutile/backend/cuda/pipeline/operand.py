@@ -1,4 +1,7 @@
-"""An operand of a specialised product: which load it is, and how its tile comes to lie in shared memory."""
+"""An operand of a specialised product.
+
+Which load it is, and how its tile comes to lie in shared memory.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class Operand:
 
     @property
     def lead(self) -> int:
-        """Axes of the load's tile ahead of the matrix's; -1 of a row that has no other axis."""
+        """Axes of the load's tile ahead of the matrix's; -1 for a row alone."""
         return len(self.load.shape) - 2
 
     @property
@@ -184,7 +187,10 @@ def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
 
 
 def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
-    """Whether an operation only leaves away axes of one element, ahead of a matrix's: of one of a batch."""
+    """Whether an operation only drops axes of one element ahead of a matrix's.
+
+    Such is a matrix out of a batch.
+    """
     if not isinstance(op, Reshape) or len(op.shape) != 2 or len(op.x.tile.shape) < 2:
         return False
     *lead, rows, columns = op.x.tile.shape

@@ -176,7 +176,10 @@ class Pipelines:
         builder.add(PipelineRelease(self.values[number], counter, always, warps=warps))
 
     def release_before(self, number: int, counter: Value, when: Value) -> None:
-        """Give up the stage before another: its product is over where the one behind it has begun."""
+        """Give up the stage before another.
+
+        Its product is over where the one behind it has begun.
+        """
         builder = self._walk.builder
         self.release(number, builder.value(Sub(x=counter, y=builder.constant(1))), when)
 

@@ -1,4 +1,6 @@
-"""How the products of a kernel are made by specialised warps: instructions, buffers, pipelines, roles (sm_90a).
+"""The plan of a warp-specialised kernel (sm_90a).
+
+How its products are made: instructions, buffers, pipelines, roles.
 
 Every product becomes `wgmma`. What the tensor cores read from shared memory is loaded by TMA, in the producer warp; a
 left operand that is computed comes from registers. The loads of one product, and of products beside it that share one
@@ -128,7 +130,9 @@ class Group:
 
 @dataclass(frozen=True)
 class TmaStore:
-    """A store that TMA does, by way of shared memory: each warp some columns of its rows at a time.
+    """A store that TMA does, by way of shared memory.
+
+    Each warp stores some columns of its rows at a time.
 
     Attributes:
         op: the store.
@@ -150,7 +154,10 @@ class TmaStore:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tile in the tensor, where the matrix's rows are several axes there; else empty."""
+        """The tile's shape in the tensor, if the matrix's rows are several axes there.
+
+        Else empty.
+        """
         shape = self.op.value.tile.shape
         return () if shape == self.value.tile.shape else shape
 
@@ -237,7 +244,10 @@ class Plan:
 
     @property
     def parts(self) -> int:
-        """Parts of a tile's columns that the thread blocks of a cluster add up; 0 where there is no such cluster."""
+        """Parts of a tile's columns that the thread blocks of a cluster add up.
+
+        0 where there is no such cluster.
+        """
         return self.split.parts if self.split is not None else 0
 
     @property
@@ -260,8 +270,11 @@ class Plan:
         return MAINLOOP_REGISTERS
 
     def readers(self, pipeline: int) -> int:
-        """Who says that a stage has been read: each warpgroup; each warp, where warps read by themselves; one of
-        warpgroups that have tile blocks of their own."""
+        """How many arrivals say that a stage has been read.
+
+        One of each warpgroup; of each warp, where warps read by themselves; one in all, where warpgroups have tile
+        blocks of their own.
+        """
         return 1 if self.pingpong else self.warpgroups * (4 if pipeline in self.by_warps else 1)
 
     @property
@@ -271,13 +284,19 @@ class Plan:
 
     @property
     def more_barriers(self) -> int:
-        """Barriers besides those of pipelines: by which warpgroups with tile blocks of their own take turns; or one, on
-        which the sums of a cluster's pieces arrive."""
+        """The number of barriers besides those of pipelines.
+
+        Warpgroups with tile blocks of their own take turns by one each; or the sums of a cluster's pieces arrive on
+        one.
+        """
         return self.warpgroups if self.pingpong else int(self.parts > 0)
 
     @property
     def staging_bytes(self) -> int:
-        """Shared memory by way of which results are stored, and sums of a cluster sent: the two share a place."""
+        """Shared memory through which results are stored, and a cluster's sums sent.
+
+        The two share a place.
+        """
         warp = max((store.buffers * store.panels.nbytes for store in self.stores.values()), default=0)
         stored, split = 4 * self.warpgroups * warp, self.split
         if split is None or not split.parts:
@@ -286,7 +305,10 @@ class Plan:
 
     @property
     def ends_in_stages(self) -> bool:
-        """Whether the last result goes by way of the pipeline's stages: into what each warpgroup has read of them."""
+        """Whether the last result goes by way of the pipeline's stages.
+
+        It goes into what each warpgroup has read of them.
+        """
         left, store = self.dot.left, self.store
         if left is None or store is None or not self.delayed:
             return False
@@ -309,7 +331,10 @@ class Plan:
 
     @property
     def written(self) -> dict[Panels, Written]:
-        """The operands that consumers write. Those that lie alike share a buffer: no two are read at a time."""
+        """The operands that consumers write.
+
+        Those that lie alike share a buffer: no two are read at a time.
+        """
         operands = [dot.written for dot in self.dots.values() if dot.written is not None]
         return {written.panels: written for written in reversed(operands)}
 

@@ -1,4 +1,6 @@
-"""The products of the consumers: begun, waited for where their sums are read, their stages released.
+"""The products of the consumers.
+
+They are begun, waited for where their sums are read, and their stages released.
 
 Products end in the order in which they begin. A stage is waited for ahead of the first product that reads it, and
 released when the last one is over.
@@ -115,7 +117,10 @@ class Products:
 
     @contextmanager
     def block(self, *, keep: bool = False) -> Generator[None]:
-        """A block of the kernel. At its end its products are waited for, unless `keep`, and its stages released."""
+        """A block of the kernel.
+
+        At its end its products are waited for, unless `keep`, and its stages released.
+        """
         outer = self.uses
         self.uses = dict(outer)
         yield
@@ -127,7 +132,9 @@ class Products:
         self.uses = outer
 
     def enter_nest(self) -> None:
-        """Ahead of a loop or branch: wait for all that is under way, and for stages that are read inside.
+        """Ahead of a loop or branch.
+
+        Wait for all that is under way, and for stages that are read inside.
 
         A branch may not be taken where another is, so what it would wait for is waited for ahead of it.
         """
@@ -137,8 +144,9 @@ class Products:
                 self._wait(use)
 
     def enter_region(self, op: Op) -> None:
-        """Ahead of a loop or branch without loads: wait for all that is under way if it multiplies, and for the stages
-        that its products read.
+        """Ahead of a loop or branch without loads.
+
+        Wait for all that is under way if it multiplies, and for the stages that its products read.
 
         It may have no turn, and what is released at the end has to have arrived even so.
         """
@@ -224,7 +232,10 @@ class Products:
         return [left if in_words else packed(self.walk, dot.op.a, left, self.walk.plan.warpgroups)]
 
     def _write(self, written: Written) -> None:
-        """Write an operand to shared memory. Each warpgroup has some rows of it, and its product reads all of them."""
+        """Write an operand to shared memory.
+
+        Each warpgroup has some rows of it, and its product reads all of them.
+        """
         context, builder = self.walk, self.walk.builder
         dots = self.walk.plan.dots.values()
         readers = {dot.op.a for dot in dots if dot.written is not None and dot.written.panels == written.panels}
@@ -256,7 +267,10 @@ class Products:
         self.settle([begun.result for begun in self.under_way if self.walk.words.get(begun.source) == number])
 
     def settle(self, values: Iterable[Value]) -> None:
-        """Wait for the products whose sums these are, and so for all before them; release what they read."""
+        """Wait for the products whose sums these are, and release what they read.
+
+        All before them are over then, too.
+        """
         sums = set(values)
         last = max((at for at, begun in enumerate(self.under_way) if begun.result in sums), default=-1)
         if last < 0:
@@ -275,7 +289,10 @@ class Products:
     # Loops that only multiply: an iteration's products go on in the next one.
 
     def settle_last_iteration(self, later: Value, counters: Sequence[Value], used: Sequence[int], dots: int) -> None:
-        """Wait for the products of the iteration before, whose stages are released; this one's `dots` go on."""
+        """Wait for the products of the iteration before, and release their stages.
+
+        This one's `dots` go on.
+        """
         context = self.walk
         under_way, self.under_way = self.under_way, []
         first = under_way[0]

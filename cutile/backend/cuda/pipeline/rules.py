@@ -1,4 +1,6 @@
-"""Which kernels have their products made by specialised warps: what is required, in the order of the tests.
+"""Which kernels have their products made by specialised warps.
+
+What is required, in the order of the tests.
 
 The first requirement that does not hold is the reason, and stands in the lowered IR.
 """
@@ -127,7 +129,10 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
 
 
 def _shares_columns(rows: int, columns: int, warpgroups: int) -> bool:
-    """Whether warpgroups share the columns of a product: its rows are those of one, and each has whole panels of it."""
+    """Whether warpgroups share the columns of a product.
+
+    Its rows are those of one then, and each has whole panels of it.
+    """
     own = columns // warpgroups
     return rows == ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (32, 64, 128, 256)
 
@@ -165,7 +170,9 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
 
 
 def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a tile is computed from a product's sums, or carried by a loop: who has which rows of it is then decided.
+    """Whether a tile is computed from a product's sums, or carried by a loop.
+
+    Who has which rows of it is then decided.
     What is computed from loads alone lies as its readers want it."""
     pending, seen = [value], set[Value]()
     while pending:
@@ -181,7 +188,10 @@ def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
 
 
 def _written(exchange: Permute) -> Written:
-    """A computed left operand whose axes are exchanged: registers cannot take it, since its rows are others' too."""
+    """A computed left operand whose axes are exchanged.
+
+    Registers cannot take it, since its rows are others' too.
+    """
     length, width = exchange.x.tile.shape
     size = exchange.x.tile.dtype.bits // 8
     require(panels_fit(width, length, size), f"the computed tile {(length, width)} does not lie in whole panels")
@@ -197,7 +207,10 @@ def _shared(value: Value) -> Written:
 def _require_layouts(
     kernel: Kernel, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
 ) -> LayoutAssignment:
-    """Where tiles lie. Left operands from registers lie as a product's sums do, which is how `wgmma` takes them."""
+    """Where tiles lie.
+
+    Left operands from registers lie as a product's sums do, which is how `wgmma` takes them.
+    """
     dots = list(dots)
     accumulators = [(dot.op, dot.accumulator) for dot in dots]
     layouts = assign_layouts(kernel.function, round_up(4 * warpgroups), [*accumulators, *anchors])

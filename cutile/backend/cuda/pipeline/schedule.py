@@ -1,4 +1,6 @@
-"""The schedule of tile blocks: who does what of one, which of them run beside each other, which comes when.
+"""The schedule of tile blocks.
+
+Who does what of one, which of them run beside each other, which comes when.
 
 Thread blocks of a cluster, which are neighbours in the grid, share what they load.
 

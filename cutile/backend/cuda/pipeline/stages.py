@@ -1,4 +1,4 @@
-"""The pipelines of a kernel: which loads arrive together, and how many stages each pipeline has."""
+"""The pipelines of a kernel: the loads on each, and its number of stages."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def groups_of(
 
 
 def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arrival]:
-    """The loads of one product arrive together, with those of products that share one of them."""
+    """The loads that arrive together.
+
+    Those of one product do, with those of products that share one of them.
+    """
     home, arrivals = kernel.home, list[_Arrival]()
     for dot in dots.values():
         for block in dict.fromkeys(home[operand.load] for operand in dot.operands):
@@ -124,7 +127,10 @@ def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arr
 
 
 def _pipeline_of(kernel: Kernel, arrival: _Arrival, users: list[list[_Arrival]]) -> int:
-    """The number of the pipeline that some loads arrive on; a further one is added where none is free."""
+    """The number of the pipeline that some loads arrive on.
+
+    A further one is added where none is free.
+    """
     fitting = [number for number, of in enumerate(users) if _fits(kernel, arrival, of)]
     tensors = [operand.load.x for operand in arrival.operands]
     alike = [number for number in fitting if tensors == [operand.load.x for operand in users[number][0].operands]]
@@ -134,7 +140,7 @@ def _pipeline_of(kernel: Kernel, arrival: _Arrival, users: list[list[_Arrival]])
 
 
 def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
-    """Whether loads lie as others do, and no stage of those is held while these arrive."""
+    """Whether loads lie as others do, of which no stage is held meanwhile."""
     if _forms(others[0].operands) != _forms(arrival.operands):
         return False
     above = kernel.parents[arrival.operands[0].load]

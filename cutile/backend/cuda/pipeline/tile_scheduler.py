@@ -113,7 +113,9 @@ class TileScheduler:
     # Tile blocks that thread blocks take as they come to them. The producer asks for the next, and tells the consumers.
 
     def ask_for_next(self) -> None:
-        """In the producer: ask for the next tile block, where thread blocks take them as they come to them.
+        """In the producer, ask for the next tile block.
+
+        Only where thread blocks take them as they come to them.
 
         Ahead of the tile block's own loads, which take longer than the answer, and read behind them.
         """

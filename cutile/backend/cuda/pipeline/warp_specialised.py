@@ -1,4 +1,4 @@
-"""Lowering to a producer warp and consumer warpgroups: the plan of `plan.py`, carried out.
+"""Lowering to a producer warp and consumer warpgroups, as `plan.py` says.
 
 %query = cuda.buffer() ...   %pipeline = cuda.pipeline(%query)   ...
 cuda.roles() {groups = 2} {
@@ -145,7 +145,10 @@ class WarpSpecialised(LoweringContext):
             self.builder.add(ops.TmaStoreWait())
 
     def _consume_tile(self) -> None:
-        """Everything. Where the tile block is, is worked out under the first product, unless it is needed earlier."""
+        """Lower all operations.
+
+        Where the tile block is, is worked out under the first product, unless it is needed earlier.
+        """
         plan, tiles, late = self.plan, self.tiles, self.indices.late
         if plan.pingpong:
             barriers = self.pipelines.more_barriers
@@ -170,8 +173,11 @@ class WarpSpecialised(LoweringContext):
     # What follows the products of a tile block.
 
     def _finish_in_grid(self, operations: Sequence[Op]) -> None:
-        """What follows the products. The last block of a cluster may have no tile block: the tile there is not its own,
-        where the tensor has one, since a launch may cover a part of it."""
+        """What follows the products.
+
+        The last block of a cluster may have no tile block: the tile there is not its own, where the tensor has one,
+        since a launch may cover a part of it.
+        """
         tiles, builder = self.plan.tiles, self.builder
         if tiles.cluster == 1:
             self._finish_tile(operations)
@@ -201,7 +207,10 @@ class WarpSpecialised(LoweringContext):
 
     @property
     def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
-        """Nobody leaves, since others wait for what is loaded; what is stored from here on is dropped."""
+        """Drop what is stored from here on.
+
+        Nobody leaves, since others wait for what is loaded.
+        """
         assert self.pipelines.flag is not None
         return (GROUP * self.plan.warpgroups, self.pipelines.flag)
 
@@ -280,7 +289,10 @@ class WarpSpecialised(LoweringContext):
                 self.lowered[value] = packed(self, value, self.lowered[value], self.plan.warpgroups)
 
     def _lower(self, op: Op) -> None:
-        """Lower an operation as for any threads, but that a tile that lies as sums do is loaded in wide accesses."""
+        """Lower an operation as for any threads.
+
+        Only a tile that lies as sums do is loaded in wide accesses.
+        """
         if isinstance(op, LoadTile | LoadMut):
             self.builder.location = op.location
             layout = self.epilogue.vector_load(op) or self.layout(op.result)
@@ -289,7 +301,10 @@ class WarpSpecialised(LoweringContext):
             lower_operation(self, op)
 
     def bounds(self, loop: For) -> Sequence[Value]:
-        """A loop's start, stop and step: of a main loop that is divided, those of this thread block."""
+        """A loop's start, stop and step.
+
+        Of a main loop that is divided, those of this thread block.
+        """
         if self.split is not None and loop is self.plan.mainloop:
             return self.split.bounds()
         return [self.lowered[value] for value in (loop.start, loop.stop, loop.step)]
@@ -305,8 +320,11 @@ class WarpSpecialised(LoweringContext):
     # Loads by TMA.
 
     def _take_stage(self, load: Op) -> None:
-        """The next stage of a load's pipeline: the producer fills it where the last of its loads stands, when all of
-        their indices are known; consumers name it where the first does."""
+        """The next stage of a load's pipeline.
+
+        The producer fills it where the last of its loads stands, when all of their indices are known; consumers name it
+        where the first does.
+        """
         group = self.plan.groups.get(load)
         if group is None or load is not (group.last if self._producing else group.first):
             return
@@ -333,8 +351,10 @@ class WarpSpecialised(LoweringContext):
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
-    """The function with what follows the main loop some columns at a time; and the same with a loop over the columns
-    that a thread block of a cluster adds up at its end."""
+    """The function with its epilogue in subtiles, without and with a loop over them.
+
+    The loop goes over the columns that a thread block of a cluster adds up at its end.
+    """
     loop, whole = plan.mainloop, source
     if loop is None:
         return source, source
