@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from benchmarks.loops import __main__ as loops
 from benchmarks.loops import attention, eight, experts, latent, shapes
 from benchmarks.loops import cases as loop_cases
 from cuda_async import Device
-from cutile import KernelOp, Tensor, api, f8e4m3fn, f16
+from cutile import KernelOp, Tensor, api, bf16, f8e4m3fn, f16, f32, i32, use_backend
 from kernels.attention import attention_of
 from kernels.experts import grouped
 
@@ -128,12 +130,67 @@ def test_a_softmax_of_the_rows_of_a_product() -> None:
     np.testing.assert_allclose(found, softmax_of(x @ w), rtol=2e-2, atol=2e-3)
 
 
+class Stand:
+    """Stands for a tensor of torch, of which the shape alone counts. What is computed of it is itself."""
+
+    def __init__(self, *shape: int, dtype: Any = bf16, **_: Any) -> None:
+        self.shape, self.dtype, self._ours = shape, dtype, cast("Tensor | None", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **more: Stand(*self.shape, dtype=more.get("dtype", self.dtype))
+
+    def __getitem__(self, index: Any) -> Stand:
+        return Stand(1, *self.shape, dtype=self.dtype) if index is None else self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Numbers do not count."""
+
+    def __mul__(self, factor: float) -> Stand:
+        return self
+
+    def ours(self) -> Tensor:
+        """Our tensor of it, of zeros; the same memory each time."""
+        if self._ours is None:
+            self._ours = api.zeros(self.shape, self.dtype).sync()
+        return self._ours
+
+
+class StandTorch:
+    """Stands for torch where arms are built."""
+
+    bfloat16, float32, int32 = bf16, f32, i32
+
+    def __getattr__(self, name: str) -> Any:
+        return MagicMock()
+
+    randn = empty = Stand
+
+    def full(self, shape: tuple[int, ...], value: float, *, dtype: Any = f32, **_: Any) -> Stand:
+        return Stand(*shape, dtype=dtype)
+
+    def randperm(self, count: int, **_: Any) -> Stand:
+        return Stand(count, dtype=i32)
+
+
+@pytest.mark.parametrize("page", [0, 128])
+def test_decoding_is_built_and_launched(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that reads what another is yet to write is no operation of its own, which leases would refuse."""
+    monkeypatch.setattr(loop_cases, "Device", lambda _: Device.host())
+    for module in (loop_cases, attention):
+        monkeypatch.setattr(module, "api", SimpleNamespace(from_dlpack=Stand.ours))
+    monkeypatch.setattr(attention, "exact_rows", lambda *_: None)
+    with use_backend("reference"):
+        arm, _ = attention.decode_arms(StandTorch(), 1, 512, 2, page)
+        assert arm.run(1) > 0
+
+
 def test_attention_over_listed_blocks() -> None:
     (q, dq), (k, dk), (v, dv) = random(2, 32, 16), random(2, 48, 16), random(2, 48, 16)
     blocks, counts = np.array([[2, 0, 0], [0, 1, 2]], np.int32), np.array([1, 3], np.int32)
     z = api.full(np.nan, (2, 32, 16), f16).sync()
     inputs = (dq, dk, dv, tensor_of(blocks), tensor_of(counts))
-    found = result(attention.listed(z.mut.partition((1, 16, 16)), *inputs, 0.25, BN=16), z)
+    with use_backend("reference"):
+        found = result(attention.listed(z.mut.partition((1, 16, 16)), *inputs, 0.25, BN=16), z)
     first = attention_of(q[:, :16], k[:, 32:], v[:, 32:], causal=False)
     last = attention_of(q[:, 16:], k, v, causal=False)
     np.testing.assert_allclose(found, np.concatenate((first, last), 1), rtol=2e-2, atol=2e-3)
@@ -145,7 +202,8 @@ def test_attention_of_8_bit_floats() -> None:
     operands = (np.ascontiguousarray(each).view(np.uint8) for each in (q, k, v.transpose(0, 2, 1)))
     inputs = [api.from_numpy(each).sync().reinterpret(f8e4m3fn, each.shape) for each in operands]
     z = api.full(np.nan, q.shape, f16).sync()
-    found = result(eight.attention_f8(z.mut.partition((1, 32, 16)), *inputs, 0.25, 2.0, BN=32), z)
+    with use_backend("reference"):
+        found = result(eight.attention_f8(z.mut.partition((1, 32, 16)), *inputs, 0.25, 2.0, BN=32), z)
     exact = 2 * attention_of(*(each.astype(np.float64) for each in (q, k, v)), causal=False)
     assert np.linalg.norm(found - exact) < 4e-2 * np.linalg.norm(exact)
 
@@ -153,7 +211,8 @@ def test_attention_of_8_bit_floats() -> None:
 def test_decoding_with_latent_keys() -> None:
     (q, dq), (k, dk) = random(2, 20, 48), random(2, 70, 48)  # keys end within a tile
     z = api.full(np.nan, (2, 20, 32), f16).sync()
-    latent.decode_latent(z, dq, dk, 1 / math.sqrt(48), parts=2, rows=16).sync()
+    with use_backend("reference"):
+        latent.decode_latent(z, dq, dk, 1 / math.sqrt(48), parts=2, rows=16).sync()
     exact = attention_of(q, k, k[..., :32], causal=False)
     np.testing.assert_allclose(z.to_numpy().sync().astype(np.float64), exact, rtol=2e-2, atol=2e-3)
 
@@ -172,7 +231,8 @@ def test_gradients_of_the_weights_of_experts() -> None:
     (x, dx), (dy, ddy) = random(64, 40), random(64, 33)
     z = api.full(np.nan, (3, 40, 33), f16).sync()
     ends = np.array([0, 16, 16, 64], np.int32)
-    found = result(experts.weight_gradients(z.mut.partition((1, 32, 32)), dx, ddy, tensor_of(ends), BK=16), z)
+    with use_backend("reference"):
+        found = result(experts.weight_gradients(z.mut.partition((1, 32, 32)), dx, ddy, tensor_of(ends), BK=16), z)
     exact = np.stack([x[a:b].T @ dy[a:b] for a, b in ((0, 16), (16, 16), (16, 64))])
     np.testing.assert_allclose(found, exact, rtol=2e-3, atol=2e-2)
 
