@@ -20,9 +20,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
-from cutile.backend.gpu.layout import LANE_BITS, Layout, round_up
+from cutile.backend.gpu.layout import LANE_BITS, Coordinate, Layout, round_up
 from cutile.dtypes import DTypeLike
 
 ACCESS_BYTES = 16
@@ -59,13 +59,13 @@ class Exchange:
     widths: tuple[int, int]
     size: int
 
-    @property
+    @cached_property
     def pitch(self) -> int:
         """Elements from row to row."""
         chunks = self.shape[self.axis] // self.chunk
         return self.chunk * -(-chunks // (self.mask + 1)) * (self.mask + 1)
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """Rows from one to the next along each axis; 0 along their own."""
         others = [axis for axis in range(len(self.shape)) if axis != self.axis]
@@ -79,7 +79,7 @@ class Exchange:
         """Of the whole tile."""
         return math.prod(self.shape) // self.shape[self.axis] * self.pitch * self.size
 
-    @property
+    @cached_property
     def is_linear(self) -> bool:
         """Whether a place is the XOR of the places of its coordinates' parts.
 
@@ -98,7 +98,20 @@ class Exchange:
 @cache
 def exchange_of(dtype: DTypeLike, source: Layout, target: Layout) -> Exchange:
     """The best way of a tile from `source` to `target`."""
-    return min(_candidates(dtype, source, target), key=lambda each: (_cycles(each, source, target), each.nbytes))
+    sides = [(layout.registers, lanes_of(layout)) for layout in (source, target)]
+
+    def cost(exchange: Exchange) -> tuple[int, int]:
+        """Cycles for one warp: those of its first access on each side, times their number."""
+        both = zip(sides, exchange.widths, strict=True)
+        cycles = (count // width * conflicts(exchange, lanes, width) for (count, lanes), width in both)
+        return sum(cycles), exchange.nbytes
+
+    return min(_candidates(dtype, source, target), key=cost)
+
+
+def lanes_of(layout: Layout) -> list[Coordinate]:
+    """Where the first elements of a warp's lanes are in a tile."""
+    return [layout.coordinate(0, lane, 0) for lane in range(1 << LANE_BITS)]
 
 
 def _candidates(dtype: DTypeLike, source: Layout, target: Layout) -> Iterator[Exchange]:
@@ -123,19 +136,8 @@ def _width(layout: Layout, axis: int, size: int) -> int:
     return width
 
 
-def _cycles(exchange: Exchange, source: Layout, target: Layout) -> int:
-    """Cycles of shared memory for one warp.
-
-    Those of its first access on each side, times their number.
-    """
-    return sum(
-        layout.registers // width * conflicts(exchange, layout, width)
-        for layout, width in zip((source, target), exchange.widths, strict=True)
-    )
-
-
-def conflicts(exchange: Exchange, layout: Layout, width: int, register: int = 0) -> int:
-    """Cycles that one access of a warp takes.
+def conflicts(exchange: Exchange, lanes: Sequence[Coordinate], width: int) -> int:
+    """Cycles of shared memory that one access of a warp takes.
 
     Accesses of 16 bytes are served a quarter of a warp at a time, those of 8 bytes half of one.
     """
@@ -145,7 +147,7 @@ def conflicts(exchange: Exchange, layout: Layout, width: int, register: int = 0)
     for first in range(0, 1 << LANE_BITS, at_once):
         words: set[int] = set()
         for lane in range(first, first + at_once):
-            begin = exchange.place(layout.coordinate(register, lane, 0)) * exchange.size
+            begin = exchange.place(lanes[lane]) * exchange.size
             words.update(range(begin // BANK_BYTES, -(-(begin + nbytes) // BANK_BYTES)))
         total += max(Counter(word % BANKS for word in words).values())
     return total
@@ -161,9 +163,8 @@ def sectors(layout: Layout, axis: int | None, width: int, size: int) -> tuple[in
         size: bytes of an element.
     """
     bytes_at: set[tuple[tuple[int, ...], int]] = set()
-    for lane in range(1 << LANE_BITS):
-        where = list(layout.coordinate(0, lane, 0))
-        along = 0
+    for lane in lanes_of(layout):
+        where, along = list(lane), 0
         if axis is not None:
             along, where[axis] = where[axis], 0
         bytes_at.update((tuple(where), (along + k) * size) for k in range(width))

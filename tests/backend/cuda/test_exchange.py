@@ -1,0 +1,90 @@
+"""Tiles that change layouts on their way, and scans, in machine code: wide accesses, few barriers, nothing spilt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cutile.backend.cuda.exchange import conflicts, exchange_of, lanes_of, sectors
+from cutile.backend.gpu.layout import blocked
+from cutile.dtypes import DTypeLike, bf16, f32, f64, i8
+from cutile.ir.core import Function
+from cutile.ir.types import TensorType
+from tests.backend.cuda.programs import compiled, instructions, written
+from tests.support.programs import mut, tensor
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+TRANSPOSE = """
+def turn(y: Mut, x: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    y.store(ct.load_tile(x, (64, 64), (j, i)).transpose())
+"""
+COPY = """
+def same(y: Mut, x: Tensor):
+    y.store(ct.load_tile_like(x, y))
+"""
+SCAN = """
+def sums(y: Mut, x: Tensor):
+    y.store(ct.scan_sum(ct.load_tile_like(x, y), 1))
+"""
+
+
+def machine_code(function: Function, arch: str, folder: Path) -> Counter[str]:
+    made = compiled(function, arch)
+    assert made.facts["spills"] == made.facts["stack"] == 0
+    return instructions(made, folder)
+
+
+def count(found: Counter[str], *parts: str) -> int:
+    return sum(number for name, number in found.items() if all(part in name for part in parts))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
+def test_a_transposed_tile_is_loaded_and_stored_in_wide_accesses(dtype: DTypeLike, arch: str, tmp_path: Path) -> None:
+    found = machine_code(written(TRANSPOSE, {"y": mut(64, 64, dtype=dtype), "x": tensor(2, dtype)}), arch, tmp_path)
+    accesses = 64 * 64 * dtype.bits // 8 // 16 // 256
+    assert count(found, "LDG", ".128") == count(found, "STG", ".128") == count(found, "STS", ".128") == accesses
+    assert count(found, "BAR") == 1
+
+
+def test_so_is_one_of_a_tensor_that_lies_by_columns(tmp_path: Path) -> None:
+    by_columns = TensorType(f32, (None, None), (1, None), 16)
+    found = machine_code(written(COPY, {"y": mut(64, 64), "x": by_columns}), "sm_90a", tmp_path)
+    assert count(found, "LDG", ".128") == count(found, "STG", ".128") == 4
+    assert count(found, "BAR") == 1
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_row_is_scanned_with_one_barrier(arch: str, tmp_path: Path) -> None:
+    found = machine_code(written(SCAN, {"y": mut(1, 4096), "x": tensor(2)}), arch, tmp_path)
+    assert count(found, "BAR") == 1
+    assert count(found, "LDG", ".128") == count(found, "STG", ".128") == 4
+    assert count(found, "SHFL") <= 4 * 7  # for each of four runs of 1024: five steps, what lies before, the last
+
+
+def test_rows_of_one_warp_are_scanned_without_one(tmp_path: Path) -> None:
+    found = machine_code(written(SCAN, {"y": mut(8, 32), "x": tensor(2)}), "sm_90a", tmp_path)
+    assert count(found, "BAR") == 0
+
+
+@pytest.mark.parametrize("dtype", [i8, bf16, f32, f64], ids=str)
+@pytest.mark.parametrize("shape", [(64, 64), (32, 128), (128, 32)], ids=str)
+def test_no_bank_is_asked_for_more_than_it_gives(shape: tuple[int, int], dtype: DTypeLike) -> None:
+    """A full access of a warp takes as many cycles as it has lines of 128 bytes; a narrow one at most two."""
+    width = 16 * 8 // dtype.bits
+    rows, columns = blocked(shape, 8, width, (1, 0)), blocked(shape, 8, width, (0, 1))
+    for source, target in ((rows, columns), (columns, rows)):
+        exchange = exchange_of(dtype, source, target)
+        for layout, per_access in zip((source, target), exchange.widths, strict=True):
+            lines = -(-per_access * dtype.bits // 8 * 32 // 128)
+            assert conflicts(exchange, lanes_of(layout), per_access) <= max(2, lines)
+        assert exchange.nbytes == shape[0] * shape[1] * dtype.bits // 8
+
+
+def test_sectors_tell_a_scattered_access() -> None:
+    rows = blocked((64, 64), 8, 4)
+    assert sectors(rows, 1, 4, 4) == (16, 16)
+    assert sectors(rows, 0, 1, 4) == (32, 4)
