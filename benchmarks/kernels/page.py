@@ -12,7 +12,8 @@ machine and every version. Each figure is the median of interleaved runs on rand
 with float64 first. A ratio above 1 means faster than the peer. NumPy and torch use preallocated outputs and their own
 threads; `copy` is a plain copy that reads and writes as many bytes. NumPy runs on the CPU of the same machine. How time
 is taken: [testing.md](../testing.md). Products of 16 and 8 bits on GPUs, pair by pair beside cuBLAS:
-[products/](products/README.md); loops of several products, attention among them: [loops/](loops/README.md).
+[products/](products/README.md); loops of several products, attention among them: [loops/](loops/README.md); kernels
+that move bytes: [memory/](memory/README.md).
 """
 PEERS = ("numpy", "torch", "copy")
 
