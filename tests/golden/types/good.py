@@ -29,8 +29,22 @@ def saxpy(y: Mut, a: f32, x: Tensor, *, K: Const = 3):
     y.store(b * ct.load_tile_like(x, y) + y.load() - a / K)
 
 
+@ct.entry
+def described(y: Mut, x: Tensor):
+    t = ct.load_tile_like(x, y)
+    centred = t - ct.mean(t, (0, 1), keepdims=True)
+    spread = ct.var(centred) + ct.reduce_sum(ct.cumsum(t, 0), axis=None)
+    noise = ct.rand(7, ct.iota((8,), start=1, step=2)[None, :])
+    a, b, _, _ = ct.philox(1, ct.iota(8))
+    if (t > 0.0).any() and not ct.isnan(t).all():
+        t = round(ct.clamp(t, -1.0, 1.0)) @ ct.extract(ct.cat((t, t), 0), (1, 0), (8, 8))
+    u = ct.reduce((t, 1.0 + t), 0, (0.0, 0.0), lambda p, q: (p[0] + q[0] * spread, p[1] + q[1]), keepdims=True)
+    y.store(t + ct.flip(ct.sigmoid(u[0] + noise), 1) + (a ^ b).astype(ct.f32))
+
+
 x = api.ones((8, 8), f32).sync()
 y = api.zeros((8, 8), f32).sync()
+described(api.zeros((8, 8), f32).partition((8, 8)), x).sync()
 out = saxpy(y.partition((4, 4)), 2.0, x).sync()
 z = saxpy(api.zeros((8, 8), f32).partition((4, 4)), 2, np.ones((8, 8), np.float32), K=4).first().unpartition().sync()
 assert out.y.unpartition() is y
