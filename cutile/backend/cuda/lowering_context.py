@@ -167,9 +167,11 @@ class LoweringContext(ABC):
         op, names = ConvertLayout(x=value), self.names(source, target)
         if register_map(source, target) is not None:
             return self.add(op, **names, how="take").result
-        if self.products:
-            return self.in_shared(op, move_bytes(value.tile.dtype, source), **names, how="move").result
-        size = exchange_of(value.tile.dtype, source, target).nbytes
+        dense = move_bytes(value.tile.dtype, source)
+        size = dense if self.products else exchange_of(value.tile.dtype, source, target).nbytes
+        # Rows that are no powers of two take more room in a swizzle: a large tile may fit as it is alone.
+        if self.products or size > max(dense, self.arch.shared_bytes // EXCHANGE_SHARE):
+            return self.in_shared(op, dense, **names, how="move").result
         return self.in_shared(op, size, **names, how="swizzle").result
 
     # Accesses to memory.

@@ -133,6 +133,19 @@ def test_a_scan_keeps_the_order(layout: Layout, reverse: bool) -> None:
         np.testing.assert_array_equal(collect(result, layout, i64), wanted)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_of_what_is_no_number(reverse: bool) -> None:
+    """Infinities and NaN stay in what comes behind them, and lanes past the edge add nothing."""
+    layout = LAYOUTS["one axis"]
+    tile = integers(layout, f32)
+    tile[[100, 300, 500]] = -np.inf, np.inf, np.nan
+    made = fold.scan(((arith.binary("add", f32, 0), (0, 1)),), (2,), (f32,), (0.0,), layout, 0, reverse, 0, False)
+    with np.errstate(all="ignore"):
+        result = made.generate(Emulated(layout.threads), [scatter(tile, layout, f32)])
+        wanted = np.cumsum(tile[::-1])[::-1] if reverse else np.cumsum(tile)
+    np.testing.assert_array_equal(collect(result, layout, f32), wanted)
+
+
 @EACH
 @pytest.mark.parametrize("dtype", [bf16, f64], ids=str)
 def test_a_tile_through_a_swizzle(layout: Layout, dtype: DTypeLike) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from cutile.backend.cuda.exchange import conflicts, exchange_of, lanes_of, sectors
+from cutile.backend.cuda.ops import ConvertLayout
 from cutile.backend.gpu.layout import blocked
 from cutile.dtypes import DTypeLike, bf16, f32, f64, i8
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType
-from tests.backend.cuda.programs import compiled, instructions, written
+from tests.backend.cuda.programs import compiled, instructions, lowered, written
 from tests.support.programs import mut, tensor
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
@@ -89,3 +90,16 @@ def test_sectors_tell_a_scattered_access() -> None:
     rows = blocked((64, 64), 8, 4)
     assert sectors(rows, 1, 4, 4) == (16, 16)
     assert sectors(rows, 0, 1, 4) == (16, 4)  # by columns: four bytes of each sector that two lanes share
+
+
+def test_a_large_tile_takes_no_more_room_than_it_needs() -> None:
+    """Rows of 600 have 150 chunks, and 152 places in a swizzle."""
+    text = """
+def turn(y: Mut, x: Tensor, z: Tensor):
+    t = ct.load_tile(x, (600, 36), (0, 0)).transpose()
+    y.store(t + ct.load_tile_like(z, y))
+"""
+    made = lowered(written(text, {"y": mut(36, 600), "x": tensor(2), "z": tensor(2)}))
+    (moved,) = (op for op in made.walk() if isinstance(op, ConvertLayout))
+    assert moved.attributes["how"] == "move"
+    assert made.facts["shared_bytes"] == 36 * 600 * 4
