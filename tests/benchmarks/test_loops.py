@@ -137,7 +137,10 @@ class Stand:
         self.shape, self.dtype, self._ours = shape, dtype, cast("Tensor | None", None)
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_, **more: Stand(*self.shape, dtype=more.get("dtype", self.dtype))
+        def same(*_: Any, dtype: Any = self.dtype, **__: Any) -> Stand:
+            return Stand(*self.shape, dtype=dtype)
+
+        return same
 
     def __getitem__(self, index: Any) -> Stand:
         return Stand(1, *self.shape, dtype=self.dtype) if index is None else self
@@ -172,13 +175,22 @@ class StandTorch:
         return Stand(count, dtype=i32)
 
 
+def host(_: int) -> Device:
+    """The CPU, whatever GPU is asked for."""
+    return Device.host()
+
+
+def nothing(*_: Any) -> None:
+    """Exact results do not count."""
+
+
 @pytest.mark.parametrize("page", [0, 128])
 def test_decoding_is_built_and_launched(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that reads what another is yet to write is no operation of its own, which leases would refuse."""
-    monkeypatch.setattr(loop_cases, "Device", lambda _: Device.host())
+    monkeypatch.setattr(loop_cases, "Device", host)
     for module in (loop_cases, attention):
         monkeypatch.setattr(module, "api", SimpleNamespace(from_dlpack=Stand.ours))
-    monkeypatch.setattr(attention, "exact_rows", lambda *_: None)
+    monkeypatch.setattr(attention, "exact_rows", nothing)
     with use_backend("reference"):
         arm, _ = attention.decode_arms(StandTorch(), 1, 512, 2, page)
         assert arm.run(1) > 0
