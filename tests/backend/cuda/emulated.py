@@ -302,6 +302,9 @@ class Emulated:
 
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
         if not isinstance(function, str):
+            if not function.asm:  # what comes out is what went in
+                kind = ir.LiteralStructType([each.type for each in operands])
+                return Vector(kind, [Vector(each.type, self._of(each)) for each in operands])
             assert "mov.b16 $0, $1;" in str(function), f"of inline PTX only moves are emulated: {function}"
             return Vector(operands[0].type, self._of(operands[0]))
         given = [self._of(each) for each in operands]
@@ -318,6 +321,10 @@ class Emulated:
             return Vector(I32, given[1][number - lane + np.where(there, wanted, lane)])
         if function == "llvm.nvvm.barrier0":
             return None
+        if function == "llvm.nvvm.prmt":
+            octets = np.stack([value >> 8 * i & 255 for value in given[:2] for i in range(4)])
+            chosen = [octets[given[2] >> 4 * i & 7, np.arange(self._threads)] << 8 * i for i in range(4)]
+            return Vector(I32, np.bitwise_or.reduce(chosen).astype(np.uint32))
         return self._made(operands[0].type, LIBRARY[function](*given))
 
 

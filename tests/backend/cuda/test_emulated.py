@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.intrinsics import arith, compare, fold, reduce, shape
+from cutile.backend.cuda.intrinsics import arith, compare, dot, fold, reduce, shape
 from cutile.backend.cuda.intrinsics.llvm import I32, register_type
-from cutile.backend.cuda.mma_layouts import mma_accumulator
+from cutile.backend.cuda.mma_layouts import group_accumulator, mma_accumulator
 from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator
 from cutile.dtypes import DTypeLike, bf16, f32, f64, i8, i32, i64, u8
 from tests.backend.cuda.emulated import Emulated, Vector, collect, everywhere, numpy_type, scatter
@@ -45,6 +45,23 @@ def reduced(result: Vector, layout: Layout, axis: int, dtype: DTypeLike) -> Any:
     if layout.rank == 1:
         return everywhere(result, dtype)
     return collect(result, layout.collapse(axis).drop(axis), dtype)
+
+
+@pytest.mark.parametrize("shape_", [(64, 32), (64, 128), (128, 64)], ids=str)
+def test_eights_are_packed_as_products_take_them(shape_: tuple[int, int]) -> None:
+    """PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk32": four neighbours in a word, rows 0 and 8 in turn."""
+    layout = group_accumulator(shape_, 1)
+    tile = np.random.default_rng().integers(0, 256, shape_).astype(np.uint8)
+    count = layout.registers // 4
+    packed = dot.pack_quads(u8, count).generate(Emulated(layout.threads), [scatter(tile, layout, u8)])
+    words = np.stack([np.ascontiguousarray(word.data).view(np.uint8).reshape(-1, 4) for word in packed.data])
+    warp, lane = np.divmod(np.arange(layout.threads), 32)
+    columns = shape_[1] // 8  # words of a row and of the one 8 below, for 64 rows
+    for number in range(count):
+        below, place = divmod(number, columns)
+        row = 64 * below + 16 * warp + lane // 4 + 8 * (place % 2)
+        first = 16 * (place // 2) + 4 * (lane % 4)
+        np.testing.assert_array_equal(words[number], tile[row[:, None], first[:, None] + np.arange(4)])
 
 
 @EACH
