@@ -22,7 +22,7 @@ from cutile.backend.cuda.ops.memory import StagedMma, StageTile, Store, StoreSub
 from cutile.backend.cuda.ops.mma import Dot, SimtMma, Wgmma
 from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
-from cutile.backend.cuda.panels import STEP_BYTES
+from cutile.backend.cuda.smem_layout import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import tensor_cores
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS

@@ -30,7 +30,7 @@ class Intrinsic:
         factory: module and function, "pipeline.acquire".
         facts: positional arguments of the factory. Each is one of "name", "dtype" (of the first operand, or the
             attribute), "result" (the result's dtype), "count" (elements per thread; 0 for a scalar), "layout",
-            "source" and "panels", or the name of an attribute or of a resource. `=` behind it makes it a keyword.
+            "source" and "smem_layout", or the name of an attribute or of a resource. `=` behind it makes it a keyword.
         stem: the function's name in the file, with attributes in braces. The factory's own name if empty.
         call: arguments of the function, where these are not the operands in their order: operands, attributes that are
             names of parameters, or parameters of the kernel.

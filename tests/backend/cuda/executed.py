@@ -61,7 +61,7 @@ from cutile.backend.cuda.ops import (
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
-from cutile.backend.cuda.panels import ROWS, Panels
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.backend.reference.memory import load, load_view, store
@@ -382,7 +382,7 @@ class ThreadBlock:
 
         def arrive() -> None:
             fill.tiles[op.buffer] = held.copy()
-            fill.missing -= Panels(*type_.panels).nbytes
+            fill.missing -= SmemLayout(*type_.smem_layout).nbytes
             if fill.missing < 0:
                 raise Executed(f"more bytes arrive on {op.pipeline.name} than are announced")
             stage.full += not fill.missing
@@ -445,12 +445,12 @@ class ThreadBlock:
             raise Executed(f"{op.buffer.name} is written while a product reads it")
         held = fill.tiles.get(op.buffer, np.full(tile.shape, np.nan, tile.dtype)).copy()
         groups = len(self._consumers)
-        if len(tile) < ROWS * groups:
+        if len(tile) < WGMMA_ROWS * groups:
             own = tile.shape[1] // groups
             columns = slice(group.number * own, (group.number + 1) * own)
             held[:, columns] = tile[:, columns]
         else:
-            mine = np.arange(len(tile)) // ROWS % groups == group.number
+            mine = np.arange(len(tile)) // WGMMA_ROWS % groups == group.number
             held[mine] = tile[mine]
         fill.tiles[op.buffer] = held
 

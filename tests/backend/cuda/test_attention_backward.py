@@ -17,7 +17,7 @@ from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Barrier, Dot, DotWait, Roles, TmaLoad
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.errors import IRError
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op
@@ -160,8 +160,10 @@ def test_nothing_spills_and_nothing_is_serialised(name: str, causal: bool, tmp_p
     names = instructions(built, tmp_path)
     assert not any(each.startswith("HMMA") for each in names)
     buffers = buffer_types([op.buffer for op in lowered(function).walk() if isinstance(op, TmaLoad)])
-    panels = sum(Panels(*buffer.panels).count for buffer in buffers)  # of which one instruction each loads one
-    assert sum(names[each] for each in names if each.startswith("UTMALDG")) == panels
+    smem_layout = sum(
+        SmemLayout(*buffer.smem_layout).count for buffer in buffers
+    )  # of which one instruction each loads one
+    assert sum(names[each] for each in names if each.startswith("UTMALDG")) == smem_layout
 
 
 @pytest.mark.parametrize(("shape", "causal"), [((4, 2, 37, 50), True), ((2, 1, 64, 40), False), ((1, 1, 5, 5), True)])

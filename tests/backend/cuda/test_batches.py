@@ -9,7 +9,7 @@ import pytest
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import TileIndex, Wgmma
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f32
 from cutile.ir.core import Function
@@ -62,7 +62,7 @@ def test_the_copy_engine_brings_one_matrix_of_a_batch(x: TensorType, y: TensorTy
     plan = lowered(function)
     assert check_function(plan) > 10
     product = next(op for op in plan.walk() if isinstance(op, Wgmma))
-    left, right = (Panels(*each.panels) for each in buffer_types((product.left, product.right)))
+    left, right = (SmemLayout(*each.smem_layout) for each in buffer_types((product.left, product.right)))
     assert (left.k_major, right.k_major) == (x.unit_axis == 2, y.unit_axis == 1)
 
 

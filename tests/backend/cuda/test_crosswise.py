@@ -16,8 +16,8 @@ from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Store
-from cutile.backend.cuda.panels import Fed, Panels
 from cutile.backend.cuda.pipeline.accumulators import a_from_registers_accumulator
+from cutile.backend.cuda.smem_layout import MmaOperands, SmemLayout
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, tf32, u8
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType
@@ -109,16 +109,18 @@ def _permuted(low: int, high: int, selector: int) -> int:
     return sum((both >> (selector >> 4 * i & 7) * 8 & 0xFF) << 8 * i for i in range(4))
 
 
-def in_panels(tile: Array, panels: Panels) -> Array:
+def in_panels(tile: Array, smem_layout: SmemLayout) -> Array:
     """The bytes of a tile, (along, across), as TMA lays them."""
-    made = np.zeros(panels.place_bytes, np.uint8)
-    size = panels.size
-    for panel in range(panels.count):
-        for row in range(panels.length):
-            data = np.ascontiguousarray(tile[row, panel * panels.span : (panel + 1) * panels.span]).view(np.uint8)
-            linear = row * panels.swizzle + np.arange(panels.span * size)
-            bits = panels.swizzle.bit_length() - 5
-            made[panel * panels.panel_bytes + (linear ^ (linear >> 7 & (1 << bits) - 1) << 4)] = data
+    made = np.zeros(smem_layout.place_bytes, np.uint8)
+    size = smem_layout.size
+    for panel in range(smem_layout.count):
+        for row in range(smem_layout.length):
+            data = np.ascontiguousarray(tile[row, panel * smem_layout.span : (panel + 1) * smem_layout.span]).view(
+                np.uint8
+            )
+            linear = row * smem_layout.swizzle + np.arange(smem_layout.span * size)
+            bits = smem_layout.swizzle.bit_length() - 5
+            made[panel * smem_layout.panel_bytes + (linear ^ (linear >> 7 & (1 << bits) - 1) << 4)] = data
     return made
 
 
@@ -130,7 +132,7 @@ def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int
     depth, numbers = 128 // size, np.int8 if size == 1 else np.float32
     random = np.random.default_rng(tall)
     x, y = (random.integers(-8, 8, shape).astype(numbers) for shape in ((tall, depth), (wide, depth)))
-    left, right = Panels(tall, depth, size, k_major=False), Panels(depth, wide, size, k_major=True)
+    left, right = SmemLayout(tall, depth, size, k_major=False), SmemLayout(depth, wide, size, k_major=True)
     shape = (wide, tall) if exchanged else (tall, wide)
     layout = a_from_registers_accumulator(shape, groups, size, swap_ab=exchanged)
     sums = i32 if dtype is i8 else f32
@@ -139,7 +141,9 @@ def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int
     slot = np.concatenate([in_panels(np.ascontiguousarray(x.T), left), in_panels(y, right)])
     memory = np.concatenate([np.full(1024 + len(slot), 0xA5, np.uint8), slot])
     group = Group(layout.threads, memory, numbers)
-    made = wgmma_rs.multiply(dtype, dtype, sums, layout, Fed(left, right, depth, 2, len(slot), 1024), swap_ab=exchanged)
+    made = wgmma_rs.multiply(
+        dtype, dtype, sums, layout, MmaOperands(left, right, depth, 2, len(slot), 1024), swap_ab=exchanged
+    )
     turn = Vector(I32, np.full(layout.threads, 3, np.uint32))
     result = collect(made.generate(group, [scatter(start, layout, sums), turn]), layout, sums)
     product = x.astype(np.int64) @ y.T.astype(np.int64)

@@ -42,7 +42,7 @@ def test_few_rows_are_the_columns_of_an_instruction(tile: tuple[int, int]) -> No
     held = {where for where, *_ in layout.elements()}
     assert len(held) == rows * columns
     # The left operand is y, as wide as the tile; the right one is x, as tall as whole instructions are wide.
-    assert tuple(each.panels for each in buffer_types((op.left, op.right))) == (
+    assert tuple(each.smem_layout for each in buffer_types((op.left, op.right))) == (
         (columns, 64, 2, False),
         (64, layout.cover[0], 2, True),
     )

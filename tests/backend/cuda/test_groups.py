@@ -13,7 +13,7 @@ from cutile.backend.cuda.intrinsics.llvm import ir
 from cutile.backend.cuda.intrinsics.pipeline import order_arrive
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Barriers, Pipeline, SetMaxRegisters
-from cutile.backend.cuda.panels import GROUP
+from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.dtypes import bf16, f16
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
@@ -95,7 +95,7 @@ class Arrivals(Emulated):
     """Notes which threads arrive, on which barrier."""
 
     def __init__(self) -> None:
-        super().__init__(2 * GROUP)
+        super().__init__(2 * WARPGROUP)
         self.noted: list[tuple[int, int]] = []
 
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
@@ -113,7 +113,7 @@ def test_each_warp_hands_over_to_the_other_group() -> None:
     """As many arrivals as a barrier is set up for: a warp that is late is waited for."""
     made = Arrivals()
     order_arrive(64).generate(made, [])
-    assert made.noted == [(thread, 64 + 8 * (thread < GROUP)) for thread in range(0, 2 * GROUP, 32)]
+    assert made.noted == [(thread, 64 + 8 * (thread < WARPGROUP)) for thread in range(0, 2 * WARPGROUP, 32)]
     plan = lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4)
     (turns,) = (op for op in plan.walk() if isinstance(op, Barriers))
-    assert (turns.count, turns.arrivals) == (2, GROUP // 32)
+    assert (turns.count, turns.arrivals) == (2, WARPGROUP // 32)

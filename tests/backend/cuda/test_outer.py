@@ -12,10 +12,10 @@ import pytest
 from cutile.backend.cuda.intrinsics import simt
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.panels import GROUP, Fed, Panels
 from cutile.backend.cuda.pipeline.accumulators import simt_accumulator
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
+from cutile.backend.cuda.smem_layout import WARPGROUP, MmaOperands, SmemLayout
 from cutile.backend.cuda.target import architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.interface import CompileOptions
@@ -40,15 +40,15 @@ def layout(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layou
     return found
 
 
-def in_panels(panels: Panels, tile: Array) -> Array:
+def in_panels(smem_layout: SmemLayout, tile: Array) -> Array:
     """The bytes of a tile, (mn, k), as TMA lays them: 16-byte pieces of a row permuted by its number."""
-    memory = np.zeros(panels.place_bytes, np.uint8)
-    pieces = panels.swizzle // 16
-    rows = tile if panels.k_major else tile.T
-    for panel in range(panels.count):
-        for number, row in enumerate(rows[:, panel * panels.span : (panel + 1) * panels.span]):
+    memory = np.zeros(smem_layout.place_bytes, np.uint8)
+    pieces = smem_layout.swizzle // 16
+    rows = tile if smem_layout.k_major else tile.T
+    for panel in range(smem_layout.count):
+        for number, row in enumerate(rows[:, panel * smem_layout.span : (panel + 1) * smem_layout.span]):
             cut = np.ascontiguousarray(row).view(np.uint8).reshape(pieces, 16)
-            first = panel * panels.panel_bytes + number * panels.swizzle
+            first = panel * smem_layout.panel_bytes + number * smem_layout.swizzle
             for piece in range(pieces):
                 place = first + (piece ^ number * pieces // 8 % pieces) * 16
                 memory[place : place + 16] = cut[piece]
@@ -81,10 +81,10 @@ def test_the_right_elements_meet(by_k: tuple[bool, bool], shape: tuple[int, int]
     slot_bytes = left.place_bytes + right.place_bytes
     b = Watched(sums.threads, place + slots * slot_bytes)
     at = place + turn % slots * slot_bytes
-    for panels, tile in ((left, x), (right, y)):
-        b.memory[at : at + panels.place_bytes] = in_panels(panels, tile)
-        at += panels.place_bytes
-    made = simt.multiply(sums, Fed(left, right, depth, slots, slot_bytes, place))
+    for smem_layout, tile in ((left, x), (right, y)):
+        b.memory[at : at + smem_layout.place_bytes] = in_panels(smem_layout, tile)
+        at += smem_layout.place_bytes
+    made = simt.multiply(sums, MmaOperands(left, right, depth, slots, slot_bytes, place))
     result = made.generate(b, [scatter(acc, sums, f32), Vector(I32, np.full(sums.threads, turn, np.uint32))])
     np.testing.assert_array_equal(collect(result, sums, f32), x @ y.T + acc)
     per_step = sum(len({offset[axis] for offset in sums.offsets}) for axis in range(2))
@@ -95,9 +95,9 @@ def test_the_right_elements_meet(by_k: tuple[bool, bool], shape: tuple[int, int]
             assert max(banks.values()) == 1, "lanes of a warp wait for one another"
 
 
-def operands(shape: tuple[int, int], depth: int, by_k: tuple[bool, bool]) -> tuple[Panels, Panels]:
+def operands(shape: tuple[int, int], depth: int, by_k: tuple[bool, bool]) -> tuple[SmemLayout, SmemLayout]:
     left, right = (
-        Panels(depth if along else extent, extent if along else depth, 4, along)
+        SmemLayout(depth if along else extent, extent if along else depth, 4, along)
         for along, extent in zip(by_k, shape, strict=True)
     )
     return left, right
@@ -128,7 +128,7 @@ def test_f32_is_multiplied_by_specialised_warps(by_k: tuple[bool, bool]) -> None
 
 def test_one_warp_group_has_a_small_tile_to_itself() -> None:
     made = lowered(gemm_of((64, 64), 32, (True, False)))
-    assert made.facts["threads"] == 2 * GROUP
+    assert made.facts["threads"] == 2 * WARPGROUP
     assert check_function(made) > 0
 
 

@@ -17,7 +17,7 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Dot, DotWait, Pipeline, PipelineRelease, PipelineWait, ReadBuffer, Roles
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.dtypes import DTypeLike, f16, f32, i8
 from cutile.ir.control import For
@@ -181,14 +181,14 @@ class _Memory(Emulated):
         return Vector(None, [Vector(I32, raw[:, i].copy()) for i in range(count)])
 
 
-def put(memory: Array, tile: Array, panels: Panels, axis: int, place: int) -> None:
+def put(memory: Array, tile: Array, smem_layout: SmemLayout, axis: int, place: int) -> None:
     """Write a tile as TMA does: panel by panel, pieces of a row changed by the row's number."""
     rows = np.ascontiguousarray(np.moveaxis(tile, axis, -1)).reshape(-1, tile.shape[axis]).view(np.uint8)
-    pieces = panels.swizzle // 16
-    for panel in range(panels.count):
-        for row in range(panels.length):
-            data = rows[row, panel * panels.swizzle : (panel + 1) * panels.swizzle]
-            where = panel * panels.panel_bytes + row * panels.swizzle
+    pieces = smem_layout.swizzle // 16
+    for panel in range(smem_layout.count):
+        for row in range(smem_layout.length):
+            data = rows[row, panel * smem_layout.swizzle : (panel + 1) * smem_layout.swizzle]
+            where = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
             for piece in range(pieces):
                 # rows of 128 bytes: the row in the period of 1024; narrower ones share 128 bytes
                 at = where // 16 + piece
@@ -215,13 +215,13 @@ def put(memory: Array, tile: Array, panels: Panels, axis: int, place: int) -> No
 )
 def test_threads_find_every_element(dtype: DTypeLike, shape: tuple[int, ...], axis: int, layout: Layout) -> None:
     width = shape[axis]
-    panels = Panels(width, int(np.prod(shape)) // width, dtype.bits // 8, k_major=True)
+    smem_layout = SmemLayout(width, int(np.prod(shape)) // width, dtype.bits // 8, k_major=True)
     tile = np.random.default_rng(0).integers(0, 256, (*shape, dtype.bits // 8), np.uint8).view(dtype.numpy)[..., 0]
     if dtype is not i8:
         tile = np.arange(tile.size, dtype=np.float32).reshape(shape).astype(dtype.numpy)
     builder = _Memory(layout.threads)
-    put(builder.memory, tile, panels, axis, 2048 + panels.place_bytes)
-    read = buffer.read(dtype, layout, panels, axis, stages=2, stage_bytes=panels.place_bytes, place=2048)
+    put(builder.memory, tile, smem_layout, axis, 2048 + smem_layout.place_bytes)
+    read = buffer.read(dtype, layout, smem_layout, axis, stages=2, stage_bytes=smem_layout.place_bytes, place=2048)
     counter = Vector(I32, np.full(layout.threads, 3, np.uint32))  # stage 1
     found = collect(read.generate(builder, [counter]), layout, dtype)
     np.testing.assert_array_equal(found, tile)

@@ -29,7 +29,7 @@ from cutile.backend.cuda.ops import (
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f64, i16, i32, i64, u32
 from cutile.ir.control import For
@@ -137,7 +137,7 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
     made = lowered(written(text, types((128, 256))))
     assert check_function(made) > 0
     (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
-    assert [each.panels[3] for each in buffer_types((product.left, product.right))] == [not turned[0], turned[1]]
+    assert [each.smem_layout[3] for each in buffer_types((product.left, product.right))] == [not turned[0], turned[1]]
     assert not any(isinstance(op, Permute) for op in made.walk())
 
 
@@ -205,22 +205,22 @@ def test_operands_are_loaded_as_they_lie(
     assert maps[:2] == [TensorMap(box, 128, order) for box, order in boxes]
     assert maps[2] == TensorMap((16, 64), 128, (0, 1))
     product = next(op for op in lowered(function).walk() if isinstance(op, Wgmma))
-    left, right = (Panels(*each.panels) for each in buffer_types((product.left, product.right)))
+    left, right = (SmemLayout(*each.smem_layout) for each in buffer_types((product.left, product.right)))
     assert (left.k_major, right.k_major) == (x.unit_axis == 1, y.unit_axis == 0)
 
 
 @pytest.mark.parametrize(("columns", "swizzle"), [(256, 128), (192, 128), (160, 64), (208, 32)])
 def test_panels_are_as_wide_as_divides_the_tile(columns: int, swizzle: int) -> None:
-    panels = Panels(columns, 64, 2, k_major=False)
-    assert (panels.swizzle, panels.count * panels.span) == (swizzle, columns)
-    assert panels.nbytes == 64 * columns * 2
+    smem_layout = SmemLayout(columns, 64, 2, k_major=False)
+    assert (smem_layout.swizzle, smem_layout.count * smem_layout.span) == (swizzle, columns)
+    assert smem_layout.nbytes == 64 * columns * 2
 
 
 def test_a_part_of_an_operand_begins_where_the_copy_put_it() -> None:
-    deep = Panels(128, 256, 2, k_major=True)
+    deep = SmemLayout(128, 256, 2, k_major=True)
     assert [deep.offset(0, k) for k in (0, 16, 48, 64, 80)] == [0, 32, 96, 256 * 128, 256 * 128 + 32]
     assert deep.offset(64, 0) == 64 * 128
-    wide = Panels(256, 64, 2, k_major=False)
+    wide = SmemLayout(256, 64, 2, k_major=False)
     assert [wide.offset(mn, k) for mn, k in ((0, 16), (64, 0), (128, 16))] == [2048, 8192, 2 * 8192 + 2048]
     with pytest.raises(ValueError, match="begins at a panel"):
         wide.offset(32, 0)

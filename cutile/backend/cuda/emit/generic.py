@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.ops.pipeline import BarriersType, BufferType, PipelineType, ScratchType, buffer_types
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.emitter import Intrinsic, Resources, declared_emitter
 from cutile.backend.gpu.text import Call
 from cutile.dtypes import DTypeLike
@@ -26,9 +26,9 @@ def emitter(intrinsic: Intrinsic) -> Callable[[Op, Kernel], Call]:
 
 def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
     """A buffer's panels, or the offset of a resource."""
-    if fact == "panels":
+    if fact == "smem_layout":
         (buffer,) = buffer_types(op.operands)
-        yield kernel.panels(Panels(*buffer.panels))
+        yield kernel.smem_layout(SmemLayout(*buffer.smem_layout))
     else:
         yield repr(offset(getattr(op, fact), kernel))
 

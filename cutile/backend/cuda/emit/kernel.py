@@ -18,7 +18,7 @@ from cutile.backend.cuda.emit.table import EMITTERS
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.target import architecture
 from cutile.backend.cuda.tensor_map import Swizzle, TensorMap
 from cutile.backend.gpu.layout import Layout
@@ -139,7 +139,7 @@ class Kernel:
         self._dtypes: set[str] = set()
         self._math: set[str] = set()
         self._layout_names: dict[str, str] = {}
-        self._of_panels: set[str] = set()
+        self._smem_types: set[str] = set()
         self._parts: dict[tuple[Value, str, int], str] = {}
 
     # What emitters use.
@@ -171,15 +171,15 @@ class Kernel:
             self._layout_names[name] = self.names.invented(name)
         return self._layout_names[name]
 
-    def panels(self, panels: Panels) -> str:
+    def smem_layout(self, smem_layout: SmemLayout) -> str:
         """How an operand lies in shared memory, in the file."""
-        self._of_panels.add("Panels")
-        return repr(panels)
+        self._smem_types.add("SmemLayout")
+        return repr(smem_layout)
 
-    def fed(self, *fields: str) -> Call:
+    def mma_operands(self, *fields: str) -> Call:
         """Where a product's operands are, in the file."""
-        self._of_panels.add("Fed")
-        return Call("Fed", fields)
+        self._smem_types.add("MmaOperands")
+        return Call("MmaOperands", fields)
 
     def definition(self, value: Value) -> Op:
         """The operation that a value is a result of."""
@@ -187,8 +187,8 @@ class Kernel:
 
     def place(self, *fields: Expression) -> Call:
         """Where a buffer's stages are, in the file."""
-        self._of_panels.add("Place")
-        return Call("Place", fields)
+        self._smem_types.add("BufferStages")
+        return Call("BufferStages", fields)
 
     def count(self, op: Op) -> int:
         """Elements per thread of an operation's result; 0 for a scalar."""
@@ -420,8 +420,8 @@ class Kernel:
             made += _import("cutile.backend.cuda.intrinsics", self._modules)
         if self._layout_names:
             made.append("from cutile.backend.gpu.layout import Layout")
-        if self._of_panels:
-            made += _import("cutile.backend.cuda.panels", self._of_panels)
+        if self._smem_types:
+            made += _import("cutile.backend.cuda.smem_layout", self._smem_types)
         if self._dtypes:
             made += _import("cutile.dtypes", self._dtypes)
         return made

@@ -20,7 +20,7 @@ from cutile.backend.cuda.ops import (
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.emitter import numbers
 from cutile.backend.gpu.text import Call
 from cutile.dtypes import DTypeLike, f64
@@ -145,8 +145,8 @@ def staged_mma(op: StagedMma, kernel: Kernel) -> Call:
 
 def _stages(buffer: Value, k_major: bool, kernel: Kernel) -> Call:
     (kind,) = buffer_types([buffer])
-    panels = replace(Panels(*kind.panels), k_major=k_major)
-    return kernel.place(kernel.panels(panels), *places(buffer, kernel))
+    smem_layout = replace(SmemLayout(*kind.smem_layout), k_major=k_major)
+    return kernel.place(kernel.smem_layout(smem_layout), *places(buffer, kernel))
 
 
 def dot(op: Dot, kernel: Kernel) -> Call:
@@ -173,7 +173,10 @@ def dot(op: Dot, kernel: Kernel) -> Call:
 def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
     """`write_operand(words)`."""
     (kind,) = buffer_types([op.buffer])
-    layout, at = kernel.layout(op.attributes["layout"]), _stages(op.buffer, Panels(*kind.panels).k_major, kernel)
+    layout, at = (
+        kernel.layout(op.attributes["layout"]),
+        _stages(op.buffer, SmemLayout(*kind.smem_layout).k_major, kernel),
+    )
     return Call(kernel.bind("write_operand", "buffer.write", layout, at), (kernel.use(op.words),))
 
 
@@ -189,13 +192,13 @@ def dot_wait(op: DotWait, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
-def _fed(op: Wgmma | SimtMma, kernel: Kernel) -> Call:
+def _mma_operands(op: Wgmma | SimtMma, kernel: Kernel) -> Call:
     """Where a product's operands are: the right one behind the left one.
 
     Both are in the stages of one pipeline.
     """
-    panels = (kernel.panels(Panels(*buffer.panels)) for buffer in buffer_types((op.left, op.right)))
-    return kernel.fed(*panels, *numbers(op, "depth"), *places(op.left, kernel))
+    smem_layout = (kernel.smem_layout(SmemLayout(*buffer.smem_layout)) for buffer in buffer_types((op.left, op.right)))
+    return kernel.mma_operands(*smem_layout, *numbers(op, "depth"), *places(op.left, kernel))
 
 
 def multiply(op: Wgmma, kernel: Kernel) -> Call:
@@ -207,7 +210,7 @@ def multiply(op: Wgmma, kernel: Kernel) -> Call:
         kernel.dtype(op.right_dtype),
         kernel.dtype(op.acc.tile.dtype),
         kernel.layout(op.attributes["layout"]),
-        _fed(op, kernel),
+        _mma_operands(op, kernel),
         *([f"promote_columns={op.promote_columns}"] if op.promote_columns else []),
         *(["replaces=True"] if op.added else []),
         *(["swap_ab=True"] if op.swap_ab else []),
@@ -229,7 +232,7 @@ def outer(op: SimtMma, kernel: Kernel) -> Call:
         "multiply",
         "simt.multiply",
         kernel.layout(op.attributes["layout"]),
-        _fed(op, kernel),
+        _mma_operands(op, kernel),
     )
     return Call(function, (kernel.use(op.acc), kernel.use(op.counter)))
 

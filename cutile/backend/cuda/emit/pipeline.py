@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cutile.backend.cuda.emit.generic import offset, places
 from cutile.backend.cuda.ops.memory import TmaLoad, TmaStore
 from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, ReadBuffer, buffer_types
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.emitter import numbers
 from cutile.backend.gpu.text import Call
 
@@ -40,7 +40,7 @@ def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
     function = kernel.bind(
         f"load_{op.x.name}",
         "tma.load",
-        kernel.panels(Panels(*buffer.panels)),
+        kernel.smem_layout(SmemLayout(*buffer.smem_layout)),
         f"shape={op.shape or buffer.shape}",
         *numbers(op, "axis"),
         *places(op.buffer, kernel),
@@ -80,7 +80,7 @@ def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:
         "buffer.read",
         kernel.dtype(buffer.dtype),
         kernel.layout(op.attributes["layout"]),
-        kernel.panels(Panels(*buffer.panels)),
+        kernel.smem_layout(SmemLayout(*buffer.smem_layout)),
         *numbers(op, "axis"),
         *places(op.buffer, kernel),
     )

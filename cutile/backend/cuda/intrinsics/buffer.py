@@ -29,7 +29,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.intrinsics.wgmma import group_number
-from cutile.backend.cuda.panels import ROWS, Panels, Place
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, BufferStages, SmemLayout
 from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, i32
 
@@ -49,14 +49,14 @@ WORD = 4
 
 @cache
 def read(
-    dtype: DTypeLike, layout: Layout, panels: Panels, axis: int, *, stages: int, stage_bytes: int, place: int
+    dtype: DTypeLike, layout: Layout, smem_layout: SmemLayout, axis: int, *, stages: int, stage_bytes: int, place: int
 ) -> Any:
     """`f(counter)`: what this thread has of the tile in the stage of a counter.
 
     Args:
         dtype: of the tile.
         layout: who has what of it.
-        panels: how it lies in shared memory; the axes but the contiguous one, in their order, are its rows.
+        smem_layout: how it lies in shared memory; the axes but the contiguous one, in their order, are its rows.
         axis: the contiguous one.
         stages: of the buffer.
         stage_bytes: from stage to stage.
@@ -66,7 +66,7 @@ def read(
     others = [other for other in range(layout.rank) if other != axis]
     width = min(layout.vector(axis), WIDEST // size)
     bits = layout.reach[axis] * size  # of the bytes from a row's begin, those that differ from thread to thread
-    is_constant = bits < min(ROW, panels.swizzle) and not any(layout.reach[other] for other in others)
+    is_constant = bits < min(ROW, smem_layout.swizzle) and not any(layout.reach[other] for other in others)
 
     def generate(b: Any, values: list[Any]) -> Any:
         base = b.add(address(b, place), b.mul(stage_of(b, values[0], stages), i32c(stage_bytes)))
@@ -75,7 +75,7 @@ def read(
         for other in others:
             row = b.add(b.mul(row, i32c(layout.shape[other])), coordinates.thread_part(other))
         column = coordinates.thread_part(axis)
-        mine = b.add(_panel(b, panels, column), b.mul(row, i32c(panels.swizzle)))
+        mine = b.add(_panel(b, smem_layout, column), b.mul(row, i32c(smem_layout.swizzle)))
         permuted: dict[int, Any] = {}
         elements: list[Any] = []
         for register in range(0, layout.registers, width):
@@ -83,35 +83,35 @@ def read(
             above = 0
             for other in others:
                 above = above * layout.shape[other] + offset[other]
-            panel, within = divmod(offset[axis], panels.span)
-            beyond = panel * panels.panel_bytes + above * panels.swizzle + within * size
+            panel, within = divmod(offset[axis], smem_layout.span)
+            beyond = panel * smem_layout.panel_bytes + above * smem_layout.swizzle + within * size
             lower = beyond % PERIOD
             if is_constant and not lower & bits:
                 # Which pieces change places, a register's place tells for all threads. What that does to bits that
                 # they do not have is one constant with the place.
-                turn = (lower // ROW & panels.swizzle // WIDEST - 1) * WIDEST
+                turn = (lower // ROW & smem_layout.swizzle // WIDEST - 1) * WIDEST
                 key, lower = turn & bits, lower ^ (turn & ~bits)
                 if key not in permuted:
                     permuted[key] = b.add(base, b.xor(mine, i32c(key)))
                 elements += _access(b, dtype, permuted[key], lower + beyond - beyond % PERIOD, width)
                 continue
             if lower not in permuted:
-                permuted[lower] = b.add(base, _permute(b, panels, b.add(mine, i32c(lower))))
+                permuted[lower] = b.add(base, _permute(b, smem_layout, b.add(mine, i32c(lower))))
             elements += _access(b, dtype, permuted[lower], beyond - lower, width)
         return pack(b, elements, layout.registers)
 
     return intrinsic("read", frag(dtype, layout.registers), [INTEGER], generate)
 
 
-def _panel(b: Any, panels: Panels, column: Any) -> Any:
+def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:
     """Bytes from the tile's begin to an element of its first row."""
-    panel = b.mul(b.lshr(column, i32c(panels.span.bit_length() - 1)), i32c(panels.panel_bytes))
-    return b.add(panel, b.mul(b.and_(column, i32c(panels.span - 1)), i32c(panels.size)))
+    panel = b.mul(b.lshr(column, i32c(smem_layout.span.bit_length() - 1)), i32c(smem_layout.panel_bytes))
+    return b.add(panel, b.mul(b.and_(column, i32c(smem_layout.span - 1)), i32c(smem_layout.size)))
 
 
-def _permute(b: Any, panels: Panels, place: Any) -> Any:
+def _permute(b: Any, smem_layout: SmemLayout, place: Any) -> Any:
     """Where the piece of a place lies: the piece's number, changed by the upper bits."""
-    pieces = panels.swizzle // WIDEST
+    pieces = smem_layout.swizzle // WIDEST
     mask = b.and_(b.lshr(place, i32c(ROW_SHIFT)), i32c(pieces - 1))
     return b.xor(place, b.shl(mask, i32c(PIECE_SHIFT)))
 
@@ -150,7 +150,7 @@ def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
 
 
 @cache
-def write(layout: Layout, place: Place) -> Any:
+def write(layout: Layout, place: BufferStages) -> Any:
     """`f(words)`: write words of two elements to a buffer, as an operand of `wgmma`.
 
     `wgmma` sees them behind a barrier. Lanes whose rows differ by less than 8 hold one 16-byte piece of each row; the
@@ -161,9 +161,9 @@ def write(layout: Layout, place: Place) -> Any:
             make a word.
         place: where the operand lies; its rows are those of the tile.
     """
-    panels = place.panels
+    smem_layout = place.smem_layout
     count = layout.registers // 2
-    pieces = panels.swizzle // WIDEST
+    pieces = smem_layout.swizzle // WIDEST
     own = max(basis[1] for basis in layout.warp)  # columns of a warpgroup, where warpgroups share them
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -175,23 +175,23 @@ def write(layout: Layout, place: Place) -> Any:
         line = b.lshr(lane, i32c(2))
         row = b.add(b.mul(warp, i32c(16)), line)
         if not own:
-            row = b.add(row, b.mul(group_number(b), i32c(ROWS)))
-        base = b.add(stage_address(b, place, i32c(0)), b.mul(row, i32c(panels.swizzle)))
+            row = b.add(row, b.mul(group_number(b), i32c(WGMMA_ROWS)))
+        base = b.add(stage_address(b, place, i32c(0)), b.mul(row, i32c(smem_layout.swizzle)))
         # A narrower swizzle permutes fewer pieces, by higher bits of the row's number (PTX ISA, "Swizzling modes").
         swizzle = b.and_(b.lshr(line, i32c(3 - pieces.bit_length() + 1)), i32c(pieces - 1))
-        if own >= panels.span:
-            base = b.add(base, b.mul(group_number(b), i32c(own // panels.span * panels.panel_bytes)))
+        if own >= smem_layout.span:
+            base = b.add(base, b.mul(group_number(b), i32c(own // smem_layout.span * smem_layout.panel_bytes)))
         elif own:
-            swizzle = b.xor(swizzle, b.mul(group_number(b), i32c(own * panels.size // WIDEST)))
+            swizzle = b.xor(swizzle, b.mul(group_number(b), i32c(own * smem_layout.size // WIDEST)))
         # Of 16 bytes, which are 8 columns, each of four lanes has a word.
         within = b.shl(b.and_(lane, i32c(3)), i32c(2))
         at: dict[int, Any] = {}
         for word, (down, across) in zip(words, layout.offsets[::2], strict=True):
-            panel, rest = divmod(across, panels.span)
-            piece = rest * panels.size // WIDEST
+            panel, rest = divmod(across, smem_layout.span)
+            piece = rest * smem_layout.size // WIDEST
             if piece not in at:
                 at[piece] = b.add(base, b.or_(b.shl(b.xor(swizzle, i32c(piece)), i32c(PIECE_SHIFT)), within))
-            where = b.add(at[piece], i32c(panel * panels.panel_bytes + down * panels.swizzle))
+            where = b.add(at[piece], i32c(panel * smem_layout.panel_bytes + down * smem_layout.swizzle))
             # In PTX, so that LLVM keeps it ahead of the fence and behind the products that read what was here.
             asm(b, VOID, [where, word], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
         proxy_fence(b)  # `wgmma` reads it next, behind a barrier

@@ -34,7 +34,7 @@ from cutile.backend.cuda.intrinsics.wgmma import (
     group_number,
     tied,
 )
-from cutile.backend.cuda.panels import ROWS, Panels, Place
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, BufferStages, SmemLayout
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
@@ -43,7 +43,7 @@ HALF_STEP_BITS, HALF_BITS = 128, 16
 """Of a row, in the half of an instruction's depth that a register's lanes hold; and of half a word."""
 
 
-def stage_address(b: Any, place: Place, counter: Any) -> Any:
+def stage_address(b: Any, place: BufferStages, counter: Any) -> Any:
     """The address of the stage of a counter."""
     if place.stages == 1:
         return address(b, place.place)
@@ -70,7 +70,7 @@ class _FromRegisters(Instruction):
     Those of 8 bits move among four lanes (`pack_quads`).
     """
 
-    def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: Panels) -> None:
+    def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: SmemLayout) -> None:
         super().__init__(dtype, other, columns, right, right)
         # The flag that says which axis of the left operand is contiguous is there for descriptors alone, and that of
         # the right one where either may be.
@@ -97,15 +97,15 @@ class _FromRegisters(Instruction):
 class _Left:
     """The left operand of a product: registers, or descriptors of a stage."""
 
-    def __init__(self, b: Any, left: Place | Layout, value: Any, groups: int, tall: int, bits: int) -> None:
-        self._b, self._left, self._rows, self._bits = b, left, ROWS * groups, bits
+    def __init__(self, b: Any, left: BufferStages | Layout, value: Any, groups: int, tall: int, bits: int) -> None:
+        self._b, self._left, self._rows, self._bits = b, left, WGMMA_ROWS * groups, bits
         if isinstance(left, Layout):
             self.words = unpack(b, value, left.registers)
             self._per_row = len(self.words) // tall
             return
         stage = stage_address(b, left, value)
-        own = b.mul(group_number(b), i32c(left.panels.offset(ROWS, 0)))
-        self._first = descriptor(b, left.panels.descriptor, b.add(stage, own) if groups > 1 else stage)
+        own = b.mul(group_number(b), i32c(left.smem_layout.offset(WGMMA_ROWS, 0)))
+        self._first = descriptor(b, left.smem_layout.descriptor, b.add(stage, own) if groups > 1 else stage)
 
     def at(self, m: int, k: int) -> Any:
         """Of the `m`th rows, from depth `k` on."""
@@ -113,7 +113,7 @@ class _Left:
             # 16 bytes of two rows, 0 and 8 of the thread's, are two registers.
             first = m * self._per_row + k * self._bits // HALF_STEP_BITS * 2
             return self.words[first : first + 4]
-        offset = self._left.panels.offset(m * self._rows, k)
+        offset = self._left.smem_layout.offset(m * self._rows, k)
         return self._b.add(self._first, const(I64, offset >> ADDRESS_SHIFT))
 
 
@@ -123,8 +123,8 @@ def dot(
     other: DTypeLike,
     acc: DTypeLike,
     layout: Layout,
-    left: Place | Layout,
-    right: Place,
+    left: BufferStages | Layout,
+    right: BufferStages,
     depth: int,
     *,
     fresh: bool = False,
@@ -147,21 +147,21 @@ def dot(
         right_first: the same of the right operand's.
     """
     rows, columns = layout.cover
-    groups = layout.core[0] // ROWS
+    groups = layout.core[0] // WGMMA_ROWS
     sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # groups that share the columns
     columns //= sharing
-    tall = range(-(-rows // (ROWS * groups)))
+    tall = range(-(-rows // (WGMMA_ROWS * groups)))
     if isinstance(left, Layout):
-        instruction: Instruction = _FromRegisters(dtype, other, columns, right.panels)
+        instruction: Instruction = _FromRegisters(dtype, other, columns, right.smem_layout)
     else:
-        instruction = Instruction(dtype, other, columns, left.panels, right.panels)
+        instruction = Instruction(dtype, other, columns, left.smem_layout, right.smem_layout)
 
     def generate(b: Any, values: list[Any]) -> Any:
         counter, left_value, *more = values
         right_stage = stage_address(b, right, counter)
         if sharing > 1:
-            right_stage = b.add(right_stage, b.mul(group_number(b), i32c(right.panels.offset(columns, 0))))
-        right_at = descriptor(b, right.panels.descriptor, right_stage)
+            right_stage = b.add(right_stage, b.mul(group_number(b), i32c(right.smem_layout.offset(columns, 0))))
+        right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
         operand = _Left(b, left, left_value, groups, len(tall), dtype.bits)
         count = layout.registers // len(tall)
         sums = [[] if fresh else unpack(b, more[0], layout.registers)[m * count : (m + 1) * count] for m in tall]
@@ -172,7 +172,7 @@ def dot(
         else:
             begin_group(b)  # the sums may have been set by other instructions
         for k in range(0, depth, instruction.step_of(dtype)):
-            y = b.add(right_at, const(I64, right.panels.offset(0, right_first + k) >> ADDRESS_SHIFT))
+            y = b.add(right_at, const(I64, right.smem_layout.offset(0, right_first + k) >> ADDRESS_SHIFT))
             for m in tall:
                 x = operand.at(m, left_first + k)
                 sums[m] = instruction.begin(b, x, y) if fresh and k == 0 else instruction.add(b, sums[m], x, y)

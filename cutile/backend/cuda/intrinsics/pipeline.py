@@ -24,7 +24,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     synchronize_warp,
     thread,
 )
-from cutile.backend.cuda.panels import GROUP
+from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.dtypes import bool_, i32
 
 BARRIER = 8
@@ -69,7 +69,7 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
     they to end the kernel, nothing would be said.
     """
     number = thread(b)
-    speaks = b.zext(b.icmp_unsigned("==", b.and_(number, i32c(GROUP - 1)), i32c(0)), I32)
+    speaks = b.zext(b.icmp_unsigned("==", b.and_(number, i32c(WARPGROUP - 1)), i32c(0)), I32)
     # The same loop with a clock. `$0` is 1 if this thread gave up; early-clobbered, since it is set before the rest is
     # read. The clock is read only where `try_wait` has failed.
     late = asm(
@@ -228,7 +228,7 @@ def order_arrive(offset: int) -> Any:
 
 def group_of(b: Any) -> Any:
     """The thread's warpgroup."""
-    return b.lshr(thread(b), i32c(GROUP.bit_length() - 1))
+    return b.lshr(thread(b), i32c(WARPGROUP.bit_length() - 1))
 
 
 @cache
@@ -243,7 +243,7 @@ def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
     def generate(b: Any, values: list[Any]) -> None:
         counter, condition = values
         empty = b.add(full_barrier(b, counter, stages, offset), i32c(stages * BARRIER))
-        number = b.and_(thread(b), i32c((LANES if warps else GROUP) - 1))
+        number = b.and_(thread(b), i32c((LANES if warps else WARPGROUP) - 1))
         one = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(one, condition), I32)
         if warps:  # what its other lanes have read comes before the arrival too

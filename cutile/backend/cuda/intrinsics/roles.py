@@ -26,7 +26,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of, wait_empty
 from cutile.backend.cuda.intrinsics.wgmma import group_number
-from cutile.backend.cuda.panels import GROUP
+from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.dtypes import bool_
 
 FIRST_LANE = 1
@@ -51,7 +51,9 @@ def warpgroup_index() -> Any:
 @cache
 def elected(groups: int) -> Any:
     """`f()`: whether this is the one thread that loads."""
-    return intrinsic("elected", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", thread(b), i32c(groups * GROUP)))
+    return intrinsic(
+        "elected", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", thread(b), i32c(groups * WARPGROUP))
+    )
 
 
 @cache

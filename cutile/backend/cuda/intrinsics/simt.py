@@ -16,7 +16,7 @@ from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
-from cutile.backend.cuda.panels import Fed, Panels
+from cutile.backend.cuda.smem_layout import MmaOperands, SmemLayout
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import f32
 
@@ -40,26 +40,26 @@ class _Operand:
         stage: bytes to where it lies.
     """
 
-    def __init__(self, b: Any, panels: Panels, layout: Layout, axis: int, stage: Any) -> None:
-        self._b, self._panels = b, panels
+    def __init__(self, b: Any, smem_layout: SmemLayout, layout: Layout, axis: int, stage: Any) -> None:
+        self._b, self._smem_layout = b, smem_layout
         mine = Coordinates(b, layout).thread_part(axis)
-        row, span = panels.swizzle, panels.span
-        if panels.k_major:
+        row, span = smem_layout.swizzle, smem_layout.span
+        if smem_layout.k_major:
             place = b.mul(mine, i32c(row))
             place = b.xor(place, self._permuted(place))
         else:
-            panel = b.mul(b.udiv(mine, i32c(span)), i32c(panels.panel_bytes))
-            place = b.add(panel, b.mul(b.urem(mine, i32c(span)), i32c(panels.size)))
+            panel = b.mul(b.udiv(mine, i32c(span)), i32c(smem_layout.panel_bytes))
+            place = b.add(panel, b.mul(b.urem(mine, i32c(span)), i32c(smem_layout.size)))
         self._base = b.add(b.ptrtoint(shared(b, stage), I32), place)
         self._starts: dict[int, Any] = {}
 
     @property
     def by_k(self) -> bool:
         """Whether a read holds neighbours along K."""
-        return self._panels.k_major
+        return self._smem_layout.k_major
 
     def _mask(self) -> int:
-        return self._panels.swizzle // PIECE - 1
+        return self._smem_layout.swizzle // PIECE - 1
 
     def _permuted(self, place: Any) -> Any:
         """The bits that the swizzle flips of a place in a panel.
@@ -80,11 +80,11 @@ class _Operand:
 
         From depth `k` on at `mn` beyond the thread's first, or from there on in depth `k`.
         """
-        b, panels = self._b, self._panels
-        along, across = (k, mn) if panels.k_major else (mn, k)
-        panel, rest = divmod(along, panels.span)
-        piece = rest * panels.size // PIECE ^ across * panels.swizzle >> ROW_SHIFT & self._mask()
-        place = b.add(self._start(piece), i32c(panel * panels.panel_bytes + across * panels.swizzle))
+        b, smem_layout = self._b, self._smem_layout
+        along, across = (k, mn) if smem_layout.k_major else (mn, k)
+        panel, rest = divmod(along, smem_layout.span)
+        piece = rest * smem_layout.size // PIECE ^ across * smem_layout.swizzle >> ROW_SHIFT & self._mask()
+        place = b.add(self._start(piece), i32c(panel * smem_layout.panel_bytes + across * smem_layout.swizzle))
         kind = ir.VectorType(F32, VECTOR)
         loaded = b.load(b.inttoptr(place, ir.PointerType(kind, SHARED)))
         loaded.align = PIECE
@@ -92,7 +92,7 @@ class _Operand:
 
 
 @cache
-def multiply(layout: Layout, fed: Fed) -> Any:
+def multiply(layout: Layout, mma_operands: MmaOperands) -> Any:
     """`f(acc, counter)`: the product of the operands in the stage of a counter, added.
 
     Args:
@@ -105,12 +105,14 @@ def multiply(layout: Layout, fed: Fed) -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         sums = unpack(b, values[0], layout.registers)
-        stage = b.add(i32c(fed.place), b.mul(stage_of(b, values[1], fed.stages), i32c(fed.stage_bytes)))
-        x = _Operand(b, fed.left, layout, 0, stage)
-        y = _Operand(b, fed.right, layout, 1, b.add(stage, i32c(fed.left.place_bytes)))
+        stage = b.add(
+            i32c(mma_operands.place), b.mul(stage_of(b, values[1], mma_operands.stages), i32c(mma_operands.stage_bytes))
+        )
+        x = _Operand(b, mma_operands.left, layout, 0, stage)
+        y = _Operand(b, mma_operands.right, layout, 1, b.add(stage, i32c(mma_operands.left.place_bytes)))
 
         read = _Reads(x, y)
-        for k in range(0, fed.depth, VECTOR):
+        for k in range(0, mma_operands.depth, VECTOR):
             for r, c, step in _order(rows, columns):
                 at = where[r, c]
                 sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])

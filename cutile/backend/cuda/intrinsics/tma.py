@@ -30,7 +30,7 @@ from cutile.backend.cuda.intrinsics.pipeline import INTEGER, full_barrier, stage
 from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.intrinsics.wgmma import tied
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
 
@@ -52,7 +52,7 @@ MATRICES = 4
 
 @cache
 def load(
-    panels: Panels,
+    smem_layout: SmemLayout,
     shape: tuple[int, ...],
     axis: int,
     *,
@@ -68,7 +68,7 @@ def load(
     Its bytes arrive on `full`. Of a tile that all blocks of a cluster need, each loads its part for all of them.
 
     Args:
-        panels: how the tile lies in shared memory.
+        smem_layout: how the tile lies in shared memory.
         shape: the tile's extents, in the tensor's order of axes.
         axis: the contiguous one.
         stages: of the buffer.
@@ -78,8 +78,8 @@ def load(
         cluster: blocks that need the tile.
         steps: elements from tile to tile along each axis, where tiles do not lie side by side.
     """
-    count, rows, part_bytes = panels.part(cluster)
-    split = panels.split(cluster)
+    count, rows, part_bytes = smem_layout.part(cluster)
+    split = smem_layout.split(cluster)
     order = [axis, *(each for each in reversed(range(len(shape))) if each != axis)]
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -95,11 +95,11 @@ def load(
         if split != "none":
             rank = cluster_rank(b)
             first = b.add(first, b.mul(rank, i32c(part_bytes)))
-            moved, step = (axis, count * panels.span) if split == "panels" else (order[1], rows)
+            moved, step = (axis, count * smem_layout.span) if split == "panels" else (order[1], rows)
             origin[moved] = b.add(origin[moved], b.mul(rank, i32c(step)))
         for panel in range(count):
-            target = b.add(first, i32c(panel * panels.panel_bytes))
-            start = [b.add(origin[a], i32c(panel * panels.span)) if a == axis else origin[a] for a in order]
+            target = b.add(first, i32c(panel * smem_layout.panel_bytes))
+            start = [b.add(origin[a], i32c(panel * smem_layout.span)) if a == axis else origin[a] for a in order]
             operands = [target, map_address(b, map_), *start, full, *everyone]
             # One box per panel: a box is at most as wide as the swizzle.
             asm(b, VOID, operands, text, letters, effect=True)
@@ -219,17 +219,17 @@ def store(
     """
     rows, columns = layout.shape
     ahead = shape[:-1] or (rows,)
-    panels = Panels(span, WARP_ROWS, dtype.bits // 8, k_major=False)
+    smem_layout = SmemLayout(span, WARP_ROWS, dtype.bits // 8, k_major=False)
     tall = -(-rows // layout.core[0])
     count = layout.registers // 2 if packed else layout.registers
-    step, own = apart or (panels.nbytes, buffers * panels.nbytes)
+    step, own = apart or (smem_layout.nbytes, buffers * smem_layout.nbytes)
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
         words = unpack(b, tile, count) if packed else _pairs(b, dtype, unpack(b, tile, count))
         lane, warp = _late_lane_and_warp(b)
         mine = b.add(address(b, place), b.mul(warp, i32c(own)))
-        at_row, unit, mask = _lane_row(b, panels, mine, lane)
+        at_row, unit, mask = _lane_row(b, smem_layout, mine, lane)
         leads, stores = _leads(b, lane, index[0], dropped)
         first_row = b.mul(_warp_of_tile(b, layout, 0, warp), i32c(WARP_ROWS))
         origins = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
@@ -276,7 +276,7 @@ def _write_rows(b: Any, base: Any, unit: Any, mask: Any, words: Sequence[Any]) -
         _write_matrices(b, b.add(base, b.shl(piece, i32c(PIECE_SHIFT))), words[first : first + MATRICES])
 
 
-def _lane_row(b: Any, panels: Panels, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
+def _lane_row(b: Any, smem_layout: SmemLayout, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
     """The row that a lane gives `stmatrix`: address, piece, and swizzle.
 
     The piece of 16 bytes there, and the bits of its number that the swizzle flips.
@@ -284,11 +284,11 @@ def _lane_row(b: Any, panels: Panels, mine: Any, lane: Any) -> tuple[Any, Any, A
     # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
     row = b.and_(lane, i32c(2 * MATRIX - 1))
     unit = b.lshr(lane, i32c(4))
-    bits = panels.swizzle.bit_length() - 5  # of the piece's number in a row, which has swizzle // 16 pieces
+    bits = smem_layout.swizzle.bit_length() - 5  # of the piece's number in a row, which has swizzle // 16 pieces
     # The pieces of a row are permuted by the row's number, of which narrow swizzles skip the low bits (PTX ISA,
     # "Swizzling Modes").
     mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
-    return b.add(mine, b.mul(row, i32c(panels.swizzle))), unit, mask
+    return b.add(mine, b.mul(row, i32c(smem_layout.swizzle))), unit, mask
 
 
 def _warp_of_tile(b: Any, layout: Layout, axis: int, warp: Any) -> Any:
@@ -312,7 +312,7 @@ def store_transposed(
         buffers: places per warp.
     """
     rows, columns = layout.shape
-    panels = Panels(WARP_ROWS, span, dtype.bits // 8, k_major=False)
+    smem_layout = SmemLayout(WARP_ROWS, span, dtype.bits // 8, k_major=False)
     wide = -(-columns // layout.core[1])
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -320,12 +320,12 @@ def store_transposed(
         words = _pairs(b, dtype, unpack(b, tile, layout.registers))
         number = thread(b)
         lane, warp = lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
-        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * panels.nbytes)))
+        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * smem_layout.nbytes)))
         # Lane l gives the address of row l % 8 of matrix l // 8: the upper 8 columns of 8 rows, then the next 8 rows.
         row = b.or_(b.and_(lane, i32c(MATRIX - 1)), b.shl(b.lshr(lane, i32c(4)), i32c(3)))
         piece = b.and_(b.lshr(lane, i32c(3)), i32c(1))  # the matrix's lowest bit
         turned = b.xor(piece, b.and_(b.lshr(row, i32c(2)), i32c(1)))  # rows of 32 bytes: by the fourth row
-        at_row = b.add(mine, b.add(b.mul(row, i32c(panels.swizzle)), b.shl(turned, i32c(PIECE_SHIFT))))
+        at_row = b.add(mine, b.add(b.mul(row, i32c(smem_layout.swizzle)), b.shl(turned, i32c(PIECE_SHIFT))))
         leads, stores = _leads(b, lane, index[0], dropped)
         among = _warp_of_tile(b, layout, 1, warp)
         origin_row = b.mul(index[0], i32c(rows))
@@ -337,14 +337,14 @@ def store_transposed(
                     _wait_until_read(b, 0 if m == first == 0 else buffers - 1)
                 synchronize_warp(b)  # no lane writes before its first lane has waited
                 for part in range(0, span, 2 * MATRIX):
-                    beyond = buffer * panels.nbytes + part * panels.swizzle
+                    beyond = buffer * smem_layout.nbytes + part * smem_layout.swizzle
                     at = (m * rows + first + part) // MATRIX * 2
                     count = min(MATRICES, (span - part) // 4)  # of 8 rows there are two matrices
                     _write_matrices(b, b.add(at_row, i32c(beyond)), words[at : at + count], transposed=True)
                 proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
                 synchronize_warp(b)  # the first lane begins when all have written
                 with b.if_then(stores):
-                    source = b.add(mine, i32c(buffer * panels.nbytes))
+                    source = b.add(mine, i32c(buffer * smem_layout.nbytes))
                     x = b.add(origin_column, i32c(m * layout.core[1]))
                     y = b.add(origin_row, i32c(first))
                     _begin_store(b, map_, source, (x, y))

@@ -27,7 +27,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     thread,
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
-from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Fed, Panels
+from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS, MmaOperands, SmemLayout
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
@@ -42,7 +42,7 @@ BLOCK = 8
 
 def group_number(b: Any) -> Any:
     """The thread's warpgroup, as a value that the compiler knows to be uniform."""
-    number = b.lshr(thread(b), i32c(GROUP.bit_length() - 1))
+    number = b.lshr(thread(b), i32c(WARPGROUP.bit_length() - 1))
     # Lane 0's, which is every lane's: only a shuffle lets the compiler keep it in a uniform register.
     operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
     return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
@@ -75,7 +75,7 @@ def descriptor(b: Any, base: int, address_: Any) -> Any:
 class Instruction:
     """One form of `wgmma`, of so many columns, and the operands of one stage."""
 
-    def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: Panels, right: Panels) -> None:
+    def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: SmemLayout, right: SmemLayout) -> None:
         form = MMA_ATOMS[dtype]
         self._count = columns // 2  # 64 rows by `columns`, over 128 threads
         self._kind = f"m64n{columns}k{self.step_of(dtype)}.{form.sums_name}.{form.name}.{MMA_ATOMS[other].name}"
@@ -126,9 +126,11 @@ class Instruction:
         return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands}, {added}{self._flags};"
 
 
-def stage_at(b: Any, fed: Fed, counter: Any) -> Any:
+def stage_at(b: Any, mma_operands: MmaOperands, counter: Any) -> Any:
     """The address of the stage of a counter."""
-    return b.add(address(b, fed.place), b.mul(stage_of(b, counter, fed.stages), i32c(fed.stage_bytes)))
+    return b.add(
+        address(b, mma_operands.place), b.mul(stage_of(b, counter, mma_operands.stages), i32c(mma_operands.stage_bytes))
+    )
 
 
 def begin_group(b: Any) -> None:
@@ -152,18 +154,18 @@ class _Operands:
     The left one begins at the rows of this thread's warpgroup.
     """
 
-    def __init__(self, b: Any, fed: Fed, counter: Any, groups: int) -> None:
-        self._b, self._fed, self._rows = b, fed, ROWS * groups
-        left, stage = fed.left, stage_at(b, fed, counter)
-        mine = b.add(stage, b.mul(group_number(b), i32c(left.offset(ROWS, 0)))) if groups > 1 else stage
+    def __init__(self, b: Any, mma_operands: MmaOperands, counter: Any, groups: int) -> None:
+        self._b, self._mma_operands, self._rows = b, mma_operands, WGMMA_ROWS * groups
+        left, stage = mma_operands.left, stage_at(b, mma_operands, counter)
+        mine = b.add(stage, b.mul(group_number(b), i32c(left.offset(WGMMA_ROWS, 0)))) if groups > 1 else stage
         self._left = descriptor(b, left.descriptor, mine)
-        self._right = descriptor(b, fed.right.descriptor, b.add(stage, i32c(left.place_bytes)))
+        self._right = descriptor(b, mma_operands.right.descriptor, b.add(stage, i32c(left.place_bytes)))
 
     def at(self, m: int, column: int, k: int) -> tuple[Any, Any]:
         """Those of the `m`th rows, from `column` on, and from depth `k` on."""
-        b, fed = self._b, self._fed
-        x = b.add(self._left, const(I64, fed.left.offset(m * self._rows, k) >> ADDRESS_SHIFT))
-        return x, b.add(self._right, const(I64, fed.right.offset(column, k) >> ADDRESS_SHIFT))
+        b, mma_operands = self._b, self._mma_operands
+        x = b.add(self._left, const(I64, mma_operands.left.offset(m * self._rows, k) >> ADDRESS_SHIFT))
+        return x, b.add(self._right, const(I64, mma_operands.right.offset(column, k) >> ADDRESS_SHIFT))
 
 
 def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
@@ -180,7 +182,7 @@ def multiply(
     other: DTypeLike,
     acc: DTypeLike,
     layout: Layout,
-    fed: Fed,
+    mma_operands: MmaOperands,
     *,
     promote_columns: int = 0,
     replaces: bool = False,
@@ -199,10 +201,10 @@ def multiply(
         swap_ab: the sums are those of the transpose: their rows are the instruction's columns.
     """
     rows, columns = reversed(layout.cover) if swap_ab else layout.cover
-    groups = layout.core[1 if swap_ab else 0] // ROWS
+    groups = layout.core[1 if swap_ab else 0] // WGMMA_ROWS
     wide = promote_columns or columns
-    instruction = Instruction(dtype, other, wide, fed.left, fed.right)
-    tall = range(-(-rows // (ROWS * groups)))
+    instruction = Instruction(dtype, other, wide, mma_operands.left, mma_operands.right)
+    tall = range(-(-rows // (WGMMA_ROWS * groups)))
 
     def place(m: int, column: int) -> slice:
         first = layout.registers // len(tall) * m + column // 2
@@ -210,11 +212,11 @@ def multiply(
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
-        operands = _Operands(b, fed, values[1], groups)
+        operands = _Operands(b, mma_operands, values[1], groups)
         for column in range(0, columns, wide):
             begin_group(b)  # the sums may have been set by other instructions
             products: list[list[Any]] = [[] for _ in tall]
-            for k in range(0, fed.depth, instruction.step_of(dtype)):
+            for k in range(0, mma_operands.depth, instruction.step_of(dtype)):
                 for m in tall:
                     at = place(m, column)
                     if not promote_columns:

@@ -20,8 +20,8 @@ from cutile.backend.cuda.intrinsics.wgmma import (
     descriptor,
     stage_at,
 )
-from cutile.backend.cuda.panels import ROWS, Fed, Panels
 from cutile.backend.cuda.pipeline.accumulators import LANE_ROWS, WARP_ROWS, WORD
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, MmaOperands, SmemLayout
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_
 
@@ -50,26 +50,26 @@ class Reader:
 
     Args:
         b: the builder.
-        panels: how the operand lies.
+        smem_layout: how the operand lies.
         groups: warpgroups that share the rows.
         base: the address of the operand.
     """
 
-    def __init__(self, b: Any, panels: Panels, groups: int, base: Any) -> None:
+    def __init__(self, b: Any, smem_layout: SmemLayout, groups: int, base: Any) -> None:
         self._b = b
-        self._panels = panels
+        self._smem_layout = smem_layout
         self._base = base
         self._number = thread(b)
         # Bits from 5 on are the warp's, then the warpgroup's.
-        self._warp = _bits(b, self._number, 5, (*WARP_ROWS[panels.size], *([ROWS] if groups > 1 else [])))
-        self._turn = _select_pairs(b, self._number) if panels.size != WORD else None
+        self._warp = _bits(b, self._number, 5, (*WARP_ROWS[smem_layout.size], *([WGMMA_ROWS] if groups > 1 else [])))
+        self._turn = _select_pairs(b, self._number) if smem_layout.size != WORD else None
 
     def read(self, row: int, k: int) -> list[Any]:
         """This thread's part of the left operand's rows from `row` on.
 
         32 bytes along K from `k` on.
         """
-        return self._words(row, k) if self._panels.size == WORD else self._bytes(row, k)
+        return self._words(row, k) if self._smem_layout.size == WORD else self._bytes(row, k)
 
     def fragment(self, words: list[Any]) -> list[Any]:
         """The four registers of the left operand, of what was read of it."""
@@ -88,17 +88,19 @@ class Reader:
 
         `beyond` is a multiple of 8 ks.
         """
-        b, panels = self._b, self._panels
-        row = b.add(row, i32c(above)) if above % panels.span else row
-        more = above // panels.span if above % panels.span == 0 else 0
-        panel = b.lshr(row, i32c(panels.span.bit_length() - 1))
-        at = b.mul(b.and_(row, i32c(panels.span - 1)), i32c(panels.size))
-        bits = panels.swizzle.bit_length() - 5  # of a piece's number; narrow swizzles skip the low bits of the row's
+        b, smem_layout = self._b, self._smem_layout
+        row = b.add(row, i32c(above)) if above % smem_layout.span else row
+        more = above // smem_layout.span if above % smem_layout.span == 0 else 0
+        panel = b.lshr(row, i32c(smem_layout.span.bit_length() - 1))
+        at = b.mul(b.and_(row, i32c(smem_layout.span - 1)), i32c(smem_layout.size))
+        bits = (
+            smem_layout.swizzle.bit_length() - 5
+        )  # of a piece's number; narrow swizzles skip the low bits of the row's
         # The swizzle flips the piece's number by the row's, which is k here (PTX ISA, "Swizzling Modes").
         mask = b.and_(b.lshr(k, i32c(3 - bits)), i32c((1 << bits) - 1))
-        place = b.add(b.mul(panel, i32c(panels.panel_bytes)), b.mul(k, i32c(panels.swizzle)))
+        place = b.add(b.mul(panel, i32c(smem_layout.panel_bytes)), b.mul(k, i32c(smem_layout.swizzle)))
         place = b.add(self._base, b.add(place, b.xor(at, b.shl(mask, i32c(4)))))  # pieces of 16 bytes
-        return b.add(place, i32c(more * panels.panel_bytes + beyond * panels.swizzle))
+        return b.add(place, i32c(more * smem_layout.panel_bytes + beyond * smem_layout.swizzle))
 
     def _words(self, row: int, k: int) -> list[Any]:
         """Two reads of two neighbours: k by the lane's lower two bits, then four on."""
@@ -174,7 +176,7 @@ def multiply(
     other: DTypeLike,
     acc: DTypeLike,
     layout: Layout,
-    fed: Fed,
+    mma_operands: MmaOperands,
     *,
     swap_ab: bool = False,
     replaces: bool = False,
@@ -192,19 +194,19 @@ def multiply(
         swap_ab: whether the layout is of the product's transpose.
         replaces: `f(acc, counter, added)`, as of `wgmma.multiply`.
     """
-    left, right = fed.left, fed.right
+    left, right = mma_operands.left, mma_operands.right
     tall, wide = reversed(layout.cover) if swap_ab else layout.cover
     groups = layout.warps // 4  # of four warps each
     instruction = Instruction(dtype, other, wide, left, right)
-    rows = range(0, tall, ROWS * groups)
+    rows = range(0, tall, WGMMA_ROWS * groups)
     places = [_places(layout, row, wide, swap_ab) for row in rows]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], layout.registers)
-        stage = stage_at(b, fed, values[1])
+        stage = stage_at(b, mma_operands, values[1])
         reader = Reader(b, left, groups, stage)
         right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
-        steps = range(0, fed.depth, instruction.step_of(dtype))
+        steps = range(0, mma_operands.depth, instruction.step_of(dtype))
         words: list[list[list[Any]]] = []
 
         def read(until: int) -> None:

@@ -27,7 +27,7 @@ from cutile.backend.cuda.ops import (
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -108,8 +108,8 @@ def _operands_fit(op: Dot) -> int:
         operands.append((op.left, op.left_k_major, rows, op.left_first))
     for buffer, k_major, across, first in operands:
         assert isinstance(buffer.type, BufferType)
-        panels = Panels(*buffer.type.panels)
-        depth, wide = (panels.width, panels.length) if k_major else (panels.length, panels.width)
+        smem_layout = SmemLayout(*buffer.type.smem_layout)
+        depth, wide = (smem_layout.width, smem_layout.length) if k_major else (smem_layout.length, smem_layout.width)
         if depth < first + op.depth or first % op.depth or wide < across:
             wanted = f"{first + op.depth} deep and {across} across"
             raise IRError(f"{op.name} takes {buffer.name} to be {wanted}, it is {depth} and {wide}")

@@ -54,7 +54,7 @@ from cutile.backend.cuda.ops import (
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, buffer_types
-from cutile.backend.cuda.panels import Panels
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout import Layout
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -265,7 +265,7 @@ class _Walk:
 
     def load(self, op: TmaLoad) -> Iterator[Event]:
         (buffer,) = buffer_types([op.buffer])
-        yield self.of_stage("load", op, Panels(*buffer.panels).nbytes)
+        yield self.of_stage("load", op, SmemLayout(*buffer.smem_layout).nbytes)
 
     def dot(self, op: Dot) -> Iterator[Event]:
         left = [] if op.left_counter is None else [(op.left, op.left_counter)]

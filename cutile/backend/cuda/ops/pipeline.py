@@ -1,6 +1,6 @@
 """Shared memory, and the barriers by which warps pass it on, as values.
 
-    %x_buffer = cuda.buffer() {dtype = !f16, shape = [128, 64], panels = [...], stages = 4} : buffer<...>
+    %x_buffer = cuda.buffer() {dtype = !f16, shape = [128, 64], smem_layout = [...], stages = 4} : buffer<...>
     %y_buffer = cuda.buffer() {...} : buffer<...>
     %pipeline = cuda.pipeline(%x_buffer, %y_buffer) {stages = 4, arrivals = 2} : pipeline<...>
     cuda.barriers_start(%pipeline)
@@ -31,13 +31,13 @@ class BufferType(ResourceType, head="buffer"):
     Attributes:
         dtype: of its elements.
         shape: of the tile, in the tensor's order of axes.
-        panels: how it lies there (`panels.Panels`), as plain data.
+        smem_layout: how it lies there (`smem_layout.SmemLayout`), as plain data.
         stages: places.
     """
 
     dtype: DTypeLike
     shape: tuple[int, ...]
-    panels: tuple[int, int, int, bool]
+    smem_layout: tuple[int, int, int, bool]
     stages: int
 
 
@@ -96,11 +96,11 @@ class Buffer(Op, name="cuda.buffer", effect=Effect.WRITE):
 
     dtype: DTypeLike = attribute()
     shape: tuple[int, ...] = attribute()
-    panels: tuple[int, int, int, bool] = attribute()
+    smem_layout: tuple[int, int, int, bool] = attribute()
     stages: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
-        return (BufferType(self.dtype, self.shape, self.panels, self.stages),)
+        return (BufferType(self.dtype, self.shape, self.smem_layout, self.stages),)
 
 
 class Pipeline(Op, name="cuda.pipeline", effect=Effect.WRITE):

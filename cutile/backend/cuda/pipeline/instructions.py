@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES
 from cutile.backend.cuda.pipeline.accumulators import THREE_WARPGROUP_ROWS, THREE_WARPGROUPS, fragment_registers
 from cutile.backend.cuda.pipeline.kernel import Refused, require
 from cutile.backend.cuda.pipeline.operand import lies_across
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
+from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import MmaAtom, atom_of, columns_fit, padded_columns
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
@@ -55,7 +55,7 @@ class Instructions:
     @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.mma_rows * self.mma_columns // (GROUP * self.warpgroups)
+        return self.mma_rows * self.mma_columns // (WARPGROUP * self.warpgroups)
 
     @property
     def by_instruction(self) -> bool:
@@ -89,7 +89,7 @@ class Instructions:
             not self.a_from_registers,
             "8-bit floats that lie across K are added up some turns at a time, counted in i32",
         )
-        down = self.mma_rows // (ROWS * self.warpgroups)
+        down = self.mma_rows // (WGMMA_ROWS * self.warpgroups)
         fitting = (columns for columns in range(8, self.mma_columns + 1, 8) if self.mma_columns % columns == 0)
         return max(columns for columns in fitting if down * columns // 2 <= MAX_PARTIAL_SUMS), 0
 
@@ -134,24 +134,24 @@ def _groups(rows: int, columns: int, atom: MmaAtom, named: str) -> int:
     They are `named` otherwise where the operands have changed places.
     """
     others = "columns" if named == "rows" else "rows"
-    require(rows % ROWS == 0, f"a tile of {rows} {named} is no whole number of {ROWS}")
+    require(rows % WGMMA_ROWS == 0, f"a tile of {rows} {named} is no whole number of {WGMMA_ROWS}")
     step = "16" if atom.sums is i32 and columns > 32 else "8"
     # Of the columns that one instruction has no room for, two warpgroups have half each.
-    apart = rows == ROWS and columns > MAX_COLUMNS
-    groups = 2 if apart else {ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
+    apart = rows == WGMMA_ROWS and columns > MAX_COLUMNS
+    groups = 2 if apart else {WGMMA_ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
     own = columns // groups if apart else columns
     require(columns_fit(atom, own), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
-    require(apart or rows % (ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
+    require(apart or rows % (WGMMA_ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
     return _with_room(rows * columns, groups)
 
 
 def _of_outer(rows: int, columns: int) -> int:
     """The warp groups that share the sums of outer products."""
-    return _with_room(rows * columns, 1 if rows * columns <= GROUP * MAX_SIMT_SUMS_OF_ONE else 2)
+    return _with_room(rows * columns, 1 if rows * columns <= WARPGROUP * MAX_SIMT_SUMS_OF_ONE else 2)
 
 
 def _with_room(sums: int, groups: int) -> int:
     """So many groups, if their threads have room for the sums."""
-    count = sums // (GROUP * groups)
+    count = sums // (WARPGROUP * groups)
     require(count <= MAX_SUMS, f"a thread would hold {count} sums, and has registers for {MAX_SUMS}")
     return groups

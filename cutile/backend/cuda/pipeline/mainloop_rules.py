@@ -33,7 +33,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.mma_layouts import assign_layouts, group_accumulator
-from cutile.backend.cuda.panels import ALIGNMENT, GROUP, ROWS, Panels
 from cutile.backend.cuda.pipeline.accumulators import (
     THREE_WARPGROUP_ROWS,
     THREE_WARPGROUPS,
@@ -66,6 +65,7 @@ from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
+from cutile.backend.cuda.smem_layout import ALIGNMENT, WARPGROUP, WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
@@ -107,7 +107,7 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
         kernel.require_specialisable(arch, options)
         loop = _only_loop(kernel)
         how = instructions_of(kernel.products[0], kernel.definitions)
-        by_rows = how.atom is None or how.mma_rows % (ROWS * how.warpgroups) == 0
+        by_rows = how.atom is None or how.mma_rows % (WGMMA_ROWS * how.warpgroups) == 0
         require(by_rows, f"two warpgroups share the columns of a tile of {how.mma_rows} rows")
         return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), arch)
     except Refused as reason:
@@ -150,7 +150,7 @@ class _Rules:
             self._require_pingpong(guards, store, tiles)
             accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
             more = kernel.computes_behind(loop) and not self._goes_narrow()
-            sums = loop.results[0].tile.size // GROUP
+            sums = loop.results[0].tile.size // WARPGROUP
             self._require_held("a group alone", MAX_PINGPONG_SUMS, sums, accumulator, held_by_each_warpgroup, more)
         columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
         zeros = kernel.definitions.get(loop.carried[0])
@@ -167,7 +167,7 @@ class _Rules:
         if isinstance(schedule, Cooperative) and self._may_delay(tiles, store):
             schedule = replace(schedule, delayed=True)
         narrow, columns = pingpong and self._goes_narrow(), accumulator.shape[1]
-        span = Panels(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
+        span = SmemLayout(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
         subtile = 0 if how.swap_ab else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
         stores: dict[Op, TmaStore] = {}
         if store is not None:
@@ -262,7 +262,9 @@ class _Rules:
         """Where the sums are, if the warpgroups share a tile."""
         (rows, columns), how, groups = self.product.acc.tile.shape, self.how, self.how.warpgroups
         if how.atom is None:
-            layout = simt_accumulator((rows, columns), 4 * groups, (left.panels.k_major, right.panels.k_major))
+            layout = simt_accumulator(
+                (rows, columns), 4 * groups, (left.smem_layout.k_major, right.smem_layout.k_major)
+            )
             if layout is None:
                 raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
             return layout
@@ -276,7 +278,7 @@ class _Rules:
             of = (MAX_THREE_WARPGROUP_SUMS, columns // 2, usual, among_three, more)
             self._require_held("three warp groups", *of, apart=how.promotes)
         if how.a_from_registers:
-            return a_from_registers_accumulator((rows, columns), groups, left.panels.size, swap_ab=how.swap_ab)
+            return a_from_registers_accumulator((rows, columns), groups, left.smem_layout.size, swap_ab=how.swap_ab)
         return usual
 
     def _require_held(
@@ -359,7 +361,7 @@ class _Rules:
         shared = self.how.warpgroups == DELAYED_WARPGROUPS and tiles.cluster == 1
         if store is None or not shared or self.how.promotes or not self._counts_in_i32:
             return False
-        pieces = Panels(store.value.tile.shape[1], ROWS, 2, k_major=False).count
+        pieces = SmemLayout(store.value.tile.shape[1], WGMMA_ROWS, 2, k_major=False).count
         return may_delay(self.kernel, self.loop, store, self.how.sums, pieces)
 
 
@@ -371,7 +373,7 @@ def _with_room(plan: Plan, arch: Architecture) -> Plan:
     dot, store = plan.dot, plan.store
     rows, columns = dot.op.acc.tile.shape
     sharing = 1 if plan.pingpong else plan.warpgroups
-    pieces = rows // (ROWS * sharing) * columns // store.span if store else 0
+    pieces = rows // (WGMMA_ROWS * sharing) * columns // store.span if store else 0
     most = max_stages(operand.latency for operand in dot.operands)
     for buffers in range(min(pieces, MAX_STORE_BUFFERS), 0, -1) if store else [0]:
         stores: dict[Op, TmaStore] = {op: replace(one, buffers=buffers) for op, one in plan.stores.items()}

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from cutile.backend.cuda.panels import ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout, smem_layout_fits
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
 from cutile.backend.cuda.wgmma_instructions import padded_columns
 from cutile.backend.gpu.op_facts import source_of
@@ -32,7 +32,7 @@ class Operand:
 
     Attributes:
         load: where it comes from.
-        panels: how it lies in shared memory.
+        smem_layout: how it lies in shared memory.
         axis: the axis that is contiguous in memory, of the two of the load's tile that are the matrix's.
         passed: what happens to the tile before it is multiplied: the exchange of its axes, which is another way to read
             it, the conversion from f32 to tf32, which TMA does on the way, and a reshape that makes one
@@ -43,7 +43,7 @@ class Operand:
     """
 
     load: LoadTile | LoadView
-    panels: Panels
+    smem_layout: SmemLayout
     axis: int
     passed: tuple[Op, ...] = ()
     rounded: bool = False
@@ -78,13 +78,13 @@ class Operand:
     @property
     def map(self) -> TensorMap:
         """How TMA loads it."""
-        _, rows, _ = self.panels.part(self.shared)
+        _, rows, _ = self.smem_layout.part(self.shared)
         contiguous, box = self.lead + self.axis, list(self.load.shape)
-        box[contiguous] = self.panels.span
+        box[contiguous] = self.smem_layout.span
         if self.lead >= 0:
             box[self.lead + 1 - self.axis] = rows // self.merged
         order = (*(axis for axis in range(len(box)) if axis != contiguous), contiguous)
-        return TensorMap(tuple(box), self.panels.swizzle, order, self.rounded)
+        return TensorMap(tuple(box), self.smem_layout.swizzle, order, self.rounded)
 
 
 def loads_of(operands: Iterable[Operand]) -> set[Op]:
@@ -125,12 +125,14 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     merged = math.prod(load.shape[:lead])
     require(merged == 1 or axis == 1, f"rows of several axes of the {side} operand's tensor lie across its last one")
     length *= merged
-    if k_axis == 1 and axis == along and length % ROWS:
+    if k_axis == 1 and axis == along and length % WGMMA_ROWS:
         length = padded_columns(length)
     size = tensor.dtype.bits // 8
-    require(panels_fit(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels")
+    require(
+        smem_layout_fits(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels"
+    )
     rounded = any(isinstance(op, Convert) for op in passed)
-    return Operand(load, Panels(width, length, size, axis == along), axis, tuple(passed), rounded, first=first)
+    return Operand(load, SmemLayout(width, length, size, axis == along), axis, tuple(passed), rounded, first=first)
 
 
 def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, Op]) -> int:

@@ -20,9 +20,9 @@ from cutile.backend.cuda.ops import (
     PipelineWait,
     Scratch,
 )
-from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.plan import BARRIER_BYTES
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import bool_
 from cutile.ir.core import Function, Op, Value
@@ -64,7 +64,7 @@ class Pipelines:
         self.flag: Value | None = None
         self.tiles: Value | None = None
         self.numbers: Value | None = None
-        self.written: dict[Panels, Value] = {}
+        self.written: dict[SmemLayout, Value] = {}
 
     @property
     def staging(self) -> Value:
@@ -86,12 +86,12 @@ class Pipelines:
         plan, context = self._walk.plan, self._walk
         for number in range(len(plan.operands)):
             self.buffers.append(self._reserve_buffers(number))
-        for panels, written in plan.written.items():
+        for smem_layout, written in plan.written.items():
             kind = written.value.tile
-            buffer = Buffer(dtype=kind.dtype, shape=kind.shape, panels=panels.plain, stages=1)
-            self.written[panels] = self._named(buffer, f"{written.value.name}_buffer")
-            buffer.attributes["stage_bytes"] = panels.place_bytes
-            context.smem.share(buffer, context.smem.reserve(panels.place_bytes))
+            buffer = Buffer(dtype=kind.dtype, shape=kind.shape, smem_layout=smem_layout.plain, stages=1)
+            self.written[smem_layout] = self._named(buffer, f"{written.value.name}_buffer")
+            buffer.attributes["stage_bytes"] = smem_layout.place_bytes
+            context.smem.share(buffer, context.smem.reserve(smem_layout.place_bytes))
         if plan.staging_bytes:
             scratch = Scratch(nbytes=plan.staging_bytes)
             self._staging = self._named(scratch, "staging")
@@ -137,12 +137,12 @@ class Pipelines:
         place = context.smem.reserve(stages * nbytes)
         buffers: list[Value] = []
         for operand in plan.operands[number]:
-            load, panels = operand.load, operand.panels
-            buffer = Buffer(dtype=load.x.tensor.dtype, shape=load.shape, panels=panels.plain, stages=stages)
+            load, smem_layout = operand.load, operand.smem_layout
+            buffer = Buffer(dtype=load.x.tensor.dtype, shape=load.shape, smem_layout=smem_layout.plain, stages=stages)
             context.add(buffer, stage_bytes=nbytes)
             buffer.result.name = f"{load.x.name}_buffer"
             context.smem.share(buffer, place)
-            place += panels.place_bytes
+            place += smem_layout.place_bytes
             buffers.append(buffer.result)
         return buffers
 

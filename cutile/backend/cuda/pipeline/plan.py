@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cutile.backend.cuda.panels import GROUP, ROWS, STEP_BYTES, Panels
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles
 from cutile.backend.cuda.pipeline.slice import Slice
+from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.gpu.layout import Layout
 from cutile.ir.control import For
@@ -49,12 +49,12 @@ class Written:
 
     Attributes:
         value: what is computed, in the layout of sums.
-        panels: how it lies there.
+        smem_layout: how it lies there.
         passed: the exchange of its axes, which is another way to read it.
     """
 
     value: Value
-    panels: Panels
+    smem_layout: SmemLayout
     passed: tuple[Op, ...]
 
 
@@ -167,14 +167,14 @@ class TmaStore:
         return self.box[0] if self.transposed else self.box[-1]
 
     @property
-    def panels(self) -> Panels:
+    def smem_layout(self) -> SmemLayout:
         """That part of the matrix, as a tile in panels."""
-        return Panels(self.box[-1], self.box[0] if self.transposed else WARP_ROWS, 2, k_major=False)
+        return SmemLayout(self.box[-1], self.box[0] if self.transposed else WARP_ROWS, 2, k_major=False)
 
     @property
     def map(self) -> TensorMap:
         """How TMA stores it."""
-        return TensorMap(self.box, self.panels.swizzle, tuple(range(len(self.box))))
+        return TensorMap(self.box, self.smem_layout.swizzle, tuple(range(len(self.box))))
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class Plan:
 
         The two share a place.
         """
-        warp = max((store.buffers * store.panels.nbytes for store in self.stores.values()), default=0)
+        warp = max((store.buffers * store.smem_layout.nbytes for store in self.stores.values()), default=0)
         stored, split = 4 * self.warpgroups * warp, self.split
         if split is None or not split.parts:
             return stored
@@ -312,17 +312,17 @@ class Plan:
         left, store = self.dot.left, self.store
         if left is None or store is None or not self.delayed:
             return False
-        piece = WARP_ROWS * Panels(self.dot.op.acc.tile.shape[1], 1, 2, k_major=False).swizzle
-        return left.panels.offset(ROWS, 0) == 4 * piece and self.stages[0] > store.buffers
+        piece = WARP_ROWS * SmemLayout(self.dot.op.acc.tile.shape[1], 1, 2, k_major=False).swizzle
+        return left.smem_layout.offset(WGMMA_ROWS, 0) == 4 * piece and self.stages[0] > store.buffers
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return GROUP * (self.warpgroups + 1)
+        return WARPGROUP * (self.warpgroups + 1)
 
     def stage_bytes(self, pipeline: int) -> int:
         """Bytes of one stage of a pipeline."""
-        return sum(operand.panels.place_bytes for operand in self.operands[pipeline])
+        return sum(operand.smem_layout.place_bytes for operand in self.operands[pipeline])
 
     @property
     def staged(self) -> dict[Op, Operand]:
@@ -330,18 +330,18 @@ class Plan:
         return {operand.load: operand for group in self.groups.values() for operand in group.operands}
 
     @property
-    def written(self) -> dict[Panels, Written]:
+    def written(self) -> dict[SmemLayout, Written]:
         """The operands that consumers write.
 
         Those that lie alike share a buffer: no two are read at a time.
         """
         operands = [dot.written for dot in self.dots.values() if dot.written is not None]
-        return {written.panels: written for written in reversed(operands)}
+        return {written.smem_layout: written for written in reversed(operands)}
 
     @property
     def written_bytes(self) -> int:
         """Shared memory that consumers write operands to."""
-        return sum(panels.place_bytes for panels in self.written)
+        return sum(smem_layout.place_bytes for smem_layout in self.written)
 
     @property
     def passed(self) -> frozenset[Op]:

@@ -21,9 +21,9 @@ from cutile.backend.cuda import ops
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.mma_layouts import across_accumulator, group_accumulator
 from cutile.backend.cuda.ops import PackPairs, PackQuads
-from cutile.backend.cuda.panels import ROWS
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import carried_groups
 from cutile.ir.control import For
@@ -194,7 +194,7 @@ class Products:
             from_registers=dot.in_registers,
             fresh=dot.fresh,
             left_k_major=_left_k_major(dot),
-            right_k_major=dot.right.panels.k_major,
+            right_k_major=dot.right.smem_layout.k_major,
             left_first=0 if dot.left is None else dot.left.first,
             right_first=dot.right.first,
         )
@@ -226,7 +226,7 @@ class Products:
             return [self.walk.pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
         if dot.written is not None:
             self._write(dot.written)
-            return [self.walk.pipelines.written[dot.written.panels], self.walk.builder.constant(0)]
+            return [self.walk.pipelines.written[dot.written.smem_layout], self.walk.builder.constant(0)]
         left = self.walk.lowered[dot.op.a]
         in_words = dot.op.a in self.walk.words
         return [left if in_words else packed(self.walk, dot.op.a, left, self.walk.plan.warpgroups)]
@@ -238,12 +238,14 @@ class Products:
         """
         context, builder = self.walk, self.walk.builder
         dots = self.walk.plan.dots.values()
-        readers = {dot.op.a for dot in dots if dot.written is not None and dot.written.panels == written.panels}
+        readers = {
+            dot.op.a for dot in dots if dot.written is not None and dot.written.smem_layout == written.smem_layout
+        }
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
         layout = context.layout_name(context.layouts[written.value])
         words = packed(context, written.value, context.lowered[written.value], self.walk.plan.warpgroups)
         builder.add(ops.Barrier())  # what was written before, all warpgroups have read
-        context.add(ops.WriteOperand(words, self.walk.pipelines.written[written.panels]), layout=layout)
+        context.add(ops.WriteOperand(words, self.walk.pipelines.written[written.smem_layout]), layout=layout)
         builder.add(ops.Barrier())
 
     def _counter_of(self, operand: Operand) -> Value:
@@ -313,8 +315,10 @@ class Products:
 
 def _left_k_major(dot: Dot) -> bool:
     """Whether the axis of the left operand that is contiguous in shared memory is K."""
-    panels = dot.written.panels if dot.written is not None else dot.left.panels if dot.left is not None else None
-    return panels is None or panels.k_major
+    smem_layout = (
+        dot.written.smem_layout if dot.written is not None else dot.left.smem_layout if dot.left is not None else None
+    )
+    return smem_layout is None or smem_layout.k_major
 
 
 def in_words(function: Function, plan: Plan) -> dict[Value, int]:
@@ -343,7 +347,7 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
 def layout_of_words(value: Value, warpgroups: int) -> Layout:
     """Where the words of a value are."""
     rows, columns = value.tile.shape
-    accumulator = across_accumulator if rows < ROWS * warpgroups else group_accumulator
+    accumulator = across_accumulator if rows < WGMMA_ROWS * warpgroups else group_accumulator
     return accumulator((rows, columns * value.tile.dtype.bits // 32), warpgroups)
 
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cutile.backend.cuda.mma_layouts import group_accumulator
-from cutile.backend.cuda.panels import Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, require_tma
 from cutile.backend.cuda.pipeline.plan import Dot
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
 from cutile.backend.gpu.layout import Layout
 from cutile.ir.control import For, While
@@ -111,10 +111,10 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
     fits = max(shape) <= MAX_TMA_BOX * 4 and length <= MAX_TMA_BOX and tensor.dtype.bits >= 8
     if not fits or not tensor.stable or (width * size) % 32 or any(extent & (extent - 1) for extent in shape):
         return None
-    panels = Panels(width, length, size, k_major=True)
-    if panels.panel_bytes % COPY_LINE_BYTES:
+    smem_layout = SmemLayout(width, length, size, k_major=True)
+    if smem_layout.panel_bytes % COPY_LINE_BYTES:
         return None
-    return Operand(load, panels, tensor.unit_axis - (len(shape) - 2))
+    return Operand(load, smem_layout, tensor.unit_axis - (len(shape) - 2))
 
 
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:

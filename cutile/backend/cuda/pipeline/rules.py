@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
-from cutile.backend.cuda.panels import GROUP, ROWS, Panels, panels_fit
 from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.failures import guards_of
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
@@ -23,6 +22,7 @@ from cutile.backend.cuda.pipeline.schedule import Tiles, order_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.stages import groups_of, loads_on, max_stages, stages_of
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
+from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
@@ -117,13 +117,15 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
     require(bool(hows), "the kernel has no product")
     for op, how in hows.items():
         rows, dtype = op.acc.tile.shape[0], op.a.tile.dtype
-        require(not (how.swap_ab and not how.a_from_registers), f"a tile of {rows} rows is no whole number of {ROWS}")
+        require(
+            not (how.swap_ab and not how.a_from_registers), f"a tile of {rows} rows is no whole number of {WGMMA_ROWS}"
+        )
         require(how.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}")
         require(how.by_instruction, f"an operand of {dtype} lies across K")
     count = max(how.warpgroups for how in hows.values())
     for op in hows:
         rows, columns = op.acc.tile.shape
-        shared = rows % (ROWS * count) == 0 or _shares_columns(rows, columns, count)
+        shared = rows % (WGMMA_ROWS * count) == 0 or _shares_columns(rows, columns, count)
         require(shared, f"{rows} rows do not divide among {count} warpgroups")
     return count
 
@@ -134,7 +136,7 @@ def _shares_columns(rows: int, columns: int, warpgroups: int) -> bool:
     Its rows are those of one then, and each has whole panels of it.
     """
     own = columns // warpgroups
-    return rows == ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (32, 64, 128, 256)
+    return rows == WGMMA_ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (32, 64, 128, 256)
 
 
 def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
@@ -144,7 +146,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     right = operand_of(op.b, 0, kernel)
     left: Operand | None = None
     written: Written | None = None
-    across = warpgroups > 1 and rows % (ROWS * warpgroups) != 0
+    across = warpgroups > 1 and rows % (WGMMA_ROWS * warpgroups) != 0
     try:
         left = operand_of(op.a, 1, kernel)
     except Refused:
@@ -159,7 +161,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
             written = _shared(op.a)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     for operand in (right, *([left] if left else [])):
-        lies = operand.panels.k_major or (how.atom is not None and how.atom.any_major)
+        lies = operand.smem_layout.k_major or (how.atom is not None and how.atom.any_major)
         require(lies, f"an operand of {dtype} lies across K")
     start = definitions.get(op.acc)
     fresh = isinstance(start, Constant) and start.value == 0
@@ -194,14 +196,14 @@ def _written(exchange: Permute) -> Written:
     """
     length, width = exchange.x.tile.shape
     size = exchange.x.tile.dtype.bits // 8
-    require(panels_fit(width, length, size), f"the computed tile {(length, width)} does not lie in whole panels")
-    return Written(exchange.x, Panels(width, length, size, k_major=False), (exchange,))
+    require(smem_layout_fits(width, length, size), f"the computed tile {(length, width)} does not lie in whole panels")
+    return Written(exchange.x, SmemLayout(width, length, size, k_major=False), (exchange,))
 
 
 def _shared(value: Value) -> Written:
     """A computed left operand of which each warpgroup has some columns, and reads all."""
     rows, depth = value.tile.shape  # in whole panels, as 64 rows and 64 columns or more are
-    return Written(value, Panels(depth, rows, value.tile.dtype.bits // 8, k_major=True), ())
+    return Written(value, SmemLayout(depth, rows, value.tile.dtype.bits // 8, k_major=True), ())
 
 
 def _require_layouts(
@@ -219,7 +221,7 @@ def _require_layouts(
             value = dot.op.a if dot.written is None else dot.written.value
             rows, columns = value.tile.shape
             apart = _shares_columns(rows, columns, warpgroups)
-            divides = apart or rows % (ROWS * warpgroups) == 0
+            divides = apart or rows % (WGMMA_ROWS * warpgroups) == 0
             require(divides, f"{rows} rows of a left operand do not divide among warpgroups")
             layout = (across_accumulator if apart else group_accumulator)((rows, columns), warpgroups)
             require(layouts[value] == layout, "the left operand is computed in another layout than sums have")
@@ -245,7 +247,7 @@ def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
     """Registers of a thread that a block's accumulators and left operands fill."""
     here = [dots[op] for op in block.operations if op in dots]
     bits = max((dot.op.a.tile.size * dot.op.a.tile.dtype.bits for dot in here if dot.left is None), default=0)
-    words = bits // (32 * GROUP * warpgroups)
+    words = bits // (32 * WARPGROUP * warpgroups)
     return _most_sums(block, here) + words
 
 

@@ -217,11 +217,11 @@ def cluster_of(
     Raises:
         Refused: no cluster has so many blocks.
     """
-    right_is_larger = few or right.panels.nbytes > left.panels.nbytes
+    right_is_larger = few or right.smem_layout.nbytes > left.smem_layout.nbytes
     larger, along = (right, int(swap_ab)) if right_is_larger else (left, int(not swap_ab))
     blocks = options.num_cta_in_cga or 1
     require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
-    if blocks == 1 or larger.panels.split(blocks) is None or along in axes[larger]:
+    if blocks == 1 or larger.smem_layout.split(blocks) is None or along in axes[larger]:
         return 1, 0, left, right
     shared = replace(larger, shared=blocks)
     return (blocks, along, left, shared) if right_is_larger else (blocks, along, shared, right)

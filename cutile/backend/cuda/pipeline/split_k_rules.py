@@ -289,7 +289,7 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
     left = plan.dot.op.a.tile
     if plan.dot.simt:
         return 2 * rows * columns * left.shape[1] / SIMT_FLOP_PER_S
-    loaded = sum(operand.panels.nbytes for operand in plan.dot.operands) / (
+    loaded = sum(operand.smem_layout.nbytes for operand in plan.dot.operands) / (
         LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
     )
     multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8 / MMA_BYTES_PER_S

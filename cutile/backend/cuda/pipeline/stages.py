@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cutile.backend.cuda.panels import ALIGNMENT, Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan
 from cutile.backend.cuda.pipeline.reads import Reads
+from cutile.backend.cuda.smem_layout import ALIGNMENT, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Block, Op
@@ -155,9 +155,9 @@ def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool
     return True
 
 
-def _forms(operands: Sequence[Operand]) -> tuple[tuple[Panels, DTypeLike], ...]:
+def _forms(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], ...]:
     """How operands lie in shared memory."""
-    return tuple((operand.panels, operand.load.x.tensor.dtype) for operand in operands)
+    return tuple((operand.smem_layout, operand.load.x.tensor.dtype) for operand in operands)
 
 
 def _inside(above: Sequence[Op], block: Block) -> bool:

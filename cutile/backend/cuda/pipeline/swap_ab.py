@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.panels import ROWS
 from cutile.backend.cuda.pipeline.operand import is_loaded
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.dtypes import bf16, f16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -45,7 +45,7 @@ def swaps_ab(rows: int, columns: int) -> bool:
         >>> swaps_ab(16, 128), swaps_ab(64, 128), swaps_ab(16, 80)
         (True, False, False)
     """
-    return rows % ROWS != 0 and columns % ROWS == 0
+    return rows % WGMMA_ROWS != 0 and columns % WGMMA_ROWS == 0
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
     if len(op.acc.tile.shape) != 2 or op.a.tile.dtype not in (f16, bf16):
         return False
     rows, columns = op.acc.tile.shape
-    fits = rows % 8 == 0 and rows <= MAX_SWAPPED_ROWS and columns % ROWS == 0
+    fits = rows % 8 == 0 and rows <= MAX_SWAPPED_ROWS and columns % WGMMA_ROWS == 0
     return fits and is_loaded(op.a, definitions) and not is_loaded(op.b, definitions)
 
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from cutile.backend.cuda.mma_layouts import group_accumulator
-from cutile.backend.cuda.panels import ROWS, Panels
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, TmaStore
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES
 from cutile.backend.gpu.layout_assignment import LayoutAssignment
 from cutile.dtypes import bf16, f16
@@ -37,7 +37,7 @@ def tma_stores_of(
         if not isinstance(op, StoreMut | StoreView) or _is_read(kernel, op):
             continue
         store = _transposed_store(op, layouts, warpgroups) or _store_of_rows(kernel, op, shapes, warpgroups)
-        if store is not None and all(other.panels == store.panels for other in stores.values()):
+        if store is not None and all(other.smem_layout == store.smem_layout for other in stores.values()):
             stores[op] = store
     return stores
 
@@ -84,7 +84,7 @@ def _store_of_rows(
     rows = box_of_rows(shape[:-1])
     if tensor.unit_axis != tensor.rank - 1 or rows is None:
         return None
-    span = Panels(shape[-1], 1, 2, k_major=False).span
+    span = SmemLayout(shape[-1], 1, 2, k_major=False).span
     layout = group_accumulator((value.tile.shape[0], shape[-1]), warpgroups)
     return TmaStore(op, value, (*rows, span), tuple(passed), layout, STORE_BUFFERS)
 
@@ -100,7 +100,7 @@ def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpg
     if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or len(shape) != 2 or tensor.unit_axis != 1:
         return None
     rows, columns = shape
-    if columns % ROWS or rows % 8:
+    if columns % WGMMA_ROWS or rows % 8:
         return None
     layout = group_accumulator((columns, rows), warpgroups).permute((1, 0))
     if layouts[op.value] != layout:

@@ -22,7 +22,6 @@ from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_lowering import load_in, lower_operation
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.backend.cuda.panels import GROUP
 from cutile.backend.cuda.pipeline.accumulators import part_layout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
 from cutile.backend.cuda.pipeline.failures import Verdict
@@ -36,6 +35,7 @@ from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_loop
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
+from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.op_facts import inside, reads
@@ -104,7 +104,7 @@ class WarpSpecialised(LoweringContext):
             early=self.early,
             **({"persistent": 1, "divided": divided} if self.split is None else self.split.facts()),
             cluster=split.pieces if split is not None and plan.parts else plan.tiles.cluster,
-            computing=GROUP * plan.warpgroups,
+            computing=WARPGROUP * plan.warpgroups,
             **({"rolled": True} if plan.mainloop is None else {}),
             **({"workspace": 4 * COUNTERS} if plan.tiles.order.taken else {}),
             **({"speaks": True} if plan.limited else {}),  # where a wait lasts too long
@@ -212,7 +212,7 @@ class WarpSpecialised(LoweringContext):
         Nobody leaves, since others wait for what is loaded.
         """
         assert self.pipelines.flag is not None
-        return (GROUP * self.plan.warpgroups, self.pipelines.flag)
+        return (WARPGROUP * self.plan.warpgroups, self.pipelines.flag)
 
     # Operations.
 
@@ -334,7 +334,7 @@ class WarpSpecialised(LoweringContext):
         number, pipelines = group.pipeline, self.pipelines
         counter = pipelines.counters[number]
         self.builder.location = group.operands[0].load.location
-        pipelines.acquire(number, counter, sum(operand.panels.nbytes for operand in group.operands))
+        pipelines.acquire(number, counter, sum(operand.smem_layout.nbytes for operand in group.operands))
         for operand, buffer in zip(group.operands, pipelines.buffers[number], strict=True):
             self._load_operand(operand, (buffer, pipelines.values[number], counter))
         pipelines.next_stage(number)

@@ -13,9 +13,9 @@ from typing import Literal
 
 from cutile.backend.cuda.tensor_map import Swizzle
 
-GROUP = 128
+WARPGROUP = 128
 """Threads of a warp group."""
-ROWS = 64
+WGMMA_ROWS = 64
 """Rows of one instruction's left operand and result."""
 STEP_BYTES = 32
 """Bytes along K that one instruction takes."""
@@ -30,7 +30,7 @@ _MODES: dict[int, int] = {128: 1, 64: 2, 32: 3}
 
 
 @dataclass(frozen=True)
-class Panels:
+class SmemLayout:
     """A tile in panels.
 
     Attributes:
@@ -40,8 +40,8 @@ class Panels:
         k_major: whether the contiguous axis is the product's K.
 
     Example:
-        >>> panels = Panels(width=256, length=64, size=2, k_major=False)
-        >>> panels.swizzle, panels.span, panels.count, panels.nbytes
+        >>> layout = SmemLayout(width=256, length=64, size=2, k_major=False)
+        >>> layout.swizzle, layout.span, layout.count, layout.nbytes
         (128, 64, 4, 32768)
     """
 
@@ -104,8 +104,8 @@ class Panels:
         Strides between groups of 8 rows and between panels, and the swizzle.
         """
         rows = 8 * self.swizzle >> 4
-        panels = 1 if self.k_major else self.panel_bytes >> 4
-        return panels << 16 | rows << 32 | _MODES[self.swizzle] << 62
+        smem_layout = 1 if self.k_major else self.panel_bytes >> 4
+        return smem_layout << 16 | rows << 32 | _MODES[self.swizzle] << 62
 
     def split(self, blocks: int) -> Split | None:
         """How blocks that share the tile divide the loading of it.
@@ -126,13 +126,13 @@ class Panels:
         return self.count, self.length // blocks, self.panel_bytes // blocks
 
 
-def panels_fit(width: int, length: int, size: int) -> bool:
+def smem_layout_fits(width: int, length: int, size: int) -> bool:
     """Whether a tile has a form in panels that one copy each can load."""
     return width * size % 32 == 0 and length % 8 == 0 and 0 < length <= 256
 
 
 @dataclass(frozen=True)
-class Fed:
+class MmaOperands:
     """The operands of a product, stage by stage, in shared memory.
 
     Attributes:
@@ -144,8 +144,8 @@ class Fed:
         place: where the first stage is in shared memory, in bytes.
     """
 
-    left: Panels
-    right: Panels
+    left: SmemLayout
+    right: SmemLayout
     depth: int
     stages: int
     stage_bytes: int
@@ -153,17 +153,17 @@ class Fed:
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferStages:
     """Where the stages of a buffer are in shared memory.
 
     Attributes:
-        panels: how a tile lies in a stage.
+        smem_layout: how a tile lies in a stage.
         stages: how many there are.
         stage_bytes: from stage to stage.
         place: where the first one is, in bytes.
     """
 
-    panels: Panels
+    smem_layout: SmemLayout
     stages: int
     stage_bytes: int
     place: int
