@@ -13,8 +13,8 @@ import cutile as ct
 from cutile import Mut, Tensor, api, f32, f64, i32
 from cutile.errors import KernelError
 from tests.support.devices import EVERYWHERE, on
-from tests.support.kernels import kernel
-from tests.support.memory import CPU_BACKENDS
+from tests.support.kernels import define, kernel
+from tests.support.memory import CPU_BACKENDS, launch
 
 X = np.arange(20, dtype=np.float32)
 W = X[14::-1].copy() * 2
@@ -96,6 +96,20 @@ def ragged(y: Mut, x: Tensor, offsets: Tensor):
         for c in range(ct.num_tiles(part, 1)):
             total += ct.reduce_sum(ct.reduce_sum(part.load((r, c)), 0), 0)
     y.store(total + 1000 * rows.shape[0])
+
+
+VIEW = """
+def viewed(y: Mut, x: Tensor, addresses: Tensor):
+    y.store(y.load() + ct.load_tensor(addresses, 0, (4,), (1,), x.dtype).load_tile((1,), (3,)))
+"""
+
+
+def test_a_kernel_with_a_tensor_at_an_address_has_a_plan() -> None:
+    """Its kernel is described as any other: what opens a view computes no element."""
+    x, y = np.arange(4, dtype=np.float32), np.zeros(2, np.float32)
+    addresses = np.array([x.ctypes.data], np.int64)
+    launch(ct.entry(unsafe=True)(define(VIEW)), (y, (1,)), x, addresses, backend="cpu")
+    assert y.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)

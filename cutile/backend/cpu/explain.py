@@ -12,6 +12,7 @@ from cutile.backend.cpu.stage import Gemm, Read, ReadInside, Scratch, Step, Writ
 from cutile.backend.interface import Row, Target
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op
+from cutile.ir.types import TileType
 from cutile.passes.fast_math import FACT
 
 _INDEXING = frozenset({"constant", "yield", "convert"})
@@ -83,6 +84,8 @@ def _fused(block: Block) -> str:
 def _is_work(op: Op) -> bool:
     """Whether an operation is the kernel's, not the arithmetic of its indices."""
     if op.name in _INDEXING or isinstance(op, Read | ReadInside | Write) or not op.results:
+        return False
+    if not isinstance(op.result.type, TileType):  # a tensor at an address
         return False
     kind = op.result.tile.dtype.kind
     return isinstance(op, Step) or (kind in ("float", "storage") and not op.name.startswith("cpu."))
