@@ -192,7 +192,7 @@ def decode_of_pages(
     return split.then(partial(_combined, o.partition((1, 1, width)), parts)).first().unpartition()
 
 
-def _combined(o: Any, parts: int, done: Tensors) -> DeviceOp[Tensors]:
+def _combined(o: Any, parts: int, done: Any) -> DeviceOp[Any]:
     """The parts' results together."""
     shares, weights = done[0].unpartition(), done[1].unpartition()
     return combine(o, shares, weights, PARTS=parts)

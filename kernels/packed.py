@@ -55,9 +55,9 @@ def ranges(lengths: Array, *, causal: bool) -> tuple[Array, Array]:
         >>> ranges(np.array([2, 3]), causal=True)
         (array([0, 0, 2, 2, 2], dtype=int32), array([1, 2, 3, 4, 5], dtype=int32))
     """
-    ends = np.cumsum(lengths)
+    ends: Array = np.cumsum(lengths)
     since = np.repeat(ends - lengths, lengths)
-    until = np.arange(1, ends[-1] + 1) if causal else np.repeat(ends, lengths)
+    until: Array = np.arange(1, int(ends[-1]) + 1) if causal else np.repeat(ends, lengths)
     return since.astype(np.int32), until.astype(np.int32)
 
 
@@ -116,7 +116,7 @@ def reference(problem: Problem) -> Arrays:
     """Return the attention of each head in float64."""
     q, k, v, since, until = problem.inputs
     scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) / math.sqrt(q.shape[2])
-    keys = np.arange(k.shape[1])
+    keys = np.arange(int(k.shape[1]))
     scores = np.where((keys >= since[:, None]) & (keys < until[:, None]), scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     return (weights @ v.astype(np.float64) / weights.sum(axis=2, keepdims=True),)

@@ -7,7 +7,7 @@ https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
@@ -84,7 +84,7 @@ class Nccl:
         return self._bindings.comm_init_rank(world, bytearray(unique_id), rank)
 
     @contextmanager
-    def group(self) -> Iterator[None]:
+    def group(self) -> Generator[None, None, None]:
         """Calls in the block are one: none waits for another of them.
 
         Raises:

@@ -89,7 +89,7 @@ def constant_key(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return type(value), *map(constant_key, value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if is_frozen(value):
-        return type(value), *(constant_key(getattr(value, each.name)) for each in dataclasses.fields(value))
+        return type(value), *(constant_key(getattr(value, field.name)) for field in dataclasses.fields(value))  # pyright: ignore[reportUnknownVariableType]
     return value
 
 
@@ -173,7 +173,7 @@ class PointerFacts(NamedTuple):
 Fact = TensorFacts | PointerFacts | None
 """A tensor's or pointer's facts; None for a scalar, whose type the signature and the generics decide."""
 
-_classes: dict[tuple[DTypeLike, tuple[int | None, ...], int, bool], LayoutClass] = {}
+_classes: dict[tuple[DTypeLike, tuple[int | None, ...], int, int], LayoutClass] = {}
 
 
 def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> LayoutClass:

@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from cutile.dtypes import DType, DTypeLike, is_dtype
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location
@@ -230,16 +230,16 @@ class Annotations:
         kinds: list[type] = []
         for fact in facts or ():
             for side in self._sides(fact) or (fact,):
-                kind = type(None) if _is_none(side) else self._parts(side)[0]
+                kind: Any = type(None) if _is_none(side) else self._parts(side)[0]
                 known = kind in _CONSTANTS or (isinstance(kind, type) and issubclass(kind, enum.Enum))
-                if not known and (not isinstance(kind, type) or field_names(kind) is None):
+                if not known and (not isinstance(kind, type) or field_names(cast("type[Any]", kind)) is None):
                     place = self._locate(side) if isinstance(side, ast.expr) else None
                     raise KernelTypeError(
                         f"kernel {self._kernel!r}: Const[{_text(side)}] is no type of a constant",
                         place,
                         "Constants are bools, ints, floats, strings, enums, DType, tuples and frozen dataclasses.",
                     )
-                kinds.append(kind)
+                kinds.append(cast("type[Any]", kind))
         return tuple(kinds)
 
     # What stands there

@@ -281,7 +281,8 @@ def _refuse(frame: Frame, function: Any, name: str, named: bool, node: ast.AST) 
     what = name  # the type of a NumPy function says nothing
     if not callable(function):
         what = f"{name} ({describe(function)})" if named else describe(function)
-    if isinstance(inspect.getattr_static(type(function), "__call__", None), types.FunctionType):
+    kind: Any = type(function)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(inspect.getattr_static(kind, "__call__", None), types.FunctionType):
         frame.type_error(
             f"{what} is an object of {type(function).__name__}, whose attributes may change",
             node,

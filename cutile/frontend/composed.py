@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from cutile.dtypes import DTypeLike, f32
 from cutile.frontend.derived import require_kind
@@ -137,7 +137,9 @@ class Language:
 
 def value_of(term: Any) -> Any:
     """What a term stands for; anything else as it is."""
-    return term.value if isinstance(term, Term) else tuple(map(value_of, term)) if type(term) is tuple else term
+    if isinstance(term, Term):
+        return term.value
+    return tuple(map(value_of, cast("tuple[Any, ...]", term))) if type(term) is tuple else term
 
 
 def wide(term: Term) -> Term:

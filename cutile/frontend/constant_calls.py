@@ -45,15 +45,17 @@ _EFFECTS = {
     "globals",
     "locals",
     "vars",
+    *("setattr", "delattr", "exit", "quit", "id", "hash", "help", "memoryview", "super", "object", "property"),
 }
-_EFFECTS |= {"setattr", "delattr", "exit", "quit", "id", "hash", "help", "memoryview", "super", "object", "property"}
 _BUILTINS = {
     value for name, value in vars(builtins).items() if callable(value) and name not in _EFFECTS and name[:1] != "_"
 }
 """What Python computes from its arguments alone."""
 
-_LIBRARIES = {"bisect", "cmath", "enum", "fractions", "functools", "heapq", "itertools", "math", "numpy", "operator"}
-_LIBRARIES |= {"statistics", "collections", "decimal", "string", "textwrap", "re"}
+_LIBRARIES = {
+    *("bisect", "cmath", "enum", "fractions", "functools", "heapq", "itertools", "math", "numpy", "operator"),
+    *("statistics", "collections", "decimal", "string", "textwrap", "re"),
+}
 """Modules whose functions are taken to have no effects."""
 
 _CACHED = type(functools.lru_cache(maxsize=None)(lambda: None))

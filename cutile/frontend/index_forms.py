@@ -63,9 +63,9 @@ class Form:
 
     def times(self, factor: int) -> Form:
         """A multiple."""
-        ends = sorted((self.low * factor, self.high * factor))
+        low, high = sorted((self.low * factor, self.high * factor))
         terms = tuple((symbol, each * factor) for symbol, each in self.terms if factor)
-        return Form(terms, *ends, self.narrow, self.moved)
+        return Form(terms, low, high, self.narrow, self.moved)
 
     def up_to(self, count: int) -> Form:
         """This, and the next elements, `count` in all."""

@@ -18,7 +18,7 @@ import inspect
 import re
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,7 +236,11 @@ def _run(inner: Frame) -> Any:
     return returned(inner)
 
 
-_MAKER = contextlib.contextmanager(lambda: iter(())).__code__
+def _nothing() -> Generator[None, None, None]:
+    yield
+
+
+_MAKER = contextlib.contextmanager(_nothing).__code__
 _WHAT = "Write a function with one `yield`, and decorate it with @contextlib.contextmanager."
 
 

@@ -274,7 +274,7 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
         raise _missing("<lambda>", code.co_filename)
     node = lambdas[0]
     statement = ast.copy_location(ast.Return(value=node.body), node.body)
-    definition = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[])
+    definition = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[], type_params=[])
     lines = text.splitlines()
     numbered = {number: lines[number - 1] for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(definition, node), 0, 1)

@@ -297,11 +297,6 @@ def _position(item: Any, extent: int, axis: int) -> int:
     return position % extent
 
 
-def _show_slice(item: Any) -> str:
-    parts = ["" if part is None else str(part) for part in (item.start, item.stop)]
-    return ":".join(parts if item.step is None else [*parts, str(item.step)])
-
-
 DTypeSpec = DTypeLike | str | np.dtype[Any] | type[Any]
 """How a caller names an element type: `f32`, `"f32"` or a NumPy dtype."""
 

@@ -69,7 +69,7 @@ class CpuBackend:
 
         return build(source, target)
 
-    def load(self, executable: Executable) -> Loaded:
+    def load(self, executable: Executable) -> Loaded[Any]:
         """Link the object. Needs no Numba."""
         return load(executable)
 

@@ -81,7 +81,7 @@ class CudaBackend:
 
         return build(source, target)
 
-    def load(self, executable: Executable) -> Loaded:
+    def load(self, executable: Executable) -> Loaded[Any]:
         """Make a cubin launchable. Needs no Numba."""
         return load(executable)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import MutableMapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -97,7 +97,8 @@ class Walker:
             case _:
                 with np.errstate(all="ignore"):
                     result: Any = op.reference(*self._of(op.operands))
-                return [np.asarray(each) for each in (result if isinstance(result, tuple) else (result,))]
+                results = cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
+                return [np.asarray(each) for each in results]
 
     def _launch_fact(self, op: TileBlockId | NumTileBlocks | TensorDim | TensorAddress | TensorStride) -> Array:
         """A number of the grid or of a tensor: index, extent, stride or address."""

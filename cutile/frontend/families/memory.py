@@ -112,7 +112,7 @@ def _mut_store(frame: Frame, self: MutRef, value: Any) -> None:
                 else "Reshape or broadcast it to the partition's shape.",
             )
         index = tuple(index_scalar(frame, each, "store") for each in own_index(frame, self.value))
-        frame.builder.add(StoreView(x=self.value, value=tile, index=index, steps=mut.tile))
+        frame.builder.add(StoreView(x=self.value, value=tile, index=index, steps=mut.tile, limited=()))
         return
     frame.builder.add(StoreMut(x=self.value, value=tile))
 

@@ -182,7 +182,7 @@ def cat(frame: Frame, x: Any, y: Any = None, axis: Any = None) -> Any:
         items = (x, y)
     if not items:
         frame.type_error("cat of no tiles", remedy="Give it a tuple of at least one tile.")
-    tiles = [tile_of(frame, each, "cat") for each in items]
+    tiles: list[Value] = [tile_of(frame, each, "cat") for each in items]
     where = axis_of(frame, axis, len(tiles[0].tile.shape), "cat")
     while len(tiles) > 1:  # by pairs, so that an element is moved once for each doubling of the tile
         pairs = [tiles[at : at + 2] for at in range(0, len(tiles), 2)]

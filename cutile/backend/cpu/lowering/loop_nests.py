@@ -278,7 +278,8 @@ class Nests:
 
         All that follows is padding, and changes none of them.
         """
-        scope, ends = self._scope, []
+        scope = self._scope
+        ends: list[Value] = []
         for root in reduced:
             source = root.targets[0].source
             while isinstance(source, Cast):
