@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.pipeline.kernel import Kernel
@@ -74,9 +75,10 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     reasons = [("specialised warps", mainloop)]
     swapped = swap(add_tiles(function))
     rotated = rotate(swapped)
-    pipelined = _specialised(Kernel(rotated), arch, options, plan)
+    share = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
+    pipelined = _specialised(Kernel(rotated), share, options, plan)
     if isinstance(pipelined, str) and rotated is not swapped:  # what rotation holds in registers may not fit
-        pipelined = _specialised(Kernel(swapped), arch, options, plan)
+        pipelined = _specialised(Kernel(swapped), share, options, plan)
     if isinstance(pipelined, str):
         lowered = lower_for_one_group(function, target, options)
         reasons.append(("pipelines", pipelined))

@@ -56,7 +56,8 @@ class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
 class StoreSubtile(Op, name="cuda.store_subtile", effect=Effect.WRITE):
     """Write subtile `part` of `parts` of this block's own tile.
 
-    A subtile is some of the columns. It becomes a store of its own. `number`, if there is one, replaces `part`.
+    A subtile is a part of the tile along `axis`. It becomes a store of its own. `number`, if there is one, replaces
+    `part`.
     """
 
     x: Value = operand(ANY_MUT)
@@ -64,6 +65,7 @@ class StoreSubtile(Op, name="cuda.store_subtile", effect=Effect.WRITE):
     number: tuple[Value, ...] = operands(SCALAR_INT)
     part: int = attribute()
     parts: int = attribute()
+    axis: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return ()

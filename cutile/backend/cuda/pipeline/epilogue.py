@@ -96,17 +96,17 @@ class Epilogue:
     def store_part(self, op: StoreSubtile) -> None:
         """Some columns of the tile, as a tile of their own."""
         context, builder = self._walk, self._walk.builder
-        *rows, columns = context.allowed_index(context.own_index(op.x.mut))
-        scaled = builder.value(Mul(x=columns, y=builder.constant(op.parts)))
+        index = list(context.allowed_index(context.own_index(op.x.mut)))
+        scaled = builder.value(Mul(x=index[op.axis], y=builder.constant(op.parts)))
         number = context.lowered[op.number[0]] if op.number else builder.constant(op.part)
-        index = (*rows, builder.value(Add(x=scaled, y=number)))
+        index[op.axis] = builder.value(Add(x=scaled, y=number))
         store = context.plan.store
         if store is not None and store.op.x is op.x and not op.number:
             pieces = store.layout.registers * 2 // store.span // op.parts
             builder.location = op.location
             self._store_tile(store, op.value, index, piece=op.part * pieces)
         else:
-            part = Store(x=context.lowered[op.x], value=context.lowered[op.value], index=index)
+            part = Store(x=context.lowered[op.x], value=context.lowered[op.value], index=tuple(index))
             context.add(part, **context.access(op.x.tensor, context.layout(op.value)))
 
     # Stores by TMA.

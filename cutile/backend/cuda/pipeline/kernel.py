@@ -15,7 +15,6 @@ from cutile.analysis.block_order import why_linear
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.op_facts import blocks_of, parents_of
-from cutile.backend.interface import CompileOptions
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
@@ -89,7 +88,7 @@ class Kernel:
         """Whether more than conversions of tiles follow a loop."""
         return any(op.results and is_tile(op.result) and not isinstance(op, Convert) for op in self.behind(loop))
 
-    def require_specialisable(self, arch: Architecture, options: CompileOptions) -> None:
+    def require_specialisable(self, arch: Architecture) -> None:
         """What producer warps ask of a kernel, whatever it multiplies.
 
         Raises:
@@ -99,5 +98,3 @@ class Kernel:
         require(not (why := why_linear(self.function)), f"tile blocks keep their order: {why}")
         unsafe = bool(self.function.facts.get("unsafe", False))
         require(not (unsafe and self.stores_views), "what is stored by address may be what is loaded ahead")
-        blocks = options.occupancy
-        require(blocks in (None, 1), f"{blocks} blocks to a multiprocessor are asked for")

@@ -52,15 +52,13 @@ from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.backend.cuda.pipeline.schedule import (
     Cooperative,
     PingPong,
-    Schedule,
-    SplitK,
     Tiles,
     block_axes,
     cluster_of,
     square_group,
 )
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
-from cutile.backend.cuda.pipeline.split_k_rules import MAX_PIECES, cluster_parts, why_no_registers, why_undivided
+from cutile.backend.cuda.pipeline.split_k_rules import division
 from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
@@ -104,7 +102,9 @@ _KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | str:
     """The plan for a kernel with a main loop, or the reason why it has none."""
     try:
-        kernel.require_specialisable(arch, options)
+        kernel.require_specialisable(arch)
+        blocks = options.occupancy
+        require(blocks in (None, 1), f"{blocks} blocks to a multiprocessor are asked for")
         loop = _only_loop(kernel)
         how = instructions_of(kernel.products[0], kernel.definitions)
         by_rows = how.atom is None or how.mma_rows % (WGMMA_ROWS * how.warpgroups) == 0
@@ -163,7 +163,7 @@ class _Rules:
             promote_columns=columns,
             promote_interval=interval,
         )
-        schedule = PingPong() if pingpong else self._split_k(dot, tiles)
+        schedule = PingPong() if pingpong else division(kernel, loop, dot, how.warpgroups, tiles, self.options)
         if isinstance(schedule, Cooperative) and self._may_delay(tiles, store):
             schedule = replace(schedule, delayed=True)
         narrow, columns = pingpong and self._goes_narrow(), accumulator.shape[1]
@@ -181,6 +181,7 @@ class _Rules:
             stores=stores,
             tiles=replace(tiles, schedule=schedule),
             mainloop=loop,
+            summing=loop,
             subtile=accumulator.core[1] if dot.simt else subtile,
             narrow=narrow,
         )
@@ -340,21 +341,6 @@ class _Rules:
         require(store is not None, "warp groups alone write by TMA, which does not store this result")
         require(tiles.cluster == 1, "warp groups alone share no operands with another block")
         require(not self._moving, "tile blocks of warp groups alone have as many turns each")
-
-    def _split_k(self, dot: Dot, tiles: Tiles) -> Schedule:
-        """The division of iterations that is asked for; else why there is none."""
-        kernel, loop, num_pieces = self.kernel, self.loop, self.options.num_pieces
-        why = why_undivided(kernel.definitions.get(loop.carried[0]), self._moving, tiles.cluster, self.how.warpgroups)
-        why = why or why_no_registers(kernel, loop, dot.accumulator, self.how.a_from_registers)
-        if not why and not self._counts_in_i32:
-            why = f"the loop counts in {loop.start.tile.dtype}, and pieces in i32"
-        if why:
-            return Cooperative(why)
-        pieces = min(num_pieces or 1, MAX_PIECES)
-        if pieces < 2:
-            why = "CompileOptions(num_pieces=1) says so" if num_pieces else "nobody asks this kernel for it"
-            return Cooperative(why, divisible=True)
-        return SplitK(pieces, cluster_parts(kernel, loop, dot.accumulator, pieces))
 
     def _may_delay(self, tiles: Tiles, store: TmaStore | None) -> bool:
         """Whether a result is stored under the next tile block's products."""

@@ -194,8 +194,10 @@ class Plan:
         guards: what asserts, and branches around nothing else: the producer alone runs it.
         limited: whether waits that last too long end the kernel.
         stores: those that TMA does, by way of shared memory.
+        occupancy: thread blocks that are to fit on a multiprocessor.
         tiles: how tile blocks are gone through.
         mainloop: the loop whose product's sums are all that the kernel multiplies; None where it has others.
+        summing: the loop that may be divided, since sums are all that it carries; None where there is none.
         subtile: columns for which what follows the main loop is done at a time; 0 for all.
         narrow: whether these are fewer than usual, for want of registers.
     """
@@ -209,11 +211,13 @@ class Plan:
     guards: frozenset[Op]
     limited: bool
     stores: Mapping[Op, TmaStore]
+    occupancy: int = 1
     reads: Mapping[Op, Operand] = field(default_factory=dict[Op, Operand])
     kept: frozenset[Op] = frozenset()
     anchors: tuple[tuple[Op, Layout], ...] = ()
     tiles: Tiles = field(default_factory=Tiles)
     mainloop: For | None = None
+    summing: For | None = None
     subtile: int = 0
     narrow: bool = False
 
@@ -262,6 +266,8 @@ class Plan:
     @property
     def registers(self) -> tuple[int, int]:
         """Of a producer and of a consumer thread; 0 leaves the number alone."""
+        if self.occupancy > 1:
+            return 0, 0
         if self.written and self.warpgroups == 2:
             return WRITING_REGISTERS
         held_twice = self.dot.a_from_registers and self.dot.promote_interval

@@ -18,8 +18,9 @@ from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
-from cutile.backend.cuda.pipeline.schedule import Tiles, order_of
+from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Tiles, order_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
+from cutile.backend.cuda.pipeline.split_k_rules import division, summing_loop
 from cutile.backend.cuda.pipeline.stages import groups_of, loads_on, max_stages, stages_of
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
@@ -59,9 +60,8 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | 
 
 
 def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
-    kernel.require_specialisable(arch, options)
+    kernel.require_specialisable(arch)
     require((options.num_cta_in_cga or 1) == 1, f"{options.num_cta_in_cga} blocks to a cluster are asked for")
-    require((options.num_pieces or 1) == 1, f"{options.num_pieces} pieces of a tile block are asked for")
     hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
     warpgroups = _warpgroups(hows)
     warps = options.num_worker_warps
@@ -89,6 +89,16 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
     together = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=together, order=order)
+    loop = summing_loop(kernel)
+    if isinstance(loop, For) and (guards or kernel.stores_views or order != Order()):
+        loop = "it asserts, stores at any place, or has an order of its tile blocks"
+    if isinstance(loop, For):
+        tiles = replace(tiles, schedule=division(kernel, loop, dots[kernel.products[0]], warpgroups, tiles, options))
+    else:
+        tiles = replace(tiles, schedule=Cooperative(loop))
+    if isinstance(tiles.schedule, Cooperative):
+        why = tiles.schedule.undivided
+        require((options.num_pieces or 1) == 1, f"{options.num_pieces} pieces of a tile block are asked for: {why}")
     first = Plan(
         warpgroups=warpgroups,
         dots=dots,
@@ -98,11 +108,13 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         slice=slice_,
         guards=guards,
         limited=options.limit_waits,
+        occupancy=options.occupancy or 1,
         stores=tma_stores,
         reads=by_threads.operands,
         kept=by_threads.kept,
         anchors=tuple(anchors),
         tiles=tiles,
+        summing=loop if isinstance(loop, For) else None,
     )
     looped = [
         any(isinstance(op, For | While) for load in of for op in kernel.parents[load])

@@ -54,10 +54,10 @@ class DividedLoop:
     """
 
     def __init__(self, walk: WarpSpecialised, split: SplitK) -> None:
-        assert walk.plan.mainloop is not None
+        assert walk.plan.summing is not None
         self._walk = walk
         self._split = split
-        self._loop = walk.plan.mainloop
+        self._loop = walk.plan.summing
         self._pieces: Value | None = None
         self._share: _Piece | None = None
         self._bounds: list[Value] = []

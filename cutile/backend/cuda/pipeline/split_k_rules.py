@@ -60,13 +60,15 @@ from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.ops import ReducePartials
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, parts_of, registers_of, sums_bytes
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.pipeline.schedule import NUM_SMS
+from cutile.backend.cuda.pipeline.plan import Dot, Plan
+from cutile.backend.cuda.pipeline.schedule import NUM_SMS, Cooperative, SplitK, Tiles, block_axes
 from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
 from cutile.backend.gpu.layout import Layout
+from cutile.backend.interface import CompileOptions
+from cutile.dtypes import i32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
-from cutile.ir.core import Attribute, Block, Function, Op, Value
+from cutile.ir.core import Attribute, Block, Effect, Function, Op, Value
 
 MAX_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
@@ -100,6 +102,48 @@ def why_undivided(initial: Op | None, moving_bounds: bool, cluster: int, groups:
     if cluster > 1:
         return "the thread blocks of a cluster load together"
     return ""
+
+
+def division(
+    kernel: Kernel, loop: For, dot: Dot, groups: int, tiles: Tiles, options: CompileOptions
+) -> Cooperative | SplitK:
+    """The division of iterations that is asked for; else why there is none."""
+    counts = loop.start.tile.dtype  # numbers that plans make of iterations are i32, and may be less than none
+    moving = bool(block_axes((loop.start, loop.stop, loop.step), kernel.definitions))
+    why = why_undivided(kernel.definitions.get(loop.carried[0]), moving, tiles.cluster, groups)
+    why = why or why_no_registers(kernel, loop, dot.accumulator, dot.a_from_registers)
+    if not why and counts is not i32:
+        why = f"the loop counts in {counts}, and pieces in i32"
+    if why:
+        return Cooperative(why)
+    pieces = min(options.num_pieces or 1, MAX_PIECES)
+    if pieces < 2:
+        why = "CompileOptions(num_pieces=1) says so" if options.num_pieces else "nobody asks this kernel for it"
+        return Cooperative(why, divisible=True)
+    return SplitK(pieces, cluster_parts(kernel, loop, dot.accumulator, pieces))
+
+
+def summing_loop(kernel: Kernel) -> For | str:
+    """The loop that carries nothing but its products' sums.
+
+    It may be divided. Or why there is none.
+    """
+    operations, products = kernel.function.body.operations, kernel.products
+    loops = [op for op in operations if op.regions]
+    loop = loops[0] if len(loops) == 1 else None
+    if not isinstance(loop, For) or any(kernel.home[op] is not loop.body for op in products):
+        return "the products are not all in one loop, or it is not the only one"
+    value = loop.body.arguments[-1]
+    for op in products:
+        if op.acc is not value or kernel.uses[value] != 1:
+            return "the loop does more than add up products"
+        value = op.result
+    if loop.body.terminator.operands != (value,) or kernel.uses[value] != 1:
+        return "the loop carries more than the sums"
+    before = operations[: operations.index(loop)]
+    if any(op.effect > Effect.READ for op in (*before, *loop.body.operations[:-1])):
+        return "the kernel writes ahead of its sums"
+    return loop
 
 
 def why_no_registers(kernel: Kernel, loop: For, sums: Layout, a_from_registers: bool) -> str:
@@ -221,7 +265,7 @@ def iterations_at_launch(function: Function, plan: Plan) -> str | None:
     def known(value: Value) -> Affine | None:
         return ranges.of(value).launch_known
 
-    loop = plan.mainloop
+    loop = plan.summing
     if loop is None:
         return None
     start, stop, step = known(loop.start), known(loop.stop), known(loop.step)

@@ -27,7 +27,7 @@ from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast, Reshape
+from cutile.ops.shape import Broadcast, Permute, Reshape
 
 
 class _CannotCut(Exception):
@@ -73,16 +73,18 @@ def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
     """
     operations = function.body.operations
     after = operations[operations.index(loop) + 1 :]
-    builder = Builder(Block())
-    ends = [builder.constant(bound) for bound in (0, count, 1)]
-    part = Value(TileType(i32), "part")
-    try:
-        with builder.block(part) as body:
-            _Cut(function, loop.results[0], after, builder).one(count, part)
-            builder.yield_()
-    except _CannotCut:
-        return None
-    return For(start=ends[0], stop=ends[1], step=ends[2], carried=(), body=body)
+    for axis in (-1, -2):  # columns of the sums are rows of a result that is their transpose
+        builder = Builder(Block())
+        ends = [builder.constant(bound) for bound in (0, count, 1)]
+        part = Value(TileType(i32), "part")
+        try:
+            with builder.block(part) as body:
+                _Cut(function, loop.results[0], after, builder, axis).one(count, part)
+                builder.yield_()
+        except _CannotCut:
+            continue
+        return For(start=ends[0], stop=ends[1], step=ends[2], carried=(), body=body)
+    return None
 
 
 def _of_tiles(op: Op) -> bool:
@@ -95,8 +97,9 @@ class _Cut:
     Each asks for what it needs of its columns.
     """
 
-    def __init__(self, function: Function, sums: Value, after: Sequence[Op], builder: Builder) -> None:
+    def __init__(self, function: Function, sums: Value, after: Sequence[Op], builder: Builder, axis: int = -1) -> None:
         self._sums = sums
+        self._axis = axis  # of what is stored, along which its pieces follow each other
         self._after = after
         self._builder = builder
         self._definitions = {value: op for op in function.walk() for value in op.results}
@@ -136,7 +139,8 @@ class _Cut:
         """
         stores = [op for op in self._after if isinstance(op, StoreMut)]
         stored = {op.x for op in stores}
-        if any(op.value.tile.shape[-1] % self._count for op in stores):  # a result that is narrower than the sums
+        extents = [(0, *op.value.tile.shape)[self._axis] for op in stores]
+        if not all(extent and extent % self._count == 0 for extent in extents):  # narrower than the sums
             raise _CannotCut
         for op in self._after:
             if any(value.tile.is_scalar for value in op.results) and _of_tiles(op):
@@ -149,10 +153,12 @@ class _Cut:
 
     def _store(self, stores: Sequence[StoreMut]) -> None:
         for op in stores:
-            value = self._piece(op.value, len(op.value.tile.shape) - 1)
+            axis = len(op.value.tile.shape) + self._axis
+            value = self._piece(op.value, axis)
             self._builder.location = op.location
             number = () if self._found is None else (self._found,)
-            self._builder.add(StoreSubtile(x=op.x, value=value, number=number, part=self._number, parts=self._count))
+            which = {"part": self._number, "parts": self._count, "axis": axis}
+            self._builder.add(StoreSubtile(x=op.x, value=value, number=number, **which))
 
     def _shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
         return tuple(extent // self._count if a == axis else extent for a, extent in enumerate(shape))
@@ -170,6 +176,8 @@ class _Cut:
         op, builder = self._definitions.get(value), self._builder
         shape = self._shape(value.tile.shape, axis)
         if value is self._sums:
+            if axis != len(value.tile.shape) - 1:
+                raise _CannotCut
             if self._found is None:
                 return builder.value(Subtile(x=value, part=self._number, parts=self._count))
             return builder.value(ReducePartials(value, self._found, (), parts=self._count, blocks=0))
@@ -183,6 +191,8 @@ class _Cut:
             piece = op.copy_with(operands, (), ())
         elif isinstance(op, Broadcast):
             piece = Broadcast(x=self._broadcast_from(op.x, axis), shape=shape)
+        elif isinstance(op, Permute):
+            piece = Permute(x=self._piece(op.x, op.axes[axis]), axes=op.axes)
         elif isinstance(op, Reshape):
             piece = Reshape(x=self._piece(op.x, _same_axis(op, axis)), shape=shape)
         elif isinstance(op, LoadTile) and isinstance(op.x.type, TensorType):

@@ -54,10 +54,12 @@ class _Chain:
 
     Attributes:
         place: of the variable among those that the loop carries.
+        initial: what the variable begins with: one number everywhere.
         products: in order.
     """
 
     place: int
+    initial: Constant
     products: tuple[Mma, ...]
 
 
@@ -84,9 +86,9 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
             value = users[0].result
             users = used.get(value, [])
         ends = users == [body.terminator] and body.terminator.operands[place] is value
-        starts = isinstance(definitions.get(loop.carried[place]), Constant)
-        if products and ends and starts and all(_swaps(op, definitions) for op in products):
-            chains.append(_Chain(place, tuple(products)))
+        initial = definitions.get(loop.carried[place])
+        if products and ends and isinstance(initial, Constant) and all(_swaps(op, definitions) for op in products):
+            chains.append(_Chain(place, initial, tuple(products)))
     return chains
 
 
@@ -110,7 +112,7 @@ class _Swapped(Copier):
     def operation(self, op: Op) -> None:
         """Append the copy of an operation."""
         if isinstance(op, For) and op in self._chains:
-            self._loop(op, [chain.place for chain in self._chains[op]])
+            self._loop(op, {chain.place: chain.initial for chain in self._chains[op]})
         elif isinstance(op, Mma) and op in self._products:
             self.builder.location = op.location
             left, right = self._transposed(self.values[op.b]), self._transposed(self.values[op.a])
@@ -123,15 +125,15 @@ class _Swapped(Copier):
     def _transposed(self, value: Value) -> Value:
         return self.builder.value(Permute(x=value, axes=(1, 0)))
 
-    def _loop(self, op: For, places: list[int]) -> None:
+    def _loop(self, op: For, places: Mapping[int, Constant]) -> None:
         builder, body = self.builder, op.body
         builder.location = op.location
         carried = [self.values[value] for value in op.carried]
         arguments = [self.value(argument) for argument in body.arguments]
-        for place in places:
-            carried[place] = self._transposed(carried[place])
+        for place, initial in places.items():
             old = body.arguments[1 + place]
             rows, columns = old.tile.shape
+            carried[place] = builder.constant(initial.value, initial.dtype, (columns, rows))
             arguments[1 + place] = self.values[old] = Value(TileType(old.tile.dtype, (columns, rows)), old.name)
         with builder.block(*arguments) as copy:
             for nested in body.operations:

@@ -100,7 +100,7 @@ class WarpSpecialised(LoweringContext):
         self.smem.place()
         lowered.facts = self.facts(
             threads=plan.threads,
-            min_blocks=1,
+            min_blocks=plan.occupancy,
             early=self.early,
             **({"persistent": 1, "divided": divided} if self.split is None else self.split.facts()),
             cluster=split.pieces if split is not None and plan.parts else plan.tiles.cluster,
@@ -257,6 +257,8 @@ class WarpSpecialised(LoweringContext):
             Mainloop(self, op).add()
         elif op in self.plan.slice.nests:
             self._nests.add(op)
+            if self.split is not None and op is self.plan.summing:
+                self.lowered[op.results[0]] = self.split.added_up(self.lowered[op.results[0]])
         elif isinstance(op, Mma):
             self._products.begin(self.plan.dots[op])
         elif isinstance(op, ops.Subtile):
@@ -305,7 +307,7 @@ class WarpSpecialised(LoweringContext):
 
         Of a main loop that is divided, those of this thread block.
         """
-        if self.split is not None and loop is self.plan.mainloop:
+        if self.split is not None and loop is self.plan.summing:
             return self.split.bounds()
         return [self.lowered[value] for value in (loop.start, loop.stop, loop.step)]
 
@@ -355,7 +357,7 @@ def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
 
     The loop goes over the columns that a thread block of a cluster adds up at its end.
     """
-    loop, whole = plan.mainloop, source
+    loop, whole = plan.summing, source
     if loop is None:
         return source, source
     if plan.subtile:
