@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import cutile as ct
-from benchmarks.loops.cases import Arms, Loop, OurArm, TorchArm, drawn, poisoned
+from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
 from cuda_async import Device
-from cutile import Const, KernelOp, Mut, Tensor, api, bf16, f8e4m3fn, f32
+from cutile import CompileOptions, Const, KernelOp, Mut, Tensor, api, bf16, f8e4m3fn, f32
 from kernels.convolution import convolution
 from kernels.experts import experts
 from kernels.gemm import facts_of, gemm
@@ -239,23 +240,94 @@ def scaled_arms(torch: Any) -> Arms:
     return OurArm(op, out, exact), [TorchArm(torch, "torch", by_torch, exact)]
 
 
-def quantised_arms(torch: Any, rows: int, bits: int, tile: tuple[int, int]) -> Arms:
+class RotatingArm(GraphArm):
+    """Launches of one kernel over operands that rotate: all of them as one CUDA graph.
+
+    Args:
+        make: a launch, given the number of its operands and where its result goes.
+        count: how many operands there are; together they are not to fit the L2 cache.
+        exact: what ought to be there, in float64.
+    """
+
+    def __init__(
+        self, torch: Any, make: Callable[[int, Tensor], KernelOp], count: int, exact: Any, name: str = "cutile"
+    ) -> None:
+        results = [poisoned(torch, *exact.shape) for _ in range(count)]
+        torch.cuda.synchronize()
+        launches = [make(number, out) for number, (_, out) in enumerate(results)]
+        super().__init__(launches, results[0][0], exact, name)
+        self._count = count
+
+    def run(self, repeats: int) -> float:
+        """Launch the graph `repeats` times; return the seconds of the device, of one operand after another."""
+        return super().run(repeats) / self._count
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """How products with quantised weights are launched, as tuning on an H200 found it.
+
+    Attributes:
+        rows: of x.
+        bits: of a weight.
+        tile: rows and columns.
+        groups: of 64 of K, which are loaded at once.
+        options: of the compilation.
+    """
+
+    rows: int
+    bits: int
+    tile: tuple[int, int]
+    groups: int = 2
+    options: CompileOptions | None = None
+
+
+SPLIT, SPLIT_TWICE = CompileOptions(num_pieces=2), CompileOptions(num_pieces=2, occupancy=2)
+QUANTISED = (
+    Quantised(4096, 8, (256, 128)),
+    Quantised(128, 8, (128, 128), options=SPLIT),
+    Quantised(16, 8, (16, 64), options=SPLIT_TWICE),
+    Quantised(4096, 4, (256, 128)),
+    Quantised(128, 4, (128, 128), options=SPLIT),
+    Quantised(16, 4, (16, 64), groups=4, options=SPLIT_TWICE),
+)
+ROTATING_BYTES = 1 << 28
+"""Of weights that rotate where rows are few: more than fit the L2 cache, by far."""
+MANY_ROWS = 512
+"""Rows from which on a product takes longer than reading its weights."""
+
+
+def quantised_arms(torch: Any, how: Quantised) -> Arms:
     """Weights of 8 or 4 bits with scales, beside our plain product with the same weights in bf16."""
     k = n = 8192
-    x = drawn(torch, rows, k)
-    w = torch.randint(0, 256, (n, k * bits // 8), device="cuda", dtype=torch.uint8)
+    x = drawn(torch, how.rows, k)
+    w = torch.randint(0, 256, (n, k * how.bits // 8), device="cuda", dtype=torch.uint8)
     scale = (torch.rand(k // 64, n, device="cuda") / 64).bfloat16()
     whole = w.view(torch.int8).double()
-    if bits == 4:
+    if how.bits == 4:
         halves = w.reshape(n, k // 64, 32)
         whole = torch.cat((halves & 15, halves >> 4), 2).reshape(n, k).double() - 8
     wide = (whole * scale.double().repeat_interleave(64, 0).T).bfloat16()
-    out, ours = poisoned(torch, rows, n)
-    torch.cuda.synchronize()
-    kernel, weights = (int8_weights, w.view(torch.int8)) if bits == 8 else (int4_weights, w)
-    inputs = [api.from_dlpack(each) for each in (x, weights, scale)]
-    plain = plain_arm(torch, x, wide.T)
-    return OurArm(kernel(ours.mut.partition(tile), *inputs), out, plain.exact), [plain]
+    kernel, weights = (int8_weights, w.view(torch.int8)) if how.bits == 8 else (int4_weights, w)
+    copies = [weights, *(weights.clone() for _ in range(_rotating(how.rows, weights) - 1))]
+    wides = [wide, *(wide.clone() for _ in range(_rotating(how.rows, wide) - 1))]
+    exact = x.double() @ wide.double().T
+    left, by = api.from_dlpack(x), api.from_dlpack(scale)
+
+    def quantised(number: int, out: Tensor) -> KernelOp:
+        op = kernel(out.mut.partition(how.tile), left, api.from_dlpack(copies[number]), by, GROUPS=how.groups)
+        return op if how.options is None else op.compile_options(how.options)
+
+    def plain(number: int, out: Tensor) -> KernelOp:
+        return plain_op(out, left, api.from_dlpack(wides[number].T))
+
+    ours = RotatingArm(torch, quantised, len(copies), exact)
+    return ours, [RotatingArm(torch, plain, len(wides), exact, "our plain product")]
+
+
+def _rotating(rows: int, weights: Any) -> int:
+    """Copies of some weights that a graph goes through; one where the weights are not what takes the time."""
+    return 1 if rows >= MANY_ROWS else ROTATING_BYTES // weights.nbytes
 
 
 IMAGES, SIDE, CHANNELS, FILTERS = 16, 64, 256, 256
@@ -297,13 +369,12 @@ CASES = (
     Loop("scaled", f"x @ w^T with scales of blocks, {M} x {N} x {K}, f8e4m3fn", FLOPS, scaled_arms),
     *(
         Loop(
-            f"int{bits}-{rows}",
-            f"x @ w^T with w of {bits} bits, {rows} x 8192 x 8192, bf16",
-            2 * rows * 8192 * 8192,
-            partial(quantised_arms, rows=rows, bits=bits, tile=tile),
+            f"int{how.bits}-{how.rows}",
+            f"x @ w^T with w of {how.bits} bits, {how.rows} x 8192 x 8192, bf16",
+            2 * how.rows * 8192 * 8192,
+            partial(quantised_arms, how=how),
         )
-        for bits in (8, 4)
-        for rows, tile in ((4096, (256, 128)), (128, (128, 64)), (16, (16, 64)))
+        for how in QUANTISED
     ),
     Loop(
         "convolution",
