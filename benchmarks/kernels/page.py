@@ -13,7 +13,8 @@ with float64 first. A ratio above 1 means faster than the peer. NumPy and torch 
 threads; `copy` is a plain copy that reads and writes as many bytes. NumPy runs on the CPU of the same machine. How time
 is taken: [testing.md](../testing.md). Products of 16 and 8 bits on GPUs, pair by pair beside cuBLAS:
 [products/](products/README.md); loops of several products, attention among them: [loops/](loops/README.md); kernels
-that move bytes: [memory/](memory/README.md); sorts and the largest elements: [order/](order/README.md).
+that move bytes: [memory/](memory/README.md); sorts and the largest elements: [order/](order/README.md);
+histograms: [histogram/](histogram/README.md).
 """
 PEERS = ("numpy", "torch", "copy")
 

@@ -1,7 +1,7 @@
 """Kernels and launches with mistakes that a type checker finds: one in each line that says so."""
 
 import cutile as ct
-from cutile import Const, Mut, Tensor, api, f32
+from cutile import Const, Mut, SharedMut, Tensor, api, f32
 
 
 @ct.entry
@@ -13,6 +13,12 @@ def saxpy(y: Mut, a: f32, x: Tensor, *, K: Const = 3):
     y.store(x.partition((4,)).inside("0"))  # error
 
 
+@ct.entry
+def total(y: SharedMut, x: Tensor):
+    y.store(1.0)  # error
+    ct.atomic_add(y, 0, x)  # error
+
+
 x = api.ones((8, 8), f32).sync()
 y = api.zeros((8, 8), f32).sync()
 part = y.mut.partition((4, 4))
@@ -21,6 +27,8 @@ saxpy(part, "2", x)  # error
 saxpy(part, 2.0, [1.0])  # error
 saxpy(part, 2.0, part)  # error: a partition for a Tensor
 saxpy(api.zeros((8, 8), f32), 2.0, x)  # error: an op that yields a tensor
+total(part, x, grid=1)  # error: a partition for a SharedMut
+total(x[1:], x, grid=1)
 saxpy(part, 2.0, x).shape  # error
 saxpy(part, 2.0, x).generics(3)  # error
 y.partition((4.0, 4))  # error

@@ -3,7 +3,7 @@
 import numpy as np
 
 import cutile as ct
-from cutile import Const, Mut, Tensor, api, f32
+from cutile import Const, Mut, SharedMut, Tensor, api, f32, i32
 
 
 @ct.entry
@@ -41,6 +41,26 @@ def described(y: Mut, x: Tensor):
     u = ct.reduce((t, 1.0 + t), 0, (0.0, 0.0), lambda p, q: (p[0] + q[0] * spread, p[1] + q[1]), keepdims=True)
     y.store(t + ct.flip(ct.sigmoid(u[0] + noise), 1) + (a ^ b).astype(ct.f32))
 
+
+@ct.entry
+def histogram(counts: SharedMut, x: Tensor):
+    part, (block, _, _) = x.partition((8,)), ct.get_tile_block_id()
+    for i in range(block, ct.num_tiles(part, 0), ct.get_num_tile_blocks()[0]):
+        ct.atomic_add(counts, part.load(i) % counts.shape[0], 1, mask=part.inside(i))
+
+
+@ct.entry
+def rows(y: SharedMut):
+    part = y.partition((1, 8))
+    i = ct.get_tile_block_id()[0]
+    part.store(2.0 * part.load((i, 0)), (i, 0))
+
+
+counts = histogram(api.zeros((4,), i32), api.arange(20, i32), grid=3).first().sync()
+assert counts.numpy().tolist() == [5, 5, 5, 5]
+assert histogram(counts, api.arange(20, i32).sync()).grid((2,)).sync().counts is counts
+histogram(counts.mut, np.arange(20, dtype=np.int32), grid=(2, 1, 1)).sync()
+assert rows(api.ones((3, 8), f32), grid=3).first().sync().numpy().sum() == 48
 
 x = api.ones((8, 8), f32).sync()
 y = api.zeros((8, 8), f32).sync()
