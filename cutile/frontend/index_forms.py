@@ -96,6 +96,7 @@ class Forms:
         self._loops = {op.induction: op for op in operations if isinstance(op, For)}
         self._carried = dict(_carried(operations))
         self._forms: dict[Value, Form | None] = {}
+        self._turns: dict[int, For] = {}
 
     def of(self, value: Value) -> Form | None:
         """The form of a tile's or scalar's elements; None where nothing is known."""
@@ -181,6 +182,7 @@ class Forms:
             if dict(start.terms).get(own) == 1 and start.low == start.high:
                 rest = tuple((symbol, factor) for symbol, factor in start.terms if symbol != own)
                 # What differs from the block's index by a multiple of the number of blocks.
+                self._turns[id(loop)] = loop
                 return replace(start, terms=(*rest, (("turn", step.axis, id(loop)), 1)))
         by = self.of(loop.step)
         if start is None or stop is None or by is None or by.constant is None or by.constant < 1:
@@ -188,6 +190,21 @@ class Forms:
         if start.terms != stop.terms or start.low != start.high or stop.low != stop.high:
             return None
         return start.up_to(max(stop.low - start.low, 1))
+
+    def most(self, symbol: Symbol) -> str | None:
+        """What a symbol stays below, as Python over the kernel's parameters.
+
+        None where the launch cannot tell.
+        """
+        if symbol[0] == "block":
+            return f"grid[{symbol[1]}]"
+        if symbol[0] != "turn":
+            return None
+        loop = self._turns[symbol[2]]
+        stop, step = (self._made_by.get(value) for value in (loop.stop, loop.step))
+        guarded = isinstance(stop, Select) and isinstance(step, Select) and stop.condition is step.condition
+        # Where its step is 0, a loop is made to stop where it starts.
+        return _text(self._same_everywhere(stop.y if guarded and isinstance(stop, Select) else loop.stop))
 
     def _peeled(self, value: Value) -> Op | None:
         """What made a value, whatever it was converted to."""
@@ -222,6 +239,31 @@ class Forms:
                 return None if x is None or y is None else (op.name, x, y)
             case _:
                 return None
+
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floor_div": "//", "mod": "%"}
+
+
+def _text(key: Any) -> str | None:
+    """A number that all tile blocks have alike, as Python over the parameters."""
+    if key is None or isinstance(key, str):
+        return key
+    match key:
+        case ("constant", number):
+            return str(number)
+        case ("extent", name, axis):
+            return f"{name}.shape[{axis}]"
+        case ("blocks", axis):
+            return f"grid[{axis}]"
+        case (operation, x, y):
+            first, second = _text(x), _text(y)
+            if first is None or second is None:
+                return None
+            if operation in ("min", "max"):
+                return f"{operation}({first}, {second})"
+            return f"({first} {_OPERATORS[operation]} {second})" if operation in _OPERATORS else None
+        case _:
+            return None
 
 
 def _carried(operations: Sequence[Op]) -> Iterator[tuple[Value, tuple[Value, ...]]]:

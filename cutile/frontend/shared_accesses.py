@@ -288,19 +288,18 @@ class _Proof:
     def _fits(self, symbol: Symbol, factor: int, form: Form, access: _Access) -> bool:
         """Whether a product of 32 bits does not wrap.
 
-        Of the block's index the launch finds out.
+        Of the block's index, and of every n-th tile, the launch finds out.
         """
-        if symbol[0] != "block" or any(each[0] == "same" for each, _ in form.terms):
+        most = self._forms.most(symbol)
+        if most is None or any(other[0] == "same" for other, _ in form.terms):
             return False
         line = access.op.location.line if access.op.location is not None else 0
         said = (
-            "the grid is too large for an index that is multiplied in 32 bits; convert one factor: "
+            "an index, which is multiplied in 32 bits, may become too large for them; convert one factor: "
             "ct.convert_tile(..., ct.i64)"
         )
-        most = max(abs(form.low), abs(form.high))
-        self.checks.append(
-            (said, _WHOLE_SENTENCE, 0, "", f"{abs(factor)} * grid[{symbol[1]}] + {most}", f"{2**31}", (), line)
-        )
+        highest = f"{abs(factor)} * {most} + {max(abs(form.low), abs(form.high))}"
+        self.checks.append((said, _WHOLE_SENTENCE, 0, "", highest, f"{2**31}", (), line))
         return True
 
     def _refuse(self, tensor: Value, first: _Access, accesses: Sequence[_Access], why: str) -> None:
