@@ -89,7 +89,8 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Compose operations",
         "",
         ("DeviceOp.then", "DeviceOp.map", "DeviceOp.inspect", "DeviceOp.first", "DeviceOp.last", "DeviceOp.unzip",
-         "DeviceOp.shared", "SharedDeviceOp", "value", "zip", "empty", "with_context", "into_op", "shared", "unzip"),
+         "DeviceOp.shared", "SharedDeviceOp", "value", "zip", "spread", "empty", "with_context", "into_op", "shared",
+         "unzip"),
     ),
     (
         "Devices, streams, events",
