@@ -93,9 +93,7 @@ class Pipelines:
             buffer.attributes["stage_bytes"] = smem_layout.place_bytes
             context.smem.share(buffer, context.smem.reserve(smem_layout.place_bytes))
         if plan.staging_bytes:
-            scratch = Scratch(nbytes=plan.staging_bytes)
-            self._staging = self._named(scratch, "staging")
-            context.smem.share(scratch, context.smem.reserve(plan.staging_bytes))
+            self._staging = self._scratch(plan.staging_bytes, "staging")
         barriers: list[tuple[Op, int]] = []
         for number, buffers in enumerate(self.buffers):
             stages, cluster = plan.stages[number], plan.tiles.cluster
@@ -113,9 +111,7 @@ class Pipelines:
             self.values.append(self._named(verdict, "verdict"))
             barriers.append((verdict, 2 * VERDICT_STAGES))
         if plan.tiles.order.taken:
-            numbers = Scratch(nbytes=4 * TILE_STAGES)
-            self.numbers = self._named(numbers, "tiles")
-            context.smem.share(numbers, context.smem.reserve(4 * TILE_STAGES))
+            self.numbers = self._scratch(4 * TILE_STAGES, "tiles")
             tiles = Pipeline((), stages=TILE_STAGES, arrivals=WARPS_PER_WARPGROUP * plan.warpgroups)
             self.tiles = self._named(tiles, "tiles_pipeline")
             barriers.append((tiles, 2 * TILE_STAGES))
@@ -145,6 +141,12 @@ class Pipelines:
             place += smem_layout.place_bytes
             buffers.append(buffer.result)
         return buffers
+
+    def _scratch(self, nbytes: int, name: str) -> Value:
+        """Shared memory of its own."""
+        scratch = Scratch(nbytes=nbytes)
+        self._walk.smem.share(scratch, self._walk.smem.reserve(nbytes))
+        return self._named(scratch, name)
 
     def _named(self, op: Op, name: str) -> Value:
         self._walk.builder.add(op)

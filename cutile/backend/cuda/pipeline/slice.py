@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
+from cutile.backend.gpu.layout_assignment import carried_groups
 from cutile.backend.gpu.op_facts import is_number, is_scalar_work
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Op, Value
@@ -49,7 +50,7 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op
     Raises:
         Refused: one of them is computed from more than numbers.
     """
-    places = _places(kernel.order)
+    variables = _variables(kernel.order)
     nests: set[Op] = set()
     needed: set[Op] = set()
     carried: dict[Op, set[int]] = {}
@@ -65,8 +66,8 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op
         enter(op)
     while pending:
         value = pending.pop()
-        if value in places:
-            nest, place = places[value]
+        if value in variables:
+            nest, place, same = variables[value]
             require(is_number(value), "an index of a load depends on a tile")
             if nest not in nests:
                 enter(nest)
@@ -74,7 +75,7 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op
                 pending += _control(nest)
             if place not in carried.setdefault(nest, set()):
                 carried[nest].add(place)
-                pending += _same_variable(nest, place)
+                pending += same
             continue
         op = kernel.definitions.get(value)
         if op is None or op in needed or op in nests:
@@ -113,25 +114,15 @@ def _control(nest: Op) -> list[Value]:
     return list(nest.operands[:1])
 
 
-def _places(operations: Iterable[Op]) -> dict[Value, tuple[Op, int]]:
-    """The values of control flow that are one variable.
+_OWN = {For: (1, 3), While: (1, 2, 4), If: (2,)}
+"""Which of the values that are one variable (`carried_groups`) are arguments and results of control flow."""
 
-    Block arguments and results, with its place among them.
+
+def _variables(operations: Iterable[Op]) -> dict[Value, tuple[Op, int, tuple[Value, ...]]]:
+    """The arguments and results of control flow, with their place there.
+
+    Each with all values that are one variable with it.
     """
-    places: dict[Value, tuple[Op, int]] = {}
-    for op in operations:
-        if isinstance(op, For | While):
-            blocks = [op.body.arguments[1:]] if isinstance(op, For) else [op.condition.arguments, op.body.arguments]
-            for values in (*blocks, op.results):
-                places.update((value, (op, place)) for place, value in enumerate(values))
-        elif isinstance(op, If):
-            places.update((value, (op, place)) for place, value in enumerate(op.results))
-    return places
-
-
-def _same_variable(nest: Op, place: int) -> list[Value]:
-    """The values from which one of control flow's values comes."""
-    if isinstance(nest, For | While):
-        return [nest.carried[place], nest.body.terminator.operands[place]]
-    assert isinstance(nest, If)
-    return [nest.then.terminator.operands[place], nest.orelse.terminator.operands[place]]
+    nests = [op for op in operations if type(op) in _OWN]
+    variables = [(op, place, group) for op in nests for place, group in enumerate(carried_groups(op))]
+    return {group[own]: (op, place, group) for op, place, group in variables for own in _OWN[type(op)]}
