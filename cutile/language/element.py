@@ -9,13 +9,14 @@ from cutile.language.annotations import Mut, Tensor
 from cutile.language.declare import operation
 from cutile.language.markers import Latency, ordering, scope
 from cutile.language.partition import Partition
+from cutile.language.shared_mut import SharedMut
 from cutile.language.token import Token
 from cutile.tile import Tile
 
 
 @operation
 def gather(
-    x: Tensor | Mut | Partition,
+    x: Tensor | Mut | SharedMut | Partition,
     index: Tile | int | tuple[Tile | int, ...],
     *,
     mask: Tile | None = None,
@@ -52,7 +53,11 @@ def gather(
 
 @operation
 def scatter(
-    y: Mut, index: Tile | int | tuple[Tile | int, ...], value: Tile | float, *, mask: Tile | None = None
+    y: Mut | SharedMut,
+    index: Tile | int | tuple[Tile | int, ...],
+    value: Tile | float,
+    *,
+    mask: Tile | None = None,
 ) -> None:
     """Write elements of a `Mut` at any indices, counted as in `gather`.
 
@@ -62,7 +67,7 @@ def scatter(
     are started in linear order.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached, not this block's tile alone.
+        y: a `SharedMut`, or a `Mut`, of which the whole tensor can be reached, not this block's tile alone.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing is written.
@@ -89,7 +94,7 @@ class GatherScatterView:
 
 
 @operation
-def make_gather_scatter_view(x: Tensor, shape: tuple[int, ...], axis: int = 0) -> GatherScatterView:
+def make_gather_scatter_view(x: Tensor | Mut | SharedMut, shape: tuple[int, ...], axis: int = 0) -> GatherScatterView:
     """A view of `x` in tiles of `shape`, gathered along `axis`.
 
     An index tile at each load gives the places along `axis`.

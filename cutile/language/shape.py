@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from cutile.language.annotations import Mut, Tensor
 from cutile.language.declare import composition, operation
+from cutile.language.shared_mut import SharedMut
 from cutile.tile import Tile
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]
 
 
 @operation
-def get_tensor_shape(x: Tensor | Mut) -> tuple[int, ...]:
+def get_tensor_shape(x: Tensor | Mut | SharedMut) -> tuple[int, ...]:
     """The extents of a whole tensor, also of one that is cut into tiles.
 
     Args:

@@ -8,6 +8,7 @@ from cutile.language.declare import operation
 from cutile.language.markers import Latency, ordering, padding, scope, tma
 from cutile.language.partition import Partition, PartitionMut
 from cutile.language.pointer import Ptr
+from cutile.language.shared_mut import SharedMut
 from cutile.language.token import Token
 from cutile.tile import Tile
 
@@ -110,7 +111,7 @@ def load_tensor(
 
 @operation
 def make_partition_view(
-    x: Tensor | Mut,
+    x: Tensor | Mut | SharedMut,
     tile: tuple[int, ...],
     padding: padding = padding.ZERO,
     dim_map: tuple[int, ...] | None = None,
@@ -143,7 +144,7 @@ def make_partition_view(
 
 @operation
 def make_partition_view_mut(
-    x: Tensor | Mut,
+    x: Tensor | Mut | SharedMut,
     tile: tuple[int, ...],
     padding: padding = padding.ZERO,
     dim_map: tuple[int, ...] | None = None,
@@ -177,7 +178,7 @@ def make_partition_view_mut(
 
 @operation
 def make_strided_view(
-    x: Tensor | Mut,
+    x: Tensor | Mut | SharedMut,
     tile: tuple[int, ...],
     strides: tuple[int, ...],
     padding: padding = padding.ZERO,

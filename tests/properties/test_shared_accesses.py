@@ -36,8 +36,13 @@ ACCESSES = {
 }
 
 
+def index_text(own: tuple[str, int], more: list[tuple[str, int]], rest: int) -> str:
+    """A sum of multiples, and a constant."""
+    return " + ".join([*(f"{factor} * {term}" for term, factor in (own, *more)), str(rest)])
+
+
 INDICES = st.builds(
-    lambda own, more, rest: " + ".join([*(f"{factor} * {term}" for term, factor in (own, *more)), str(rest)]),
+    index_text,
     st.tuples(st.sampled_from(TERMS), st.sampled_from([-4, 0, 1, 2, 3, 4, 6, 8])),
     st.lists(st.tuples(st.sampled_from(TERMS), st.sampled_from([-1, 1, 2])), max_size=1),
     st.integers(0, 3),
