@@ -204,22 +204,22 @@ class Soak:
 
     def faults(self, *, timing: bool = True) -> list[str]:
         """What is not as it should be; without `timing` only what no busy machine excuses."""
-        growth, found = self.growth(), list[str]()
+        growth, complaints = self.growth(), list[str]()
         expected = self._each * self.tasks * self._round_count
         if self.lost or self.awaited != expected:
-            found.append(f"{self.lost} tasks never woke; {self.awaited} of {expected} operations were awaited")
+            complaints.append(f"{self.lost} tasks never woke; {self.awaited} of {expected} operations were awaited")
         if self.wrong:
-            found.append(f"{self.wrong} results were wrong")
+            complaints.append(f"{self.wrong} results were wrong")
         if growth["python_objects"] > OBJECTS_PER_ROUND:
-            found.append(f"Python objects grow by {growth['python_objects']} in each round")
+            complaints.append(f"Python objects grow by {growth['python_objects']} in each round")
         if growth["resident_bytes"] > RESIDENT_PER_ROUND:
-            found.append(f"the process grows by {growth['resident_bytes']} bytes in each round")
+            complaints.append(f"the process grows by {growth['resident_bytes']} bytes in each round")
         if growth["device_bytes"] > 0:
-            found.append(f"memory in use on the device grows by {growth['device_bytes']} bytes in each round")
+            complaints.append(f"memory in use on the device grows by {growth['device_bytes']} bytes in each round")
         (slow,) = self.steps.quantiles_us(0.999, undisturbed=True)
         if timing and slow > STEP_LIMIT_US:
-            found.append(f"the 99.9th percentile of the steps is {slow:.0f} us; {STEP_LIMIT_US:.0f} are allowed")
-        return found
+            complaints.append(f"the 99.9th percentile of the steps is {slow:.0f} us; {STEP_LIMIT_US:.0f} are allowed")
+        return complaints
 
     def record(self) -> dict[str, Any]:
         """The figures, with what they belong to."""

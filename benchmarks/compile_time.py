@@ -67,10 +67,10 @@ def requests(arch: str) -> dict[str, Request]:
     from cutile import api
 
     target = Target("cuda", arch)
-    found: dict[str, Request] = {}
+    requests: dict[str, Request] = {}
     rng = np.random.default_rng(0)
     with Device.host():
-        known, examples = library()
+        entries, examples = library()
         for example in examples:
             for case in example.cases:
                 if example.name.startswith("gemm") and case.tile is None:  # which would be cut for the CPU
@@ -80,12 +80,12 @@ def requests(arch: str) -> dict[str, Request]:
                     tuple(api.from_numpy(each).sync() for each in arrays)
                     for arrays in (problem.outputs, problem.inputs)
                 )
-                before = {kernel: set(kernel.cache.plans) for kernel in known}
+                before = {kernel: set(kernel.cache.plans) for kernel in entries}
                 example.launch(case, outputs, inputs).discard()  # built, so that it is specialized; never run
                 for kernel, plans in before.items():
                     for key in kernel.cache.plans.keys() - plans:
-                        found[f"{example.name} {case}"] = kernel.cache.plans[key].request(target)
-    return found
+                        requests[f"{example.name} {case}"] = kernel.cache.plans[key].request(target)
+    return requests
 
 
 def large(arch: str) -> dict[str, Request]:

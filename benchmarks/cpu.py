@@ -168,10 +168,10 @@ CASES: dict[str, Callable[[], Any]] = {
 
 def measure(name: str, turns: int = 9) -> None:
     """Print a case's line."""
-    ours, theirs, mine, wanted = CASES[name]()
+    ours, theirs, mine, expected = CASES[name]()
     ours()
     theirs()
-    np.testing.assert_allclose(mine().astype(np.float64), wanted().astype(np.float64), rtol=1e-3, atol=2e-3)
+    np.testing.assert_allclose(mine().astype(np.float64), expected().astype(np.float64), rtol=1e-3, atol=2e-3)
     wall: list[tuple[float, float]] = []
     busy: list[tuple[float, float]] = []
     for turn in range(turns):

@@ -77,11 +77,11 @@ def first_launches(device: str, second: str = "vector_add") -> dict[str, Launche
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "CUTILE_CACHE_DIR": folder}
         command = [sys.executable, "-m", "benchmarks.first_launch", "--device", device, "--second", second]
-        found: dict[str, Launches] = {}
+        launches: dict[str, Launches] = {}
         for state in ("cold", "cached"):
             done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-            found[state] = Launches(**json.loads(done.stdout))
-        return found
+            launches[state] = Launches(**json.loads(done.stdout))
+        return launches
 
 
 def main() -> None:

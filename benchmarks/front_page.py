@@ -129,10 +129,10 @@ def rows(folder: Path, device: str, peer: str, title: str, where: str) -> Panel:
 def loops(folder: Path = FOLDER) -> Panel:
     """Loops of several products beside cuDNN and cuBLAS."""
     record = _read(folder / "loops" / "nvidia_h200.json")
-    known = {row["name"]: row["peers"] for row in record["rows"]}
+    peers_of = {row["name"]: row["peers"] for row in record["rows"]}
     bars: list[Bar] = []
     for case, label, peer, name in LOOPS:
-        turns = known[case][peer]["turns_ms"]
+        turns = peers_of[case][peer]["turns_ms"]
         bars.append(Bar(label, turns[max(turns, key=int)]["ratio"]["median"], name))
     return Panel("Loops of several products", f"NVIDIA H200, {record['date']}, bf16, beside peers", tuple(bars))
 
@@ -186,7 +186,7 @@ def _panel(panel: Panel, left: int, top: int) -> Iterator[str]:
     yield f'<text class="title" x="{left}" y="{top + 14}">{escape(panel.title)}</text>'
     yield f'<text class="note" x="{left}" y="{top + 30}">{escape(panel.note)}</text>'
     lowest = min([0.0, *(math.log2(bar.value) for bar in panel.bars)]) if panel.ratios else 0.0
-    one = left + LABEL + (round(-lowest * UNIT) + 8 if panel.ratios else 4)
+    equal = left + LABEL + (round(-lowest * UNIT) + 8 if panel.ratios else 4)
     end = top + HEAD + ROW * len(panel.bars)
     for row, bar in enumerate(panel.bars):
         y = top + HEAD + ROW * row
@@ -197,12 +197,12 @@ def _panel(panel: Panel, left: int, top: int) -> Iterator[str]:
         else:
             length = bar.value * 15
             figure, kind = f"{bar.value:.1f}", "ours" if bar.label.startswith("cutile") else "time"
-        start, wide = (one + length, -length) if length < 0 else (one, length)
+        start, wide = (equal + length, -length) if length < 0 else (equal, length)
         yield f'<rect class="{kind}" x="{start:.1f}" y="{y + 2}" width="{max(wide, 1):.1f}" height="13" rx="2"/>'
-        beside = one + 6 if length < 0 else one + length + 6
+        beside = equal + 6 if length < 0 else equal + length + 6
         words = figure + (f"  of {bar.peer}" if bar.peer else "")
         yield f'<text x="{beside:.1f}" y="{y + 12}">{escape(words)}</text>'
-    yield f'<line class="one" x1="{one}" y1="{top + HEAD - 3}" x2="{one}" y2="{end + 2}"/>'
+    yield f'<line class="one" x1="{equal}" y1="{top + HEAD - 3}" x2="{equal}" y2="{end + 2}"/>'
 
 
 def page(folder: Path = OTHER) -> str:

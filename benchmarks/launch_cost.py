@@ -135,26 +135,26 @@ def raw(stream: Stream) -> dict[str, Launch]:
 
 def peers() -> dict[str, Launch]:
     """CuPy, Triton and torch, as far as they are installed; on their own current streams."""
-    found: dict[str, Launch] = {}
+    launches: dict[str, Launch] = {}
     try:
         import cupy
 
         kernel = cupy.RawKernel(RAW, "saxpy")
         cx, cy = cupy.ones(EXTENT, cupy.float32), cupy.zeros(EXTENT, cupy.float32)
-        found["CuPy RawKernel"] = lambda: kernel((4,), (256,), (cy, np.float32(0.0), cx, np.int32(EXTENT)))
+        launches["CuPy RawKernel"] = lambda: kernel((4,), (256,), (cy, np.float32(0.0), cx, np.int32(EXTENT)))
     except ImportError:
         pass
     try:
         import torch
 
         tx, ty = torch.ones(EXTENT, device="cuda"), torch.zeros(EXTENT, device="cuda")
-        found["torch add_"] = lambda: ty.add_(tx, alpha=0.0)
+        launches["torch add_"] = lambda: ty.add_(tx, alpha=0.0)
         from benchmarks.triton_saxpy import launcher
 
-        found["Triton"] = launcher(ty, tx)
+        launches["Triton"] = launcher(ty, tx)
     except ImportError:
         pass
-    return found
+    return launches
 
 
 def completion(device: Device) -> dict[str, float]:
@@ -249,17 +249,17 @@ def main() -> int:
             sys.modules["torch"].cuda.synchronize()
 
     with device:
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "us per launch": per_launch_us({**ours(stream), **raw(stream), **peers()}, drain),
             "us to completion": completion(device),
             "us per replay of 100 kernels": graphs(stream),
         }
     libraries = versions(("numpy", "cuda-bindings", "cuda-core", "cupy-cuda13x", "torch", "triton"))
-    found["device"] = device.name
-    found["command"] = "python -m benchmarks.launch_cost"
-    found["versions"] = {"python": platform.python_version(), **libraries}
-    print(json.dumps(found, indent=1))
-    write(options.out, found)
+    record["device"] = device.name
+    record["command"] = "python -m benchmarks.launch_cost"
+    record["versions"] = {"python": platform.python_version(), **libraries}
+    print(json.dumps(record, indent=1))
+    write(options.out, record)
     return 0
 
 

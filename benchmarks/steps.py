@@ -81,18 +81,18 @@ class Timed(Generic[T]):
         begun = time.perf_counter_ns()
         inner = self._awaitable.__await__()
         advance: Callable[[Any], Any] = inner.send
-        given: Any = None
+        sent: Any = None
         while True:
             try:
-                yielded = advance(given)
+                yielded = advance(sent)
             except StopIteration as stop:
                 return stop.value
             finally:
                 steps.add(begun)
             try:
-                given, advance = (yield yielded), inner.send
+                sent, advance = (yield yielded), inner.send
             except BaseException as error:
-                given, advance = error, inner.throw
+                sent, advance = error, inner.throw
             begun = time.perf_counter_ns()
 
 

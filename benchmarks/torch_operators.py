@@ -99,7 +99,7 @@ def overheads() -> dict[str, dict[str, float]]:
     x, y = (torch.randn(EXTENT, device="cuda") for _ in range(2))
     for operator in (plain_add, add, custom_add):
         torch.testing.assert_close(operator(x, y), x + y)
-    found: dict[str, dict[str, float]] = {}
+    times: dict[str, dict[str, float]] = {}
 
     def calls(x: Any, y: Any, *, plain: bool) -> dict[str, Call]:
         named: dict[str, Call] = {"torch.add": lambda: torch.add(x, y)}
@@ -109,15 +109,15 @@ def overheads() -> dict[str, dict[str, float]]:
         named["torch.library.custom_op"] = lambda: custom_add(x, y)
         return named
 
-    found["default stream"] = per_call_us(calls(x, y, plain=True))
+    times["default stream"] = per_call_us(calls(x, y, plain=True))
     with torch.cuda.stream(torch.cuda.Stream()):
-        found["another stream"] = per_call_us(calls(x, y, plain=True))
+        times["another stream"] = per_call_us(calls(x, y, plain=True))
     with torch.no_grad():
-        found["no_grad, of parameters"] = per_call_us(calls(x.requires_grad_(), y, plain=True))
-    found["a gradient is wanted"] = per_call_us(calls(x, y, plain=False))
+        times["no_grad, of parameters"] = per_call_us(calls(x.requires_grad_(), y, plain=True))
+    times["a gradient is wanted"] = per_call_us(calls(x, y, plain=False))
     x = x.detach()
-    found["in a CUDA graph"] = per_node_us(calls(x, y, plain=True))
-    return found
+    times["in a CUDA graph"] = per_node_us(calls(x, y, plain=True))
+    return times
 
 
 def compiled_models() -> dict[str, Any]:
@@ -126,7 +126,7 @@ def compiled_models() -> dict[str, Any]:
     ours, theirs = (Model(WIDTH, ours=each).cuda().bfloat16() for each in (True, False))
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(WIDTH, WIDTH, device="cuda", dtype=torch.bfloat16)
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for mode in ("default", "reduce-overhead"):
         torch._dynamo.reset()
         a = torch.compile(ours, fullgraph=True, mode=mode)
@@ -146,8 +146,8 @@ def compiled_models() -> dict[str, Any]:
             assert difference < 2e-2, f"{mode}: results differ by {difference}"
             assert gradient < 5e-2, f"{mode}: gradients differ by {gradient}"
             times = per_call_us_of_device({"ours": lambda a=a: a(x), "torch": lambda b=b: b(x)})
-        found[mode] = {"difference": difference, "difference of gradients": gradient, "us": times}
-    return found
+        rows[mode] = {"difference": difference, "difference of gradients": gradient, "us": times}
+    return rows
 
 
 def per_call_us_of_device(calls: dict[str, Call]) -> dict[str, float]:
@@ -166,12 +166,12 @@ def per_call_us_of_device(calls: dict[str, Call]) -> dict[str, float]:
     return {name: round(statistics.median(each), 1) for name, each in samples.items()}
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
+def table(times: dict[str, dict[str, float]]) -> str:
     """The overheads as text: each figure, and what it is above torch.add."""
-    names = list(next(iter(found.values())))
-    width = max(map(len, found)) + 2
+    names = list(next(iter(times.values())))
+    width = max(map(len, times)) + 2
     lines = [" " * width + "".join(f"{name:>28}" for name in names)]
-    for situation, row in found.items():
+    for situation, row in times.items():
         base = row["torch.add"]
         cells = [f"{row[name]:.2f} ({row[name] - base:+.2f})" if name in row else "-" for name in names]
         lines.append(f"{situation:<{width}}" + "".join(f"{cell:>28}" for cell in cells))
@@ -186,7 +186,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("needs a GPU, and a build of PyTorch for it", file=sys.stderr)
         return 1
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "device": torch.cuda.get_device_name(),
         "python": platform.python_version(),
@@ -196,16 +196,16 @@ def main() -> int:
         "us_per_call": overheads(),
     }
     print("microseconds per call (above torch.add)")
-    print(table(found["us_per_call"]), flush=True)
+    print(table(record["us_per_call"]), flush=True)
     if not options.no_model:
-        found["compiled_model"] = compiled_models()
-        for mode, row in found["compiled_model"].items():
+        record["compiled_model"] = compiled_models()
+        for mode, row in record["compiled_model"].items():
             print(
                 f"compiled model, {mode}: ours {row['us']['ours']} us, torch's {row['us']['torch']} us; results differ "
                 f"by {row['difference']:.1e}, gradients by {row['difference of gradients']:.1e}"
             )
     if options.output is not None:
-        options.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        options.output.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return 0
 
 

@@ -118,10 +118,10 @@ def main() -> int:
     if device_count() < 2:
         print("two GPUs are needed", file=sys.stderr)
         return 1
-    found = {"pipeline": scaling(), "peer copy": copies(), "device": Device(0).name}
-    found["command"] = "python -m benchmarks.two_gpus"
-    print(json.dumps(found, indent=1))
-    write(options.out, found)
+    record = {"pipeline": scaling(), "peer copy": copies(), "device": Device(0).name}
+    record["command"] = "python -m benchmarks.two_gpus"
+    print(json.dumps(record, indent=1))
+    write(options.out, record)
     return 0
 
 

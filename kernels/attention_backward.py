@@ -180,21 +180,21 @@ def attend_backward(
     terms = row_terms(delta.partition((1, 16)), top.partition((1, 16)), do, o, lse, D=width)
     options = {"CAUSAL": int(causal), "GROUP": group}
 
-    def in_order(given: tuple[Any, ...]) -> DeviceOp[Tensors]:
+    def in_order(operands: tuple[Any, ...]) -> DeviceOp[Tensors]:
         by_keys = attention_dk_dv(
-            dk.partition((1, keys, width)), dv.partition((1, keys, width)), *given, **options, BM=step
+            dk.partition((1, keys, width)), dv.partition((1, keys, width)), *operands, **options, BM=step
         )
-        by_rows = attention_dq(dq.partition((1, rows, width)), *given, **options, BN=step)
+        by_rows = attention_dq(dq.partition((1, rows, width)), *operands, **options, BN=step)
         return zip(by_keys, by_rows).map(lambda two: tuple(x.unpartition() for x in (two[1][0], *two[0][:2])))
 
-    def as_they_come(given: tuple[Any, ...]) -> DeviceOp[Tensors]:
+    def as_they_come(operands: tuple[Any, ...]) -> DeviceOp[Tensors]:
         # A tile block is one of keys. It is given as many rows of the sums, though it adds to all of them.
         share = -(-count // (tiles * step)) * step
         sums = api.zeros((heads, tiles * share, width), f32)
         outputs = dk.partition((1, keys, width)), dv.partition((1, keys, width))
 
         def add(sums: Tensor) -> DeviceOp[Any]:
-            return attention_gradients(*outputs, sums.partition((group, share, width)), *given, **options, BM=step)
+            return attention_gradients(*outputs, sums.partition((group, share, width)), *operands, **options, BM=step)
 
         def finish(made: tuple[Any, ...]) -> DeviceOp[Tensors]:
             by_q = scaled(dq.partition((1, 16, width)), made[2].unpartition(), scale).first()

@@ -130,15 +130,15 @@ def to_host(tensors: Tensors) -> Arrays:
     return tuple(tensor.to_numpy().sync() for tensor in tensors)
 
 
-def relative_error(result: Array, wanted: Array) -> float:
+def relative_error(result: Array, expected: Array) -> float:
     """Return the largest difference over the largest magnitude; NaN where either holds one."""
-    if result.shape != wanted.shape:
-        raise AssertionError(f"wrong shape: {result.shape}, expected {wanted.shape}")
+    if result.shape != expected.shape:
+        raise AssertionError(f"wrong shape: {result.shape}, expected {expected.shape}")
     error, scale = 0.0, np.finfo(np.float64).tiny
-    given, right = result.reshape(-1), wanted.reshape(-1)
-    for start in range(0, given.size, AT_ONCE):  # what fits a cache: some are of gigabytes
+    actual, right = result.reshape(-1), expected.reshape(-1)
+    for start in range(0, actual.size, AT_ONCE):  # what fits a cache: some are of gigabytes
         part = right[start : start + AT_ONCE].astype(np.float64)
-        difference = np.subtract(given[start : start + AT_ONCE], part, dtype=np.float64)
+        difference = np.subtract(actual[start : start + AT_ONCE], part, dtype=np.float64)
         error = np.maximum(error, np.max(np.abs(difference, out=difference)))  # of which NaN is the largest
         scale = np.maximum(scale, np.max(np.abs(part, out=part)))
     return float(error) / float(scale)

@@ -226,12 +226,12 @@ def best(
         16
     """
     tried = [
-        replace(each, seconds=predict(m, n, k, each, chip, units, batch=batch, bits=bits))
-        for each in candidates(
+        replace(choice, seconds=predict(m, n, k, choice, chip, units, batch=batch, bits=bits))
+        for choice in candidates(
             m, n, k, chip, batch=batch, held=held, bits=bits, along=along, halves=halves, three=three
         )
         # Three warpgroups write no result under the next tile's products.
-        if each.rows != chip.three or batch * -(-m // each.rows) * -(-n // each.columns) <= units
+        if choice.rows != chip.three or batch * -(-m // choice.rows) * -(-n // choice.columns) <= units
     ]
 
     def cost(tile: Choice) -> tuple[float, ...]:

@@ -122,7 +122,7 @@ def tune(
     example = tunable.example
     problem = example.problem(case, np.random.default_rng(0))
     outputs, spoiled, inputs = (to_device(each) for each in (problem.outputs, problem.outputs, problem.inputs))
-    wanted = example.reference(problem)
+    expected = example.reference(problem)
     own = tunable.own(case, outputs, inputs)
     values = space or tunable.space(default_device())
 
@@ -134,17 +134,17 @@ def tune(
         return together(*(api.memcpy(to, of) for to, of in zip(outputs, spoiled, strict=True)))
 
     def right(results: Tensors) -> None:
-        example.judge(case, to_host(results), wanted)
+        example.judge(case, to_host(results), expected)
 
     tuner = Autotuner(f"{name} {case}").configs([own, *GridSearch(**values)]).prune(tunable.keep).require(own)
     tuner.check(right, poison=spoil).bench(options)
     if budget_s is not None:
         tuner.budget(budget_s)
-    found = tuner.run(launch)
-    if found.best == own:
-        return found, own, 1.0
-    paired = do_bench_paired(lambda: launch(found.best), lambda: launch(own), options or BenchOptions())
-    return found, own, paired.ratio.median
+    search = tuner.run(launch)
+    if search.best == own:
+        return search, own, 1.0
+    paired = do_bench_paired(lambda: launch(search.best), lambda: launch(own), options or BenchOptions())
+    return search, own, paired.ratio.median
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -59,12 +59,12 @@ def classify(seed: int = 0) -> Outcome:
     """
     images, labels = load_images()
     order = np.random.default_rng(seed).permutation(len(images))
-    held_out, kept = np.split(order, [len(order) // 4])
-    found = nearest(images[held_out], images[kept]).sync()
+    held_out, training = np.split(order, [len(order) // 4])
+    neighbours = nearest(images[held_out], images[training]).sync()
     return Outcome(
         held_out=len(held_out),
-        accuracy=np.count_nonzero(labels[kept][found] == labels[held_out]) / len(held_out),
-        agrees=bool(np.array_equal(found, nearest_by_numpy(images[held_out], images[kept]))),
+        accuracy=np.count_nonzero(labels[training][neighbours] == labels[held_out]) / len(held_out),
+        agrees=bool(np.array_equal(neighbours, nearest_by_numpy(images[held_out], images[training]))),
     )
 
 

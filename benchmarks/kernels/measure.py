@@ -72,12 +72,12 @@ def measure(
 
 
 def _checked(example: Example, case: Case, problem: Problem, clock: DeviceClock) -> tuple[float, str, Run]:
-    wanted = example.reference(problem)
+    expected = example.reference(problem)
     with clock.device:
         outputs, inputs = to_device(problem.outputs), to_device(problem.inputs)
         results = to_host(example.launch(case, outputs, inputs).sync_on(clock.stream))
     run = clock.time(lambda: example.launch(case, outputs, inputs))
     try:
-        return example.judge(case, results, wanted), "", run
+        return example.judge(case, results, expected), "", run
     except AssertionError as failure:
         return float("nan"), str(failure), run

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = Device.parse(options.device) if options.device else default_device()
     patterns: list[str] | None = options.cases
     try:
-        cases = chosen(None if patterns is None else [each for each in patterns if each != START], device.kind)
+        cases = chosen(None if patterns is None else [pattern for pattern in patterns if pattern != START], device.kind)
         if options.png is not None:
             chart.require()
     except (ValueError, chart.MissingError) as error:
@@ -66,43 +66,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     budget = Budget(options.warm, options.seconds, options.pairs, 0.0 if device.kind == "cuda" else PAUSE_S)
     tile = Choice(*options.tile) if options.tile else None
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     print(terminal.headline(device.name, device.arch))
     with device:
         names = [name for name in installed(device) if options.peers is None or name in options.peers]
         for case in cases:
-            found.append(measured(case, device, names, budget, tile))
-            print("\n".join(terminal.lines(found[-1])), flush=True)
+            rows.append(measured(case, device, names, budget, tile))
+            print("\n".join(terminal.lines(rows[-1])), flush=True)
     started = None
     if patterns is None or START in patterns:
         started = {
-            state: asdict(each)
-            for state, each in first_launches("cpu" if device.kind == "host" else "cuda", "gemm").items()
+            state: asdict(launch)
+            for state, launch in first_launches("cpu" if device.kind == "host" else "cuda", "gemm").items()
         }
         print("\n".join(terminal.start_lines(started)))
-    made = {
+    record = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "command": " ".join(["python -m kernels bench", *(sys.argv[2:] if arguments is None else arguments)]),
         **machine(device),
         "inputs": "standard normal, drawn afresh; integers over their whole range; outputs poisoned",
         "budget": asdict(budget),
-        "cases": found,
+        "cases": rows,
         "start": started,
     }
     if options.png is not None:
-        chart.draw(options.png, made)
+        chart.draw(options.png, record)
     if options.json is not None:
-        write(options.json, made)
+        write(options.json, record)
         if options.json.resolve().parent == page.FOLDER:
             (page.FOLDER / "README.md").write_text(page.page(page.FOLDER), encoding="utf-8")
-    return 1 if any(each.get("wrong") for each in found) else 0
+    return 1 if any(row.get("wrong") for row in rows) else 0
 
 
 def measured(
     case: Product, device: Device, peers: Sequence[str], budget: Budget, tile: Choice | None = None
 ) -> dict[str, Any]:
     """One case beside its peers: timed, then judged. `tile` takes the place of the library's choice."""
-    made: dict[str, Any] = {
+    row: dict[str, Any] = {
         "name": case.name,
         "what": str(case),
         "operand": case.operand,
@@ -117,14 +117,14 @@ def measured(
         sets = draw(case, device, stream, random)
         ours = OurArm(case, sets, device, stream, tile)
     except NotThereError as reason:
-        return made | {"skipped": str(reason)}
+        return row | {"skipped": str(reason)}
     except CutileError as error:  # a fault of ours; the other cases are measured all the same
-        return made | {"wrong": f"it does not run: {error}"}
-    made["tile"] = [ours.choice.rows, ours.choice.columns, ours.choice.depth]
-    made["sets"] = len(sets)
+        return row | {"wrong": f"it does not run: {error}"}
+    row["tile"] = [ours.choice.rows, ours.choice.columns, ours.choice.depth]
+    row["sets"] = len(sets)
     beside: dict[str, dict[str, Any]] = {}
     absent: dict[str, str] = {}
-    made["peers"], made["absent"] = beside, absent
+    row["peers"], row["absent"] = beside, absent
     for name in peers:
         try:
             theirs: Arm = peer(name, case, sets, stream)
@@ -138,25 +138,25 @@ def measured(
             "ratio": asdict(paired.ratio),
             "rounds": list(paired.repeats),
         }
-        made["sensors"] = sensors(device)
+        row["sensors"] = sensors(device)
     if beside:
-        made["seconds"] = next(iter(beside.values()))["ours_s"]
+        row["seconds"] = next(iter(beside.values()))["ours_s"]
     else:
         spread, _ = alone(ours, budget)
-        made["seconds"] = spread.median / len(sets)
-        made["sensors"] = sensors(device)
+        row["seconds"] = spread.median / len(sets)
+        row["sensors"] = sensors(device)
     ours.close()
     verdicts = [verdict(case, each, device, stream, random) for each in sets]
-    made["error"] = max(each.error for each in verdicts)
-    made["wrong"] = next((each.wrong for each in verdicts if each.wrong), "")
-    return made
+    row["error"] = max(each.error for each in verdicts)
+    row["wrong"] = next((each.wrong for each in verdicts if each.wrong), "")
+    return row
 
 
-def verdict(case: Product, each: Operands, device: Device, stream: Stream, random: np.random.Generator) -> Verdict:
+def verdict(case: Product, operands: Operands, device: Device, stream: Stream, random: np.random.Generator) -> Verdict:
     """The judgement of what was timed: on the GPU, where torch is installed and float64 is fast; else on the host."""
     if device.kind == "cuda" and "torch" in installed(device):
-        x, y, z = torch_tensor(each.x), torch_tensor(each.stored), torch_tensor(each.z)
+        x, y, z = torch_tensor(operands.x), torch_tensor(operands.stored), torch_tensor(operands.z)
         y = y if case.stored == "kn" else y.transpose(-1, -2)
     else:
-        x, y, z = (tensor.to_numpy().sync_on(stream) for tensor in (each.x, each.y, each.z))
+        x, y, z = (tensor.to_numpy().sync_on(stream) for tensor in (operands.x, operands.y, operands.z))
     return judge(case, x, y, z, random)

@@ -28,34 +28,34 @@ def require() -> None:
         raise MissingError(REMEDY)
 
 
-def points(made: Mapping[str, Any]) -> dict[str, list[tuple[float, float, str]]]:
+def points(record: Mapping[str, Any]) -> dict[str, list[tuple[float, float, str]]]:
     """Operations per byte, operations per second and the case's name, by who computed."""
-    found: dict[str, list[tuple[float, float, str]]] = {}
-    for case in made["cases"]:
+    points_of: dict[str, list[tuple[float, float, str]]] = {}
+    for case in record["cases"]:
         if "seconds" not in case:
             continue
         intensity = case["flops"] / case["nbytes"]
-        found.setdefault("cutile", []).append((intensity, case["flops"] / case["seconds"], case["name"]))
+        points_of.setdefault("cutile", []).append((intensity, case["flops"] / case["seconds"], case["name"]))
         for name, peer in case["peers"].items():
-            found.setdefault(name, []).append((intensity, case["flops"] / peer["theirs_s"], case["name"]))
-    return found
+            points_of.setdefault(name, []).append((intensity, case["flops"] / peer["theirs_s"], case["name"]))
+    return points_of
 
 
-def by_size(made: Mapping[str, Any]) -> dict[tuple[str, str], list[tuple[int, float]]]:
+def by_size(record: Mapping[str, Any]) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """Extents of square products and their operations per second, by who computed and the operands' type."""
-    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for case in made["cases"]:
+    rates_of: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for case in record["cases"]:
         batch, m, n, k = case["shape"]
         if "seconds" not in case or batch or not m == n == k or "nk" in case["name"]:
             continue
         rates = {"cutile": case["flops"] / case["seconds"]}
         rates |= {name: case["flops"] / peer["theirs_s"] for name, peer in case["peers"].items()}
         for name, rate in rates.items():
-            found.setdefault((name, case["operand"]), []).append((m, rate))
-    return {who: sorted(each) for who, each in found.items()}
+            rates_of.setdefault((name, case["operand"]), []).append((m, rate))
+    return {who: sorted(each) for who, each in rates_of.items()}
 
 
-def draw(path: Path, made: Mapping[str, Any]) -> None:
+def draw(path: Path, record: Mapping[str, Any]) -> None:
     """Write the charts.
 
     Raises:
@@ -65,9 +65,9 @@ def draw(path: Path, made: Mapping[str, Any]) -> None:
     importlib.import_module("matplotlib").use("agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     figure, (roofline, sizes) = pyplot.subplots(1, 2, figsize=(13, 5))
-    for who, found in points(made).items():
+    for who, found in points(record).items():
         roofline.scatter([each[0] for each in found], [each[1] / 1e12 for each in found], s=18, label=who)
-    ceiling = CEILINGS.get(made["device"]["arch"])
+    ceiling = CEILINGS.get(record["device"]["arch"])
     if ceiling is not None:
         peak, memory = ceiling
         at = sorted([1.0, peak / memory, 2.0**13])
@@ -75,16 +75,16 @@ def draw(path: Path, made: Mapping[str, Any]) -> None:
             at, [min(peak, memory * each) / 1e12 for each in at], color="grey", linewidth=1, label="data sheet"
         )
     roofline.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="TFLOP/s", title="roofline")
-    for (who, operand), each in by_size(made).items():
+    for (who, operand), each in by_size(record).items():
         sizes.plot([size for size, _ in each], [rate / 1e12 for _, rate in each], marker="o", label=f"{who} {operand}")
     sizes.set(xscale="log", xlabel="m = n = k", ylabel="TFLOP/s", title="square products", ylim=(0, None))
-    shown = sorted({size for each in by_size(made).values() for size, _ in each})
+    shown = sorted({size for each in by_size(record).values() for size, _ in each})
     sizes.set_xticks(shown, [str(size) for size in shown])
     sizes.minorticks_off()
     for axes in (roofline, sizes):
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize=8)
-    figure.suptitle(f"{made['device']['name']}, {made['date']}")
+    figure.suptitle(f"{record['device']['name']}, {record['date']}")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

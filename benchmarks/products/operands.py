@@ -44,14 +44,14 @@ def draw(case: Product, device: Device, stream: Stream, random: np.random.Genera
     count = IN_A_GRAPH if case.graph else min(4, max(1, -(-2 * l2 // case.nbytes)))
     lead = (case.batch,) if case.batch else ()
     right = (*lead, case.k, case.n) if case.stored == "kn" else (*lead, case.n, case.k)
-    made: list[Operands] = []
+    sets: list[Operands] = []
     result = RESULTS[case.operand]
     poison = float("nan") if result.kind == "float" else POISON
     for _ in range(count):
         x, stored = (_random(case.operand, shape, stream, random) for shape in ((*lead, case.m, case.k), right))
         y = stored if case.stored == "kn" else stored.transpose()
-        made.append(Operands(x, stored, y, api.full(poison, (*lead, case.m, case.n), result).sync_on(stream)))
-    return made
+        sets.append(Operands(x, stored, y, api.full(poison, (*lead, case.m, case.n), result).sync_on(stream)))
+    return sets
 
 
 def _random(operand: Operand, shape: tuple[int, ...], stream: Stream, random: np.random.Generator) -> Tensor:

@@ -81,17 +81,21 @@ def require(case: Product) -> None:
         op.discard()
 
 
-def product(case: Product, each: Operands, choice: Choice) -> KernelOp:
+def product(case: Product, operands: Operands, choice: Choice) -> KernelOp:
     """The launch of one product."""
     tile = (choice.rows, choice.columns)
-    if case.batch and stackable(each.x, each.y, choice):
-        return stacked(each.x, each.y, each.z.reshape((-1, each.z.shape[2])).mut.partition(tile), choice)
+    if case.batch and stackable(operands.x, operands.y, choice):
+        return stacked(
+            operands.x, operands.y, operands.z.reshape((-1, operands.z.shape[2])).mut.partition(tile), choice
+        )
     if case.batch:
-        return gemm_batched(each.z.mut.partition((1, *tile)), each.x, each.y, BK=choice.depth)
+        return gemm_batched(operands.z.mut.partition((1, *tile)), operands.x, operands.y, BK=choice.depth)
     if case.fast:
         leave = {"BIAS": 0, "RESIDUAL": 0, "FAST_ACC": 1}
-        op = gemm_fused(each.z.mut.partition(tile), each.x, each.y, each.y, each.y, BK=choice.depth, **leave)
+        op = gemm_fused(
+            operands.z.mut.partition(tile), operands.x, operands.y, operands.y, operands.y, BK=choice.depth, **leave
+        )
     else:
         kernel = {"int8": gemm_integers, "tf32": gemm_tf32}.get(case.operand, gemm)
-        op = kernel(each.z.mut.partition(tile), each.x, each.y, BK=choice.depth)
+        op = kernel(operands.z.mut.partition(tile), operands.x, operands.y, BK=choice.depth)
     return op if choice.options is None else op.compile_options(choice.options)

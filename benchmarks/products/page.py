@@ -29,27 +29,27 @@ def page(folder: Path) -> str:
     return "\n".join([HEAD, *(line for path, made in records for line in section(path, made))])
 
 
-def section(path: Path, made: Mapping[str, Any]) -> Iterator[str]:
+def section(path: Path, record: Mapping[str, Any]) -> Iterator[str]:
     """One run."""
-    device, host = made["device"], made["host"]
-    budget = made["budget"]
+    device, host = record["device"], record["host"]
+    budget = record["budget"]
     yield f"## {device['name']} ({device['arch']})"
     yield ""
-    yield f"{made['date']}, `{made['command']}`:"
-    yield f"{budget['pairs']} pairs after {budget['warm_s']:g} s of warming. Inputs: {made['inputs']}."
+    yield f"{record['date']}, `{record['command']}`:"
+    yield f"{budget['pairs']} pairs after {budget['warm_s']:g} s of warming. Inputs: {record['inputs']}."
     yield f"{host['cores']} CPU cores, Python {host['python']},"
-    yield ", ".join(f"{name} {version}" for name, version in made["versions"].items()) + "."
+    yield ", ".join(f"{name} {version}" for name, version in record["versions"].items()) + "."
     yield ""
     if path.with_suffix(".png").exists():
         yield f"![rate by intensity and by size]({path.with_suffix('.png').name})"
         yield ""
     yield "| product | tile | time | TFLOP/s | peer | ratio | 95 % interval | error |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for case in made["cases"]:
+    for case in record["cases"]:
         yield from rows(case)
     yield ""
-    yield from (f"- {line[0].upper()}{line[1:]}." for line in start_lines(made["start"] or {}))
-    yield from (f"- {note}" for note in made.get("notes", ()))  # what who keeps a run has to say of it
+    yield from (f"- {line[0].upper()}{line[1:]}." for line in start_lines(record["start"] or {}))
+    yield from (f"- {note}" for note in record.get("notes", ()))  # what who keeps a run has to say of it
 
 
 def rows(case: Mapping[str, Any]) -> Iterator[str]:

@@ -50,8 +50,8 @@ def _lives(function: _Function) -> Iterator[tuple[str, int, int]]:
 
 
 def fillers(root: Path) -> Iterator[str]:
-    """Yield each local of the packages that is no noun and lives too long."""
-    for module in modules(root, *PACKAGES):
+    """Yield each local of the packages, kernels and benchmarks that is no noun and lives too long."""
+    for module in modules(root, *PACKAGES, "kernels", "benchmarks"):
         reported: set[tuple[str, int]] = set()
         for function in ast.walk(module.tree):
             if not isinstance(function, _Function):
