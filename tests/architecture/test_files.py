@@ -4,9 +4,13 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.sources import PACKAGES, ROOT, modules
 
 CEILING = 600  # lines; 400 are asked
+MOST_FILES = {"cutile": 425, "cuda_async": 108}  # of a package; fewer are asked: a file holds an idea, not a function
+MOST_IMPORTS = 0.069  # the share of a package's lines that import; less is asked: 0.06
 FOLDERS = (*PACKAGES, "kernels", "benchmarks", "tests")
 CONFIG = {f"{package}/config.py" for package in PACKAGES}
 ENVIRONMENT = {"environ", "environb", "getenv", "putenv", "unsetenv"}
@@ -17,6 +21,15 @@ def too_long(root: Path) -> Iterator[str]:
         lines = len(module.path.read_text(encoding="utf-8").splitlines())
         if lines > CEILING:
             yield f"{module.where}: {lines} lines; {CEILING} is the ceiling, so split it by idea"
+
+
+def import_share(root: Path, package: str) -> tuple[int, float]:
+    """The files of a package, and the share of their lines that import."""
+    files = modules(root, package)
+    lines = sum(len(module.path.read_text(encoding="utf-8").splitlines()) for module in files)
+    nodes = (node for module in files for node in ast.walk(module.tree))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return len(files), sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports) / lines
 
 
 def without_docstring(root: Path) -> Iterator[str]:
@@ -43,6 +56,22 @@ def reads_environment(root: Path) -> Iterator[str]:
 
 def test_files_are_small() -> None:
     assert list(too_long(ROOT)) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_there_is_no_dust(package: str) -> None:
+    """What grows beyond this is joined with what is like it: a small file with one importer, as a rule."""
+    files, imports = import_share(ROOT, package)
+    assert files <= MOST_FILES[package]
+    assert imports <= MOST_IMPORTS
+
+
+def test_imports_are_counted_by_lines(tmp_path: Path) -> None:
+    package = tmp_path / "cutile"
+    package.mkdir()
+    (package / "a.py").write_text('"""A."""\nfrom b import (\n    c,\n)\n\n\ndef f():\n    import d\n')
+    (package / "e.py").write_text('"""E."""\nx = 1\n')
+    assert import_share(tmp_path, "cutile") == (2, 0.4)
 
 
 def test_every_module_says_what_it_is() -> None:
