@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.dtypes import bf16, f16, f32, f64, i8, i32, i64, u16
+from cutile.dtypes import bf16, f32, f64, i8, i32, i64
 from tests.samples.row import ANY, Row
 
 
@@ -34,15 +34,15 @@ def _both(x: Any, y: Any) -> Any:
 ROWS = (
     Row("sort", "ct.cat(ct.sort(x), ct.take_along_axis(x, ct.argsort(x, 1), 1), 1)", _both, ANY, (6, 20),
         result_shape=(6, 40)),
-    Row("sort", "ct.argsort(x, 0, descending=True)", lambda x, y: _descending(x, 0), (bf16, f32, f64, i8), (20, 6),
+    Row("sort", "ct.argsort(x, 0, descending=True)", lambda x, y: _descending(x, 0), (bf16, i8), (20, 6),
         result=i32),
-    Row("sort", "ct.argsort(x, 1)", lambda x, y: _places(x, 1), (f16, i64), (2, 70, 3), result=i32),
+    Row("sort", "ct.argsort(x, 1)", lambda x, y: _places(x, 1), (f32,), (2, 70, 3), result=i32),
     Row("sort", "ct.sort(x, descending=True) + ct.argsort(x, descending=True).astype(x.dtype)",
         lambda x, y: np.sort(x)[::-1] + _descending(x, 0).astype(x.dtype), (i32,), (1000,)),
     Row("top_k", "ct.top_k(x, 3)[0]", _largest, ANY, (6, 20), result_shape=(6, 3)),
-    Row("top_k", "ct.top_k(x, 5)[1]", lambda x, y: _descending(x, 0)[:5], (bf16, f32, i8, i64), (1000,), result=i32,
+    Row("top_k", "ct.top_k(x, 5)[1]", lambda x, y: _descending(x, 0)[:5], (bf16, i64), (1000,), result=i32,
         result_shape=(5,)),
-    Row("top_k", "ct.top_k(x, 100, 0)[1]", lambda x, y: _descending(x, 0)[:100], (f32, u16), (300,), result=i32,
+    Row("top_k", "ct.top_k(x, 100, 0)[1]", lambda x, y: _descending(x, 0)[:100], (f64,), (300,), result=i32,
         result_shape=(100,)),
     Row("top_k", "ct.top_k(x, 1, 1)[1]", lambda x, y: _comparable(x).argmax(1)[:, None], (f32,), (4, 1), result=i32,
         result_shape=(4, 1)),
