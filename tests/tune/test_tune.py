@@ -63,7 +63,7 @@ def outcomes(found: Tuned) -> dict[str, Any]:
     return {trial.config.id: trial.outcome for trial in found.trials}
 
 
-def test_a_small_fill_is_faster_and_one_of_nothing_is_skipped(device: Device, tmp_path: Path) -> None:
+def test_a_small_fill_is_faster_and_one_that_cannot_be_is_skipped(device: Device, tmp_path: Path) -> None:
     made: list[int] = []
 
     def fill(config: Config) -> DeviceOp[Tensor]:
@@ -73,13 +73,13 @@ def test_a_small_fill_is_faster_and_one_of_nothing_is_skipped(device: Device, tm
     def right(result: Tensor) -> bool:
         return result.to_numpy().sync()[0] == 3
 
-    tuner = Autotuner("fill").configs(N=[1 << 16, 1 << 23, 0]).bench(QUICK).check(right).log(tmp_path / "log.jsonl")
+    tuner = Autotuner("fill").configs(N=[1 << 16, 1 << 23, -1]).bench(QUICK).check(right).log(tmp_path / "log.jsonl")
     found = tuner.run(fill)
     assert found.best == Config(N=1 << 16)
-    refused = outcomes(found)["N=0"]
+    refused = outcomes(found)["N=-1"]
     assert isinstance(refused, Invalid)
     assert refused.stage == "build"
-    assert "every extent must be at least 1" in refused.reason
+    assert "every extent must be at least 0" in refused.reason
     assert found.runoff is not None
     assert found.runoff.ratio.median > 1
 
