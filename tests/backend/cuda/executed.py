@@ -132,10 +132,11 @@ class Words:
 
 @dataclass(eq=False)
 class Begun:
-    """A product under way: sums that may not be read, and the fills that it reads."""
+    """A product under way: sums that may not be read, the fills that it reads, its left operand if in registers."""
 
     value: Array
     reads: list[Fill]
+    left: Words | None = None
     over: bool = False
 
 
@@ -476,7 +477,8 @@ class ThreadBlock:
             acc = acc.value
         wide = op.acc_dtype.numpy
         product = exact(left, op.left_dtype).astype(wide) @ exact(right, op.right_dtype).astype(wide)
-        begun = Begun(product if acc is None else product + acc, reads)
+        words = None if op.left_counter is not None else values[op.left]
+        begun = Begun(product if acc is None else product + acc, reads, words)
         for each in reads:
             each.readers += 1
             each.multiplied.add(group.number)
@@ -490,7 +492,11 @@ class ThreadBlock:
             for fill in begun.reads:
                 fill.readers -= 1
         del group.under_way[:count]
-        return group.walker.values[op.acc]
+        values = group.walker.values
+        given_up = [values[value] for value in (op.left if isinstance(op, DotWait) else ())]
+        if any(begun.left is words for begun in group.under_way for words in given_up):
+            raise Executed("registers of a left operand are given up while a product reads them")
+        return values[op.acc]
 
 
 def execute(function: Function, arguments: Sequence[Any], grid: Grid, blocks: int = 1, seed: int = 0) -> None:

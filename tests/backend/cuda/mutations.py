@@ -38,6 +38,7 @@ from cutile.ir.text import parse, print_function
 from cutile.ops import OPS
 from tests.backend.cuda.executed import execute
 from tests.backend.cuda.programs import lowered
+from tests.backend.cuda.test_pipeline_swaps import quantised
 from tests.backend.cuda.test_pipelines import NESTED, TWO_LOOPS, WEIGHED, attention_program, products
 
 Array = np.ndarray[Any, Any]
@@ -203,11 +204,13 @@ def whole(*shape: int, seed: int = 0) -> Array:
 def subjects() -> dict[str, tuple[Function, list[Any], tuple[int, int, int]]]:
     """Kernels, with the arrays and the grid that they are run on; each stage is used more than once."""
     out, x, y = whole(100, 100), whole(100, 1200), whole(1300, 100, seed=1)
+    scaled = [whole(40, 1216), whole(72, 1216).astype(np.int8), np.ones((19, 72), bf16.numpy)]
     attention = [whole(1, 300, 64), whole(1, 300, 64, seed=1), whole(1, 900, 64, seed=2), whole(1, 900, 64, seed=3)]
     return {
         "two loops": (products(TWO_LOOPS, 128, 64), [out, x, y, x, y], (1, 2, 1)),
         "nested": (products(NESTED, 64, 64), [out, x[:, :400], y, np.int32(3)], (2, 2, 1)),
         "weighed": (products(WEIGHED, 128, 64), [out, x, y, np.int32(9)], (1, 2, 1)),
+        "scaled weights": (quantised(8, 16, 64), [whole(40, 72), *scaled], (3, 2, 1)),
         "attention": (attention_program(64, 128, 64), [*attention, np.float32(0.25)], (1, 3, 1)),
     }
 
