@@ -49,14 +49,7 @@ from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, TmaStore
 from cutile.backend.cuda.pipeline.reads import Reads
-from cutile.backend.cuda.pipeline.schedule import (
-    Cooperative,
-    PingPong,
-    Tiles,
-    block_axes,
-    cluster_of,
-    square_group,
-)
+from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, Tiles, block_axes, cluster_of, square_group
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import division
 from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
