@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutile.analysis.block_order import is_reorderable, why_linear
+from cutile.analysis.structure import is_reorderable, why_linear
 from tests.support.programs import mut, program, scalar, tensor
 
 

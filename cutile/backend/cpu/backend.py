@@ -48,7 +48,7 @@ class CpuBackend:
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
-        from cutile.backend.common.nesting import require_shallow
+        from cutile.analysis.structure import require_shallow
         from cutile.backend.cpu.emit.module import emit_module
         from cutile.backend.cpu.explain import plan
 

@@ -61,7 +61,7 @@ class CudaBackend:
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """Write the Python file that Numba compiles."""
-        from cutile.backend.common.nesting import require_shallow
+        from cutile.analysis.structure import require_shallow
         from cutile.backend.cuda.emit import emit
         from cutile.backend.cuda.explain import plan
 

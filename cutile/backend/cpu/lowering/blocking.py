@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cutile.analysis.block_order import why_linear
+from cutile.analysis.structure import why_linear
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TileType

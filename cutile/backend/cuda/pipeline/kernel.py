@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from cutile.analysis.block_order import why_linear
+from cutile.analysis.structure import why_linear
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.op_facts import blocks_of, parents_of
