@@ -35,7 +35,7 @@ from cutile.ops.cast import Convert
 from cutile.ops.compare import Compare, Eq, Ge, Gt, Le, Lt, Select
 from cutile.ops.elementwise import Binary, FloatUnary, Unary
 from cutile.ops.grid import NumTileBlocks
-from cutile.ops.shape import Broadcast, Permute, Reshape
+from cutile.ops.shape import Broadcast, Extract, Permute, Reshape
 
 _FIRST: dict[type[Compare], type[Min | Max]] = {Lt: Min, Le: Min, Gt: Max, Ge: Max}
 _SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: Min}
@@ -89,7 +89,7 @@ def fold(function: Function) -> Function:
             return made
         if op.effect is not Effect.NONE or op.regions or len(op.results) != 1 or not op.operands:
             return KEEP
-        if isinstance(op, Broadcast | Reshape) and op.x.type == op.result.type:
+        if isinstance(op, Broadcast | Reshape | Extract) and op.x.type == op.result.type:
             return op.x
         numbers = [constants.get(value) for value in op.operands]
         if all(each is not None for each in numbers):

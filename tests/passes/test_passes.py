@@ -35,6 +35,11 @@ def test_constants_fold_by_their_numpy_meaning() -> None:
     assert "div" not in names(folded)
 
 
+def test_all_of_a_tile_is_the_tile() -> None:
+    folded = dce(fold(kernel("    y.store(ct.extract(t, (n,), (8,)) + ct.extract(t, (n,), (1,)))\n")))
+    assert names(folded).count("extract") == 1  # the other one is a part
+
+
 @pytest.mark.parametrize("expression", ["n + 0", "0 + n", "n * 1", "n // 1", "n - 0"])
 def test_neutral_integers_go(expression: str) -> None:
     folded = dce(fold(kernel(f"    y.store(t + ct.convert_tile({expression}, f32))\n")))

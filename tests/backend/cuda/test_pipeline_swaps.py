@@ -34,7 +34,7 @@ from tests.support.programs import mut, tensor
 def quantised(bits: int, *tile: int, dtype: Any = bf16) -> Function:
     kernel, whole = (int8_weights, i8) if bits == 8 else (int4_weights, u8)
     given: dict[str, Type] = {"z": mut(*tile, dtype=dtype), "x": tensor(2, dtype), "w": tensor(2, whole)}
-    return shipped(kernel, {**given, "scale": tensor(2, dtype)})
+    return shipped(kernel, {**given, "scale": tensor(2, dtype)}, GROUPS=2)
 
 
 @pytest.mark.parametrize("bits", [8, 4])
