@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
 from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.failures import guards_of
@@ -74,7 +75,11 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         require(not operand.rounded, f"what {load.operands[0].name} is loaded as is rounded for products alone")
     anchors = anchors_of(kernel, dots, by_threads, warpgroups)
     layouts = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
-    _require_room(blocks, dots, warpgroups)
+    # Where thread blocks share a multiprocessor, every thread has as many registers, the producer's too.
+    shared = registers(arch, WARPGROUP * (warpgroups + 1), options.occupancy or 1) - SPARE_REGISTERS
+    _require_room(
+        blocks, dots, warpgroups, shared if (options.occupancy or 1) > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
+    )
     groups, buffers = groups_of(kernel, dots, by_threads)
     operands = [operand for group in groups.values() for operand in group.operands]
     loads: list[Op] = [operand.load for operand in operands]
@@ -245,11 +250,11 @@ def _require_layouts(
     return layouts
 
 
-def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: int) -> None:
-    """Require that a block's accumulators and left operands fit a thread's registers."""
+def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: int, room: int) -> None:
+    """Require that a block's accumulators and left operands fit in `room` registers."""
     for block in blocks:
-        held, most = _held(block, dots, warpgroups), MAX_SUMS_AND_OPERANDS[warpgroups]
-        require(held <= most, f"a thread would hold {held} sums and operands, and has room for {most}")
+        held = _held(block, dots, warpgroups)
+        require(held <= room, f"a thread would hold {held} sums and operands, and has room for {room}")
         one = max((dots[op].accumulator.registers for op in block.operations if op in dots), default=0)
         most = MAX_SUMS_OF_ONE_MMA[warpgroups]
         require(one <= most, f"a thread would hold {one} sums of one product, and {most} at most compile")
