@@ -29,7 +29,7 @@ def test_a_sample(row: Row) -> None:
         assert ulps_between(got, wanted) == 0
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=kernels())
 def test_random_kernels(case: RandomKernel) -> None:
     note(str(case))

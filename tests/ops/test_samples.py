@@ -73,7 +73,9 @@ def run(row: Row, dtypes: Sequence[DTypeLike], backend: str) -> Results:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_sample(row: Row, backend: str) -> None:
-    every = row.dtypes[:1] if backend == "cpu" and row in WITH_VALUES else row.dtypes
+    every = row.dtypes
+    if backend == "cpu":  # each compiles for a second: a row takes every other dtype, and the next row the others
+        every = every[:1] if row in WITH_VALUES else every[ROWS.index(row) % 2 :: 2] or every
     for start in range(0, len(every), AT_ONCE):
         dtypes = every[start : start + AT_ONCE]
         for dtype, (got, wanted) in zip(dtypes, run(row, dtypes, backend), strict=True):
