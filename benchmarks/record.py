@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import platform
 import shutil
@@ -11,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from cuda_async import Device
+from cuda_async import Device, device_count
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 """Where the kept records are, and the pages that are written from them."""
@@ -105,3 +107,13 @@ def duration(seconds: float) -> str:
         ('12.3 us', '12.3 ms')
     """
     return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
+def missing() -> str:
+    """Say what this machine lacks; nothing where all is there."""
+    if device_count() < 1:
+        return "a GPU is needed, and there is none"
+    if importlib.util.find_spec("torch") is None:
+        return "torch is needed, and is not installed: pip install torch"
+    torch = importlib.import_module("torch")
+    return "" if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU: install one built for CUDA"

@@ -19,7 +19,6 @@ Ray places the processes, hands them their programs and brings their results; co
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -139,11 +138,6 @@ class Workers:
         self._stop()
         self._start()
 
-    @property
-    def process_ids(self) -> list[int]:
-        """The number that the system gives each rank's process."""
-        return _ray().get([actor.process_id.remote() for actor in self._actors])
-
     def _stop(self) -> None:
         for actor in self._actors:
             _ray().kill(actor)
@@ -181,9 +175,6 @@ class _Worker:
         self._communicator = Communicator.join(
             self._rank, self._world, unique_id, device=self._device, limit_s=self._limit_s
         )
-
-    def process_id(self) -> int:
-        return os.getpid()
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         assert self._communicator is not None

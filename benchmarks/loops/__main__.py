@@ -27,8 +27,8 @@ from typing import Any
 
 from benchmarks.loops import attention, backward, cases, eight, experts, latent, ordinary, shapes
 from benchmarks.loops.cases import Loop, OurArm, TorchArm
-from benchmarks.record import machine, sensors, write
-from cuda_async import Device, device_count
+from benchmarks.record import machine, missing, sensors, write
+from cuda_async import Device
 from cutile import CutileError
 from cutile.bench import MIN_PAIRS, Arm, Budget, compare
 
@@ -120,16 +120,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--cases {pattern}: no such case; there are {', '.join(case.name for case in CASES)}")
     options.chosen = [case for case in CASES if any(fnmatch(case.name, pattern) for pattern in options.cases)]
     return options
-
-
-def missing() -> str:
-    """Say what this machine lacks; nothing where all is there."""
-    if device_count() < 1:
-        return "a GPU is needed, and there is none"
-    if importlib.util.find_spec("torch") is None:
-        return "torch is needed, and is not installed: pip install torch"
-    torch = importlib.import_module("torch")
-    return "" if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU: install one built for CUDA"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarks.memory import kernels
 from benchmarks.memory.cases import CASES, Array, Case
-from benchmarks.record import machine, sensors, write
-from cuda_async import CudaGraph, Device, device_count
+from benchmarks.record import machine, missing, sensors, write
+from cuda_async import CudaGraph, Device
 from cutile import CutileError, KernelOp, Tensor, api, f32
 from cutile.bench import MIN_PAIRS, Budget, DeviceArm, compare
 from cutile.compile.ahead import Builders
@@ -303,16 +303,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if unknown := set(options.others) - {"torch", "torch.compile"}:
         parser.error(f"--peers: expected torch, torch.compile, got {', '.join(sorted(unknown))}")
     return options
-
-
-def missing() -> str:
-    """Say what this machine lacks; nothing where all is there."""
-    if device_count() < 1:
-        return "a GPU is needed, and there is none"
-    if importlib.util.find_spec("torch") is None:
-        return "torch is needed, and is not installed: pip install torch"
-    torch = importlib.import_module("torch")
-    return "" if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU: install one built for CUDA"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

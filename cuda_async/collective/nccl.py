@@ -58,15 +58,11 @@ class Nccl:
     Args:
         bindings: the module `nccl.bindings.nccl`, or what stands for it in a test.
         handle: what the bindings take of a driver's stream.
-
-    Attributes:
-        version: such as 22809 for 2.28.9.
     """
 
     def __init__(self, bindings: Any, handle: Callable[[DriverStream], Any] = attrgetter("raw")) -> None:
         self._bindings = bindings
         self._handle = handle
-        self.version = int(bindings.get_version())
 
     def new_id(self) -> bytes:
         """What the ranks of one communicator share (`ncclUniqueId`): bytes."""

@@ -9,7 +9,6 @@ import ast
 from collections.abc import Iterator, Sequence
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _within(node: ast.AST) -> Iterator[ast.AST]:

@@ -63,7 +63,7 @@ def test_a_wrong_command_line_is_told(arguments: list[str], words: str, capsys: 
 def test_what_is_missing_is_told(
     gpus: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(loops, "device_count", lambda: gpus)
+    monkeypatch.setattr("benchmarks.record.device_count", lambda: gpus)
     monkeypatch.setattr("importlib.util.find_spec", _nothing)
     assert loops.main([]) == 2
     shown = capsys.readouterr()

@@ -78,9 +78,6 @@ class FakeNccl:
         self.calls: list[str] = []
         """The names of what was called, in order."""
 
-    def get_version(self) -> int:
-        return 22809
-
     def get_unique_id(self) -> bytes:
         return next(_ids).to_bytes(128, "little")
 
