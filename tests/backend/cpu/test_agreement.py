@@ -71,3 +71,19 @@ def k(out: Mut, n: i32):
         out = np.ones(8, np.float32)
         launch(kernel(text), (out, (4,)), n, backend="cpu")
         np.testing.assert_array_equal(out, wanted)
+
+
+def test_tiles_of_three_axes_that_grow_keep_little_memory() -> None:
+    """Blocks are joined along any axis; memory as wide as each of them may get was 96 GiB a thread."""
+    text = """
+def k(out: Mut, x: Tensor, n: i32):
+    t = ct.load_tile_like(x, out)
+    if n > 2:
+        t = ct.tanh(t) * t
+    out.store(t)
+"""
+    x = np.random.default_rng(4).uniform(-2, 2, (5, 43, 30)).astype(np.float32)
+    for tile in ((1, 8, 4), (2, 5, 7)):
+        out = np.zeros_like(x)
+        launch(kernel(text), (out, tile), x, 3, backend="cpu")
+        np.testing.assert_allclose(out, np.tanh(x) * x, rtol=1e-5, atol=1e-6)

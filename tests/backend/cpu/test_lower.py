@@ -90,6 +90,15 @@ def test_a_cheap_tile_is_computed_twice_and_a_dear_one_once() -> None:
     assert [op.attributes["size"] for op in dear.walk() if isinstance(op, Scratch)] == [64]
 
 
+def test_memory_is_that_of_all_joined_tiles_and_not_of_the_longest_along_each_axis() -> None:
+    text = "    t = ct.load_tile_like(x, y)\n    if x.shape[0] > 2:\n        t = ct.exp(t)\n    y.store(t)\n"
+    types: dict[str, Type] = {"y": mut(1, 8, 4), "x": tensor(3)}
+    axes = Axes(function(HEAD + text, types))
+    assert axes.coarse == (512, 512, 512)
+    sizes = {op.attributes["size"] for op in lowered(HEAD + text, types).walk() if isinstance(op, Scratch)}
+    assert sizes == {axes.joined * 32}
+
+
 def test_reads_are_checked_only_at_the_edge() -> None:
     made = lowered(SAXPY, saxpy_types(256))
     checked = [op for op in made.walk() if isinstance(op, ReadInside)]

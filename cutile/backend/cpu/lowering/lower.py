@@ -275,24 +275,23 @@ class Lowering:
             return Extent(facts.extent)
         capacity = facts.extent * factor
         if not facts.stores:
-            return Extent(capacity, self._tile_count(facts.extent, grid_axis)) if factor > 1 else Extent(capacity)
+            tiles = self._tile_count(facts.extent, grid_axis) if factor > 1 else None
+            return Extent(capacity, tiles, factor, grid_axis)
         count: Value | None = None
         for mut, axis in facts.stores:
             limit = self.limit(mut, axis)
             count = limit if count is None else scope.larger(count, limit, "count")
-        return Extent(capacity, count)
+        return Extent(capacity, count, factor, grid_axis)
 
     # -- roots --------------------------------------------------------------------------------------------------
 
     def allocate(self, product: Product) -> Buffer:
         """Scratch memory for a product."""
-        size = 1
-        for extent in product.extents[product.keep_from :]:
-            size *= extent.capacity
+        size = Buffer.size_of(product.extents[product.keep_from :], self.axes.joined)
         builder = Builder(Block())
         memory = builder.value(Scratch(dtype=product.dtype, size=size), product.name or "tile")
         self.scratch.extend(builder.current.operations)
-        return Buffer(memory, product.extents, product.keep_from)
+        return Buffer(memory, product.extents, product.keep_from, self.axes.joined)
 
     def flush(self) -> None:
         """Write the loops of everything that waits."""

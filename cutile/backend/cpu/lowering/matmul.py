@@ -72,14 +72,14 @@ def _multiply(lowering: Lowering, a: Product, b: Product, c: Product) -> None:
         _multiply_at(lowering, a, b, c, [scope.index(0)] * 3)
         return
     with scope.loop(c.extents[0].stop(scope), "batch") as loop:
-        begins = [scope.times(loop.index, scope.index(_step(product, -3))) for product in (a, b, c)]
+        begins = [scope.times(loop.index, _step(scope, product, 0)) for product in (a, b, c)]
         _multiply_at(lowering, a, b, c, begins)
 
 
-def _step(product: Product, axis: int) -> int:
+def _step(scope: Scope, product: Product, axis: int) -> Value:
     """Elements between neighbours along an axis in a packed tile's memory."""
     assert product.buffer is not None
-    return product.buffer.steps[axis]
+    return product.buffer.step(scope, axis)
 
 
 def _multiply_at(lowering: Lowering, a: Product, b: Product, c: Product, begins: list[Value]) -> None:
@@ -90,7 +90,7 @@ def _multiply_at(lowering: Lowering, a: Product, b: Product, c: Product, begins:
     assert c.buffer is not None
     rows, cols = (extent.stop(scope) for extent in c.extents[-2:])
     depth = a.extents[-1].stop(scope)
-    steps = [scope.index(_step(product, -2)) for product in (a, b, c)]
+    steps = [_step(scope, product, len(product.extents) - 2) for product in (a, b, c)]
     if c.dtype.is_float:
         scope.builder.add(
             Gemm(
@@ -268,7 +268,7 @@ def _direct(
     assert c.buffer is not None
     arguments = (
         rows, cols, depth_a, a.tensor, a.base, steps[0], b.tensor, b.base, steps[1],
-        c.buffer.memory, scope.index(0), scope.index(c.extents[1].capacity),
+        c.buffer.memory, scope.index(0), c.buffer.step(scope, 0),
     )  # fmt: skip
     flags = {"a_transposed": units[0] == 0, "b_transposed": units[1] == 0}
     return condition, Gemm(*arguments, **flags, beta=1.0), Gemm(*arguments, **flags, beta=0.0)

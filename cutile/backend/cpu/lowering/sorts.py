@@ -49,7 +49,7 @@ def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
             if axis != op.axis and not extent.is_unit:
                 name = names[axis] if axis < len(names) else f"axis_{axis}"
                 index[axis] = loops.enter_context(scope.loop(extent.stop(scope), name)).index
-        step = scope.index(x.buffer.steps[op.axis])
+        step = x.buffer.step(scope, op.axis)
         at = x.buffer.offset(scope, tuple(index))
         few = isinstance(op, TopK) and count <= MAX_INSERTED
         scope.builder.add(

@@ -30,10 +30,18 @@ class Extent:
     """How far a loop along an axis goes.
 
     At most `capacity`, and `count` where that is known only at run time.
+
+    Attributes:
+        capacity: elements, at most.
+        count: elements, where only a run knows them.
+        blocks: tile blocks, at most, whose tiles lie side by side along the axis.
+        grid_axis: the axis of the grid along which these blocks follow one another, where there are several.
     """
 
     capacity: int
     count: Value | None = None
+    blocks: int = 1
+    grid_axis: int = 0
 
     @property
     def is_unit(self) -> bool:
@@ -421,21 +429,58 @@ class Loaded(Node):
 
 
 class Buffer:
-    """Scratch memory for the trailing axes of a tile, row by row."""
+    """Scratch memory for the trailing axes of a tile, row by row.
 
-    def __init__(self, memory: Value, extents: Sequence[Extent], leading: int) -> None:
+    Args:
+        memory: of `size` elements, which `size_of` gives.
+        extents: of the tile.
+        leading: axes left out, since a loop over them is open wherever the buffer is used.
+        joined: tile blocks that run as one, at most, along all axes of the grid together.
+    """
+
+    def __init__(self, memory: Value, extents: Sequence[Extent], leading: int, joined: int) -> None:
         self.memory = memory
-        self.leading = leading  # axes left out, since a loop over them is open wherever the buffer is used
-        capacities = [extent.capacity for extent in extents[leading:]]
-        self.steps = [math.prod(capacities[axis + 1 :]) for axis in range(len(capacities))]
+        self.leading = leading
+        self._extents = extents[leading:]
+        # Where blocks may be joined along several axes, rows as long as they may get would leave most of the memory
+        # unused: rows are as long as they are in this run.
+        self._dense = self.size_of(self._extents, joined) < _capacity(self._extents)
+
+    @staticmethod
+    def size_of(extents: Sequence[Extent], joined: int) -> int:
+        """Elements that a tile has at most.
+
+        Example:
+            >>> Buffer.size_of([Extent(64, blocks=8), Extent(32, blocks=8, grid_axis=1)], joined=8)
+            256
+        """
+        along = [extent.grid_axis for extent in extents if extent.blocks > 1]
+        single = math.prod(extent.capacity // extent.blocks for extent in extents)
+        # Two axes of a tile that follow one axis of the grid both grow with the blocks along that.
+        together = max((along.count(axis) for axis in along), default=0)
+        return min(_capacity(extents), single * joined**together)
+
+    def step(self, scope: Scope, axis: int) -> Value:
+        """The elements between neighbours along an axis of the tile."""
+        below = self._extents[axis - self.leading + 1 :]
+        if not self._dense:
+            return scope.index(_capacity(below))
+        step = scope.index(1)
+        for extent in below:
+            step = scope.times(step, extent.stop(scope))
+        return step
 
     def offset(self, scope: Scope, index: Index) -> Value:
         """The element's place."""
         offset = scope.index(0)
-        for i, step in zip(index[self.leading :], self.steps, strict=True):
+        for axis, i in enumerate(index[self.leading :], self.leading):
             if i is not None:
-                offset = scope.plus(offset, scope.times(i, scope.index(step)))
+                offset = scope.plus(offset, scope.times(i, self.step(scope, axis)))
         return offset
+
+
+def _capacity(extents: Sequence[Extent]) -> int:
+    return math.prod(extent.capacity for extent in extents)
 
 
 class Product(Node):
