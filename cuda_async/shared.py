@@ -45,7 +45,7 @@ class _Once(Generic[T]):
     """An operation that is executed by the first who asks."""
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_error", "_event", "_lock", "_parent", "_recorder", "_result",
+        "__weakref__", "_callbacks", "_error", "_event", "_inner", "_lock", "_parent", "_recorder", "_result",
         "_site", "_state", "_stream",
     )  # fmt: skip
 
@@ -61,6 +61,8 @@ class _Once(Generic[T]):
         self._stream: Stream | None = None
         self._recorder: Capture | None = None
         self._callbacks: list[Callable[[], None]] = []
+        self._inner: frozenset[object] = frozenset()
+        """Shared operations within the parent, whose results its own may hold."""
 
     @property
     def site(self) -> Site:
@@ -87,7 +89,7 @@ class _Once(Generic[T]):
 
     def _execute(self, context: ExecutionContext) -> None:
         run = context.run
-        leases, callbacks = len(run.leases), len(run.callbacks)
+        leases, callbacks, allies = len(run.leases), len(run.callbacks), set(run.allies)
         parent, self._parent = self._parent, None
         assert parent is not None
         self._state = _RUNNING
@@ -107,7 +109,9 @@ class _Once(Generic[T]):
             raise
         finally:
             self._state = _DONE
-            _hand_over(run.leases[leases:], self)
+            # What an inner shared operation was lent stays with that one: others use its result without this one's.
+            _hand_over(run.leases[leases:], run, self)
+            self._inner = frozenset(run.allies - allies)
             run.allies.add(self)
 
     def _join(self, context: ExecutionContext) -> None:
@@ -121,7 +125,7 @@ class _Once(Generic[T]):
         # A capture waits for nothing: its launches order themselves by the storage they use.
         if recorder is None and self._event is not None:
             context.stream.driver.wait_event(self._event)
-        run.allies.add(self)
+        run.allies.update((self, *self._inner))
         run.callbacks += self._callbacks
         run.kept.append(self)
 
@@ -150,9 +154,10 @@ class _Once(Generic[T]):
             parent.unclaim()  # nobody ran it: its own finalizer says so
 
 
-def _hand_over(leases: list[Lease], holder: object) -> None:
+def _hand_over(leases: list[Lease], run: object, holder: object) -> None:
     for lease in leases:
-        lease.run = holder
+        if lease.run is run:
+            lease.run = holder
 
 
 def _only_once(callback: Callable[[], None]) -> Callable[[], None]:

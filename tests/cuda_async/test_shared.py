@@ -128,6 +128,30 @@ def test_branches_in_flight_at_once(sim_device: Device, sim: SimDriver) -> None:
         assert set(result.tolist()) == {5}
 
 
+def test_results_of_shared_operations_within_one_another_are_lent_to_all_consumers(
+    sim_device: Device, sim: SimDriver
+) -> None:
+    """The first to run is the outer one; then consumers of the inner one alone, and of both through the outer one."""
+    import asyncio
+
+    first, second = words(1, count=256).sync(), words(10, count=256).sync()
+    sim.automatic = False
+
+    async def main() -> list[Any]:
+        inner = Affine(first, 3, 2).shared()
+        outer = zip(inner, Affine(second, 2, 0)).shared()
+        tasks = [
+            asyncio.ensure_future(op.into_future())
+            for op in (outer, inner.then(Read), outer.then(lambda both: zip(Read(both[0]), Read(both[1]))))
+        ]
+        await asyncio.sleep(0)
+        sim.automatic = True
+        return await asyncio.gather(*tasks)
+
+    _, alone, both = asyncio.run(main())
+    assert [set(result.tolist()) for result in (alone, *both)] == [{5}, {5}, {20}]
+
+
 def test_device_failure_of_the_parent_reaches_branches_on_every_stream(sim_device: Device, sim: SimDriver) -> None:
     import asyncio
 
