@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import Counter
+from collections.abc import Callable
 
 from cuda_async.driver.blocks import BlockCache, HostBlock
 from cuda_async.driver.fake_code import FakeFunction, FakeModule
@@ -53,6 +54,8 @@ class SimDriver(PooledDriver):
         memory_bytes: how much can be allocated.
         beside: another simulated device of the same machine, whose steps are taken together with this one's
             (its seed counts).
+        seconds: the virtual time of work, in seconds: called with its kind, `launch`, `copy`, `fill` or `call`, and
+            its size in tile blocks or bytes. A few microseconds, times a random number, by default.
 
     Attributes:
         log: what was asked of the driver, one line each: `launch 4 on s1`, `wait e2 on s1`.
@@ -78,7 +81,9 @@ class SimDriver(PooledDriver):
         width: int = 3,
         memory_bytes: int = 1 << 30,
         beside: SimDriver | None = None,
+        seconds: Callable[[str, int], float] | None = None,
     ) -> None:
+        self.seconds = seconds
         if beside is None:
             self._executor = SimExecutor(seed, width)
         else:

@@ -71,9 +71,12 @@ class SimExecutor(Executor):
         return True
 
     def enter(self, stream: QueueStream, kind: str, amount: int) -> None:
-        fixed, each = _SECONDS.get(kind, (1e-7, 0.0))
-        stream.clock += (fixed + each * amount) * self.random.uniform(0.5, 2.0)
         driver = cast("SimStream", stream).owner
+        if driver.seconds is not None:
+            stream.clock += driver.seconds(kind, amount) if kind in _SECONDS else 0.0
+        else:
+            fixed, each = _SECONDS.get(kind, (1e-7, 0.0))
+            stream.clock += (fixed + each * amount) * self.random.uniform(0.5, 2.0)
         driver.pass_time(stream.clock)
         driver.enter(f"run:{kind}")
 
