@@ -1,0 +1,113 @@
+"""Programs for several ranks, their communication under their products: a layer in parts, a pipeline of stages.
+
+Each function is what one rank does. Products are on one stream of its device, collectives and messages on others. The
+memory that both use orders them: no event and no wait is written here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from cuda_async import DeviceOp, SingleStream, value
+from cuda_async.collective import Communicator
+from kernels.gemm import matmul
+
+Operand = TypeVar("Operand")
+"""A tensor, or what `multiply` takes in place of one."""
+
+Multiply = Callable[[Any, Any], DeviceOp[Any]]
+
+
+def streams(rank: Communicator, count: int, *, overlap: bool = True) -> list[SingleStream]:
+    """Streams of the rank's device; one and the same, `count` times, where nothing is to overlap."""
+    first, *rest = (SingleStream(rank.devices[0]) for _ in range(count))
+    return [first, *(rest if overlap else [first] * len(rest))]
+
+
+async def split_layer(
+    rank: Communicator,
+    rows: Sequence[Operand],
+    up: Operand,
+    down: Operand,
+    *,
+    multiply: Multiply = matmul,
+    overlap: bool = True,
+) -> list[Operand]:
+    """Both products of a feed-forward layer, `x @ up @ down`, the weights split over the ranks.
+
+    Each rank has some columns of `up` and the same rows of `down`, so its result is a part of a sum. The sum over all
+    ranks of one piece of the rows is made while the next piece is multiplied.
+
+    Args:
+        rank: this rank.
+        rows: pieces of x, each of shape (rows, width), the same on all ranks; lent.
+        up: this rank's columns, of shape (width, part); lent.
+        down: this rank's rows, of shape (part, width); lent.
+        multiply: the product.
+        overlap: False for sums on the stream of the products, which then wait for them.
+
+    Returns:
+        The pieces of the result, whole on every rank.
+
+    Example:
+        >>> from cuda_async import Device
+        >>> from cutile import api
+        >>> async def main(ranks):
+        ...     one = await api.ones((4, 4))
+        ...     sums = await asyncio.gather(*(split_layer(ranks[i], [one, one], one, one) for i in range(2)))
+        ...     return (await sums[0][1].to_numpy())[0]
+        >>> with Device.host() as cpu, Communicator.of([cpu, cpu]) as ranks:
+        ...     asyncio.run(main(ranks))
+        array([32., 32., 32., 32.], dtype=float32)
+    """
+    products, sums = streams(rank, 2, overlap=overlap)
+    work: list[Any] = []
+    for piece in rows:
+        part = multiply(piece, up).then(lambda hidden: multiply(hidden, down)).shared()
+        work.append(part.clone().schedule(products))
+        work.append(part.then(rank.all_reduce).schedule(sums))
+    results = await asyncio.gather(*work)  # in this order: who comes first has what is shared on its stream
+    return results[1::2]
+
+
+async def pipeline(
+    rank: Communicator,
+    rows: Sequence[Operand],
+    weight: Operand,
+    *,
+    multiply: Multiply = matmul,
+    overlap: bool = True,
+) -> list[Operand]:
+    """One stage of a pipeline: rank i multiplies what comes from rank i - 1, and sends the result to rank i + 1.
+
+    Stages work at the same time, on different pieces. A piece arrives while the one before it is multiplied, and
+    leaves while the next one is.
+
+    Args:
+        rank: this rank, which is the stage's number.
+        rows: on rank 0 the pieces, each of shape (rows, width); lent. On the others tensors of these pieces' shapes,
+            into which they arrive.
+        weight: this stage's, of shape (width, next width); lent.
+        multiply: the product.
+        overlap: False for messages on the stream of the products.
+
+    Returns:
+        This stage's results; the last stage has the pipeline's.
+    """
+    products, arrivals, departures = streams(rank, 3, overlap=overlap)
+    work: list[Any] = []
+    places: list[int] = []
+    for piece in rows:
+        x = value(piece) if rank.rank == 0 else rank.recv(piece, source=rank.rank - 1)
+        here = x.shared()
+        if rank.rank > 0:
+            work.append(here.clone().schedule(arrivals))
+        result = here.then(lambda x: multiply(x, weight)).shared()
+        places.append(len(work))
+        work.append(result.clone().schedule(products))
+        if rank.rank < rank.world - 1:
+            work.append(result.then(lambda y: rank.send(y, to=rank.rank + 1)).schedule(departures))
+    results = await asyncio.gather(*work)  # in this order: who comes first has what is shared on its stream
+    return [results[place] for place in places]
