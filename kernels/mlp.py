@@ -5,7 +5,6 @@ Each layer's gradient is added up over the ranks as soon as it is there, while t
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ from cuda_async import zip as zip_ops
 from cuda_async.collective import Communicator
 from cutile import Mut, Tensor, api, f32
 from kernels.gemm import matmul
-from kernels.parallel import streams
+from kernels.parallel import streams, sum_gradients
 
 Array = npt.NDArray[np.float32]
 
@@ -70,6 +69,7 @@ class Trainer:
         overlap: False for sums of gradients on the stream of the products.
 
     Example:
+        >>> import asyncio
         >>> from cuda_async import Device
         >>> images, labels = np.eye(4, dtype=np.float32), np.arange(4)
         >>> async def main(ranks):
@@ -96,8 +96,8 @@ class Trainer:
         mine = slice(rank.rank, None, rank.world)
         truth = np.eye(self.weights[1].shape[1], dtype=np.float32)[self.labels[mine]]
         arrays = (*self.weights, self.images[mine].astype(np.float32), truth)
-        self._products, self._sums = streams(rank, 2, overlap=self.overlap)
-        tensors = [api.from_numpy(array).sync_on(self._products.stream) for array in arrays]
+        self._streams = streams(rank, 2, overlap=self.overlap)
+        tensors = [api.from_numpy(array).sync_on(self._streams[0].stream) for array in arrays]
         self._up, self._down, self._x, self._truth = tensors
 
     async def train(self, steps: int, rate: float) -> float:
@@ -109,9 +109,9 @@ class Trainer:
         loss = self._truth
         for _ in range(steps):
             loss = await self._step(rate)
-        host = await loss.to_numpy().schedule(self._products)
-        mine = await api.full(float(host.sum()), (1,)).schedule(self._products)
-        total = await self.rank.all_reduce(mine).then(lambda x: x.to_numpy()).schedule(self._products)
+        host = await loss.to_numpy().schedule(self._streams[0])
+        mine = await api.full(float(host.sum()), (1,)).schedule(self._streams[0])
+        total = await self.rank.all_reduce(mine).then(lambda x: x.to_numpy()).schedule(self._streams[0])
         return float(total[0])
 
     async def _step(self, rate: float) -> Tensor:
@@ -120,16 +120,15 @@ class Trainer:
         hidden = matmul(x, up, activation="relu").shared()
         error = hidden.then(lambda h: matmul(h, down)).then(self._error).shared()
         ends = zip_ops(hidden, error).shared()
-        of_down = ends.then(lambda both: matmul(both[0].T, both[1][0])).shared()
-        of_up = ends.then(lambda both: _back(both[1][0], down, both[0])).then(lambda e: matmul(x.T, e)).shared()
-        sums = [gradient.then(self.rank.all_reduce).shared() for gradient in (of_down, of_up)]
-        step = zip_ops(*sums).then(lambda g: zip_ops(_descend(down, g[0], rate), _descend(up, g[1], rate)))
-        work: list[Any] = []
-        for gradient, whole in zip((of_down, of_up), sums, strict=True):  # in the order in which they are there
-            work.append(gradient.schedule(self._products))
-            work.append(whole.schedule(self._sums))
-        _, loss = (await asyncio.gather(*work, step.schedule(self._products), error.schedule(self._products)))[-1]
-        return loss
+        of_down = ends.then(lambda both: matmul(both[0].T, both[1][0]))
+        of_up = ends.then(lambda both: _back(both[1][0], down, both[0])).then(lambda e: matmul(x.T, e))
+        await sum_gradients(
+            self.rank,
+            (of_down, of_up),
+            lambda sums: zip_ops(_descend(down, sums[0], rate), _descend(up, sums[1], rate)),
+            on=self._streams,
+        )
+        return await error.map(lambda result: result[1]).schedule(self._streams[0])
 
     def _error(self, scores: Tensor) -> DeviceOp[tuple[Tensor, Tensor]]:
         rows, classes = scores.shape
@@ -145,8 +144,8 @@ class Trainer:
 
     async def numpy_weights(self) -> tuple[Array, Array]:
         """Both layers' weights, on the host: what a checkpoint keeps."""
-        up = await self._up.to_numpy().schedule(self._products)
-        return up, await self._down.to_numpy().schedule(self._products)
+        up = await self._up.to_numpy().schedule(self._streams[0])
+        return up, await self._down.to_numpy().schedule(self._streams[0])
 
 
 def _back(error: Tensor, down: Tensor, hidden: Tensor) -> DeviceOp[Tensor]:

@@ -1,4 +1,4 @@
-"""Programs for several ranks, their communication under their products: a layer in parts, a pipeline of stages.
+"""Programs for several ranks, their communication under their products: a layer in parts, a pipeline, gradients.
 
 Each function is what one rank does. Products are on one stream of its device, collectives and messages on others. The
 memory that both use orders them: no event and no wait is written here.
@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from cuda_async import DeviceOp, SingleStream, value
+from cuda_async import zip as zip_ops
 from cuda_async.collective import Communicator
 from kernels.gemm import matmul
+
+T = TypeVar("T")
 
 Operand = TypeVar("Operand")
 """A tensor, or what `multiply` takes in place of one."""
@@ -111,3 +114,33 @@ async def pipeline(
             work.append(result.then(lambda y: rank.send(y, to=rank.rank + 1)).schedule(departures))
     results = await asyncio.gather(*work)  # in this order: who comes first has what is shared on its stream
     return [results[place] for place in places]
+
+
+async def sum_gradients(
+    rank: Communicator,
+    gradients: Sequence[DeviceOp[Operand]],
+    update: Callable[[tuple[Operand, ...]], DeviceOp[T]],
+    *,
+    on: Sequence[SingleStream],
+) -> T:
+    """One step of data-parallel training: each gradient is added up over the ranks while the next is computed.
+
+    Args:
+        rank: this rank, which has some of the examples.
+        gradients: operations that yield this rank's gradients, in the order in which they can be computed.
+        update: makes the operation that changes the weights, of the sums over all ranks.
+        on: a stream for the products and one for the sums, as of `streams`.
+
+    Returns:
+        What the update yields.
+    """
+    products, sums = on
+    work: list[Any] = []
+    totals: list[DeviceOp[Operand]] = []
+    for gradient in gradients:
+        part = gradient.shared()
+        total = part.then(rank.all_reduce).shared()
+        work += [part.schedule(products), total.schedule(sums)]
+        totals.append(total)
+    step: Any = zip_ops(*totals).then(update)
+    return (await asyncio.gather(*work, step.schedule(products)))[-1]

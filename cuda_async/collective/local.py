@@ -110,7 +110,7 @@ class LocalEngine(HostEngine):
         if self._network is not None:
             nbytes = max(part.seat.count * part.seat.dtype.itemsize for part in parts.values())
             start = max(arrival.at for arrival in meeting.arrivals.values())
-            over = start + self._network.seconds(first.call.kind, nbytes, len(parts))
+            over = start + self._network.seconds(first.call.kind, nbytes, parts)
         for part in parts.values():
             self._end(part.party, None, over)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 __all__ = ("Network",)
@@ -20,6 +20,11 @@ class Network:
         bytes_per_s: bytes that one rank sends in a second, while it receives as many.
         lost: ranks that never come to a meeting.
         late: seconds by which ranks come later than they called.
+        start_s: seconds of each collective and message beside its steps.
+        node: ranks of one machine, which are numbered one behind the other; 0 for all.
+        between_s: seconds for one message between two machines.
+        between_bytes_per_s: bytes that one rank sends to another machine in a second. The ranks of a machine share
+            what they all have in a collective.
 
     Example:
         >>> nvlink = Network(latency_s=2e-6, bytes_per_s=370e9)
@@ -31,23 +36,35 @@ class Network:
     bytes_per_s: float = 400e9
     lost: frozenset[int] = frozenset()
     late: Mapping[int, float] = field(default_factory=dict[int, float])
+    start_s: float = 0.0
+    node: int = 0
+    between_s: float = 0.0
+    between_bytes_per_s: float = 50e9
 
-    def seconds(self, kind: str, nbytes: int, world: int) -> float:
+    def seconds(self, kind: str, nbytes: int, ranks: int | Collection[int]) -> float:
         """The time of one collective, from the last rank's call to the end.
 
         Args:
             kind: the collective's name; `message` for a `send` and its `recv`.
             nbytes: what one rank brings.
-            world: the number of ranks that take part.
+            ranks: those that take part, or how many of the first.
         """
+        members = range(ranks) if isinstance(ranks, int) else ranks
+        world = len(members)
         others = world - 1
+        crossings = len({rank // self.node for rank in members}) - 1 if self.node else 0
+        # A piece passes each link of the ring once, so their latencies add up. The slowest link says how many follow.
+        latency = (others - crossings) * self.latency_s + crossings * self.between_s
+        rate = self.bytes_per_s
+        if crossings:
+            rate = min(rate, self.between_bytes_per_s * (1 if kind == "message" else self.node))
         if kind == "barrier":
-            return 2 * others * self.latency_s
+            return self.start_s + 2 * latency
         if kind == "all_reduce":  # a reduce-scatter, then an all-gather of the parts
-            return 2 * others * (self.latency_s + nbytes / world / self.bytes_per_s)
+            return self.start_s + 2 * (latency + others * nbytes / world / rate)
         if kind in ("reduce_scatter", "all_to_all"):
-            return others * (self.latency_s + nbytes / world / self.bytes_per_s)
+            return self.start_s + latency + others * nbytes / world / rate
         if kind == "all_gather":
-            return others * (self.latency_s + nbytes / self.bytes_per_s)
+            return self.start_s + latency + others * nbytes / rate
         # Of a broadcast and a reduction the pieces follow one another along the ring.
-        return others * self.latency_s + nbytes / self.bytes_per_s
+        return self.start_s + latency + nbytes / rate
