@@ -118,9 +118,10 @@ class LayoutClass:
         tile: the partition's shape for a `Mut` parameter, else None.
         map: the map of a mapped partition.
         exact: whether a launch's grid is the partition's own.
+        empty: the axes without elements.
     """
 
-    __slots__ = ("_tiled", "alignment", "dtype", "exact", "map", "strides", "tile")
+    __slots__ = ("_tiled", "alignment", "dtype", "empty", "exact", "map", "strides", "tile")
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class LayoutClass:
         tile: tuple[int, ...] | None = None,
         map: tuple[int, ...] | None = None,
         exact: bool = True,
+        empty: tuple[int, ...] = (),
     ) -> None:
         self.dtype = dtype
         self.strides = strides
@@ -137,6 +139,7 @@ class LayoutClass:
         self.tile = tile
         self.map = map
         self.exact = exact
+        self.empty = empty
         self._tiled: dict[tuple[int, tuple[int, ...], tuple[int, ...] | None, bool], LayoutClass] = {}
 
     def tiled(
@@ -150,7 +153,7 @@ class LayoutClass:
         key = (alignment, tile, map, exact)
         found = self._tiled.get(key)
         if found is None:
-            found = self._tiled.setdefault(key, LayoutClass(self.dtype, self.strides, *key))
+            found = self._tiled.setdefault(key, LayoutClass(self.dtype, self.strides, *key, self.empty))
         return found
 
     def __repr__(self) -> str:
@@ -173,7 +176,7 @@ class PointerFacts(NamedTuple):
 Fact = TensorFacts | PointerFacts | None
 """A tensor's or pointer's facts; None for a scalar, whose type the signature and the generics decide."""
 
-_classes: dict[tuple[DTypeLike, tuple[int | None, ...], int, int], LayoutClass] = {}
+_classes: dict[tuple[DTypeLike, tuple[int | None, ...], int, bool, tuple[int, ...]], LayoutClass] = {}
 
 
 def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> LayoutClass:
@@ -202,8 +205,9 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
     repeated = any(extent > 1 and stride == 0 for extent, stride in zip(shape, strides, strict=True))
     widest = max(size, REPEATED) if repeated else WIDEST
     unit_stride = tuple(1 if axis == unit else None for axis in range(len(shape)))
-    # What is too long for a launch, or has no elements, is a class of its own: no launch takes it for one that was
-    # checked.
-    refused = 2 if 0 in shape else int(max(shape, default=1) > MAX_EXTENT)
-    key = (dtype, unit_stride, widest if aligned else size, refused)
-    return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key[:3]))
+    # What is too long for a launch is a class of its own: no launch takes it for one that was checked. What has no
+    # elements has kernels of its own: others count on at least one along each axis.
+    refused = max(shape, default=1) > MAX_EXTENT
+    empty = tuple(axis for axis, extent in enumerate(shape) if extent == 0)
+    key = (dtype, unit_stride, widest if aligned else size, refused, empty)
+    return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key[:3], empty=empty))

@@ -261,6 +261,7 @@ def _tensor_type(
                 for each in whole
             )
         )
+    extents = tuple(0 if axis in layout.empty else extent for axis, extent in enumerate(extents))
     tensor = TensorType(layout.dtype, extents, layout.strides, alignment, stable=parameter.kind != "shared")
     if layout.tile is None:
         return tensor

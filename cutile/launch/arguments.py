@@ -416,3 +416,11 @@ _CHECKS: dict[str, Callable[[str, Parameter, Any], Checked]] = {
     "pointer": check_pointer,
     "scalar": _check_scalar,
 }
+
+
+def without_elements(shape: tuple[int, ...]) -> str:
+    """What is wrong with a `Mut` of this shape, where other tensors are written."""
+    return (
+        f"has no elements (shape {shape}), and other tensors that the kernel writes have: their tile blocks would have "
+        "no tile of it; leave it out, or pass one of their shape"
+    )

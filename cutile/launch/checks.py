@@ -139,8 +139,8 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
         if high and (last := _value(high, names, checked, grid)) >= tiles:
             reason = "" if str(high) == str(last) else f" ({high})"
             raise LaunchError(
-                f"{kernel}: in line {line} a tile index goes up to {last}{reason}, and {there}; the last one is "
-                f"{tiles - 1}"
+                f"{kernel}: in line {line} a tile index goes up to {last}{reason}, and {there}"
+                + (f"; the last one is {tiles - 1}" if tiles else "")
             )
 
 

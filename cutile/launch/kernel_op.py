@@ -30,7 +30,7 @@ from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
 from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError
-from cutile.launch.arguments import Checked, carried, give_back, is_op, words_of_argument
+from cutile.launch.arguments import Checked, carried, give_back, is_op, without_elements, words_of_argument
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices
 from cutile.launch.fastpath import ViewUse
@@ -40,7 +40,7 @@ from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 from cutile.launch.variants import plan_of_launch
-from cutile.launch.views import TiledView, View, open_names, tiled
+from cutile.launch.views import TiledView, open_names, tiled
 
 _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
 """The line of the source at the end of a line of IR."""
@@ -401,17 +401,14 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         There are no tile blocks then, and nothing is compiled.
 
         Raises:
-            ArgumentError: only what it reads has none. A kernel counts on at least one along each axis.
+            ArgumentError: one of several tensors that it writes has none. A kernel counts on tiles of each.
         """
         if 0 in grid:
             return True
         names = self._launchable.kernel.signature.names
         for name, checked in zip(names, self._checked, strict=False):
-            if isinstance(checked, View | TiledView) and 0 in checked.shape:
-                raise ArgumentError(
-                    f"{self.label()}: argument {name!r} has no elements (shape {checked.shape}), and what the kernel "
-                    "writes has: leave the launch out where there is nothing to read"
-                )
+            if isinstance(checked, TiledView) and 0 in checked.shape:
+                raise ArgumentError(f"{self.label()}: argument {name!r} {without_elements(checked.shape)}")
         return False
 
     def _compile(self, plan: Plan, stream: Stream) -> CompiledKernel:

@@ -8,7 +8,8 @@ Constants (`fold`):
 
 A pure operation on constants becomes a constant, by its own NumPy meaning. A few identities that hold for every value
 go too: `x + 0`, `x * 1`, `x // 1` for integers; a broadcast, reshape or conversion to what something already is; a
-selection by a constant; whether the grid is empty, which it never is.
+selection by a constant; whether the grid is empty, which it never is. A load from a tensor without elements is its
+padding: targets count on an element along each axis.
 
 The lesser and the greater of integers, by what they are (`minmax`):
 
@@ -35,7 +36,9 @@ from cutile.ops.cast import Convert
 from cutile.ops.compare import Compare, Eq, Ge, Gt, Le, Lt, Select
 from cutile.ops.elementwise import Binary, FloatUnary, Unary
 from cutile.ops.grid import NumTileBlocks
+from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Broadcast, Extract, Permute, Reshape
+from cutile.ops.view import LoadView
 
 _FIRST: dict[type[Compare], type[Min | Max]] = {Lt: Min, Le: Min, Gt: Max, Ge: Max}
 _SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: Min}
@@ -81,6 +84,12 @@ def fold(function: Function) -> Function:
             return KEEP
         if isinstance(op, NumTileBlocks):
             positive.add(op.result)
+        if isinstance(op, LoadTile | LoadView) and 0 in op.x.tensor.shape:
+            padding = op.padding_value if isinstance(op, LoadView) else 0
+            tile = op.result.tile
+            return rewriter.builder.value(
+                Constant(value=element(padding, tile.dtype).item(), dtype=tile.dtype, shape=tile.shape)
+            )
         if isinstance(op, Select) and op.condition in constants:
             return op.x if constants[op.condition].value else op.y
         if isinstance(op, Eq) and op.x in positive and op.y in constants and constants[op.y].value == 0:

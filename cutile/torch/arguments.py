@@ -195,13 +195,10 @@ def view_of(tensor: torch.Tensor, memory: TorchMemory, what: str) -> View:
 
     Raises:
         ArgumentTypeError: there is no such element type here.
-        ArgumentError: it has no elements.
     """
     dtype = torch_dtype(tensor.dtype)
     if dtype is None:
         raise ArgumentTypeError(f"{what}: no element type for {tensor.dtype}")
     shape = tuple(tensor.shape)
-    if 0 in shape:
-        raise ArgumentError(f"{what} has no elements (shape {shape}), and what the kernel writes has")
     as_shape(shape)
     return View(memory, tensor.data_ptr(), dtype, shape, tuple(tensor.stride()))

@@ -26,7 +26,7 @@ from cutile.entry import Kernel
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.frontend.parameters import Parameter
 from cutile.host.exchange import from_foreign
-from cutile.launch.arguments import EVERY_FLOAT, check_argument, plain_scalar, raw_scalar
+from cutile.launch.arguments import EVERY_FLOAT, check_argument, plain_scalar, raw_scalar, without_elements
 from cutile.launch.bound import kernel_uses, refuse_shared
 from cutile.launch.compiled_kernel import CompiledKernel
 from cutile.launch.fastpath import ViewUse
@@ -391,6 +391,8 @@ def _found_out(
     for position, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
         if position in tensors:
             what = f"{name}: argument {parameter.name!r}"
+            if parameter.kind == "mut" and tensors[position].numel() == 0:
+                raise ArgumentError(f"{what} {without_elements(tuple(tensors[position].shape))}")
             view = view_of(tensors[position], place.memory, what)
             try:
                 argument = (

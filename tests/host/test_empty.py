@@ -10,8 +10,7 @@ import pytest
 
 import cuda_async
 import cutile as ct
-from cutile import Mut, Tensor, api, f32
-from cutile.errors import ArgumentError
+from cutile import Mut, Tensor, api, f16, f32
 from cutile.launch.target import interpret
 from tests.ops.test_conversion import on
 from tests.support.memory import BACKENDS
@@ -79,15 +78,77 @@ def test_the_values_come_beside_those_of_others() -> None:
 
 
 @ct.entry
-def totals(y: Mut, x: Tensor):
-    y.store(ct.reduce_sum(x.load_tile((4,), (0,)), keepdims=True))
+def sums(y: Mut, z: Mut, x: Tensor, e: Tensor):
+    """Loops over the tiles of e, of which there are none; x beside padding; who asks finds no extent."""
+    i, total = ct.get_tile_block_id()[0], ct.constant(0.0, y.shape, f32)
+    for k in range(ct.num_tiles(e.partition((2, 4)), 1)):
+        total += ct.reduce_sum(e.load_tile((2, 4), (i, k)), 1)
+    y.store(total + e.shape[0] * 10 + e.shape[1])
+    t = ct.load_tile_like(x, z) + ct.clamp(e.load_tile(z.shape, (i, 0), ct.padding.POS_INF), 0.0, 1.0)
+    t += ct.gather(e, (ct.iota(2)[:, None], 0), padding_value=4.0) + (x if i > 0 else e).load_tile(z.shape, (0, 0))
+    z.store(t + e.slice(1, 0, i + 1).load_tile(z.shape, (0, 0)))
 
 
-@pytest.mark.parametrize("x", [np.zeros(0, np.float32), api.zeros((0,), f32).sync()], ids=["array", "tensor"])
-def test_an_operand_without_elements_is_named(x: Any) -> None:
-    """Also after a launch with others of its kind."""
-    y = api.zeros((1,)).sync()
-    totals(y.partition((1,)), np.ones(4, np.float32)).sync()
-    words = r"argument 'x' has no elements \(shape \(0,\)\), and what the kernel writes has"
-    with pytest.raises(ArgumentError, match=words):
-        totals(y.partition((1,)), x).sync()
+@ct.entry
+def product(z: Mut, x: Tensor, y: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    left, right = x.partition((64, 64)), y.partition((64, 64))
+    total = ct.constant(0.0, z.shape, f32)
+    for k in range(ct.num_tiles(left, 1)):
+        total = ct.mma(left.load((i, k)), right.load((k, j)), total)
+    z.store(total.astype(z.dtype))
+
+
+def of_nothing(shape: tuple[int, int]) -> tuple[Any, Any]:
+    """What `sums` writes of a tensor without elements and one of ones."""
+    y, z = api.full(7.0, (4,)).sync(), api.full(7.0, (4, 4)).sync()
+    sums(y.mut.partition((2,)), z.mut.partition((2, 4)), np.ones((4, 4), np.float32), api.zeros(shape).sync()).sync()
+    return y.numpy(), z.numpy()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_has_no_elements_is_read_as_padding(backend: str) -> None:
+    """The kernel is another one for each axis that has none."""
+    wanted = np.array([[6.0] * 4] * 2 + [[7.0] * 4] * 2)  # the second block reads ones, not padding, once more
+    with on(backend):
+        for shape in ((0, 5), (4, 0)):
+            y, z = of_nothing(shape)
+            np.testing.assert_array_equal(y, np.full(4, shape[0] * 10 + shape[1]))
+            np.testing.assert_array_equal(z, wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_product_over_nothing_is_zero(backend: str) -> None:
+    with on(backend):
+        for depth in (70, 0):
+            z = api.full(7.0, (64, 64), f16).sync()
+            product(
+                z.mut.partition((64, 64)), api.ones((64, depth), f16).sync(), api.ones((depth, 64), f16).sync()
+            ).sync()
+            assert (z.numpy() == depth).all()
+
+
+def test_the_product_over_nothing_loads_nothing_on_a_gpu() -> None:
+    z = api.zeros((64, 64), f16).sync().mut.partition((64, 64))
+    x, y = api.zeros((64, 0), f16).sync(), api.zeros((0, 64), f16).sync()
+    assert "load" not in product.inspect(z, x, y, stage="passes", arch="sm_90a")
+    product.inspect(z, x, y, stage="log", arch="sm_90a")
+
+
+@ct.entry
+def two(y: Mut, z: Mut):
+    y.store(y.load() + 1.0)
+    z.store(z.load() + 1.0)
+
+
+@ct.entry
+def first(y: Mut, x: Tensor):
+    y.store(x.partition((4,)).load((0,)))
+
+
+def test_what_is_no_tile_is_still_refused() -> None:
+    y = api.zeros((4,)).sync()
+    with pytest.raises(ct.LaunchError, match=r"up to 0, and argument 'x' has 0 tiles of 4 along axis 0 \(extent 0\)\n"):
+        first(y.mut.partition((4,)), api.zeros((0,)).sync()).sync()
+    with pytest.raises(ct.LaunchError, match="grid"):
+        two(y.mut.partition((4,)), api.zeros((0,)).sync().mut.partition((4,))).sync()

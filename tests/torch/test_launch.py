@@ -84,8 +84,13 @@ def test_any_layout_after_any_other(layouts: list[Any]) -> None:
 
 def test_nothing_is_written_where_there_are_no_elements() -> None:
     ctt.launch(kernels.silu, ctt.partition(torch.empty(0, 8), (4, 8)), torch.empty(0, 8))
-    with pytest.raises(ArgumentError, match=r"argument 'x' has no elements \(shape \(0, 8\)\), and what the kernel"):
-        ctt.launch(kernels.silu, ctt.partition(torch.empty(4, 8), (4, 8)), torch.empty(0, 8))
+
+
+def test_what_has_no_elements_is_read_as_padding() -> None:
+    for shape in ((4, 8), (0, 8), (4, 0)):
+        y, x = torch.full((4, 8), 7.0), torch.ones(shape)
+        ctt.launch(kernels.silu, ctt.partition(y, (4, 8)), x)
+        torch.testing.assert_close(y, torch.nn.functional.silu(torch.full((4, 8), float(x.numel() > 0))))
 
 
 class Wrapper(torch.Tensor):

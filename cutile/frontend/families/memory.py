@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from cutile.dtypes import i32
 from cutile.frontend.expect import index_scalar, marker_of, shape_of, tile_of
 from cutile.frontend.families.grid import GRID_AXES, own_index
 from cutile.frontend.frame import Frame
@@ -13,6 +14,7 @@ from cutile.frontend.operators import binary, broadcast_to, is_number, materiali
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import MutRef, TensorRef, describe, items_of
 from cutile.frontend.weak import adapted, weak
+from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.language.markers import padding
 from cutile.ops.memory import MAX_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
@@ -25,9 +27,14 @@ EXTENTS = Interval(1, MAX_EXTENT)
 
 
 def extent(frame: Frame, value: Value, axis: int) -> Any:
-    """The extent of a tensor along an axis: a constant where it is known."""
-    known = value.tensor.shape[axis]
-    return known if known is not None else weak(frame, frame.emit(TensorDim(x=value, axis=axis)), EXTENTS)
+    """The extent of a tensor along an axis: a constant where it is known.
+
+    0 is one of the IR alone: a kernel means the same whether there are elements or not.
+    """
+    count = value.tensor.shape[axis]
+    if count == 0:
+        return weak(frame, frame.emit(Constant(value=0, dtype=i32, shape=())), Interval(0, 0))
+    return count if count is not None else weak(frame, frame.emit(TensorDim(x=value, axis=axis)), EXTENTS)
 
 
 def tiles_along(frame: Frame, length: Any, tile: Any) -> Any:
