@@ -4,6 +4,9 @@ A load gives zeros, or another number, past the edges of its tensor. In a sum of
 Once something was done to them (a mean was subtracted, say) they do, in silence. Here each tile that is loaded carries
 a mask of its padding, which what is computed of it inherits. A reduction, scan or product is done a second time with
 its identity in the place of padding. Where an element of the tensor is among those that are folded, the two must agree.
+
+Zeros leave a sum as it is, but not a mean: a sum over a tile that has padding must not be divided by how many elements
+the tile has.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ from cutile.errors import Location
 from cutile.interpreter.warned import PaddingWarning
 from cutile.ir.core import Effect, Op, Value
 from cutile.ir.types import TileType
+from cutile.ops.arith import Div
+from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
 from cutile.ops.matmul import Mma
-from cutile.ops.reduce import Fold, Folding, Reduce, ReduceMax, ReduceMin, ReduceProd, Scan
+from cutile.ops.reduce import Fold, Folding, Reduce, ReduceMax, ReduceMin, ReduceProd, ReduceSum, Scan
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
-__all__ = ("Padded", "Padding")
+__all__ = ("Padded", "Padding", "Summed")
 
 Array = np.ndarray[Any, Any]
 
@@ -47,17 +52,34 @@ class Padded:
     tensors: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Summed:
+    """A sum of elements some of which come of padding.
+
+    Attributes:
+        count: how many elements were added up, padding included.
+        mixed: whether elements of a tensor were added up with padding.
+        tensors: the names of the tensors that were loaded.
+    """
+
+    count: int
+    mixed: bool
+    tensors: frozenset[str]
+
+
 class Padding:
     """Follows padding through one launch."""
 
     def __init__(self) -> None:
         self._of: dict[int, Padded] = {}  # by the value's identity: `_alive` holds the values
+        self._sums: dict[int, Summed] = {}  # likewise
         self._alive: list[Value] = []
         self._said: set[tuple[str, int, int]] = set()
 
     def enter(self) -> None:
         """A tile block begins: the values of the one before are gone."""
         self._of.clear()
+        self._sums.clear()
         self._alive.clear()
 
     def loaded(self, op: Op, tensor: str, outside: Array) -> None:
@@ -69,13 +91,46 @@ class Padding:
         """Note what an operation that has run makes of padding; warn where it counts."""
         if not self._of or op.effect_of is not Effect.NONE or not op.results:
             return
+        self._follow_sums(op, walker)
         operands = {value: self._of[id(value)] for value in op.operands if id(value) in self._of}
         if not operands:
             return
         names = frozenset[str]().union(*(each.tensors for each in operands.values()))
+        if isinstance(op, ReduceSum):
+            self._add_up(op, operands[op.x], names)
         for result, mask in zip(op.results, self._masks(op, operands, walker, names), strict=True):
             if mask is not None and mask.any():
                 self._note(result, Padded(mask, names))
+
+    def _add_up(self, op: ReduceSum, padded: Padded, names: frozenset[str]) -> None:
+        """Note how many elements a sum has."""
+        before = self._sums.get(id(op.x), Summed(1, False, names))
+        mixed = bool((padded.mask.any(axis=op.axis) & ~padded.mask.all(axis=op.axis)).any())
+        count = before.count * op.x.tile.shape[op.axis]
+        self._sums[id(op.result)] = Summed(count, before.mixed or mixed, names)
+        self._alive.append(op.result)
+
+    def _follow_sums(self, op: Op, walker: Walker) -> None:
+        """Follow sums to where they are divided; warn of means that count padding."""
+        total = self._sums.get(id(op.operands[0])) if op.operands else None
+        if total is None:
+            return
+        if isinstance(op, Div) and total.mixed and bool((walker.values[op.y] == total.count).all()):
+            tensors = " and ".join(map(repr, sorted(total.tensors)))
+            self._warn(
+                op,
+                f"{op.name}: padding counts: elements past the edge of {tensors} are among the {total.count} that "
+                "this mean counts; they add zeros to the sum.",
+                "Divide the sum by how many elements there are: x.shape[axis] of a row that one tile holds, else "
+                "ct.reduce_sum(part.inside(index).astype(ct.f32), axis).",
+            )
+        elif isinstance(op, Convert | Reshape | Broadcast):
+            self._sums[id(op.result)] = total
+            self._alive.append(op.result)
+        elif isinstance(op, ReduceSum) and id(op.x) not in self._of:
+            count = total.count * op.x.tile.shape[op.axis]
+            self._sums[id(op.result)] = Summed(count, total.mixed, total.tensors)
+            self._alive.append(op.result)
 
     def _note(self, value: Value, padded: Padded) -> None:
         self._of[id(value)] = padded

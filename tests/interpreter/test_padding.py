@@ -106,6 +106,12 @@ COUNTS: dict[str, tuple[str, str]] = {
                         ".reshape((4,))[None, :].broadcast((2, 4)).reshape((8,))", "reduce_sum: padding"),
     "chosen": ("ct.reduce_sum(ct.select(t > 2.0, t, ct.constant(1.0, (8,), f32)), 0).broadcast((8,))", "padding"),
 }  # fmt: skip
+MEANS = {
+    "a mean": "ct.mean(t).broadcast((8,))",
+    "a mean by hand": "(ct.reduce_sum(t, 0) / t.shape[0]).broadcast((8,))",
+    "a mean of means": "(ct.reduce_sum(ct.reduce_sum(u, 1).astype(f16), 0) / 8).astype(f32).broadcast((8,))",
+}
+COUNTS |= {name: (call, "'x' are among the 8 that this mean counts") for name, call in MEANS.items()}
 COUNTS_NOT = {
     "a sum": "ct.reduce_sum(t, 0).broadcast((8,))",
     "a maximum of numbers above": "ct.reduce_max(t, 0).broadcast((8,))",
@@ -116,6 +122,9 @@ COUNTS_NOT = {
         " (0, 0), (8, 1)).reshape((8,))"
     ),
     "along an axis without padding": "ct.reduce_sum(t.reshape((8, 1)) + 1.0, 1)",
+    "a mean of elements": "(ct.reduce_sum(t, 0) / x.shape[0]).broadcast((8,))",
+    "a mean of masked elements": "ct.mean(ct.select(part.inside(0), t, 2.0)).broadcast((8,))",
+    "a mean along an axis without padding": "ct.mean(t.reshape((8, 1)), 1)",
     "no reduction": "ct.exp(t)",
 }
 
