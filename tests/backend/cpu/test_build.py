@@ -9,26 +9,18 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numba.core.analysis as _analysis
 import numpy as np
 import pytest
 
-from cutile.backend.cpu import build
 from cutile.backend.cpu.backend import BACKEND
-from cutile.backend.cpu.build import live_map
 from cutile.backend.cpu.load import CpuKernel
 from cutile.backend.cpu.target import arch, host_target
 from cutile.backend.interface import CompileOptions, Executable, Target
 from cutile.config import usable_cores
-from cutile.dtypes import i32
 from cutile.errors import CompilationError
 from tests.backend.cpu.programs import SAXPY, function, gemm_types, saxpy_types, source
-from tests.support.programs import GEMM, mut, scalar
-
-analysis: Any = _analysis
-numba_live_map: Any = analysis.compute_live_map
+from tests.support.programs import GEMM
 
 
 def built() -> Executable:
@@ -129,21 +121,3 @@ def test_gemm_asks_for_blas_and_scratch() -> None:
     facts = source(GEMM, gemm_types(128, 256), BK=64).facts
     assert facts["functions"] == ("sgemm",)
     assert facts["scratch"] == (256 * 512 * 4, 256 * 192 * 4, 192 * 512 * 4)
-
-
-def test_what_is_live_is_what_numba_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def both(graph: Any, blocks: Any, used: Any, defined: Any) -> dict[int, set[str]]:
-        wanted = numba_live_map(graph, blocks, used, defined)
-        found = live_map(graph, blocks, used, defined)
-        assert {at: set(wanted[at]) for at in wanted} == found
-        asked.append(len(blocks))
-        return found
-
-    monkeypatch.setattr(build, "live_map", both)
-    text = (
-        "def k(y: Mut, n: i32):\n    t = y.load()\n    for i in range(n):\n        if i > 2:\n            t = t * 0.5\n"
-    )
-    BACKEND.build(source(f"{text}    y.store(t)\n", {"y": mut(64), "n": scalar(i32)}), host_target())
-    assert max(asked) > 8

@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from cutile.backend.common.numba_analyses import fast_analyses
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.toolchain import import_numba_cuda
 
@@ -24,7 +25,9 @@ def _of(module: str) -> Any:
 
 
 _compiler: Any = _of("compiler")
+_analysis: Any = _of("core.analysis")
 _machinery: Any = _of("core.compiler_machinery")
+_ssa: Any = _of("core.ssa")
 _typed: Any = _of("core.typed_passes")
 _untyped: Any = _of("core.untyped_passes")
 _types: Any = _of("types")
@@ -114,7 +117,7 @@ def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Archit
     flags.nvvm_options = {"opt": 3}
     flags.compute_capability = arch.capability
     typing, target = _target.typing_context, _target.target_context
-    with _lock, _no_collection(), _utils.numba_target_override():
+    with _lock, _no_collection(), fast_analyses(_analysis, _ssa, _types.Function), _utils.numba_target_override():
         result = _compiler.compile_extra(
             typingctx=typing,
             targetctx=target,

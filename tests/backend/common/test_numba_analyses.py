@@ -1,0 +1,95 @@
+"""Numba's analyses, ours in their place: the same results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba.core.analysis as _analysis
+import numba.core.ssa as _ssa
+import numba.core.types as _types
+import pytest
+
+from cutile.backend.common import numba_analyses
+from cutile.backend.cpu import build
+from cutile.backend.cpu.backend import BACKEND
+from cutile.backend.cpu.target import host_target
+from cutile.dtypes import i32
+from tests.backend.cpu.programs import source
+from tests.support.programs import mut, scalar
+
+analysis: Any = _analysis
+ssa: Any = _ssa
+types: Any = _types
+
+TEXT = """
+def k(y: Mut, n: i32):
+    t = y.load()
+    count = 0
+    for i in range(n):
+        if i > 2:
+            t = t * 0.5
+            count = count + i
+        for j in range(i):
+            t = t + j
+            if j == 5:
+                count = count * 2
+    y.store(t + count)
+"""
+
+
+def program() -> Any:
+    return source(TEXT, {"y": mut(64), "n": scalar(i32)})
+
+
+def test_what_is_live_is_what_numba_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    live_map, numba_live_map = numba_analyses.live_map, analysis.compute_live_map
+
+    def both(graph: Any, blocks: Any, used: Any, defined: Any) -> dict[int, set[str]]:
+        wanted = numba_live_map(graph, blocks, used, defined)
+        found = live_map(graph, blocks, used, defined)
+        assert {at: set(wanted[at]) for at in wanted} == found
+        asked.append(len(blocks))
+        return found
+
+    monkeypatch.setattr(numba_analyses, "live_map", both)
+    BACKEND.build(program(), host_target())
+    assert max(asked) > 8
+
+
+def test_numba_makes_the_same_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, visits = assembly_and_statements()
+
+    @contextmanager
+    def none(*modules: Any) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(build, "fast_analyses", none)
+    slow_text, slow_visits = assembly_and_statements()
+    assert slow_text == text
+    assert slow_visits > 4 * visits
+
+
+def assembly_and_statements() -> tuple[str, int]:
+    """Machine code, and how many statements Numba's SSA pass has visited."""
+    visits = 0
+    whole = ssa._run_ssa_block_pass
+
+    def counted(states: Any, block: Any, handler: Any) -> Iterator[Any]:
+        nonlocal visits
+        visits += len(block.body)
+        yield from whole(states, block, handler)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssa, "_run_ssa_block_pass", counted)
+        text = build.assembly(program())
+    return re.sub(r"B\dv\d+B", "", text), visits  # Numba counts the functions of a process in their names
+
+
+def test_numba_is_as_it_was_behind_a_compilation() -> None:
+    before = (analysis.compute_live_map, ssa._run_block_rewrite, types.Function.get_call_type)
+    BACKEND.build(program(), host_target())
+    assert (analysis.compute_live_map, ssa._run_block_rewrite, types.Function.get_call_type) == before
