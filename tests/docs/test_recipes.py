@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, program
+from tests.docs.blocks import ROOT, program, run
+from tests.support.devices import on
 
 MAX_LINES = 30
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
@@ -20,6 +21,13 @@ def test_kernels_are_short(page: Path) -> None:
     assert kernels
     lines = {each.name: (each.end_lineno or 0) - each.lineno + 1 for each in kernels}
     assert max(lines.values()) < MAX_LINES, lines
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_they_run_on_a_gpu(page: Path) -> None:
+    with on("cuda"):
+        run(page, frozenset())
 
 
 def test_each_page_says_how_exact_its_results_are() -> None:

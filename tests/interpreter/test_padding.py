@@ -11,9 +11,8 @@ import pytest
 
 import cutile as ct
 from cutile import PaddingWarning, api, f16, f32, i32
+from tests.support.devices import EVERYWHERE, on
 from tests.support.kernels import kernel
-
-BACKENDS = ("reference", "cpu", "interpret")
 
 INSIDE = """
 def inside(z: Mut, w: Mut, v: Mut, x: Tensor):
@@ -32,10 +31,10 @@ def windows(z: Mut, x: Tensor):
 inside, windows = kernel(INSIDE), kernel(WINDOWS)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERYWHERE)
 def test_what_lies_inside_is_known(backend: str) -> None:
     """Stored at an edge, a tile is clipped: so what lies within the first tensor is seen in one that is larger."""
-    with ct.use_backend(backend):
+    with on(backend):
         x = api.zeros((7, 11), f16).sync()
         z, w, v = (api.zeros(shape, i32).sync() for shape in ((8, 16), (16, 8), (8, 16)))
         inside(z.mut.partition((4, 8)), w.mut.partition((8, 4)), v.mut.partition((4, 8)), x).sync()

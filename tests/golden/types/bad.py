@@ -1,5 +1,7 @@
 """Kernels and launches with mistakes that a type checker finds: one in each line that says so."""
 
+from typing import NamedTuple
+
 import cutile as ct
 from cutile import Const, Mut, SharedMut, Tensor, api, f32
 
@@ -30,6 +32,17 @@ saxpy(api.zeros((8, 8), f32), 2.0, x)  # error: an op that yields a tensor
 total(part, x, grid=1)  # error: a partition for a SharedMut
 total(x[1:], x, grid=1)
 saxpy(part, 2.0, x).shape  # error
+
+
+class Saxpy(NamedTuple):
+    y: api.Partition
+    a: float
+    x: api.Tensor
+
+
+out: Saxpy = saxpy(part, 2.0, x).sync()
+out.z  # error: a name that the launch does not yield
+out.y.unpartition().nunpy()  # error
 saxpy(part, 2.0, x).generics(3)  # error
 y.partition((4.0, 4))  # error
 ct.autotune([{"K": 2}])(print)  # error

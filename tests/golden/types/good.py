@@ -1,5 +1,7 @@
 """Kernels and launches that strict type checkers pass as they stand. It runs, too."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 import cutile as ct
@@ -68,6 +70,18 @@ described(api.zeros((8, 8), f32).partition((8, 8)), x).sync()
 out = saxpy(y.partition((4, 4)), 2.0, x).sync()
 z = saxpy(api.zeros((8, 8), f32).partition((4, 4)), 2, np.ones((8, 8), np.float32), K=4).first().unpartition().sync()
 assert out.y.unpartition() is y
+
+
+class Saxpy(NamedTuple):
+    """What a launch of `saxpy` yields, for type checkers."""
+
+    y: api.Partition
+    a: float
+    x: api.Tensor
+
+
+typed: Saxpy = saxpy(api.zeros((8, 8), f32).partition((4, 4)), 2.0, x).sync()
+assert typed.y.unpartition().numpy().shape == typed.x.shape
 w = saxpy(y.mut.partition((4, 4)), 2.0, x).generics([3]).sync()
 assert z.numpy().shape == w.y.numpy().shape == x.shape
 
