@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from cutile import language
 from cutile.autotune import autotune
 from cutile.backend.interface import CompileOptions
+from cutile.block_scan import scan_blocks
 from cutile.compile.spills import SpillWarning
 from cutile.dtypes import (
     DType,
@@ -155,6 +156,7 @@ __all__: tuple[str, ...] = (
     "i64",
     "i8",
     "interpret",
+    "scan_blocks",
     "tf32",
     "u16",
     "u32",

@@ -100,7 +100,7 @@ class TorchArm:
 
 def dtype_of(torch: Any, array: Array) -> Any:
     """torch's name of a dtype."""
-    return {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32}[str(array.dtype)]
+    return {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32, "u64": torch.uint64}[str(array.dtype)]
 
 
 def drawn(torch: Any, array: Array) -> Any:
@@ -118,7 +118,7 @@ def drawn(torch: Any, array: Array) -> Any:
 def poisoned(torch: Any, array: Array, adds: bool) -> Any:
     """An output: NaN, or -1, or 0 where it is added to."""
     whole = dtype_of(torch, array)
-    value = 0 if adds else -1 if array.below or not whole.is_floating_point else float("nan")
+    value = 0 if adds or not whole.is_signed else -1 if array.below or not whole.is_floating_point else float("nan")
     return torch.full(array.shape, value, device="cuda", dtype=whole)
 
 
@@ -265,7 +265,8 @@ def compile_ahead(cases: Sequence[Case], device: Device) -> None:
         outs = [api.meta(each.shape, each.dtype, device=device) for each in (*case.outs, *case.scratch)]
         ins = [api.meta(each.shape, each.dtype, device=device) for each in case.ins]
         for op in case.ops(outs, ins):
-            requests.append(op.request(device))
+            if isinstance(op, KernelOp):
+                requests.append(op.request(device))
             op.discard()
     reading = _reading(*(api.meta((n,), f32, device=device) for n in (1 << 10, READING_PIECE << 10)))
     requests.append(reading.request(device))

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from benchmarks.memory import kernels as k
-from cutile import DType, KernelOp, Tensor, bf16, f32, i32
+from cuda_async import DeviceOp
+from cutile import DType, Tensor, api, bf16, f32, i32, u64
 
 Kind = type[DType]
-Ops = Callable[[Sequence[Tensor], Sequence[Tensor]], Iterable[KernelOp]]
-"""The launches, each made when the one before it has run, since it may read what that one writes."""
+Ops = Callable[[Sequence[Tensor], Sequence[Tensor]], Iterable[DeviceOp[Any]]]
+"""The operations, each made when the one before it has run, since it may read what that one writes."""
 Exact = Callable[..., Any]
 """The results in float64, or in int64: from a namespace (torch or NumPy) and the inputs in those types."""
 
@@ -94,7 +95,7 @@ def softmax(columns: int, rows: int = 0, dtype: Kind = bf16, *, long: int = 0, h
     """Softmax of rows."""
     shape = _times(rows, columns)
 
-    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         target = outs[0].mut.partition((height, columns))
         yield k.long_softmax(target, ins[0], B=long) if long else k.softmax(target, ins[0])
 
@@ -164,7 +165,7 @@ def cumsum(columns: int, rows: int = 0, dtype: Kind = f32, *, long: int = 0) -> 
     """Running sums of rows."""
     shape = _times(rows, columns)
 
-    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         target = outs[0].mut.partition((1, columns))
         yield k.long_cumsum(target, ins[0], B=long) if long else k.cumsum(target, ins[0])
 
@@ -181,7 +182,7 @@ def cumsum(columns: int, rows: int = 0, dtype: Kind = f32, *, long: int = 0) -> 
 def total(n: int, blocks: int = 1056) -> Case:
     """The sum of an array: partial sums, and their sum."""
 
-    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         yield k.partial_sums(outs[1].mut.partition((1,)), ins[0])
         yield k.partial_sums(outs[0].mut.partition((1,)), outs[1], B=2048)
 
@@ -195,7 +196,7 @@ def total(n: int, blocks: int = 1056) -> Case:
 def column_sums(rows: int, columns: int, dtype: Kind = bf16, *, groups: int = 66, width: int = 512) -> Case:
     """The sums of columns: of groups of rows, and theirs."""
 
-    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         yield k.column_sums(outs[1].mut.partition((1, width)), ins[0])
         yield k.column_sums(outs[0].mut.partition((1, 128)), outs[1])
 
@@ -216,20 +217,19 @@ def gemv(rows: int, columns: int, dtype: Kind = bf16, *, height: int = 4) -> Cas
     )  # fmt: skip
 
 
-def array_cumsum(n: int, piece: int = 8192) -> Case:
-    """Running sums of an array of integers: the sums of pieces, theirs, and the pieces."""
-    pieces = n // piece
+def array_cumsum(n: int, dtype: Kind = i32, piece: int = 8192) -> Case:
+    """Running sums of an array, in one pass."""
 
-    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[KernelOp]:
-        y, sums, before = outs
-        yield k.piece_sums(sums.mut.partition((1,)), ins[0], B=piece)
-        yield k.long_cumsum(before.reshape((1, pieces)).mut.partition((1, pieces)), sums.reshape((1, pieces)))
-        yield k.scan_pieces(y.mut.partition((piece,)), ins[0], before)
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
+        y, state = outs
+        yield api.fill(state, 0)
+        yield k.array_cumsum(y.mut.partition((piece,)), ins[0], state)
 
     return Case(
-        f"cumsum i32 2**{n.bit_length() - 1}, three launches", (Array((n,), i32),), (Array((n,), i32, below=8),), ops,
-        lambda xp, x: xp.cumsum(x, 0), lambda torch, x: torch.cumsum(x, 0, dtype=torch.int32), 0.85,
-        scratch=(Array((pieces,), i32), Array((pieces,), i32)), error=0,
+        f"cumsum {dtype} 2**{n.bit_length() - 1}", (Array((n,), dtype),),
+        (Array((n,), dtype, "positive", below=8 if dtype is i32 else 0),), ops,
+        lambda xp, x: xp.cumsum(x, 0), lambda torch, x: torch.cumsum(x, 0, dtype=x.dtype), 0.85,
+        scratch=(Array((2 * (n // piece),), u64),), error=0 if dtype is i32 else 1e-5,
     )  # fmt: skip
 
 
@@ -378,7 +378,7 @@ CASES = (
     *(layer_norm(n) for n in ROWS), *(rms_norm(n) for n in ROWS),
     cross_entropy(32000), cross_entropy(65536), cross_entropy(128256),
     total(1 << 28), total(1 << 30), column_sums(65536, 8192),
-    cumsum(4096), cumsum(65536, long=4096), array_cumsum(1 << 28),
+    cumsum(4096), cumsum(65536, long=4096), array_cumsum(1 << 28), array_cumsum(1 << 28, f32),
     transpose(16384, f32), transpose(16384, bf16), permute(64, 2048, 2048),
     rotary(16384, 32), dropout(MANY), gather("embedding 4096", 128256, 4096, 32768, goal=0.96),
     gather("gather of 2**24 rows of 128 bytes", 1 << 25, 64, 1 << 24, height=32, goal=0.5),

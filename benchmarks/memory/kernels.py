@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import operator
+
 import cutile as ct
-from cutile import Const, Mut, Tensor, f32, u32
+from cutile import Const, Mut, SharedMut, Tensor, f32, u32
 
 # -- rows -----------------------------------------------------------------------------------------
 
@@ -142,11 +144,10 @@ def gemv(y: Mut, a: Tensor, x: Tensor, *, B: Const = 1024):
 
 
 @ct.entry
-def scan_pieces(y: Mut, x: Tensor, before: Tensor):
-    """Running sums of each piece, plus what lies before it."""
-    i = ct.get_tile_block_id()[0]
-    total = ct.load_tile(before, (1,), (i,)) - ct.reduce_sum(ct.load_tile_like(x, y), 0).reshape((1,))
-    y.store(ct.scan_sum(ct.load_tile_like(x, y), 0) + total)
+def array_cumsum(y: Mut, x: Tensor, state: SharedMut):
+    """Running sums of an array, in one pass; `state` is zeros."""
+    t = ct.load_tile_like(x, y)
+    y.store(ct.cumsum(t, 0) + ct.scan_blocks(state, ct.reduce_sum(t, 0), 0, operator.add))
 
 
 # -- moves ----------------------------------------------------------------------------------------

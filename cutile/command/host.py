@@ -56,6 +56,11 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("api.fill", "api.memcpy", "api.dup", "Tensor.dup", "api.convert", "Tensor.to_device"),
     ),
     (
+        "Scans of whole arrays",
+        "Operations that yield a new tensor. `ct.scan_blocks` is for kernels of your own that scan.",
+        ("api.cumsum", "api.scan", "scan_blocks"),
+    ),
+    (
         "Tensors, and other looks at them",
         "Metadata is known at once; values are the device's.",
         ("Tensor", "Tensor.reshape", "Tensor.view", "Tensor.slice", "Tensor.transpose", "Tensor.reinterpret",

@@ -11,14 +11,16 @@ device that it runs on. Arguments are checked at once. What a tensor itself can 
 
 from __future__ import annotations
 
+import operator
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from cuda_async import DeviceOp
 from cutile.conversion import convert as converted
-from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
+from cutile.dtypes import DTYPES, DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
 from cutile.errors import ArgumentError, ArgumentTypeError, closest
 from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace
 from cutile.host.device_vec import DeviceVec, device_vec
@@ -29,6 +31,7 @@ from cutile.host.memory import Array, DevicePointer
 from cutile.host.meta import meta
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
 from cutile.host.random import rand, randn, randn_f16
+from cutile.host.scans import scan_op
 from cutile.host.shapes import DTypeSpec, ShapeLike, as_shape, element_type, new_shape, number_type
 from cutile.host.shared import SharedTensor
 from cutile.host.tensor import Tensor, TensorView
@@ -50,6 +53,7 @@ __all__ = (
     "copy_device_to_host_vec",
     "copy_host_to_device",
     "copy_host_vec_to_device",
+    "cumsum",
     "device_vec",
     "dup",
     "empty",
@@ -68,6 +72,7 @@ __all__ = (
     "rand",
     "randn",
     "randn_f16",
+    "scan",
     "zeros",
 )
 
@@ -356,6 +361,76 @@ def memcpy(dst: Writable, src: Tensor) -> DeviceOp[None]:
                [0., 1., 2., 3.]], dtype=float32)
     """
     return copy_into(_destination(dst, "memcpy", "dst"), _tensor(src, "memcpy", "src").__kernel_input__())
+
+
+# -- scans ------------------------------------------------------------------------------------
+
+
+def cumsum(x: Tensor, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
+    """An op that yields the running sums of a tensor of one axis.
+
+    Each element is part of its own. Memory is read and written once. Floats are added in the same order in each run.
+
+    Args:
+        x: numbers, of shape (n,); lent to the op.
+        dtype: of the sums, to which elements are converted first; that of `x` by default.
+
+    Returns:
+        A tensor of shape (n,). Sums of f16 and bf16 run in f32, and are rounded once; integers wrap.
+
+    Raises:
+        ArgumentTypeError: `x` is no tensor, or `dtype` none of numbers with sums.
+        ArgumentError: `x` has another number of axes.
+
+    Example:
+        >>> from cutile import api, i32
+        >>> cumsum(api.full(3, (4,), i32).sync()).to_numpy().sync()
+        array([ 3,  6,  9, 12], dtype=int32)
+    """
+    return _scan(x, operator.add, 0, dtype, "cumsum")
+
+
+def scan(
+    x: Tensor, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeSpec | None = None
+) -> DeviceOp[Tensor]:
+    """An op that yields the running results of a function over a tensor of one axis.
+
+    `y[i] = function(y[i - 1], x[i])`. It reads and writes memory once. The order in which elements are combined is the
+    same in each run.
+
+    Args:
+        x: of shape (n,); lent to the op.
+        function: associates, need not commute; of two scalars, or of a scalar and a tile: a `def`, a `lambda`, one of
+            the language or of `operator`. It is compiled, once for each function and dtype.
+        identity: a constant: a number that changes nothing.
+        dtype: of the results, to which elements are converted first; that of `x` by default.
+
+    Returns:
+        A tensor of shape (n,). f16 and bf16 are combined in f32, and rounded once.
+
+    Raises:
+        ArgumentTypeError: `x` is no tensor, or `dtype` none that kernels compute with.
+        ArgumentError: `x` has another number of axes.
+
+    Example:
+        >>> import cutile as ct
+        >>> x = ct.api.from_numpy(np.array([1, 3, 2], np.int32)).sync()
+        >>> scan(x, ct.maxi, -(2**31)).to_numpy().sync()
+        array([1, 3, 3], dtype=int32)
+    """
+    return _scan(x, function, identity, dtype, "scan")
+
+
+def _scan(
+    x: Any, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeSpec | None, what: str
+) -> DeviceOp[Tensor]:
+    tensor = _tensor(x, what, "x")
+    element = tensor.dtype if dtype is None else element_type(dtype, what)
+    if element not in DTYPES or (what == "cumsum" and element.is_bool):
+        raise ArgumentTypeError(
+            f"{what}: dtype: nothing is added in {element}; give the dtype of the results, such as dtype=i32 or f32"
+        )
+    return scan_op(tensor, function, identity, element, what)
 
 
 def _tensor(argument: Any, function: str, name: str) -> Tensor:

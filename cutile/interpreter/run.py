@@ -211,6 +211,7 @@ class LiveCopies:
                 constant = all(map(is_constant, (*args, *kwargs.values())))
                 return function(*args, **kwargs) if constant else self.copy(function)(*args, **kwargs)
 
+            either.of_python = function  # type: ignore[attr-defined]  # what reduce and scan compile, given it
             self._chosen[function] = either
         return self._chosen[function]
 

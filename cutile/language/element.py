@@ -21,6 +21,8 @@ def gather(
     *,
     mask: Tile | None = None,
     padding_value: Tile | float = 0,
+    ordering: ordering = ordering.WEAK,
+    scope: scope | None = None,
 ) -> Tile:
     """The elements of a tensor at any indices.
 
@@ -32,6 +34,8 @@ def gather(
         mask: where it is false nothing is read.
         padding_value: what the result has there, and where an index is not in the tensor (negative ones count from
             nowhere: they are not in it).
+        ordering: WEAK, RELAXED or ACQUIRE.
+        scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
 
     Returns:
         A tile of the indices' shape, of the tensor's dtype.
@@ -58,6 +62,8 @@ def scatter(
     value: Tile | float,
     *,
     mask: Tile | None = None,
+    ordering: ordering = ordering.WEAK,
+    scope: scope | None = None,
 ) -> None:
     """Write elements of a `Mut` at any indices, counted as in `gather`.
 
@@ -71,6 +77,8 @@ def scatter(
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing is written.
+        ordering: WEAK, RELAXED or RELEASE.
+        scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
 
     Raises:
         KernelTypeError: `y` is no `Mut`, the number of indices is not that of its axes, or shapes do not broadcast.

@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "dtypes": frozenset({"errors", "tile"}),
     "conversion": frozenset({"dtypes"}),
     "language": _LEAF,
+    "block_scan": _LEAF | {"language"},
     "ir": _LEAF,
     "ops": _LEAF | {"ir"},
     "frontend": _LEAF | {"language", "ir", "ops"},
@@ -53,7 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     }
     | {"cuda_async"},
     "__main__": frozenset({"command"}),
-    "host": _LEAF | {"language", "compile.facts", "launch", "entry", "cuda_async"},
+    "host": _LEAF | {"language", "block_scan", "compile.facts", "launch", "entry", "cuda_async"},
     "bench": frozenset({"errors", "cuda_async"}),
     # Imported by nobody: tensors of the host side, in parts.
     "sharding": _LEAF | {"host", "launch", "cuda_async"},

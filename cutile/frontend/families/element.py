@@ -145,19 +145,42 @@ def is_constant(tensor: Value) -> bool:
 
 
 @operation
-def gather(frame: Frame, x: Any, index: Any, *, mask: Any = None, padding_value: Any = 0) -> Any:
-    tensor = tensor_of(frame, x, "gather")
-    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "gather"), mask, "gather", every=False)
-    constant = is_constant(tensor) and not frame.unsafe  # raw pointers may lead into any tensor
-    how = {"constant": constant, "ordered": not constant}
-    return load_lanes(frame, where.pointers, mask=where.mask, pad=padding_value, what="gather", **how)
+def gather(
+    frame: Frame,
+    x: Any,
+    index: Any,
+    *,
+    mask: Any = None,
+    padding_value: Any = 0,
+    ordering: Any = markers.ordering.WEAK,
+    scope: Any = None,
+) -> Any:
+    what = "gather"
+    tensor = tensor_of(frame, x, what)
+    where = elements_of(frame, tensor, indices_of(frame, tensor, index, what), mask, what, every=False)
+    order = ordering_of(frame, ordering, what, stores=False)
+    # Raw pointers may lead into any tensor.
+    constant = is_constant(tensor) and not frame.unsafe and order == "weak"
+    how = {"constant": constant, "ordered": not constant, "order": order, "scope": scope_of(frame, scope, what)}
+    return load_lanes(frame, where.pointers, mask=where.mask, pad=padding_value, what=what, **how)
 
 
 @operation
-def scatter(frame: Frame, y: Any, index: Any, value: Any, *, mask: Any = None) -> None:
-    tensor = written(frame, y, "scatter")
-    where = elements_of(frame, tensor, indices_of(frame, tensor, index, "scatter"), mask, "scatter", every=True)
-    store_lanes(frame, where.pointers, value, mask=where.mask, what="scatter", ordered=True)
+def scatter(
+    frame: Frame,
+    y: Any,
+    index: Any,
+    value: Any,
+    *,
+    mask: Any = None,
+    ordering: Any = markers.ordering.WEAK,
+    scope: Any = None,
+) -> None:
+    what = "scatter"
+    tensor = written(frame, y, what)
+    where = elements_of(frame, tensor, indices_of(frame, tensor, index, what), mask, what, every=True)
+    how = {"order": ordering_of(frame, ordering, what, stores=True), "scope": scope_of(frame, scope, what)}
+    store_lanes(frame, where.pointers, value, mask=where.mask, what=what, ordered=True, **how)
 
 
 def written(frame: Frame, y: Any, what: str) -> Value:

@@ -1,0 +1,128 @@
+"""`scan_blocks`: what all tile blocks before this one come to.
+
+Merrill and Garland's decoupled look-back adds whatever is there when a block looks, so that sums of floats depend on
+timing. Here the order is fixed. Blocks form groups. A block combines the totals of its group's earlier blocks with what
+all earlier groups come to, and the last block of a group leaves that for the next one:
+
+    state     total of block 0, 1, 2, ...      groups up to 0, 1, 2, ...
+    block k   waits for its group's totals before k, and for the groups before its own
+    last of a group   leaves what all blocks up to itself come to
+
+Each word of `state` has 32 bits of a value and a bit that says that it is there. So a word that is there is whole, and
+no fence orders one access with another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutile.dtypes import bool_, i32, u8, u16, u32, u64
+from cutile.language.cast import bitcast
+from cutile.language.compare import select
+from cutile.language.create import constant, iota
+from cutile.language.element import gather, scatter
+from cutile.language.grid import get_num_tile_blocks, get_tile_block_id
+from cutile.language.markers import ordering
+from cutile.language.reduce import reduce, reduce_min
+from cutile.language.shared_mut import SharedMut
+from cutile.tile import Tile
+
+__all__ = ("scan_blocks",)
+
+READY = 1 << 32
+"""The bit of a word that says that it was written."""
+LANES = 256
+"""Words that a block waits for at once: those of its group, and one of the groups before it. From group to group a
+block waits for another, about a microsecond on an H200: groups are large, so that memory is what takes longer."""
+
+
+def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any]) -> Tile:
+    """What `function` makes of the totals of all tile blocks before this one.
+
+    A function of kernels that is written in the language, and compiled in place. Each tile block calls it once. The
+    order in which totals are combined is the same in each launch, so that sums of floats are, too.
+
+    Args:
+        state: zeros of u64 when the kernel starts: 2 for each tile block of the grid, and 4 where `total` has 64 bits.
+        total: a scalar of this tile block.
+        identity: a constant that changes nothing.
+        function: associates, need not commute; of two scalars: a `def`, a `lambda` or one of the language.
+
+    Returns:
+        A scalar of the dtype of `total`. Tile blocks are in the order of their indices, whose last axis varies fastest.
+        For the first one it is `identity`.
+
+    Raises:
+        KernelAssertionError: `state` is too small; raised by what waits for the launch.
+
+    Example:
+        >>> import numpy as np, operator
+        >>> @ct.entry
+        ... def running_sums(y: ct.Mut, x: ct.Tensor, state: ct.SharedMut):
+        ...     t = ct.load_tile_like(x, y)
+        ...     y.store(ct.cumsum(t, 0) + ct.scan_blocks(state, ct.reduce_sum(t, 0), 0, operator.add))
+        >>> x = ct.api.arange(6, ct.i32).sync()
+        >>> y, state = ct.api.zeros((6,), ct.i32).partition((2,)), ct.api.zeros((2 * 3,), ct.u64)
+        >>> running_sums(y, x, state).first().unpartition().to_numpy().sync().tolist()
+        [0, 1, 3, 6, 10, 15]
+    """
+    i, j, k = get_tile_block_id()
+    rows, columns, depth = get_num_tile_blocks()
+    block, size = (i * columns + j) * depth + k, LANES - 1
+    count = 2 if total.dtype.bits == 64 else 1
+    capacity = state.shape[0] // (2 * count)
+    # A block that waits for a word which is not in the tensor would wait for ever.
+    assert rows * columns * depth <= capacity, "scan_blocks: state has less than 2 words for each tile block"
+    group, at = block // size, block % size
+    _leave(state, capacity, block, total)
+    # Blocks start in the order of their indices, so that all that this one waits for have started.
+    lanes = iota((LANES,))
+    needed = (lanes <= at) & ((lanes > 0) | (group > 0))
+    places = select(lanes == 0, capacity + group - 1, group * size + lanes - 1)
+    bits = _words(state, places, needed)
+    if count == 2:
+        bits = bits | (_words(state, places + 2 * capacity, needed) << 32)
+    values = select(needed, _value_of(bits, total.dtype), constant(identity, (LANES,), total.dtype))
+    before = reduce(values, 0, identity, function)
+    if at == size - 1:
+        _leave(state, capacity, capacity + group, function(before, total))
+    return before
+
+
+def _words(state: SharedMut, places: Any, needed: Any) -> Any:
+    """The bits of some words, as soon as all of them are there."""
+    words = gather(state, places, mask=needed, padding_value=READY, ordering=ordering.RELAXED)
+    while reduce_min((words >> 32).astype(i32), 0) == 0:
+        words = gather(state, places, mask=needed, padding_value=READY, ordering=ordering.RELAXED)
+    return words & (READY - 1)
+
+
+def _leave(state: SharedMut, capacity: Any, place: Any, value: Any) -> None:
+    """Write the words of a value."""
+    bits = _bits_of(value)
+    scatter(state, place, (bits & (READY - 1)) | READY, ordering=ordering.RELAXED)
+    if value.dtype.bits == 64:
+        scatter(state, place + 2 * capacity, (bits >> 32) | READY, ordering=ordering.RELAXED)
+
+
+def _bits_of(value: Any) -> Any:
+    """A value's bits as u64."""
+    if value.dtype is bool_:
+        return value.astype(u64)
+    if value.dtype.bits == 64:
+        return bitcast(value, u64)
+    if value.dtype.bits == 32:
+        return bitcast(value, u32).astype(u64)
+    return bitcast(value, u16 if value.dtype.bits == 16 else u8).astype(u64)
+
+
+def _value_of(bits: Any, dtype: Any) -> Any:
+    """`_bits_of`, undone."""
+    if dtype is bool_:
+        return bits == 1
+    if dtype.bits == 64:
+        return bitcast(bits, dtype)
+    if dtype.bits == 32:
+        return bitcast(bits.astype(u32), dtype)
+    return bitcast(bits.astype(u16 if dtype.bits == 16 else u8), dtype)
