@@ -96,38 +96,40 @@ def forward(
 
 LENGTHS = (4096, 512, 3000, 1024, 2048, 700, 4096, 130, 2500, 1500, 3333, 64, 4000, 1765, 1000, 3000)
 """Of packed sequences: 32768 rows in all."""
+SPREAD = tuple(round(128 * 64 ** (at * 11 % 32 / 31)) for at in range(32))
+"""32 lengths from 128 to 8192, as many between 128 and 256 as between 4096 and 8192, in no order."""
 
 
-def packed_arms(torch: Any, heads: int, width: int) -> Arms:
+def packed_arms(torch: Any, lengths: tuple[int, ...], heads: int, width: int) -> Arms:
     """Causal attention of packed sequences, beside FlashAttention's as torch has it."""
-    rows = sum(LENGTHS)
+    rows = sum(lengths)
     q, k, v = (drawn(torch, heads, rows, width) for _ in range(3))
     out, ours = poisoned(torch, heads, rows, width)
-    ends = np.cumsum(LENGTHS)
+    ends = np.cumsum(lengths)
     exact = torch.empty(q.shape, device="cuda", dtype=torch.float64)
-    for length, end in zip(LENGTHS, ends, strict=True):
+    for length, end in zip(lengths, ends, strict=True):
         one = slice(int(end) - length, int(end))
         exact[:, one] = exact_rows(torch, q[:, one], k[:, one], v[:, one], True, 0)
-    bounds = [torch.from_numpy(each).cuda() for each in ranges(np.array(LENGTHS), causal=True)]
+    bounds = [torch.from_numpy(each).cuda() for each in ranges(np.array(lengths), causal=True)]
     cumulative = torch.tensor([0, *ends.tolist()], device="cuda", dtype=torch.int32)
     by_rows = [each.transpose(0, 1).contiguous() for each in (q, k, v)]
     torch.cuda.synchronize()
-    tile = tile_of(width, max(LENGTHS), causal=True)
+    tile = tile_of(width, max(lengths), causal=True)
     inputs = [api.from_dlpack(each) for each in (q, k, v, *bounds)]
     op = packed(ours.mut.partition((1, tile[0], width)), *inputs, 1 / math.sqrt(width), BN=tile[1])
 
     def flash() -> Any:
-        limits = (cumulative, cumulative, max(LENGTHS), max(LENGTHS), 0.0, True, False)
+        limits = (cumulative, cumulative, max(lengths), max(lengths), 0.0, True, False)
         return torch.ops.aten._flash_attention_forward(*by_rows, *limits)[0].transpose(0, 1)
 
     return OurArm(op, out, exact), [TorchArm(torch, "torch, flash", flash, exact)]
 
 
-def packed_case(name: str, heads: int, width: int) -> Loop:
+def packed_case(name: str, lengths: tuple[int, ...], heads: int, width: int) -> Loop:
     """A case of packed sequences."""
-    scores = sum(length**2 for length in LENGTHS) // 2
-    what = f"causal attention of {len(LENGTHS)} packed sequences of {min(LENGTHS)} to {max(LENGTHS)} rows"
-    arms = partial(packed_arms, heads=heads, width=width)
+    scores = sum(length**2 for length in lengths) // 2
+    what = f"causal attention of {len(lengths)} packed sequences of {min(lengths)} to {max(lengths)} rows"
+    arms = partial(packed_arms, lengths=lengths, heads=heads, width=width)
     return Loop(name, f"{what}, {heads} heads, width {width}, bf16", 4 * heads * scores * width, arms)
 
 
@@ -272,7 +274,8 @@ CASES = (
     forward("attention-256", 32, 32, 8192, 8192, 256),
     forward("attention-256-causal", 32, 32, 8192, 8192, 256, causal=True),
     forward("attention-window", 16, 16, 32768, 32768, 128, causal=True, window=1024),
-    packed_case("attention-packed", 32, 128),
+    packed_case("attention-packed", LENGTHS, 32, 128),
+    packed_case("attention-packed-8192", SPREAD, 16, 128),
     Loop(
         "attention-capped",
         f"attention forward, 128 heads x 4096, width 128, full, scores capped to {CAP}, bf16",

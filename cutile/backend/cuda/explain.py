@@ -312,15 +312,16 @@ def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
 
 def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
     """What TMA stores."""
-    stores: dict[str, tuple[int, bool]] = {}
+    stores: dict[tuple[str, str], tuple[int, bool]] = {}
     for op in ops:
         if isinstance(op, TmaStore):
-            span, packed = stores.get(op.x.name, (0, False))
-            stores[op.x.name] = max(span, int(op.attributes.get("span", 0))), packed or op.packed
-    for name, (span, packed) in stores.items():
+            which = op.x.name, "reductions" if op.adds else "stores"
+            span, packed = stores.get(which, (0, False))
+            stores[which] = max(span, int(op.attributes.get("span", 0))), packed or op.packed
+    for (name, how), (span, packed) in stores.items():
         columns = f", {span} columns at a time" if span else ""
         after = ", during the next tile's products" if packed else ""
-        yield f"{name} by TMA stores{columns}{after}"
+        yield f"{name} by TMA {how}{columns}{after}"
 
 
 def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:

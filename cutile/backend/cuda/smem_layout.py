@@ -19,6 +19,8 @@ WGMMA_ROWS = 64
 """Rows of one instruction's left operand and result."""
 STEP_BYTES = 32
 """Bytes along K that one instruction takes."""
+PIECE_BYTES = 16
+"""What a swizzle moves as one, and descriptors count in."""
 ALIGNMENT = 1024
 """Bytes at a multiple of which panels begin: eight rows of the widest swizzle."""
 
@@ -93,8 +95,8 @@ class SmemLayout:
         """Bytes from the tile's begin to row (or column) `mn` and depth `k` of a product."""
         along, across = (k, mn) if self.k_major else (mn, k)
         panel, rest = divmod(along, self.span)
-        if not self.k_major and rest:
-            raise ValueError(f"a part along the contiguous axis begins at a panel, not {rest} elements into one")
+        if rest * self.size % PIECE_BYTES:
+            raise ValueError(f"a part begins at a piece of {PIECE_BYTES} bytes, not {rest} elements into a panel")
         return panel * self.panel_bytes + across * self.swizzle + rest * self.size
 
     @property

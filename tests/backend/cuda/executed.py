@@ -231,6 +231,11 @@ class ThreadBlock:
                 results = yield from self._while(op, group)
             case If():
                 results = yield from self._block_of(op.then if values[op.condition] else op.orelse, group)
+            case TmaStore() if op.adds:
+                if group.number == 0:  # as below
+                    index, value = [int(values[each]) for each in op.index], self._read(values[op.value], op)
+                    value = value.reshape(op.shape) if op.shape else value
+                    store(values[op.x], load(values[op.x], value.shape, index) + value, index)
             case Buffer() | TmaStore() | Store() | BarriersStart() | Pipeline():
                 self._set_up_or_store(op, values)
                 results = [None] * len(op.results)

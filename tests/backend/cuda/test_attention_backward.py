@@ -12,15 +12,16 @@ import pytest
 from cuda_async import Device
 from cutile import api, bf16, f16, f32, use_backend
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.properties import check_written
+from cutile.backend.cuda.model.properties import check_stores, check_written
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import Barrier, Dot, DotWait, Roles, TmaLoad
+from cutile.backend.cuda.ops import AddTile, Barrier, Dot, DotWait, Roles, TmaLoad, TmaStore
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.errors import IRError
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op
+from cutile.ir.types import MutType
 from cutile.ir.verify import verify
 from cutile.ops.matmul import Mma
 from kernels.attention_backward import (
@@ -55,11 +56,11 @@ def rows_program(width: int = 128, *, causal: bool = False, group: int = 1) -> F
     return shipped(attention_dq, {**given, "scale": scalar()}, CAUSAL=int(causal), GROUP=group)
 
 
-def gradients_program(width: int = 128, *, causal: bool = False, group: int = 1) -> Function:
-    """dk and dv, and sums of dq."""
+def gradients_program(width: int = 128, *, causal: bool = False, group: int = 1, alignment: int = 16) -> Function:
+    """dk and dv, and sums of dq at addresses of some alignment."""
     operand, term = tensor(3, bf16), tensor(2, f32)
     tile = mut(1, 128, width, dtype=bf16)
-    given = {"dk": tile, "dv": tile, "dq": mut(group, 128, width)}
+    given = {"dk": tile, "dv": tile, "dq": MutType(tensor(3, alignment=alignment), (group, 128, width))}
     given |= {**dict.fromkeys(("q", "k", "v", "do"), operand), "top": term, "delta": term, "scale": scalar()}
     return shipped(attention_gradients, given, unsafe=True, CAUSAL=int(causal), GROUP=group)
 
@@ -150,11 +151,26 @@ def test_an_operand_that_consumers_write_is_proved(fault: Callable[[Function], N
         check_written(function)
 
 
+def test_sums_are_added_to_memory_by_tma() -> None:
+    """Each warp adds what it has of a tile, 32 columns at a time, while the products go on."""
+    function = lowered(gradients_program())
+    (op,) = (op for op in function.walk() if isinstance(op, TmaStore) and op.adds)
+    assert not any(isinstance(each, AddTile) for each in function.walk())
+    assert (op.attributes["span"], op.value.tile.shape, op.shape) == (32, (64, 128), (1, 64, 128))
+    check_stores(function)
+
+
+def test_what_tma_cannot_add_threads_do() -> None:
+    function = lowered(gradients_program(alignment=4))
+    assert not any(isinstance(op, TmaStore) and op.adds for op in function.walk())
+    assert any(isinstance(op, AddTile) for op in function.walk())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "causal"), [("dk and dv", True), ("dq", True), ("all", True)])
-def test_nothing_spills_and_nothing_is_serialised(name: str, causal: bool, tmp_path: Any) -> None:
+@pytest.mark.parametrize(("name", "width"), [("dk and dv", 128), ("dq", 128), ("all", 128), ("all", 64)])
+def test_nothing_spills_and_nothing_is_serialised(name: str, width: int, tmp_path: Any) -> None:
     """Nor are the producer's loops unrolled, whose registers are few."""
-    function = PROGRAMS[name](causal=causal)
+    function = PROGRAMS[name](width, causal=True)
     built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     names = instructions(built, tmp_path)

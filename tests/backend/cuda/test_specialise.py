@@ -221,9 +221,9 @@ def test_a_part_of_an_operand_begins_where_the_copy_put_it() -> None:
     assert [deep.offset(0, k) for k in (0, 16, 48, 64, 80)] == [0, 32, 96, 256 * 128, 256 * 128 + 32]
     assert deep.offset(64, 0) == 64 * 128
     wide = SmemLayout(256, 64, 2, k_major=False)
-    assert [wide.offset(mn, k) for mn, k in ((0, 16), (64, 0), (128, 16))] == [2048, 8192, 2 * 8192 + 2048]
-    with pytest.raises(ValueError, match="begins at a panel"):
-        wide.offset(32, 0)
+    assert [wide.offset(mn, k) for mn, k in ((0, 16), (32, 0), (64, 0), (128, 16))] == [2048, 64, 8192, 2 * 8192 + 2048]
+    with pytest.raises(ValueError, match="begins at a piece"):
+        wide.offset(36, 0)
 
 
 HINTED = """

@@ -52,11 +52,13 @@ def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
 
 
 def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
-    """`store_z(tile, z_map, i, j)`."""
+    """`store_z(tile, z_map, i, j)`, or `add_to_z`."""
     tile = [kernel.dtype(op.x.tensor.dtype), kernel.layout(op.attributes["layout"])]
     how = [*numbers(op, "span", "buffers"), f"place={offset(op.through, kernel)}"]
     dropped = ["dropped=True"] if op.dropped else []
-    if op.transposed:
+    if op.adds:
+        factory, tile, how = "tma.add", tile[1:], [*how, *([f"shape={op.shape}"] if op.shape else [])]
+    elif op.transposed:
         factory, how = "tma.store_transposed", [*how, *dropped]
     else:
         stage_bytes = kernel.definition(op.through).attributes.get("stage_bytes", 0)
@@ -68,7 +70,7 @@ def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
             *([f"apart={(stage_bytes, op.warp_bytes)}"] if op.warp_bytes else []),
             *([f"shape={op.shape}"] if op.shape else []),
         ]
-    function = kernel.bind(f"store_{op.x.name}", factory, *tile, *how)
+    function = kernel.bind(f"{'add_to' if op.adds else 'store'}_{op.x.name}", factory, *tile, *how)
     return Call(function, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
 
 

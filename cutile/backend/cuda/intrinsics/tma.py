@@ -32,7 +32,7 @@ from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.intrinsics.wgmma import tied
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout import Layout
-from cutile.dtypes import DTypeLike, i32
+from cutile.dtypes import DTypeLike, f32, i32
 
 WARP_ROWS = 16
 """Rows of a product by warpgroups that one warp holds."""
@@ -44,6 +44,8 @@ PIECE_SHIFT = 4
 """Bits by which the number of a piece of 16 bytes is shifted to be its place: the swizzle moves whole pieces."""
 HALF_BITS = 16
 """Bits of an element that is stored here: two make a 32-bit register."""
+F32_BYTES = 4
+"""Of an element that is added."""
 MATRIX = 8
 """Rows, and columns of 16 bits, of a matrix that `stmatrix` writes."""
 MATRICES = 4
@@ -160,15 +162,17 @@ def _wait_until_read(b: Any, pending: int) -> None:
     asm(b, VOID, [], f"cp.async.bulk.wait_group.read {pending};", "~{memory}", effect=True)
 
 
-def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any]) -> None:
-    """Have TMA store a box that lies at `source`.
+def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, adds: bool = False) -> None:
+    """Have TMA store a box that lies at `source`, or add it to what is there.
 
     It is a group of its own, which `_wait_until_read` counts.
     """
     places = ", ".join(f"${2 + i}" for i in range(len(coordinates)))
-    # What lies past the tensor's edges is dropped (PTX ISA, "cp.async.bulk.tensor", "cp.async.bulk.commit_group").
+    name, how = ("cp.reduce.async", "add.tile") if adds else ("cp.async", "tile")
+    # What lies past the tensor's edges is dropped (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
+    # "cp.async.bulk.commit_group").
     text = (
-        f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group [$0, {{{places}}}], "
+        f"{name}.bulk.tensor.{len(coordinates)}d.global.shared::cta.{how}.bulk_group [$0, {{{places}}}], "
         "[$1]; cp.async.bulk.commit_group;"
     )
     letters = ",".join(["l", "r", *["r"] * len(coordinates), "~{memory}"])
@@ -362,6 +366,70 @@ def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
         row = i32c(0) if extent == rows else b.udiv(row, i32c(extent))
         rows //= extent
     return index[::-1]
+
+
+@cache
+def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int, ...] = ()) -> Any:
+    """`f(tile, map, *tile index)`: add a tile of f32 to memory by TMA.
+
+    As `store`; each element is added atomically. Ahead of the first piece all places are waited for: results may go by
+    way of them in between.
+
+    Args:
+        layout: of the tile: a `group_accumulator` or an `across_accumulator`.
+        span: columns at a time, of 128 bytes.
+        buffers, place, shape: as of `store`.
+    """
+    rows, columns = layout.shape
+    ahead = shape[:-1] or (rows,)
+    nbytes = WARP_ROWS * span * F32_BYTES
+    registers = {offset: register for register, offset in enumerate(layout.offsets)}
+    origins = sorted({(row - row % WARP_ROWS, column - column % span) for row, column in registers})
+
+    def generate(b: Any, values: list[Any]) -> None:
+        tile, map_, *index = values
+        elements = unpack(b, tile, layout.registers)
+        lane, warp = _late_lane_and_warp(b)
+        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * nbytes)))
+        # Lane l has columns 2 (l % 4) and the next one of each 8, in rows l // 4 and 8 more: half a piece.
+        row, unit = b.lshr(lane, i32c(2)), b.and_(b.lshr(lane, i32c(1)), i32c(1))
+        half = b.shl(b.and_(lane, i32c(1)), i32c(3))
+        at_row = b.add(b.add(mine, b.mul(row, i32c(span * F32_BYTES))), half)
+        leads = b.icmp_unsigned("==", lane, i32c(0))
+        corner = [_of_warp(b, layout, axis, warp) for axis in range(2)]
+        starts = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
+        for number, (down, across) in enumerate(origins):
+            buffer = number % buffers
+            with b.if_then(leads):
+                _wait_until_read(b, 0 if number == 0 else buffers - 1)
+            synchronize_warp(b)  # no lane writes before its first lane has waited
+            for column in range(0, span, MATRIX):
+                piece = b.xor(b.add(unit, i32c(column // 4)), row)
+                to = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
+                for below in (0, MATRIX):
+                    pair = [elements[registers[down + below, across + column + side]] for side in range(2)]
+                    # Two columns are half a piece, which the swizzle moves as a whole (PTX ISA, "Swizzling Modes").
+                    text = f"st.shared.v2.f32 [$0+{below * span * F32_BYTES}], {{$1, $2}};"
+                    asm(b, VOID, [to, *pair], text, "r,f,f,~{memory}", effect=True)
+            proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
+            synchronize_warp(b)  # the first lane begins when all have written
+            with b.if_then(leads):
+                source = b.add(mine, i32c(buffer * nbytes))
+                within = *_apart(b, b.add(corner[0], i32c(down)), ahead), b.add(corner[1], i32c(across))
+                coordinates = [b.add(*each) for each in zip(starts, within, strict=True)][::-1]
+                _begin_store(b, map_, source, coordinates, adds=True)
+
+    kind = frag(f32, layout.registers)
+    return intrinsic("add", None, [kind, TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)], generate)
+
+
+def _of_warp(b: Any, layout: Layout, axis: int, warp: Any) -> Any:
+    """Where a warp's part of a tile begins along an axis."""
+    begin = i32c(0)
+    for bit, basis in enumerate(layout.warp):
+        if basis[axis]:
+            begin = b.add(begin, b.mul(b.and_(b.lshr(warp, i32c(bit)), i32c(1)), i32c(basis[axis])))
+    return begin
 
 
 @cache

@@ -49,6 +49,11 @@ class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
     value: Value = operand(ANY_TILE)
     index: tuple[Value, ...] = operands(SCALAR_INT)
 
+    @property
+    def starts(self) -> tuple[Value, ...]:
+        """The index, as stores of views call it."""
+        return self.index
+
     def infer(self) -> tuple[Type, ...]:
         return ()
 
@@ -301,6 +306,7 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
         dropped: a tile whose first index is below zero is not stored.
         shape: the tile's in the tensor, if the value's rows are several axes there.
         transposed: a warp has 16 columns, of which `span` rows at a time are stored.
+        adds: the elements, of f32, are added to those that are there, each atomically.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -313,6 +319,7 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     dropped: bool = attribute(default=False)
     shape: tuple[int, ...] = attribute(default=())
     transposed: bool = attribute(default=False)
+    adds: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cutile.backend.cuda.ops import AddTile
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles
@@ -144,7 +145,7 @@ class TmaStore:
         transposed: whether the matrix's columns lie as the rows of a product's sums do, so that a warp has 16 columns.
     """
 
-    op: StoreMut | StoreView
+    op: StoreMut | StoreView | AddTile
     value: Value
     box: tuple[int, ...]
     passed: tuple[Op, ...]
@@ -162,6 +163,11 @@ class TmaStore:
         return () if shape == self.value.tile.shape else shape
 
     @property
+    def adds(self) -> bool:
+        """Whether the matrix is added to what is there."""
+        return isinstance(self.op, AddTile)
+
+    @property
     def span(self) -> int:
         """Columns at a time; rows, of a transposed matrix."""
         return self.box[0] if self.transposed else self.box[-1]
@@ -169,7 +175,8 @@ class TmaStore:
     @property
     def smem_layout(self) -> SmemLayout:
         """That part of the matrix, as a tile in panels."""
-        return SmemLayout(self.box[-1], self.box[0] if self.transposed else WARP_ROWS, 2, k_major=False)
+        size = self.value.tile.dtype.bits // 8
+        return SmemLayout(self.box[-1], self.box[0] if self.transposed else WARP_ROWS, size, k_major=False)
 
     @property
     def map(self) -> TensorMap:
@@ -361,11 +368,7 @@ class Plan:
     def aside(self) -> frozenset[int]:
         """The pipelines that no product reads: of what threads alone do, and the verdict."""
         loads = loads_of(operand for dot in self.dots.values() for operand in dot.operands)
-        read = {
-            group.pipeline
-            for group in self.groups.values()
-            if loads.intersection(operand.load for operand in group.operands)
-        }
+        read = {group.pipeline for load, group in self.groups.items() if load in loads}
         others = [] if self.verdict is None else [self.verdict]
         return frozenset({*range(len(self.operands)), *others} - read)
 

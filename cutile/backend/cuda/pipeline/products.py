@@ -238,9 +238,7 @@ class Products:
         """
         context, builder = self.walk, self.walk.builder
         dots = self.walk.plan.dots.values()
-        readers = {
-            dot.op.a for dot in dots if dot.written is not None and dot.written.smem_layout == written.smem_layout
-        }
+        readers = {dot.op.a for dot in dots if dot.written and dot.written.smem_layout == written.smem_layout}
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
         layout = context.layout_name(context.layouts[written.value])
         words = packed(context, written.value, context.lowered[written.value], self.walk.plan.warpgroups)
@@ -315,10 +313,8 @@ class Products:
 
 def _left_k_major(dot: Dot) -> bool:
     """Whether the axis of the left operand that is contiguous in shared memory is K."""
-    smem_layout = (
-        dot.written.smem_layout if dot.written is not None else dot.left.smem_layout if dot.left is not None else None
-    )
-    return smem_layout is None or smem_layout.k_major
+    operand = dot.written or dot.left
+    return operand is None or operand.smem_layout.k_major
 
 
 def in_words(function: Function, plan: Plan) -> dict[Value, int]:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cutile.backend.cuda.mma_layouts import group_accumulator
+from cutile.backend.cuda.ops import AddTile
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, TmaStore
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES
+from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import LayoutAssignment
-from cutile.dtypes import bf16, f16
+from cutile.dtypes import bf16, f16, f32
 from cutile.ir.control import For
-from cutile.ir.core import Op
+from cutile.ir.core import Op, Value
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.shape import Reshape
 from cutile.ops.view import LoadView, StoreView
 
 STORE_BUFFERS = 2
 """Places of a warp by way of which it stores: it writes one while TMA reads the other."""
+ADDED_BYTES = 128
+"""Of a row that a warp adds at a time: the widest swizzle."""
+
+Stored = StoreMut | StoreView | AddTile
+"""What TMA may do."""
 
 
 def tma_stores_of(
@@ -27,17 +34,20 @@ def tma_stores_of(
 ) -> dict[Op, TmaStore]:
     """The stores that TMA can do.
 
-    Of 16-bit rows of a tile like a product's sums, to a tensor that is not read.
+    Of 16-bit rows of a tile like a product's sums, to a tensor that is not read; and additions of whole sums.
 
     They go by way of the same places, so that all are like the first.
     """
-    shapes = {dot.accumulator.shape for dot in dots.values()}
+    sums = {dot.op.result: dot.accumulator for dot in dots.values()}
     stores: dict[Op, TmaStore] = {}
     for op in kernel.order:
-        if not isinstance(op, StoreMut | StoreView) or _is_read(kernel, op):
+        if not isinstance(op, Stored) or _is_read(kernel, op):
             continue
-        store = _transposed_store(op, layouts, warpgroups) or _store_of_rows(kernel, op, shapes, warpgroups)
-        if store is not None and all(other.smem_layout == store.smem_layout for other in stores.values()):
+        store = None if isinstance(op, AddTile) else _transposed_store(op, layouts, warpgroups)
+        store = store or _store_of_rows(kernel, op, sums, warpgroups)
+        # Additions wait for all places by themselves, and have no part in the order of a tile's places.
+        alike = (other.smem_layout for other in stores.values() if store is not None and other.adds == store.adds)
+        if store is not None and all(other == store.smem_layout for other in alike):
             stores[op] = store
     return stores
 
@@ -50,27 +60,28 @@ def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None
     stores = [op for op in kernel.order if isinstance(op, StoreMut)]
     if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_read(kernel, stores[0]):
         return None
-    store = _store_of_rows(kernel, stores[0], [loop.results[0].tile.shape], warpgroups)
+    sums = loop.results[0]
+    store = _store_of_rows(kernel, stores[0], {sums: group_accumulator(sums.tile.shape, warpgroups)}, warpgroups)
     return None if store is None or store.passed else store
 
 
-def _is_read(kernel: Kernel, op: StoreMut | StoreView) -> bool:
+def _is_read(kernel: Kernel, op: Stored) -> bool:
     """Whether a kernel reads the tensor that it stores to."""
     loads = (load for load in kernel.order if isinstance(load, LoadMut | LoadTile | LoadView))
     return any(load.operands[0] is op.x for load in loads)
 
 
-def _store_of_rows(
-    kernel: Kernel, op: StoreMut | StoreView, shapes: Collection[tuple[int, ...]], warpgroups: int
-) -> TmaStore | None:
-    """How TMA stores a matrix whose rows lie as those of sums do.
+def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], warpgroups: int) -> TmaStore | None:
+    """How TMA stores a matrix whose rows lie as those of sums do, or adds sums.
 
     None where it cannot.
     """
-    tensor, shape = op.x.tensor, op.value.tile.shape
+    tensor, shape, adds = op.x.tensor, op.value.tile.shape, isinstance(op, AddTile)
+    shapes = {layout.shape for layout in sums.values()}
     if isinstance(op, StoreView) and (op.steps != shape or op.limited):
         return None
-    if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or not 2 <= tensor.rank <= MAX_TMA_AXES:
+    dtypes = (f32,) if adds else (f16, bf16)
+    if tensor.dtype not in dtypes or tensor.alignment != 16 or not 2 <= tensor.rank <= MAX_TMA_AXES:
         return None
     value, passed = op.value, list[Op]()
     reshape = kernel.definitions.get(value)
@@ -82,11 +93,14 @@ def _store_of_rows(
     if value.tile.shape not in shapes or value.tile.shape[1] != shape[-1] or shape[-1] % 16:
         return None
     rows = box_of_rows(shape[:-1])
-    if tensor.unit_axis != tensor.rank - 1 or rows is None:
+    layout = sums.get(value) if adds else group_accumulator((value.tile.shape[0], shape[-1]), warpgroups)
+    if tensor.unit_axis != tensor.rank - 1 or rows is None or layout is None:
         return None
-    span = SmemLayout(shape[-1], 1, 2, k_major=False).span
-    layout = group_accumulator((value.tile.shape[0], shape[-1]), warpgroups)
-    return TmaStore(op, value, (*rows, span), tuple(passed), layout, STORE_BUFFERS)
+    own = shape[-1] >> sum(bool(basis[1]) for basis in layout.warp)  # columns of a warpgroup
+    part = SmemLayout(own, 1, tensor.dtype.bits // 8, k_major=False)
+    if adds and part.swizzle != ADDED_BYTES:
+        return None
+    return TmaStore(op, value, (*rows, part.span), tuple(passed), layout, STORE_BUFFERS)
 
 
 def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpgroups: int) -> TmaStore | None:

@@ -66,8 +66,7 @@ def add_tiles(function: Function) -> Function:
 
 
 def _is_sum(op: AtomicRmw) -> bool:
-    how = op.kind == "addf" and op.order == "relaxed" and op.scope != "system"
-    return how and op.value.tile.dtype is f32
+    return op.kind == "addf" and op.order == "relaxed" and op.scope != "system" and op.value.tile.dtype is f32
 
 
 class _Match:
@@ -141,11 +140,8 @@ class _Match:
             return stride.axis, op.x
         stride_elements = self._constant(op.y)
         strides = tensor.tensor.strides
-        return (
-            strides.index(stride_elements)
-            if stride_elements is not None and strides.count(stride_elements) == 1
-            else None
-        ), op.x
+        once = stride_elements is not None and strides.count(stride_elements) == 1
+        return strides.index(stride_elements) if once else None, op.x
 
     def _is_bound(self, value: Value, places: dict[int, Value], tensor: Value) -> bool:
         """Whether a test says that a place lies inside the tensor; `add_tile` tests that."""
@@ -155,17 +151,14 @@ class _Match:
         if not isinstance(op, Lt | Ge):
             return False
         if isinstance(op, Ge):
-            return self._constant(op.y) == 0 and any(self._same(op.x, place) for place in places.values())
+            return self._constant(op.y) == 0 and any(self._of(op.x) is self._of(place) for place in places.values())
         end = self._of(op.y)
         end = self._of(end.x) if isinstance(end, Convert) else end
         for axis, place in places.items():
-            if self._same(op.x, place):
+            if self._of(op.x) is self._of(place):
                 dynamic = isinstance(end, TensorDim) and end.x is tensor and end.axis == axis
                 return dynamic or (isinstance(end, Constant) and end.value == tensor.tensor.shape[axis])
         return False
-
-    def _same(self, value: Value, other: Value) -> bool:
-        return self._of(value) is self._of(other)
 
     def _index(self, place: Value | None, extent: int) -> Value | None:
         """The index of the tile along an axis.

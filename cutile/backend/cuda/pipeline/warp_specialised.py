@@ -268,7 +268,8 @@ class WarpSpecialised(LoweringContext):
         elif isinstance(op, ops.ReducePartials) and self.split is not None:
             self.lowered[op.result] = self.split.sums_of_part(op)
         else:
-            self._products.settle(reads(op))
+            through = [self.plan.stores[op].value] if op in self.plan.stores else []  # what `passed` it on has no turn
+            self._products.settle([*reads(op), *through])
             self._products.enter_region(op)
             self._products.read(reads(op))
             self._compute(op)
