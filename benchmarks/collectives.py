@@ -101,7 +101,7 @@ def rank_main(number: int, out: Path) -> None:
     torch.cuda.set_device(number)
     distributed.init_process_group("nccl", rank=number, world_size=int(os.environ["WORLD_SIZE"]))
     device = Device(number)
-    rank = Communicator.from_environment(device=device)
+    rank = Communicator.join(device=device)
     rows: list[dict[str, Any]] = []
     for nbytes in SIZES:
         row = measured(torch, distributed, rank, nbytes)

@@ -7,8 +7,8 @@
     CUDA_ASYNC_EXIT_LIMIT_S     longest wait for running work at exit       (5)
     CUDA_ASYNC_CHECK            1: check that every use of memory is ordered (0)
 
-and, at `Communicator.from_environment()`, what the launcher of several processes says: `RANK`, `WORLD_SIZE` and
-`CUDA_ASYNC_UNIQUE_ID`.
+and, at `Communicator.join()`, what the launcher of several processes says: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
+`MASTER_PORT`, `TORCHELASTIC_RUN_ID`, and `CUDA_ASYNC_UNIQUE_ID`.
 
 The only module of the package that reads the environment.
 """
@@ -21,7 +21,7 @@ from functools import cache
 
 from cuda_async.errors import ArgumentError
 
-__all__ = ("Config", "config", "rank_of_process", "usable_cores")
+__all__ = ("Config", "Process", "config", "process_of_launcher", "usable_cores")
 
 
 def usable_cores() -> int:
@@ -82,16 +82,46 @@ def config() -> Config:
     )
 
 
-def rank_of_process() -> tuple[int, int, str]:
-    """This process's rank, the number of ranks, their unique id, from the launcher.
+@dataclass(frozen=True)
+class Process:
+    """What a launcher told one of its processes.
 
-    The launcher of processes says them.
+    Attributes:
+        rank: its number.
+        world: the number of processes.
+        unique_id: the communicator to join; empty where there are a host and a port.
+        host: of rank 0.
+        port: of the launcher's own store.
+        run: the launcher's name of the run, where it has one.
+    """
+
+    rank: int
+    world: int
+    unique_id: str
+    host: str = ""
+    port: int = 0
+    run: str = ""
+
+
+def process_of_launcher() -> Process:
+    """What a launcher told this process.
+
+    In `torchrun`'s variables, or `CUDA_ASYNC_UNIQUE_ID`.
 
     Raises:
         ValueError: one of the variables is missing, or is no number.
     """
-    texts = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "CUDA_ASYNC_UNIQUE_ID")}
-    for name, text in texts.items():
-        if not text or (name != "CUDA_ASYNC_UNIQUE_ID" and not text.isdecimal()):
-            raise ArgumentError(f"{name}={text!r}: expected what a launcher of several processes sets")
-    return int(texts["RANK"]), int(texts["WORLD_SIZE"]), texts["CUDA_ASYNC_UNIQUE_ID"]
+    unique_id = os.environ.get("CUDA_ASYNC_UNIQUE_ID", "")
+    numbers = ("RANK", "WORLD_SIZE") if unique_id else ("RANK", "WORLD_SIZE", "MASTER_PORT")
+    for name in numbers if unique_id else (*numbers, "MASTER_ADDR"):
+        text = os.environ.get(name, "")
+        if not text or (name in numbers and not text.isdecimal()):
+            raise ArgumentError(
+                f"{name}={text!r}: expected what a launcher of several processes sets: RANK, WORLD_SIZE, and "
+                "CUDA_ASYNC_UNIQUE_ID, or MASTER_ADDR and MASTER_PORT"
+            )
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if unique_id:
+        return Process(rank, world, unique_id)
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return Process(rank, world, "", os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), run)

@@ -23,7 +23,7 @@ from cuda_async.collective.board import Key
 from cuda_async.collective.engine import Engine
 from cuda_async.collective.network import Network
 from cuda_async.collective.operation import Barrier, Collective, Message, Operand
-from cuda_async.config import rank_of_process
+from cuda_async.config import process_of_launcher
 from cuda_async.core.device import Device
 from cuda_async.driver.registry import ACCELERATOR
 from cuda_async.errors import ArgumentError, ArgumentTypeError, LaunchError
@@ -98,11 +98,19 @@ class Communicator:
 
     @classmethod
     def join(
-        cls, rank: int, world: int, unique_id: str, *, device: Device | None = None, limit_s: float | None = LIMIT_S
+        cls,
+        rank: int | None = None,
+        world: int | None = None,
+        unique_id: str | None = None,
+        *,
+        device: Device | None = None,
+        limit_s: float | None = LIMIT_S,
     ) -> Communicator:
-        """Take one rank, among processes of this machine (or threads).
+        """Take one rank, among processes of this machine or of several.
 
-        Returns when all ranks have joined.
+        Returns when all ranks have joined. Without arguments the rank is the one that a launcher such as `torchrun`
+        gave this process: `RANK`, `WORLD_SIZE`, and where to meet: `CUDA_ASYNC_UNIQUE_ID`, or else the port after
+        `MASTER_PORT` of `MASTER_ADDR`.
 
         Args:
             rank: from 0 to `world - 1`.
@@ -112,12 +120,19 @@ class Communicator:
             limit_s: how long to wait for the others, here and in each collective, in seconds; None for ever.
 
         Raises:
-            ValueError: the rank is none of `world`.
+            ValueError: the rank is none of `world`; some of the three are given and others not; a variable is missing.
             CollectiveError: the others did not come, or one took the same rank.
             LaunchError: the device has no collectives.
         """
         from cuda_async.collective.processes import ProcessEngine
 
+        if rank is None and world is None and unique_id is None:
+            rank, world, unique_id = _of_launcher()
+        if rank is None or world is None or unique_id is None:
+            raise ArgumentError(
+                f"join: expected a rank, the number of ranks and a unique_id, got {rank!r}, {world!r} and "
+                f"{unique_id!r}; or none of them, for those that a launcher gave this process"
+            )
         if not 0 <= operator.index(rank) < operator.index(world):
             raise ArgumentError(f"rank: expected 0 to {world - 1}, got {rank}")
         device = Device.host() if device is None else device
@@ -134,26 +149,18 @@ class Communicator:
         return cls(engine, (rank,), (device,), _Numbers())
 
     @staticmethod
-    def unique_id() -> str:
+    def unique_id(host: str | None = None) -> str:
         """A name under which ranks find one another; pass it to each process.
 
         Whoever knows it can join.
+
+        Args:
+            host: the name or address of this machine for the others, if ranks run on several; rank 0 has to run here.
+                None where all run on this one.
         """
-        from cuda_async.collective.processes import fresh_id
+        from cuda_async.collective.transport import Address
 
-        return fresh_id()
-
-    @classmethod
-    def from_environment(cls, *, device: Device | None = None, limit_s: float | None = LIMIT_S) -> Communicator:
-        """`join` with `RANK`, `WORLD_SIZE` and `CUDA_ASYNC_UNIQUE_ID` of the environment.
-
-        The first two are set by `torchrun` and by most other launchers.
-
-        Raises:
-            ValueError: one of them is missing, or is no number.
-        """
-        rank, world, unique_id = rank_of_process()
-        return cls.join(rank, world, unique_id, device=device, limit_s=limit_s)
+        return Address.fresh(host)
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -310,6 +317,19 @@ class _Numbers:
     def next(self, *what: int) -> int:
         """The next number of a rank's collectives, or of its messages in one direction."""
         return next(self._counters.setdefault((what[0], what[1], what[2]), itertools.count()))
+
+
+def _of_launcher() -> tuple[int, int, str]:
+    """Rank, number of ranks and unique id, as the environment says."""
+    from cuda_async.collective.transport import Address
+
+    process = process_of_launcher()
+    if process.unique_id:
+        return process.rank, process.world, process.unique_id
+    # The port itself is that of torch's own store, which the launcher or torch.distributed opens.
+    port = process.port + 1 if process.port < 65535 else process.port - 1
+    words = (str(process.world), process.run)
+    return process.rank, process.world, Address.of_launcher(process.host, port, *words)
 
 
 def _local_engine(devices: Sequence[Device], limit_s: float | None, network: Network | None) -> Engine:

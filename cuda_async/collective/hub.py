@@ -7,36 +7,37 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import shutil
+import socket
 import threading
 import time
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from cuda_async.collective.board import Arrival, Board, Key, Meeting, names_of
+from cuda_async.collective.transport import Address, Link, listen, new_folder
 from cuda_async.errors import CollectiveError
 from cuda_async.threads import start_thread
 
-__all__ = ("ADDRESS", "Hub")
-
-ADDRESS = "hub"
-"""The socket's name in the folder of the ranks."""
+__all__ = ("Hub",)
 
 _EXIT_S = 1.0
 """Seconds that rank 0's process waits at its exit for the other ranks to leave."""
 
-_CLOCK = -1
-"""What the hub's own clock says in place of a rank's number."""
+_GREETING_S = 0.01
+"""Seconds between two looks at handshakes that are under way."""
+
+_Token = str | bytes
 
 
 class Hub:
     """The board of all ranks, in rank 0's process.
 
     Args:
-        folder: where the socket is, and the files with the data.
-        key: of the handshake.
+        address: where it listens.
         world: the number of ranks.
         limit_s: how long to wait for ranks, in seconds; None for ever.
 
@@ -44,17 +45,19 @@ class Hub:
         CollectiveError: another hub was there.
     """
 
-    def __init__(self, folder: Path, key: bytes, world: int, limit_s: float | None) -> None:
-        self._listener = _listen(folder, key)
-        self._key = key
+    def __init__(self, address: Address, world: int, limit_s: float | None) -> None:
+        self._listener = listen(address)
+        self._key = address.key
         self._world = world
         self._limit_s = limit_s
-        self._folder = folder
-        self._ranks: dict[int, Connection[Any, Any]] = {}
+        self._folder = Path(new_folder()) if address.folder is None else address.folder
+        self._ranks: dict[int, Link] = {}
+        self._greeted: queue.SimpleQueue[tuple[Link, int, int, bool] | None] = queue.SimpleQueue()
+        self._greeting = 0
+        self._all_see = True
         self._readers: dict[Key, set[int]] = {}  # who has not said that it is done
-        self._board: Board[tuple[Key, int, str]] = Board(world, limit_s, self._go, self._refuse)
+        self._board: Board[tuple[Key, int, _Token]] = Board(world, limit_s, self._go, self._refuse)
         self._leaving: set[int] = set()
-        self._too_late = False
         self._process = os.getpid()
         self.thread = threading.Thread(target=self._run, name="cuda_async-collective-hub", daemon=True)
 
@@ -64,8 +67,8 @@ class Hub:
                 self._serve()
         finally:
             self._listener.close()
-            for connection in self._ranks.values():
-                connection.close()
+            for link in self._ranks.values():
+                link.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def end(self) -> None:
@@ -73,64 +76,80 @@ class Hub:
         if os.getpid() != self._process:  # a fork of the process, which has no part in it
             return
         self.thread.join(_EXIT_S)
-        self._listener.close()  # else an exit handler of `multiprocessing` looks for the socket
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _gather(self) -> bool:
         """Let the ranks join. Whether all came."""
-        watch = threading.Timer(self._limit_s or 0.0, self._end_gathering)
-        watch.daemon = True
-        if self._limit_s is not None:
-            start_thread(watch)
+        end = None if self._limit_s is None else time.monotonic() + self._limit_s
         why, seen = "", 0
-        try:
-            # A rank that comes when it is clear already that they cannot work together is told so, too.
-            while seen < self._world and not self._too_late:
-                known, why, seen = why, self._admit(why), seen + 1
-                if why and not known:
-                    self._tell_all(why)
-        finally:
-            watch.cancel()
+        # A rank that comes when it is clear already that they cannot work together is told so, too.
+        while seen < self._world:
+            before, rank = why, self._next(end)
+            if rank is None:
+                missing = names_of(sorted(set(range(self._world)) - self._ranks.keys()))
+                why = why or f"{missing} did not join within {self._limit_s:g} s"
+                seen = self._world
+            else:
+                why, seen = self._admit(*rank, why), seen + 1
+            if why and not before:
+                self._tell_all(why)
+        self._listener.close()  # before anybody may go on: the next communicator may have the same address
         if why:
             return False
-        for connection in self._ranks.values():
-            connection.send(("welcome", None))
+        for link in self._ranks.values():
+            link.send("welcome", self._all_see)
         return True
 
-    def _admit(self, why: str) -> str:
+    def _next(self, end: float | None) -> tuple[Link, int, int, bool] | None:
+        """The next rank that has said who it is; None when time is up."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                rank = self._greeted.get_nowait()
+                self._greeting -= 1
+                if rank is not None:
+                    return rank
+                continue
+            pause = None if end is None else end - time.monotonic()
+            if pause is not None and pause <= 0:
+                return None
+            if self._greeting:
+                pause = _GREETING_S if pause is None else min(_GREETING_S, pause)
+            if wait([self._listener], pause):
+                peer, _ = self._listener.accept()
+                self._greeting += 1
+                # On a thread: somebody else may connect, say nothing and stay.
+                start_thread(threading.Thread(target=self._greet, args=(peer,), daemon=True))
+
+    def _greet(self, peer: socket.socket) -> None:
+        try:
+            link = Link(peer)
+            link.greet(self._key)
+            link.send("hello", str(self._folder))
+            rank, world, sees = link.recv()
+        except (AuthenticationError, EOFError, OSError, ValueError):
+            self._greeted.put(None)  # somebody else, or a process that died meanwhile
+        else:
+            self._greeted.put((link, rank, world, sees))
+
+    def _admit(self, link: Link, rank: int, world: int, sees: bool, why: str) -> str:
         """Let one rank join.
 
         Returns:
             Why the ranks cannot work together: what was known before, or this one's reason; empty if they can.
         """
-        while True:
-            try:
-                connection = self._listener.accept()
-                rank, world = connection.recv()
-                break
-            except (AuthenticationError, EOFError, ConnectionError):
-                continue  # somebody else, or a process that died meanwhile
-        if rank == _CLOCK:
-            self._too_late = True
-            missing = names_of(sorted(set(range(self._world)) - self._ranks.keys()))
-            return why or f"{missing} did not join within {world:g} s"
         if not why and rank in self._ranks:
             why = f"rank {rank} has joined twice"
         if not why and world != self._world:
             why = f"rank {rank} says that there are {world} ranks, rank 0 that there are {self._world}"
         if not why:
-            self._ranks[rank] = connection
+            self._ranks[rank] = link
+            self._all_see = self._all_see and sees
         else:
-            connection.send(("broken", why))
+            link.send("broken", why)
         return why
 
-    def _end_gathering(self) -> None:
-        """Time is up. `accept` has no limit: it is told by a connection like any other."""
-        with contextlib.suppress(OSError):
-            Client(self._listener.address, authkey=self._key).send((_CLOCK, self._limit_s))
-
     def _serve(self) -> None:
-        by_connection = {connection: rank for rank, connection in self._ranks.items()}
+        by_connection: dict[Connection[Any, Any], int] = {link.connection: rank for rank, link in self._ranks.items()}
         while by_connection:
             deadline = self._board.deadline()
             pause = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -139,7 +158,7 @@ class Hub:
                 try:
                     message = self._ranks[rank].recv()
                 except (EOFError, OSError):
-                    del by_connection[self._ranks[rank]]
+                    del by_connection[self._ranks[rank].connection]
                     if rank not in self._leaving:
                         self._board.lose(rank, "its process ended")
                     continue
@@ -148,8 +167,8 @@ class Hub:
 
     def _hear(self, rank: int, what: str, key: Any, *rest: Any) -> None:
         if what == "arrive":
-            call, pages, failure = rest
-            self._board.arrive(key, rank, Arrival(call, time.monotonic(), (key, rank, pages), failure))
+            call, token, failure = rest
+            self._board.arrive(key, rank, Arrival(call, time.monotonic(), (key, rank, token), failure))
         elif what == "done":
             left = self._readers[key]
             left.discard(rank)
@@ -163,13 +182,13 @@ class Hub:
             self._leaving.add(rank)
             self._board.lose(rank, "it closed its communicator")
 
-    def _go(self, meeting: Meeting[tuple[Key, int, str]]) -> None:
+    def _go(self, meeting: Meeting[tuple[Key, int, _Token]]) -> None:
         self._readers[meeting.key] = set(meeting.ranks)
-        pages = {rank: arrival.payload[2] for rank, arrival in meeting.arrivals.items()}
-        for rank in meeting.ranks:
-            self._send(rank, "go", meeting.key, pages)
+        tokens = {rank: arrival.payload[2] for rank, arrival in meeting.arrivals.items()}
+        for rank in meeting.ranks:  # each has its own
+            self._send(rank, "go", meeting.key, {other: token for other, token in tokens.items() if other != rank})
 
-    def _refuse(self, payload: tuple[Key, int, str], error: CollectiveError) -> None:
+    def _refuse(self, payload: tuple[Key, int, _Token], error: CollectiveError) -> None:
         key, rank, _ = payload
         broken = self._board.broken
         if broken is None:
@@ -183,11 +202,4 @@ class Hub:
 
     def _send(self, rank: int, *message: Any) -> None:
         with contextlib.suppress(OSError):  # it is gone, which the loop hears of
-            self._ranks[rank].send(message)
-
-
-def _listen(folder: Path, key: bytes) -> Listener:
-    try:
-        return Listener(str(folder / ADDRESS), family="AF_UNIX", backlog=64, authkey=key)
-    except OSError as error:
-        raise CollectiveError(f"rank 0 cannot listen in {folder} ({error}); was this unique id used before?") from error
+            self._ranks[rank].send(*message)

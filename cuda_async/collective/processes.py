@@ -1,17 +1,18 @@
-"""The engine of ranks in processes of one machine.
-
-Files mapped into memory for the data, sockets for the rest.
+"""The engine of ranks in processes, of one machine or of several.
 
 Rank 0's process has the hub, a thread with the board. Each rank has a thread of its own that talks to it:
 
-    rank -> hub    arrive key call pages failure     what it brings lies in a file of its own
-    hub -> rank    go key {rank: pages}              all have come: each computes what it takes away
+    hub -> rank    hello folder                      where files of this machine would lie
+    rank -> hub    rank world sees                   who it is, and whether it sees that folder
+    hub -> rank    welcome all_see                   all have come
+    rank -> hub    arrive key call token failure     what it brings: the name of a file, or the bytes themselves
+    hub -> rank    go key {rank: token}              all have come: each computes what it takes away
     rank -> hub    done key
     hub -> rank    free key                          all have read: the file may be used again
     hub -> rank    broken why                        no call can succeed any more
 
 A process that dies closes its socket, and the others learn of it at once. Only who knows the unique id can connect: it
-holds the key of the handshake, and the folder is this user's alone.
+holds the key of the handshake. A folder is this user's alone.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import secrets
+import queue
 import shutil
 import socket
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from typing import Any
 
 from cuda_async.collective.board import Key
 from cuda_async.collective.engine import HostEngine, Party, Seat
-from cuda_async.collective.hub import ADDRESS, Hub
-from cuda_async.collective.pages import Pages
+from cuda_async.collective.hub import Hub
 from cuda_async.collective.semantics import is_read, outcome
+from cuda_async.collective.transport import Address, Inline, Link, Pages, Way, connect
 from cuda_async.driver.interface import Finish, Meet
-from cuda_async.errors import ArgumentError, CollectiveError, LaunchError
+from cuda_async.errors import CollectiveError, LaunchError
 from cuda_async.locks import new_lock
 from cuda_async.threads import start_thread
 
-__all__ = ("ProcessEngine", "fresh_id")
+__all__ = ("ProcessEngine",)
 
 _RETRY_S = 0.02
 """Seconds between two attempts to reach a hub that is not there yet."""
 
 _GRACE_S = 2.0
 """Seconds that a rank waits beyond its limit for the hub to say who is late; then the hub itself is."""
+
+_LEAVE_S = 1.0
+"""Seconds that a rank that leaves waits for its last messages to be sent."""
 
 _engines: weakref.WeakSet[ProcessEngine] = weakref.WeakSet()
 
@@ -64,27 +65,12 @@ def _end(hub: Hub) -> None:
     hub.end()
 
 
-def fresh_id() -> str:
-    """A folder for the files and the socket, and the key of the handshake, as text."""
-    # A file system in memory where there is one: files elsewhere are written to a disk sooner or later.
-    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return f"{tempfile.mkdtemp(prefix='cuda-async-', dir=parent)}:{secrets.token_hex(16)}"
-
-
-def _split(unique_id: str) -> tuple[Path, bytes]:
-    folder, _, key = unique_id.rpartition(":")
-    if not folder or len(key) != 32:
-        raise ArgumentError(f"unique_id: expected what Communicator.unique_id() returned, got {unique_id!r}")
-    return Path(folder), bytes.fromhex(key)
-
-
 @dataclass(slots=True)
 class _Waiting:
     """A call whose answer has not come."""
 
     seat: Seat
     party: Party
-    pages: str
     since: float = field(default_factory=time.monotonic)
 
 
@@ -105,44 +91,78 @@ class ProcessEngine(HostEngine):
         self.world = world
         self._rank = rank
         self._limit_s = limit_s
-        self._folder, key = _split(unique_id)
+        address = Address.parse(unique_id)
         self._lock = new_lock()
         self._waiting: dict[Key, _Waiting] = {}
         self._used: dict[Key, str] = {}
         self._listeners: list[Callable[[str], None]] = []
-        self._pages = Pages(self._folder, rank)
         self._broken = ""
         self._closed = False
         self._process = os.getpid()
-        if not hasattr(socket, "AF_UNIX"):
-            raise LaunchError("join: processes find one another by Unix sockets, which this system does not have")
+        if address.folder is not None and not hasattr(socket, "AF_UNIX"):
+            raise LaunchError("join: this system has no Unix sockets; use Communicator.unique_id(host)")
         if rank == 0:
-            hub = Hub(self._folder, key, world, limit_s)
+            hub = Hub(address, world, limit_s)
             start_thread(hub.thread)
             atexit.register(_end, hub)
-        self._hub = self._connect(key)
+        self._folder = Path()
+        self._hub, self._way = self._connect(address)
+        # Large messages wait until the hub reads; the hub may be writing one to this rank just then.
+        self._outbox: queue.SimpleQueue[tuple[object, ...] | None] | None = None
+        if isinstance(self._way, Inline):
+            self._outbox = queue.SimpleQueue()
+            self._sender = threading.Thread(
+                target=self._send_all, name=f"cuda_async-collective-out-{rank}", daemon=True
+            )
+            start_thread(self._sender)
         _engines.add(self)
         self._thread = threading.Thread(target=self._run, name=f"cuda_async-collective-{rank}", daemon=True)
         start_thread(self._thread)
 
-    def _connect(self, key: bytes) -> Connection[Any, Any]:
+    def _connect(self, address: Address) -> tuple[Link, Way]:
         end = None if self._limit_s is None else time.monotonic() + self._limit_s
         while True:
             try:
-                connection: Connection[Any, Any] = Client(str(self._folder / ADDRESS), family="AF_UNIX", authkey=key)
+                link = connect(address)
                 break
-            except (FileNotFoundError, ConnectionRefusedError):
+            except (FileNotFoundError, ConnectionError, EOFError):  # the hub is not there yet, or no more
                 if end is not None and time.monotonic() > end:
-                    raise CollectiveError(f"rank 0 did not join within {self._limit_s:g} s") from None
+                    raise CollectiveError(f"rank 0 did not join at {address} within {self._limit_s:g} s") from None
                 time.sleep(_RETRY_S)
-        connection.send((self._rank, self.world))
+            except OSError as error:
+                raise CollectiveError(f"rank 0 cannot be reached at {address} ({error})") from error
+        sees = False
         try:
-            what, why = connection.recv()
+            _, folder = link.recv()
+            self._folder = Path(folder)
+            sees = os.access(self._folder, os.W_OK)
+            link.send(self._rank, self.world, sees)
+            what, why = link.recv()
         except (EOFError, OSError):
             what, why = "broken", "rank 0 ended before all ranks had joined"
         if what != "welcome":
+            link.close()
             raise CollectiveError(str(why))
-        return connection
+        all_see = bool(why)
+        return link, Pages(self._folder, self._rank) if all_see else Inline()
+
+    def _send(self, *message: object) -> None:
+        """Send a message to the hub. Under the lock."""
+        if self._outbox is None:
+            self._hub.send(*message)
+        else:
+            self._outbox.put(message)
+
+    def _send_all(self) -> None:
+        assert self._outbox is not None
+        with contextlib.suppress(OSError, TypeError):  # the hub is gone, which the other thread hears of
+            while (message := self._outbox.get()) is not None:
+                self._hub.send(*message)
+
+    def _remove_folder(self) -> None:
+        """Where the hub is gone, nobody else does."""
+        if isinstance(self._way, Pages):
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- calls --------------------------------------------------------------------------------
 
@@ -178,7 +198,7 @@ class ProcessEngine(HostEngine):
             party: who is told that it is over.
             failure: why what it brings holds nothing useful; empty if it does.
         """
-        pages = ""
+        token: str | bytes = ""
         try:
             if os.getpid() != self._process:
                 raise CollectiveError("this process was forked from the one that joined; join anew, with a new id")
@@ -186,10 +206,10 @@ class ProcessEngine(HostEngine):
                 if self._broken:
                     raise CollectiveError(self._broken)
                 if not failure and seat.count and is_read(seat.call.kind, seat.rank, seat.root):
-                    pages = self._pages.take(seat.brings())
-                self._waiting[key] = _Waiting(seat, party, pages)
-                self._used[key] = pages
-                self._hub.send(("arrive", key, seat.call, pages, failure))
+                    token = self._way.take(seat.brings())
+                self._waiting[key] = _Waiting(seat, party)
+                self._used[key] = token if isinstance(token, str) else ""
+                self._send("arrive", key, seat.call, token, failure)
         except (OSError, CollectiveError) as error:
             with self._lock:
                 self._waiting.pop(key, None)
@@ -205,7 +225,7 @@ class ProcessEngine(HostEngine):
                 message = self._hub.recv()
             except (EOFError, OSError, TypeError):  # TypeError: closed on another thread amid the call
                 if not self._closed:
-                    shutil.rmtree(self._folder, ignore_errors=True)  # nobody else does it now
+                    self._remove_folder()
                     self._break("rank 0 is gone (its process ended)")
                 return
             what, key, *rest = message
@@ -213,25 +233,27 @@ class ProcessEngine(HostEngine):
                 self._take(key, *rest)
             elif what == "free":
                 with self._lock:
-                    self._pages.give_back(self._used.pop(key))
+                    self._way.give_back(self._used.pop(key))
             elif what == "refused":
                 with self._lock:
-                    self._pages.give_back(self._used.pop(key))
+                    self._way.give_back(self._used.pop(key))
                     waiting = self._waiting.pop(key)
                 _tell(waiting.party.end(CollectiveError(rest[0]), None))
             else:
                 self._break(key)
 
-    def _take(self, key: Key, pages: dict[int, str]) -> None:
+    def _take(self, key: Key, tokens: dict[int, str | bytes]) -> None:
         with self._lock:
             waiting = self._waiting.pop(key, None)
         if waiting is None:
             return
         seat, error = waiting.seat, None
         try:
-            parts = {rank: self._pages.read(name, seat) for rank, name in pages.items()}
+            parts = {rank: self._way.read(token, seat) for rank, token in tokens.items()}
+            parts[seat.rank] = seat.brings()
             seat.takes(outcome(seat.call.kind, parts, seat.rank, seat.op, seat.root))
-            self._hub.send(("done", key))
+            with self._lock:
+                self._send("done", key)
         except (OSError, MemoryError) as reason:
             error = CollectiveError(f"{seat.call.words}: the data of the other ranks could not be read ({reason})")
         _tell(waiting.party.end(error, None))
@@ -262,19 +284,24 @@ class ProcessEngine(HostEngine):
             _tell(each.party.end(CollectiveError(self._broken), None))
 
     def abort(self, why: str) -> None:
-        with contextlib.suppress(OSError):
-            self._hub.send(("abort", f"{why} on rank {self._rank}"))
+        with contextlib.suppress(OSError), self._lock:
+            self._send("abort", f"{why} on rank {self._rank}")
 
     def close(self) -> None:
         with self._lock:
             if self._closed or os.getpid() != self._process:
                 return
             self._closed = True
-            with contextlib.suppress(OSError):
-                self._hub.send(("leave", None))
+            try:
+                self._send("leave", None)
+            except OSError:  # the hub is gone, and the other thread may not come to see it any more
+                self._remove_folder()
+        if self._outbox is not None:
+            self._outbox.put(None)
+            self._sender.join(_LEAVE_S)
         self._break("this communicator was closed")
         self._hub.close()
-        self._pages.close()
+        self._way.close()
 
 
 def _tell(finish: Callable[[], None] | None) -> None:

@@ -111,7 +111,7 @@ from cuda_async.collective import Buffer, CollectiveError, Communicator
 
 number = int(os.environ["RANK"])
 device = Device(number)
-rank = Communicator.from_environment(device=device, limit_s=float(os.environ.get("LIMIT", 30)))
+rank = Communicator.join(device=device, limit_s=float(os.environ.get("LIMIT", 30)))
 stream = device.new_stream()
 for count in (5, 1 << 20):
     x = Buffer.put(np.arange(count, dtype=np.float32) * (number + 1)).sync_on(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cuda_async.collective import CollectiveError, Communicator
+from cuda_async.errors import ArgumentError
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +23,7 @@ import numpy as np
 from cuda_async import Device
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 
-rank = Communicator.from_environment(limit_s=20)
+rank = Communicator.join(limit_s=20)
 with Device.host():
     for count in (5, 1 << 18):     # within a page, and more than the smallest file
         x = Buffer.put(np.arange(count) * (rank.rank + 1)).sync()
@@ -39,18 +41,11 @@ with Device.host():
 
 def run(world: int, **environment: str) -> tuple[list[str], list[int], float]:
     """What each rank printed, its exit status, and seconds from the start of the last to the end of all."""
-    name = Communicator.unique_id()
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
             cwd=ROOT,
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(world),
-                "CUDA_ASYNC_UNIQUE_ID": name,
-                **environment,
-            },
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -59,22 +54,29 @@ def run(world: int, **environment: str) -> tuple[list[str], list[int], float]:
     ]
     begin = time.monotonic()
     texts = [process.communicate(timeout=500)[0] for process in processes]
-    seconds = time.monotonic() - begin
-    assert not os.path.exists(name.rpartition(":")[0]), "the folder of the ranks was not removed"
-    return texts, [process.returncode for process in processes], seconds
+    return texts, [process.returncode for process in processes], time.monotonic() - begin
 
 
 @pytest.mark.slow
-def test_processes_add_up_and_leave_nothing_behind():
-    texts, statuses, _ = run(3)
+def test_processes_that_a_launcher_started_add_up():
+    """As `torchrun` does: its own store has the port that it tells them."""
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        host, port = store.getsockname()
+        before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set[str]()
+        texts, statuses, _ = run(3, MASTER_ADDR=host, MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="none")
     assert statuses == [0, 0, 0], texts
     assert texts == ["passed\n"] * 3
+    if before:
+        left = {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("cuda-async-")}
+        assert not left, "the folder of the ranks was not removed"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_process_that_dies_ends_the_others_calls_with_an_error(lost: int):
-    texts, statuses, seconds = run(2, DIES=str(lost))
+    name = Communicator.unique_id()
+    texts, statuses, seconds = run(2, DIES=str(lost), CUDA_ASYNC_UNIQUE_ID=name)
+    assert not os.path.exists(name.rpartition(":")[0]), "the folder of the ranks was not removed"
     assert statuses[lost] == 9
     assert f"rank {lost} is gone" in texts[1 - lost]
     assert seconds < 15, "the others are told at once, not when their limit is over"
@@ -98,6 +100,51 @@ def test_ranks_that_disagree_about_their_number_do_not_wait(order: tuple[tuple[i
         thread.join()
     assert len(errors) == 2
     assert all("rank 1 says that there are 3 ranks, rank 0 that there are 2" in error for error in errors)
+
+
+@pytest.mark.parametrize("knock", [b"", b"GET / HTTP/1.1\r\n\r\n"], ids=["silent", "somebody else"])
+def test_whoever_connects_without_the_key_holds_nobody_up(knock: bytes):
+    name = Communicator.unique_id("127.0.0.1")
+    port = int(name.rpartition("#")[0].rpartition(":")[2])
+    ranks: list[Communicator] = []
+    errors: list[Exception] = []
+
+    def join(rank: int) -> None:
+        try:
+            ranks.append(Communicator.join(rank, 2, name, limit_s=10))
+        except CollectiveError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
+    threads[0].start()
+    stranger = None
+    while stranger is None:
+        try:
+            stranger = socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+    with stranger:
+        stranger.sendall(knock)
+        threads[1].start()
+        for thread in threads:
+            thread.join()
+    assert not errors
+    assert [rank.world for rank in ranks] == [2, 2]
+    for rank in ranks:
+        rank.close()
+
+
+def test_a_process_without_a_launcher_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch):
+    for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_ASYNC_UNIQUE_ID"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ArgumentError, match="RANK='': expected what a launcher of several processes sets"):
+        Communicator.join()
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ArgumentError, match=r"MASTER_PORT='': expected .* or MASTER_ADDR and MASTER_PORT"):
+        Communicator.join()
+    with pytest.raises(ArgumentError, match="join: expected a rank, the number of ranks and a unique_id, got 0, 2 and"):
+        Communicator.join(0, 2)
 
 
 def test_ranks_that_never_join_are_named():

@@ -1,0 +1,316 @@
+"""How ranks in processes reach one another: addresses, links, files.
+
+An address is a folder of one machine, with a Unix socket, or a host and a port. Data pass through files that all ranks
+map into memory, where all see the same folder, and else through the links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import secrets
+import socket
+import tempfile
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from cuda_async.collective.board import Call
+from cuda_async.collective.engine import Seat
+from cuda_async.errors import ArgumentError, CollectiveError, LaunchError
+
+__all__ = ("Address", "Inline", "Link", "Pages", "Way", "connect", "listen", "new_folder")
+
+_SOCKET = "hub"
+"""The socket's name in the folder of the ranks."""
+
+_SCHEME = "tcp://"
+
+_LEAST_BYTES = 1 << 16
+"""The smallest file, in bytes; larger ones are powers of two."""
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the ranks meet, and the key of the handshake.
+
+    Attributes:
+        folder: of one machine, with the socket; None where there is a host.
+        host: of rank 0.
+        port: where rank 0 listens.
+        key: whoever knows it may join.
+    """
+
+    folder: Path | None
+    host: str
+    port: int
+    key: bytes
+
+    @classmethod
+    def parse(cls, unique_id: str) -> Address:
+        """The address in a unique id.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if unique_id.startswith(_SCHEME):
+            place, _, key = unique_id.removeprefix(_SCHEME).partition("#")
+            host, _, port = place.rpartition(":")
+            if host and port.isdecimal() and _is_key(key):
+                return cls(None, host.strip("[]"), int(port), bytes.fromhex(key))
+        else:
+            folder, _, key = unique_id.rpartition(":")
+            if folder and _is_key(key):
+                return cls(Path(folder), "", 0, bytes.fromhex(key))
+        raise ArgumentError(
+            f"unique_id: expected what Communicator.unique_id() returned, or tcp://HOST:PORT#KEY with a key of 32 "
+            f"hexadecimal digits, got {unique_id!r}"
+        )
+
+    @staticmethod
+    def fresh(host: str | None) -> str:
+        """A new unique id: a folder of this machine, or a free port of this host."""
+        key = secrets.token_hex(16)
+        if host is None:
+            return f"{new_folder()}:{key}"
+        with socket.create_server((host, 0)) as listener:
+            return f"{_SCHEME}{host}:{listener.getsockname()[1]}#{key}"
+
+    @staticmethod
+    def of_launcher(host: str, port: int, *words: str) -> str:
+        """The unique id of processes that share a host and a port, and no secret.
+
+        Args:
+            host: of rank 0.
+            port: where rank 0 listens.
+            words: what else they were told.
+        """
+        key = hashlib.sha256("\n".join((host, str(port), *words)).encode()).hexdigest()[:32]
+        return f"{_SCHEME}{host}:{port}#{key}"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}" if self.folder is None else str(self.folder)
+
+
+def _is_key(text: str) -> bool:
+    return len(text) == 32 and all(digit in "0123456789abcdef" for digit in text)
+
+
+def new_folder() -> str:
+    """A folder for files that ranks map, which is this user's alone."""
+    # A file system in memory where there is one: files elsewhere are written to a disk sooner or later.
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return tempfile.mkdtemp(prefix="cuda-async-", dir=parent)
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket on which rank 0 waits for the others.
+
+    Raises:
+        CollectiveError: the address is taken.
+    """
+    try:
+        if address.folder is not None:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(str(address.folder / _SOCKET))
+            listener.listen(64)
+            return listener
+        try:
+            return socket.create_server((address.host, address.port), backlog=64)
+        except OSError as error:
+            if error.errno not in (99, 49) and not isinstance(error, socket.gaierror):  # EADDRNOTAVAIL: Linux, macOS
+                raise
+            # The name leads here from outside only, as that of a service does.
+            return socket.create_server(("", address.port), backlog=64)
+    except OSError as error:
+        remedy = "was this unique id used before?" if address.folder else "is the port taken? choose another"
+        raise CollectiveError(f"rank 0 cannot listen in {address} ({error}); {remedy}") from error
+
+
+def connect(address: Address) -> Link:
+    """A link to the hub, with the handshake done.
+
+    Raises:
+        OSError: nobody listens there (yet).
+    """
+    if address.folder is not None:
+        if not hasattr(socket, "AF_UNIX"):
+            raise LaunchError("join: this system has no Unix sockets; use Communicator.unique_id(host)")
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            peer.connect(str(address.folder / _SOCKET))
+        except BaseException:
+            peer.close()
+            raise
+    else:
+        peer = socket.create_connection((address.host, address.port))
+        peer.settimeout(None)
+    link = Link(peer)
+    answer_challenge(link.connection, address.key)
+    deliver_challenge(link.connection, address.key)
+    return link
+
+
+class Link:
+    """One end of a connection between a rank and the hub.
+
+    Messages are words, numbers, calls and bytes as JSON, so that reading one runs no code.
+    """
+
+    def __init__(self, peer: socket.socket) -> None:
+        if peer.family != getattr(socket, "AF_UNIX", None):
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are small, and somebody waits
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine that is gone says nothing
+        self.connection: Connection[Any, Any] = Connection(peer.detach())
+
+    def greet(self, key: bytes) -> None:
+        """The handshake, on the hub's side. Raises AuthenticationError or OSError."""
+        deliver_challenge(self.connection, key)
+        answer_challenge(self.connection, key)
+
+    def send(self, *message: Any) -> None:
+        """Send a message; waits where the other side reads slowly."""
+        blobs: list[Any] = []
+        self.connection.send_bytes(json.dumps([_packed(part, blobs) for part in message]).encode())
+        for blob in blobs:
+            self.connection.send_bytes(blob)
+
+    def recv(self) -> list[Any]:
+        """The next message. Raises EOFError or OSError where the other side is gone."""
+        parts = json.loads(self.connection.recv_bytes())
+        return [self._unpacked(part) for part in parts]
+
+    def _unpacked(self, part: Any) -> Any:
+        match part:
+            case list():
+                return tuple(self._unpacked(item) for item in cast("list[Any]", part))
+            case {"call": words}:
+                return Call(*words)
+            case {"map": items}:
+                return {rank: self._unpacked(item) for rank, item in items}
+            case {"bytes": _}:
+                return self.connection.recv_bytes()  # they follow in this order
+            case _:
+                return part
+
+    def poll(self, seconds: float | None) -> bool:
+        """Whether a message has come, or comes within so many seconds."""
+        return self.connection.poll(seconds)
+
+    def close(self) -> None:
+        """End the connection."""
+        with contextlib.suppress(OSError):
+            self.connection.close()
+
+
+def _packed(part: Any, blobs: list[Any]) -> Any:
+    match part:
+        case bytes():
+            blobs.append(part)
+            return {"bytes": 0}
+        case Call():
+            return {"call": [part.kind, part.form, part.words]}
+        case dict():
+            return {"map": [[rank, _packed(item, blobs)] for rank, item in cast("dict[int, Any]", part).items()]}
+        case tuple():
+            return [_packed(item, blobs) for item in cast("tuple[Any, ...]", part)]
+        case _:
+            return part
+
+
+class Way(Protocol):
+    """How what a rank brings reaches the others. Used under a lock."""
+
+    def take(self, array: Array) -> str | bytes:
+        """Hand elements over; what the others are told of them."""
+        ...
+
+    def read(self, token: str | bytes, seat: Seat) -> Array:
+        """What another rank of a call brings, by what it told."""
+        ...
+
+    def give_back(self, token: str | bytes) -> None:
+        """All have read what this rank handed over."""
+        ...
+
+    def close(self) -> None:
+        """Forget everything."""
+        ...
+
+
+class Inline:
+    """Elements within the messages, for ranks of several machines.
+
+    All pass through the hub.
+    """
+
+    def take(self, array: Array) -> bytes:
+        return array.tobytes()
+
+    def read(self, token: str | bytes, seat: Seat) -> Array:
+        return np.frombuffer(token, seat.dtype) if isinstance(token, bytes) else np.empty(0, seat.dtype)
+
+    def give_back(self, token: str | bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Pages:
+    """Files mapped into memory.
+
+    A rank's own, which it writes, and the others', which it reads. A token is a file's name.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._folder = folder
+        self._rank = rank
+        self._made = 0
+        self._free: dict[int, list[str]] = {}
+        self._maps: dict[str, mmap.mmap] = {}
+
+    def take(self, array: Array) -> str:
+        """Write elements to a file that nobody reads; return its name."""
+        size = max(_LEAST_BYTES, 1 << (array.nbytes - 1).bit_length())
+        names = self._free.setdefault(size, [])
+        name = names.pop() if names else self._create(size)
+        self._view(name)[: array.nbytes] = array.view(np.uint8)
+        return name
+
+    def _create(self, size: int) -> str:
+        name = f"{self._rank}-{self._made}-{size}"
+        self._made += 1
+        with open(self._folder / name, "xb") as file:
+            file.truncate(size)
+        return name
+
+    def _view(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        pages = self._maps.get(name)
+        if pages is None:
+            with open(self._folder / name, "r+b") as file:
+                pages = self._maps[name] = mmap.mmap(file.fileno(), 0)
+        return np.frombuffer(pages, np.uint8)
+
+    def read(self, token: str | bytes, seat: Seat) -> Array:
+        if not token:
+            return np.empty(0, seat.dtype)
+        return self._view(str(token))[: seat.count * seat.dtype.itemsize].view(seat.dtype)
+
+    def give_back(self, token: str | bytes) -> None:
+        if token:
+            name = str(token)
+            self._free.setdefault(int(name.rpartition("-")[2]), []).append(name)
+
+    def close(self) -> None:
+        """Forget every file; the hub removes them."""
+        self._maps.clear()
+        self._free.clear()
