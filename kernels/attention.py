@@ -12,6 +12,8 @@ from kernels.example import Array, Arrays, Case, Example, Problem, Tensors
 LOG2_E = 1.4426950408889634
 FEW_ROWS = 1024
 """Of so few rows, tiles of 192 have more beside the diagonal than three warpgroups make up for."""
+MAX_CAP = 50
+"""Of scores up to here weights are at most 2**73, which bf16 has, and 2**54 of which add up in f32."""
 HIDDEN, LOW = float("-inf"), -1e30  # LOW is finite: no difference of two tops is NaN where a row has seen no key
 
 
@@ -24,10 +26,19 @@ def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, total: Tile, ac
     return above, total, ct.mma(weights.astype(value.dtype), value, acc * fade)
 
 
-def hide(scores: Tile, j: int, since: Tile, seen: Tile) -> Tile:
+def add_bounded_keys(scores: Tile, value: Tile, by_two: Tile, total: Tile, acc: Tile) -> tuple[Tile, Tile]:
+    """The same of scores of which no sum of powers overflows: they need no top."""
+    weights = ct.exp2(scores * by_two, ftz=True)
+    total = total + ct.reduce_sum(weights, 1).reshape(total.shape)
+    return total, ct.mma(weights.astype(value.dtype), value, acc)
+
+
+def hide(scores: Tile, j: int, since: Tile | None, seen: Tile | None) -> Tile:
     """The scores of tile `j` of keys, but for those that a row does not see: ahead of `since`, or from `seen` on."""
     keys = ct.iota((scores.shape[1],)).reshape((1, scores.shape[1])) + j * scores.shape[1]
-    return ct.select((keys >= since) & (keys < seen), scores, HIDDEN)
+    if since is None:
+        return ct.select(keys < seen, scores, HIDDEN)
+    return ct.select(keys >= since if seen is None else (keys >= since) & (keys < seen), scores, HIDDEN)
 
 
 @ct.entry
@@ -53,7 +64,7 @@ def attention(
     g = h // (q.shape[0] // k.shape[0])  # the head of k and v: several heads of q may share one
     rows = ct.load_tile(q, (1, BM, D), (h, i, 0)).reshape((BM, D))
     by_two = ct.constant(CAP * LOG2_E, (), f32) if CAP else scale * LOG2_E  # exp(x) is 2 ** (x * log2(e))
-    part_of_cap = scale * (1.0 / max(CAP, 1))
+    part_of_cap, bounded = scale * (1.0 / max(CAP, 1)), 0 < CAP <= MAX_CAP and v.dtype is bf16
     top, total, acc = ct.constant(LOW, (BM, 1), f32), ct.constant(0, (BM, 1), f32), ct.constant(0, (BM, D), f32)
     seen, whole, end = ct.broadcast(k.shape[1], (BM, 1)), k.shape[1] // BN, ct.ceil_div(k.shape[1], BN)
     since, first, part = ct.constant(0, (BM, 1), i32), 0, 0
@@ -66,24 +77,34 @@ def attention(
             since = limit - WINDOW
             first = max(last + 1 - WINDOW, 0) // BN
             part = min(max(last + BM - WINDOW + BN - 1, 0) // BN, end)
+    limits = None if WINDOW >= BM + BN else seen  # of keys that a tile's last row sees no more, its first one sees all
     for j in range(first, part):  # keys that not every row sees any more
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
-        scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, since, seen)
+        scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, since, limits)
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
-        top, total, acc = add_keys(scores, value, by_two, top, total, acc)
+        if bounded:
+            total, acc = add_bounded_keys(scores, value, by_two, total, acc)
+        else:
+            top, total, acc = add_keys(scores, value, by_two, top, total, acc)
     for j in range(part, whole):
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
         scores = ct.tanh(scores * part_of_cap) if CAP else scores
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
-        top, total, acc = add_keys(scores, value, by_two, top, total, acc)
+        if bounded:
+            total, acc = add_bounded_keys(scores, value, by_two, total, acc)
+        else:
+            top, total, acc = add_keys(scores, value, by_two, top, total, acc)
     for j in range(max(part, whole), end):  # keys that not every row sees yet
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
-        scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, since, seen)
+        scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, None, seen)
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
-        top, total, acc = add_keys(scores, value, by_two, top, total, acc)
+        if bounded:
+            total, acc = add_bounded_keys(scores, value, by_two, total, acc)
+        else:
+            top, total, acc = add_keys(scores, value, by_two, top, total, acc)
     o.store((acc * (1.0 / total)).astype(o.dtype).reshape((1, BM, D)))
 
 
@@ -139,7 +160,7 @@ def attend(
     rows, keys = tile_of(q.shape[2], q.shape[1], causal=causal) if tile is None else tile
     tiles = o.partition((1, rows, q.shape[2]))
     op = attention(tiles, q, k, v, scale, BN=keys, CAUSAL=int(causal), WINDOW=window, CAP=capped)
-    if capped:  # a second instruction of the special-function unit for each score, in place of some twenty of others
+    if capped:  # one instruction for each score, of the unit that has their powers too, in place of some twenty
         op = op.compile_options(CompileOptions(fast_math=("tanh",)))
     return op.first().unpartition()
 
