@@ -39,8 +39,10 @@ def rows_of(*tensors: Any) -> Any:
     return importlib.import_module("torch").cat([each.reshape(-1, each.shape[-1]) for each in tensors])
 
 
-def backward_arms(torch: Any, heads: int, key_heads: int, rows: int, width: int, causal: bool) -> Arms:
-    """The form that repeats to the bit, beside the others."""
+def backward_arms(
+    torch: Any, heads: int, key_heads: int, rows: int, width: int, causal: bool, repeats: bool = True
+) -> Arms:
+    """The form that repeats to the bit, beside the others; or the other form, beside cuDNN."""
     aten = torch.ops.aten
     do, q = (drawn(torch, heads, rows, width) for _ in range(2))
     k, v = (drawn(torch, key_heads, rows, width) for _ in range(2))
@@ -75,6 +77,8 @@ def backward_arms(torch: Any, heads: int, key_heads: int, rows: int, width: int,
         return Joined(torch, "flash 2" if kind == "flash" else kind, call, exact)
 
     peers: list[Any] = [gradients("cudnn")]
+    if not repeats:
+        return ours("cutile", repeats=False), peers
     if heads == key_heads and not causal:
         peers.append(gradients("flash"))
         peers += [ours(SUMS, repeats=False)] if width == 128 else []
@@ -111,22 +115,35 @@ def exact_gradients(torch: Any, do: Any, q: Any, k: Any, v: Any, causal: bool) -
     return o, lse, rows_of(dq, dk, dv)
 
 
-def backward_case(name: str, heads: int, rows: int, width: int, causal: bool = False, key_heads: int = 0) -> Loop:
+def backward_case(
+    name: str, heads: int, rows: int, width: int, causal: bool = False, key_heads: int = 0, repeats: bool = True
+) -> Loop:
     """A case of gradients."""
     key_heads = key_heads or heads
     shared = f"/{key_heads}" if key_heads != heads else ""
     seen = "causal" if causal else "full"
     what = f"attention backward, {heads}{shared} heads x {rows}, width {width}, {seen}, bf16"
-    arms = partial(backward_arms, heads=heads, key_heads=key_heads, rows=rows, width=width, causal=causal)
+    what += "" if repeats else ", sums as they come"
+    sizes = {"heads": heads, "key_heads": key_heads, "rows": rows, "width": width}
+    arms = partial(backward_arms, **sizes, causal=causal, repeats=repeats)
     return Loop(name, what, 10 * heads * rows * rows * width // (2 if causal else 1), arms)
 
 
+def both_forms(name: str, heads: int, rows: int, width: int, causal: bool = False, key_heads: int = 0) -> list[Loop]:
+    """A case of gradients by the form that repeats to the bit, and by the other."""
+    names = {True: name, False: f"{name}-sums"}
+    return [backward_case(names[repeats], heads, rows, width, causal, key_heads, repeats) for repeats in names]
+
+
 CASES = (
-    backward_case("backward-128", 64, 4096, 128),
-    backward_case("backward-128-causal", 64, 4096, 128, causal=True),
-    backward_case("backward-128-16384", 64, 16384, 128),
-    backward_case("backward-128-16384-causal", 64, 16384, 128, causal=True),
-    backward_case("backward-128-grouped", 64, 4096, 128, causal=True, key_heads=8),
-    backward_case("backward-64", 64, 4096, 64),
-    backward_case("backward-64-causal", 64, 4096, 64, causal=True),
+    *both_forms("backward-128", 64, 4096, 128),
+    *both_forms("backward-128-causal", 64, 4096, 128, causal=True),
+    *both_forms("backward-128-16384", 64, 16384, 128),
+    *both_forms("backward-128-16384-causal", 64, 16384, 128, causal=True),
+    *both_forms("backward-128-shared", 64, 4096, 128, key_heads=8),
+    *both_forms("backward-128-grouped", 64, 4096, 128, causal=True, key_heads=8),
+    *both_forms("backward-128-16384-shared", 64, 16384, 128, key_heads=8),
+    *both_forms("backward-128-16384-grouped", 64, 16384, 128, causal=True, key_heads=8),
+    *both_forms("backward-64", 64, 4096, 64),
+    *both_forms("backward-64-causal", 64, 4096, 64, causal=True),
 )
