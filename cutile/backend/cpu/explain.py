@@ -85,7 +85,8 @@ def _is_work(op: Op) -> bool:
     """Whether an operation is the kernel's, not the arithmetic of its indices."""
     if op.name in _INDEXING or isinstance(op, Read | ReadInside | Write) or not op.results:
         return False
-    if not isinstance(op.result.type, TileType):  # a tensor at an address
+    value = op.results[0]  # a branch may have several
+    if not isinstance(value.type, TileType):  # a tensor at an address
         return False
-    kind = op.result.tile.dtype.kind
+    kind = value.tile.dtype.kind
     return isinstance(op, Step) or (kind in ("float", "storage") and not op.name.startswith("cpu."))

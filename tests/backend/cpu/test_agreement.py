@@ -87,3 +87,16 @@ def k(out: Mut, x: Tensor, n: i32):
         out = np.zeros_like(x)
         launch(kernel(text), (out, tile), x, 3, backend="cpu")
         np.testing.assert_allclose(out, np.tanh(x) * x, rtol=1e-5, atol=1e-6)
+
+
+def test_a_tensor_chosen_for_tiles_of_one_element_has_a_plan_to_tell() -> None:
+    """A branch that gives an address and an extent stands in the loop over blocks, where elements are computed."""
+    text = """
+def k(out: Mut, x: Tensor, z: Tensor, n: i32):
+    part = z if n > 3 else x.slice(0, 0, n)
+    out.store(part.load_tile((1,), (n - 1,)))
+"""
+    x, z, out = np.arange(3.0), np.arange(10.0, 15.0), np.zeros(2)
+    for n, wanted in ((2, 1.0), (4, 13.0)):
+        launch(kernel(text), (out, (1,)), x, z, n, backend="cpu")
+        np.testing.assert_array_equal(out, wanted)

@@ -39,7 +39,7 @@ def scan(d: Drawer, tile: str, depth: int) -> str:
 
 def order(d: Drawer, tile: str, depth: int) -> str:
     """A tile in order, or in the order of what was loaded; places of the largest of what was loaded."""
-    if math.prod(d.tile) > 1024:  # more than the threads of a product's kernel hold to sort, and refused
+    if math.prod(d.tile) * d.dtype.bits > 1024 * 32:  # more than a product's threads hold to sort, and refused
         return tile
     axis, raw, down = d.axis(), d.pick(d.raw), d.pick(("", ", descending=True"))
     if d.flip():
