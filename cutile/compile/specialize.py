@@ -97,9 +97,8 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
         raise GenericsError(f"{signature.name} has no generics; got {list(flat)!r}")
     if extra:
         names = ", ".join(each.name for each in signature.generics)
-        raise GenericsError(
-            f"{signature.name}: .generics takes {count} values, in the order ({names}); got {len(flat)}: {list(flat)!r}"
-        )
+        values = f"{count} value{'s' * (count > 1)}, in the order ({names})"
+        raise GenericsError(f"{signature.name}: .generics takes {values}; got {len(flat)}: {list(flat)!r}")
     return [_number(each) for each in flat]
 
 

@@ -5,6 +5,7 @@ Each raises with what came.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from cutile.dtypes import EVERY_DTYPE, DTypeMeta, as_dtype, i32, i64
@@ -161,3 +162,13 @@ def latency_of(frame: Frame, value: Any, what: str) -> int:
             remedy="Leave it out to let the compiler choose.",
         )
     return turns
+
+
+def indices(items: Sequence[Any]) -> str:
+    """How many indices there are, for messages.
+
+    Example:
+        >>> indices((1, 2)), indices((1,))
+        ('2 indices', '1 index')
+    """
+    return "1 index" if len(items) == 1 else f"{len(items)} indices"

@@ -26,6 +26,10 @@ BODIES: dict[str, str] = {
     "captured_array": "y.store(y.load() + table)",
     "gather_that_releases": "view = ct.make_gather_scatter_view(x, (8,))\n"
     "ct.load_gather_scatter_view_tko(view, (ct.iota((8,)),), ct.ordering.RELEASE)",
+    "constant_of_whole_numbers": "t = ct.constant(0.5, (8,), ct.i32)",
+    "choice_by_numbers": "t = ct.select(y.load(), y.load(), 0.0)",
+    "running_sum_without_an_axis": "t = ct.cumsum(y.load())",
+    "method_of_python": "t = y.load().round()",
     "constant_of_pairs": "t = ct.constant(1.0, (8,), ct.f4e2m1fnx2)",
     # habits from other libraries
     "name_of_another_library": "t = tl.load(x)",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutile.frontend.expect import index_scalar, marker_of
+from cutile.frontend.expect import index_scalar, indices, marker_of
 from cutile.frontend.families.element import Elements, along_tile, elements_of, indices_of, written
 from cutile.frontend.families.pointer import lanes_of, mask_of, pointer_of, scope_of
 from cutile.frontend.families.token import is_ordered
@@ -182,7 +182,7 @@ def atomic_red_view_tko(
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(shape):
         frame.type_error(
-            f"{what}: {part.value.name!r} has {len(shape)} axes, got {len(items)} indices",
+            f"{what}: {part.value.name!r} has {len(shape)} axes, got {indices(items)}",
             remedy="Give one tile index per axis, as a tuple.",
         )
     places: list[Value] = []

@@ -11,7 +11,7 @@ from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, unify, widened
 from cutile.frontend.registry import OPERATIONS, operation
-from cutile.frontend.values import is_tile
+from cutile.frontend.values import describe, is_tile
 from cutile.frontend.weak import computed, interval_of, is_whole
 from cutile.ir.core import Op, Value
 from cutile.language import markers
@@ -72,6 +72,11 @@ def cmpf(frame: Frame, x: Any, y: Any, predicate: Any, cmp_ordering: Any = marke
 def select(frame: Frame, condition: Any, x: Any, y: Any) -> Any:
     if not is_tile(condition):
         return x if condition else y
+    if not condition.tile.dtype.is_bool:
+        frame.type_error(
+            f"select: the condition must be a tile of bools, got {describe(condition)}",
+            remedy="Compare it first, as in ct.select(tile > 0, x, y).",
+        )
     if condition.tile.is_scalar and is_whole(frame, x) and is_whole(frame, y):
         interval = interval_of(frame, x).join(interval_of(frame, y))
         return computed(frame, functools.partial(compare.Select, condition), interval, x, y)

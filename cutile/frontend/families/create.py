@@ -31,6 +31,11 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
             "constant: f4e2m1fnx2 holds pairs, and one number is none, but for 0",
             remedy="Pack a constant of ct.f4e2m1fn: ct.constant(value, shape, ct.f4e2m1fn).pack().",
         )
+    if element.is_integer and isinstance(value, float):
+        frame.type_error(
+            f"constant: {element} holds whole numbers, and {value!r} is a float",
+            remedy=f"Write {int(value)}." if value.is_integer() else "Give a float dtype, such as ct.f32.",
+        )
     if element.is_bool:
         return frame.emit(Constant(value=bool(value), dtype=element, shape=extents))
     return materialize(frame, value, element, extents)

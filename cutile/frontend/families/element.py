@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.dtypes import i64
-from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, shape_of
+from cutile.frontend.expect import axis_of, index_between, index_scalar, indices, latency_of, shape_of
 from cutile.frontend.families.memory import extent
 from cutile.frontend.families.pointer import (
     Shape,
@@ -117,7 +117,7 @@ def indices_of(frame: Frame, tensor: Value, index: Any, what: str) -> tuple[Valu
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != tensor.tensor.rank:
         frame.type_error(
-            f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, got {len(items)} indices",
+            f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, got {indices(items)}",
             remedy="Give one tile or scalar of integers per axis, as a tuple.",
         )
     outside = [min(max(item, I64.low), I64.high) if type(item) is int else item for item in items]
@@ -231,7 +231,7 @@ def _chosen(frame: Frame, view: Any, index: Any, what: str) -> Elements:
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(view.shape):
         frame.type_error(
-            f"{what}: the view has {len(view.shape)} axes, got {len(items)} indices",
+            f"{what}: the view has {len(view.shape)} axes, got {indices(items)}",
             remedy=f"Give a tile of i32 along axis {view.axis}, and a tile index along the others.",
         )
     places: list[Value] = []

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from cutile.dtypes import i32
-from cutile.frontend.expect import index_scalar, marker_of, shape_of, tile_of
+from cutile.frontend.expect import index_scalar, indices, marker_of, shape_of, tile_of
 from cutile.frontend.families.grid import GRID_AXES, own_index
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import Interval
@@ -57,7 +57,7 @@ def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, fill: 
         )
     if len(items) != rank:
         frame.type_error(
-            f"{what}: {value.name!r} has {rank} axes, got {len(items)} indices", remedy="Give one index per axis."
+            f"{what}: {value.name!r} has {rank} axes, got {indices(items)}", remedy="Give one index per axis."
         )
     scalars = tuple(index_scalar(frame, item, what) for item in items)
     word = marker_of(frame, fill, padding, what).value

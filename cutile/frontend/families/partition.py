@@ -7,7 +7,16 @@ import math
 from typing import Any
 
 from cutile.dtypes import i32, i64
-from cutile.frontend.expect import axis_of, index_between, index_scalar, latency_of, marker_of, shape_of, tile_of
+from cutile.frontend.expect import (
+    axis_of,
+    index_between,
+    index_scalar,
+    indices,
+    latency_of,
+    marker_of,
+    shape_of,
+    tile_of,
+)
 from cutile.frontend.families.arith import ceil_div, min_tile
 from cutile.frontend.families.grid import GRID_AXES, block_index, own_index
 from cutile.frontend.families.memory import extent, tiles_along
@@ -162,7 +171,7 @@ def indices_of(frame: Frame, part: PartitionRef, index: Any, what: str) -> tuple
     items = items_of(index) if isinstance(index, tuple) else (index,)
     if len(items) != len(part.shape):
         frame.type_error(
-            f"{what}: {part.value.name!r} has {len(part.shape)} axes, got {len(items)} indices",
+            f"{what}: {part.value.name!r} has {len(part.shape)} axes, got {indices(items)}",
             remedy="Give one index for each axis of the partition.",
         )
     return tuple(index_scalar(frame, item, what) for item in items)

@@ -15,7 +15,7 @@ from cutile.frontend.derived import require_kind
 from cutile.frontend.expect import axes_of, axis_of, constant_int, flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize, require_computed
-from cutile.frontend.registry import OPERATIONS, method, operation
+from cutile.frontend.registry import OPERATIONS, Handler, method, operation
 from cutile.frontend.values import describe, is_tile, items_of
 from cutile.frontend.weak import adapted
 from cutile.ir.builder import Builder
@@ -180,27 +180,29 @@ def _running(frame: Frame, tile: Value, axis: Any, backward: bool, identity: Any
     return _folded(frame, Scan, [tile], where, (identity,), step, False, reverse=backward)[0]
 
 
-def _register_scans() -> None:
-    for name, op in (("cumsum", arith.Add), ("cumprod", arith.Mul), ("cummax", arith.Max)):
+def _running_by(name: str, op: type[Op]) -> Handler:
+    """The handler of running results of an operation."""
 
-        def running(frame: Frame, x: Any, axis: Any, reverse: Any = False, *, name: str = name, op: Any = op) -> Any:
-            tile = tile_of(frame, x, name)
-            dtype = tile.tile.dtype
-            require_computed(frame, name, tile)
-            if dtype.is_bool:
-                frame.type_error(f"{name}: expected numbers, got {tile.type}", remedy="Convert it: x.astype(ct.i32).")
-            lowest = float("-inf") if dtype.is_float else dtype.min
-            identity = {arith.Add: 0, arith.Mul: 1}.get(op, lowest)
-            # Sums and products of f16 and bf16 run in f32; the larger of two numbers is one of them.
-            widened = dtype.is_float and dtype.bits < 32 and op is not arith.Max
-            wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile
-            found = _running(frame, wide, axis, flag_of(frame, reverse, f"{name}: reverse"), identity, op, name)
-            return frame.emit(Convert(x=found, dtype=dtype)) if widened else found
+    def running(frame: Frame, x: Any, axis: Any, reverse: Any = False) -> Any:
+        tile = tile_of(frame, x, name)
+        dtype = tile.tile.dtype
+        require_computed(frame, name, tile)
+        if dtype.is_bool:
+            frame.type_error(f"{name}: expected numbers, got {tile.type}", remedy="Convert it: x.astype(ct.i32).")
+        lowest = float("-inf") if dtype.is_float else dtype.min
+        identity = {arith.Add: 0, arith.Mul: 1}.get(op, lowest)
+        # Sums and products of f16 and bf16 run in f32; the larger of two numbers is one of them.
+        widened = dtype.is_float and dtype.bits < 32 and op is not arith.Max
+        wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile
+        total = _running(frame, wide, axis, flag_of(frame, reverse, f"{name}: reverse"), identity, op, name)
+        return frame.emit(Convert(x=total, dtype=dtype)) if widened else total
 
-        OPERATIONS[name] = running
+    return running
 
 
-_register_scans()
+OPERATIONS["cumsum"] = _running_by("cumsum", arith.Add)
+OPERATIONS["cumprod"] = _running_by("cumprod", arith.Mul)
+OPERATIONS["cummax"] = _running_by("cummax", arith.Max)
 
 
 def _operands(frame: Frame, name: str, x: Any, identity: Any) -> tuple[list[Value], tuple[Any, ...]]:

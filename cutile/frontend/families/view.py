@@ -6,7 +6,7 @@ from typing import Any
 
 from cutile.dtypes import i32, i64, u64
 from cutile.frontend import ordered
-from cutile.frontend.expect import axis_of, constant_int, dtype_of, latency_of, marker_of, shape_of
+from cutile.frontend.expect import axis_of, constant_int, dtype_of, indices, latency_of, marker_of, shape_of
 from cutile.frontend.families.element import along_tile, elements_of, is_constant
 from cutile.frontend.families.memory import extent
 from cutile.frontend.families.partition import indices_of, load, padding_of, partition_of, store, window_count
@@ -140,7 +140,7 @@ def load_tensor(
     rank = pointers.value.tensor.rank
     if len(items) != rank:
         frame.type_error(
-            f"load_tensor: {pointers.value.name!r} has {rank} axes, got {len(items)} indices",
+            f"load_tensor: {pointers.value.name!r} has {rank} axes, got {indices(items)}",
             remedy="Give an integer for each axis, as a tuple.",
         )
     one = PartitionRef(pointers.value, (1,) * rank)
