@@ -54,6 +54,9 @@ class SchedulingPolicy(Protocol):
 class StreamPoolRoundRobin:
     """`size` streams of one device in turn: 0, 1, 2, 3, 0, ...
 
+    A stream on which a collective of the CPU waits for other ranks is left out meanwhile: these may be programs of the
+    same process, whose work must not wait behind it. Where all wait, the work gets a stream of its own.
+
     Raises:
         ValueError: `size` is less than 1.
 
@@ -73,7 +76,11 @@ class StreamPoolRoundRobin:
 
     def next_stream(self) -> Stream:
         """The stream whose turn it is."""
-        return self.streams[next(self._turn) % len(self.streams)]
+        for _ in self.streams:
+            stream = self.streams[next(self._turn) % len(self.streams)]
+            if not stream.driver.parked:
+                return stream
+        return self.device.new_stream()
 
     def statistics(self) -> tuple[StreamStatistics, ...]:
         """What each of the streams has done so far."""

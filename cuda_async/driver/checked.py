@@ -401,6 +401,10 @@ class CheckedStream(DriverStream):
     def meet(self, make: Callable[[], Meet]) -> None:
         self.inner.meet(make)
 
+    @property
+    def parked(self) -> bool:
+        return self.inner.parked
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         self.inner.parallel_for(body, count, grain)
 

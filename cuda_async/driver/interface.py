@@ -262,6 +262,11 @@ class DriverStream(ABC):
         """
         raise LaunchError("meet: streams of this device do not wait for the host; use a CPU or simulated device")
 
+    @property
+    def parked(self) -> bool:
+        """Whether a meeting was enqueued and is not over: later work waits for other streams."""
+        return False
+
     @abstractmethod
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Call `body(start, stop)` over pieces of [0, count), on several workers.

@@ -224,6 +224,7 @@ class Meeting(Item):
             stream.executor.joined(stream, point)
         if stream.error is None:
             stream.error = error
+        stream.meeting_over()
         stream.put_back()
 
 

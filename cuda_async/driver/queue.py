@@ -113,6 +113,7 @@ class QueueStream(DriverStream):
         "_free",
         "_items",
         "_lock",
+        "_meetings",
         "_recorded",
         "_state",
         "allocator",
@@ -134,6 +135,7 @@ class QueueStream(DriverStream):
         self._lock = new_lock()
         self._state = _IDLE
         self._recorded: list[Item] | None = None
+        self._meetings = 0
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -145,6 +147,8 @@ class QueueStream(DriverStream):
         try:
             with self._lock:
                 self._items.append(item)
+                if isinstance(item, Meeting):
+                    self._meetings += 1
                 if self._state:
                     return
                 self._state = _QUEUED
@@ -158,6 +162,7 @@ class QueueStream(DriverStream):
         with self._lock:
             if isinstance(error, ContextError):  # nobody will come: what is enqueued is lost
                 self._items.clear()
+                self._meetings = 0
                 self._state = _IDLE
                 return
             if not self._items or self._state == _RUNNING:
@@ -216,6 +221,7 @@ class QueueStream(DriverStream):
             if isinstance(item, Record):
                 item.ticket.lose(error)
         self._items.clear()
+        self._meetings = 0
         self._state = _IDLE
         self.error = self.untold = None
 
@@ -301,6 +307,15 @@ class QueueStream(DriverStream):
 
     def meet(self, make: Callable[[], Meet]) -> None:
         self.put(Meeting(make, make() if self._recorded is None else None))
+
+    @property
+    def parked(self) -> bool:
+        return self._meetings > 0
+
+    def meeting_over(self) -> None:
+        """A meeting is over: for the item."""
+        with self._lock:
+            self._meetings = max(0, self._meetings - 1)
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         if count < 1 or grain < 1:

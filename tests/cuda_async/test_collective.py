@@ -281,6 +281,22 @@ def test_two_communicators_in_opposite_order_do_not_wait_for_each_other(make: Ca
     np.testing.assert_array_equal(one.get(x) + one.get(y), np.full((2 * WORLD, 3), WORLD))
 
 
+def test_programs_of_more_ranks_than_the_device_has_streams_do_not_wait_for_each_other():
+    """`await` takes the next of four streams, on which another rank's collective may wait for this one."""
+
+    async def program(rank: Communicator) -> list[float]:
+        x = await api.full(float(rank.rank), (8,))
+        for _ in range(3):
+            await rank.all_reduce(x)
+        return (await x.to_numpy()).tolist()
+
+    async def main(ranks: Communicator) -> list[list[float]]:
+        return await asyncio.gather(*(program(ranks[i]) for i in range(len(ranks))))
+
+    with Device.host() as cpu, Communicator.of([cpu] * 6, limit_s=20) as ranks:
+        assert asyncio.run(main(ranks)) == [[15.0 * 36] * 8] * 6
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(seed: int):
     """Collectives and kernels in a random order, on simulated devices: any legal order gives the same."""
