@@ -264,7 +264,7 @@ class DriverStream(ABC):
 
     @property
     def parked(self) -> bool:
-        """Whether a meeting was enqueued and is not over: later work waits for other streams."""
+        """Whether later work waits for a meeting that is not over."""
         return False
 
     @abstractmethod

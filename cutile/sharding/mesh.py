@@ -1,6 +1,6 @@
 """`Mesh`: devices in a row, tensors split over them, kernels on each part.
 
-    with Mesh([Device(0), Device(1)]) as mesh:                 # or [Device.host()] * 4
+    with Mesh([Device(0), Device(1)]) as mesh:                 # or [Device.host()] * 4, or Mesh(Communicator.join())
         x = mesh.replicate(tokens).sync()
         up, down = mesh.shard(w1, axis=1).sync(), mesh.shard(w2, axis=0).sync()
         h = mesh.map(matmul, x, up, layout=1)                  # each device has some columns of h
@@ -35,10 +35,14 @@ __all__ = ("Mesh",)
 
 
 class Mesh:
-    """Devices of one process, in a row.
+    """Devices in a row, of one process or of several.
+
+    With several processes each has a mesh over its communicator, and all do the same with it: `Sharded.parts` are then
+    this process's alone.
 
     Args:
-        devices: of one kind; the CPU may be given any number of times.
+        devices: of one kind; the CPU may be given any number of times. Or a communicator, with its devices; whoever
+            made it closes it.
 
     Raises:
         ValueError: there are none, or they are of different kinds.
@@ -54,13 +58,15 @@ class Mesh:
         (<Sharded f32[3, 2] over 2 devices, split along axis 0>, [(1, 2), (2, 2)], array([4., 5.], dtype=float32))
     """
 
-    def __init__(self, devices: Sequence[Device]) -> None:
-        self.communicator = Communicator.of(devices)
+    def __init__(self, devices: Sequence[Device] | Communicator) -> None:
+        self._ours = not isinstance(devices, Communicator)
+        self.communicator = devices if isinstance(devices, Communicator) else Communicator.of(devices)
         self.devices = self.communicator.devices
+        """Those of this process."""
 
     def __len__(self) -> int:
-        """The number of devices."""
-        return len(self.devices)
+        """The number of devices, of all processes."""
+        return self.communicator.world
 
     # -- tensors onto the devices -------------------------------------------------------------
 
@@ -79,19 +85,24 @@ class Mesh:
             raise ArgumentError(f"shard: axis {axis} of an array of {array.ndim} axes")
         axis %= array.ndim
         every = (slice(None),) * axis
-        parts = [array[(*every, slice(*span))] for span in bounds(array.shape[axis], len(self))]
-        return self._brought(parts, axis)
+        spans = bounds(array.shape[axis], len(self))
+        parts = [array[(*every, slice(*spans[rank]))] for rank in self.communicator.ranks]
+        return self._spread([api.from_numpy(part) for part in parts], axis, extent=array.shape[axis])
 
     def replicate(self, array: Any) -> DeviceOp[Sharded]:
         """Bring an array to each device."""
-        return self._brought([np.asarray(array)] * len(self), None)
-
-    def _brought(self, parts: Sequence[Any], layout: Layout) -> DeviceOp[Sharded]:
-        return self._spread([api.from_numpy(part) for part in parts], layout)
+        array = np.asarray(array)
+        return self._spread([api.from_numpy(array) for _ in self.devices], None)
 
     # -- work on the devices ------------------------------------------------------------------
 
-    def map(self, function: Callable[..., DeviceOp[Any]], *arguments: Any, layout: Layout = 0) -> DeviceOp[Sharded]:
+    def map(
+        self,
+        function: Callable[..., DeviceOp[Any]],
+        *arguments: Any,
+        layout: Layout = 0,
+        extent: int | None = None,
+    ) -> DeviceOp[Sharded]:
         """Run an operation on each device at the same time, on its parts of the arguments.
 
         Args:
@@ -99,26 +110,37 @@ class Mesh:
             arguments: a `Sharded` gives each device its part; anything else is passed as it is.
             layout: how the results make a tensor: the axis along which they lie side by side, `PARTIAL` where they
                 are to be added up, None where they are all the same.
+            extent: of the whole axis along which the results lie, whose parts differ by one element at most. To be
+                given where there are several processes and no argument is split as the results are.
 
         Raises:
-            ValueError: an argument is on another mesh.
+            ValueError: an argument is on another mesh, or the results do not fit together.
             TypeError: the function returns no operation.
         """
         for argument in arguments:
             if isinstance(argument, Sharded) and argument.mesh is not self:
                 raise ArgumentError(f"map: {argument!r} is on another mesh")
         ops: list[DeviceOp[Any]] = []
-        for rank in range(len(self)):
-            local = [each.parts[rank] if isinstance(each, Sharded) else each for each in arguments]
+        for place in range(len(self.devices)):
+            local = [item.parts[place] if isinstance(item, Sharded) else item for item in arguments]
             op = function(*local)
             if not isinstance(op, DeviceOp):
                 name = getattr(function, "__name__", function)
                 raise ArgumentTypeError(f"map: expected {name} to return an operation, got {type(op).__name__}")
             ops.append(op)
-        return self._spread(ops, layout)
+        like = [item.extents for item in arguments if isinstance(item, Sharded) and item.extents]
+        return self._spread(ops, layout, extent=extent, like=like)
 
-    def _spread(self, ops: Sequence[DeviceOp[Any]], layout: Layout) -> DeviceOp[Sharded]:
-        return spread(ops, self.devices).map(lambda parts: Sharded.assemble(self, parts, layout))
+    def _spread(
+        self,
+        ops: Sequence[DeviceOp[Any]],
+        layout: Layout,
+        *,
+        extent: int | None = None,
+        like: Sequence[tuple[int, ...]] = (),
+    ) -> DeviceOp[Sharded]:
+        whole = spread(ops, self.devices)
+        return whole.map(lambda parts: Sharded.assemble(self, parts, layout, extent=extent, like=like))
 
     # -- where layouts meet -------------------------------------------------------------------
 
@@ -152,24 +174,28 @@ class Mesh:
         return whole if layout is None else whole.then(lambda whole: self._split(whole, layout))
 
     def _on_each(self, collective: Callable[..., DeviceOp[Any]], parts: Sequence[Tensor], **how: int) -> DeviceOp[Any]:
-        return collective(parts[0] if len(self) == 1 else list(parts), **how)
+        return collective(parts[0] if len(self.devices) == 1 else list(parts), **how)
 
     def _split(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
         """Each device's part of what it has whole."""
         spans = bounds(x.shape[axis], len(self))
         every = [slice(None)] * axis
-        ops = [part[(*every, slice(*span))].dup() for part, span in zip(x.parts, spans, strict=True)]
-        return self._spread(ops, axis)
+        local = [spans[rank] for rank in self.communicator.ranks]
+        ops = [part[(*every, slice(*span))].dup() for part, span in zip(x.parts, local, strict=True)]
+        return self._spread(ops, axis, extent=x.shape[axis])
 
     def _gathered(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
         """All parts on every device, each from the one that has it."""
-        copies = [self._copies(x, source) for source in range(len(self))]
+        copies = [self._copies(x, axis, source) for source in range(len(self))]
         return zip_ops(*copies).then(lambda columns: self._joined(x, columns, axis))
 
-    def _copies(self, x: Sharded, source: int) -> DeviceOp[tuple[Tensor, ...]]:
+    def _copies(self, x: Sharded, axis: int, source: int) -> DeviceOp[tuple[Tensor, ...]]:
         """One device's part on every device. Its own is not copied."""
-        shape, dtype = x.parts[source].shape, x.dtype
-        rooms = [value(x.parts[rank]) if rank == source else api.empty(shape, dtype) for rank in range(len(self))]
+        shape, dtype = (*x.shape[:axis], x.extents[source], *x.shape[axis + 1 :]), x.dtype
+        rooms = [
+            value(part) if rank == source else api.empty(shape, dtype)
+            for rank, part in zip(self.communicator.ranks, x.parts, strict=True)
+        ]
 
         def send(parts: tuple[Tensor, ...]) -> DeviceOp[tuple[Tensor, ...]]:
             return self._on_each(self.communicator.broadcast, parts, root=source).map(lambda _: parts)
@@ -177,14 +203,16 @@ class Mesh:
         return spread(rooms, self.devices).then(send)
 
     def _joined(self, x: Sharded, columns: tuple[tuple[Tensor, ...], ...], axis: int) -> DeviceOp[Sharded]:
-        ops = [_side_by_side([column[rank] for column in columns], x.shape, axis) for rank in range(len(self))]
+        places = range(len(self.devices))
+        ops = [_side_by_side([column[place] for column in columns], x.shape, axis) for place in places]
         return self._spread(ops, None)
 
     # -- its end ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Give back what the collectives hold. Tensors stay."""
-        self.communicator.close()
+        if self._ours:
+            self.communicator.close()
 
     def __enter__(self) -> Mesh:
         return self
@@ -195,7 +223,8 @@ class Mesh:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Mesh of {', '.join(map(str, self.devices))}>"
+        others = f" and {len(self) - len(self.devices)} of other processes" if len(self) > len(self.devices) else ""
+        return f"<Mesh of {', '.join(map(str, self.devices))}{others}>"
 
 
 def _side_by_side(parts: Sequence[Tensor], shape: tuple[int, ...], axis: int) -> DeviceOp[Tensor]:

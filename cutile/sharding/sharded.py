@@ -46,21 +46,38 @@ class Sharded:
 
     Attributes:
         mesh: the devices.
-        parts: on each device, in order.
+        parts: those of this process's devices, in order.
         layout: how they make the tensor: the axis that is split; None where each device has all of it; `PARTIAL`
             where the parts are to be added up.
+        extents: of every device's part along the axis that is split; empty where none is.
     """
 
     mesh: Mesh
     parts: tuple[Tensor, ...]
     layout: Layout
+    extents: tuple[int, ...] = ()
 
     @classmethod
-    def assemble(cls, mesh: Mesh, parts: Sequence[Tensor], layout: Layout) -> Sharded:
+    def assemble(
+        cls,
+        mesh: Mesh,
+        parts: Sequence[Tensor],
+        layout: Layout,
+        *,
+        extent: int | None = None,
+        like: Sequence[tuple[int, ...]] = (),
+    ) -> Sharded:
         """Take parts for a tensor.
 
+        Args:
+            mesh: the devices.
+            parts: those of this process's devices.
+            layout: how they make the tensor.
+            extent: of the whole axis that is split.
+            like: the extents of tensors that the parts may be split as, if they do not say it themselves.
+
         Raises:
-            ValueError: they do not fit together.
+            ValueError: they do not fit together, or what other processes have is not known.
         """
         shapes = [part.shape for part in parts]
         if isinstance(layout, int) and not -len(shapes[0]) <= layout < len(shapes[0]):
@@ -72,14 +89,17 @@ class Sharded:
             what = ", ".join(f"{part.dtype}{list(part.shape)}" for part in parts)
             where = "in all axes" if axis is None else f"in all axes but {axis}"
             raise ArgumentError(f"expected parts of one dtype that agree {where}, got {what}")
-        return cls(mesh, tuple(parts), layout if axis is None else axis)
+        if axis is None:
+            return cls(mesh, tuple(parts), layout)
+        mine = [shape[axis] for shape in shapes]
+        return cls(mesh, tuple(parts), axis, _extents(mesh, axis, mine, extent, like))
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the whole tensor."""
         shape = list(self.parts[0].shape)
         if isinstance(self.layout, int):
-            shape[self.layout] = sum(part.shape[self.layout] for part in self.parts)
+            shape[self.layout] = sum(self.extents)
         return tuple(shape)
 
     @property
@@ -92,10 +112,33 @@ class Sharded:
         return self.mesh.reshard(self, layout)
 
     def to_numpy(self) -> DeviceOp[np.ndarray[Any, np.dtype[Any]]]:
-        """The whole tensor, on the host."""
+        """The whole tensor, on the host.
+
+        Of several processes all have to ask, and each gets it.
+        """
         return self.reshard(None).then(lambda whole: whole.parts[0].to_numpy())
 
     def __repr__(self) -> str:
         how = "replicated" if self.layout is None else f"split along axis {self.layout}"
         how = "partial sums" if self.layout == PARTIAL else how
-        return f"<Sharded {self.dtype}{list(self.shape)} over {len(self.parts)} devices, {how}>"
+        return f"<Sharded {self.dtype}{list(self.shape)} over {len(self.mesh)} devices, {how}>"
+
+
+def _extents(
+    mesh: Mesh, axis: int, mine: Sequence[int], extent: int | None, like: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """The extents of all parts along an axis, of which this process has `mine`."""
+    ranks = mesh.communicator.ranks
+    if extent is not None:
+        like = [tuple(stop - start for start, stop in bounds(extent, len(mesh)))]
+    elif len(ranks) == len(mesh):
+        return tuple(mine)
+    matching = {extents for extents in like if [extents[rank] for rank in ranks] == list(mine)}
+    if len(matching) == 1:
+        return matching.pop()
+    if extent is not None:
+        raise ArgumentError(f"extent: an axis of {extent} elements has parts of {like[0]}, and these have {mine}")
+    raise ArgumentError(
+        f"the parts of this process have {mine} elements along axis {axis}, and those of the other processes are not "
+        "known: pass extent=, the elements of the whole axis"
+    )

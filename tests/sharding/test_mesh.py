@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cuda_async import Device, spread, value
+from cuda_async.collective import Communicator
 from cuda_async.testing import CheckedDriver, Ledger
 from cutile import ArgumentError, ArgumentTypeError, api, bf16
 from cutile.sharding import PARTIAL, Mesh, Sharded
 from kernels.gemm import matmul
+from tests.cuda_async.ranks import joined
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -54,6 +57,75 @@ def test_a_product_is_split_by_columns_and_then_by_rows() -> None:
         np.testing.assert_array_equal(again.to_numpy().sync(), x @ up @ down)
     assert ledger.uses > 20
     assert not ledger.races
+
+
+# ---- several processes: here ranks that joined, with a thread for each --------------------------------------------
+
+
+def on_each_rank(program: Callable[[Mesh], Any]) -> list[Any]:
+    """What a program yields or raises on each of three ranks, which run it at the same time."""
+    ranks = joined().ranks
+
+    def run(rank: Communicator) -> Any:
+        with rank, Device.host() as cpu, cpu.new_stream():
+            try:
+                return program(Mesh(rank))
+            except ValueError as error:
+                return error
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(run, ranks))
+
+
+def test_processes_have_a_tensor_in_every_layout() -> None:
+    """Of 5 and 4 elements, which three ranks cannot share evenly."""
+    array = np.arange(5 * 4 * 3).reshape(5, 4, 3)
+
+    def program(mesh: Mesh) -> list[tuple[int, ...]]:
+        shapes: list[tuple[int, ...]] = []
+        for first in (None, 0, 1):
+            x = (mesh.replicate(array) if first is None else mesh.shard(array, axis=first)).sync()
+            for second in (None, 0, 1):
+                y = x.reshard(second).sync()
+                assert (x.shape, y.shape, len(y.parts), len(mesh)) == (array.shape, array.shape, 1, 3)
+                np.testing.assert_array_equal(y.to_numpy().sync(), array)
+                shapes.append(y.parts[0].shape)
+        assert repr(x) == "<Sharded i64[5, 4, 3] over 3 devices, split along axis 1>"
+        return shapes
+
+    for rank, shapes in enumerate(on_each_rank(program)):
+        rows, columns = [(1, 2, 2)[rank], (1, 1, 2)[rank]]
+        assert shapes == [(5, 4, 3), (rows, 4, 3), (5, columns, 3)] * 3
+
+
+def test_processes_split_products_by_columns_and_rows() -> None:
+    """How the columns of the first are split follows from its weights, so the rows of the second fit."""
+    rng = np.random.default_rng(0)
+    x, up, down = (rng.integers(-2, 3, shape).astype(np.float32) for shape in ((16, 24), (24, 50), (50, 8)))
+
+    def program(mesh: Mesh) -> Any:
+        tokens, columns = mesh.replicate(x).sync(), mesh.shard(up, axis=1).sync()
+        rows = mesh.shard(down, axis=0).sync()
+        hidden = mesh.map(matmul, tokens, columns, layout=1).sync()
+        assert (hidden.shape, hidden.extents) == ((16, 50), (16, 17, 17))
+        return mesh.map(matmul, hidden, rows, layout=PARTIAL).then(lambda y: y.to_numpy()).sync()
+
+    for result in on_each_rank(program):
+        np.testing.assert_array_equal(result, x @ up @ down)
+
+
+def test_processes_say_how_long_an_axis_is_where_no_argument_does() -> None:
+    def program(mesh: Mesh) -> Any:
+        (rank,) = mesh.communicator.ranks
+        made = mesh.map(lambda: api.full(float(rank), (2, 3)), layout=0, extent=6).sync()
+        np.testing.assert_array_equal(made.to_numpy().sync()[:, 0], [0, 0, 1, 1, 2, 2])
+        with pytest.raises(ArgumentError, match="an axis of 7 elements has parts of"):
+            mesh.map(lambda: api.full(0.0, (1, 3)), layout=0, extent=7).sync()
+        return mesh.map(lambda: api.full(0.0, (2, 3)), layout=0).sync()
+
+    for error in on_each_rank(program):
+        assert "have [2] elements along axis 0" in str(error)
+        assert "pass extent=, the elements of the whole axis" in str(error)
 
 
 def hidden_of(mesh: Mesh, tokens: Sharded, columns: Sharded, rows: Sharded) -> Any:
