@@ -392,7 +392,10 @@ def _torch_view(value: Any, function: str) -> View | None:
 def _array_view(array: Array, owner: object, function: str) -> View:
     dtype = _element_type(array.dtype, function)
     if array.dtype != dtype.numpy:
-        raise ArgumentTypeError(f"{function}: the bytes of {array.dtype} are in another order than this machine's")
+        raise ArgumentTypeError(
+            f"{function}: the bytes of {array.dtype} are in another order than this machine's; "
+            f"pass array.astype(array.dtype.newbyteorder('='))"
+        )
     size = array.dtype.itemsize
     if any(stride % size for stride in array.strides):
         raise ArgumentError(
