@@ -70,8 +70,8 @@ class CompileOptions:
 
     Attributes:
         occupancy: tile blocks that should fit on one multiprocessor at once; None lets the compiler choose.
-        num_cta_in_cga: thread blocks in a cluster (Hopper and later), of which 2, 4 or 8 share what they load; None
-            lets the compiler choose.
+        num_cta_in_cga: thread blocks in a cluster (Hopper and later), of which 2, 4 or 8 share what they load, or the
+            rows that a kernel reduces and uses again; None lets the compiler choose.
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
         num_worker_warps: warps that compute, per tile block; None lets the compiler choose. With 4, a product by warp
             groups whose tile has 128 rows runs two tile blocks in each thread block, one behind the other.

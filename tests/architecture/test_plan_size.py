@@ -12,7 +12,6 @@ from tests.architecture.sources import ROOT
 
 PLANS = [
     "budget",
-    "flatten",
     "layout_assignment",
     "lower",
     "lowering_context",
@@ -21,11 +20,10 @@ PLANS = [
     "op_facts",
     "op_lowering",
     "plans",
-    "pointer_access",
+    "product_loops",
     "smem_allocator",
     "smem_layout",
     "smem_sizes",
-    "split_k_step",
     "staged_operands",
     "wgmma_instructions",
 ]

@@ -249,10 +249,14 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
     rings: dict[tuple[Any, ...], dict[str, None]] = {}
     for op in ops:
         if isinstance(op, StageTile):
-            place = op.attributes["offset"], *op.stage[1:]
+            place = op.attributes["offset"], *op.stage[1:], op.held
             rings.setdefault(place, {})[op.x.name] = None
-    for (_, slots, nbytes), names in rings.items():
-        yield f"{', '.join(names)}: {_counted(slots, 'stage')} of {kilobytes(nbytes)}, filled by cp.async"
+    for (_, slots, nbytes, held), names in rings.items():
+        if held:
+            whole = f"{kilobytes(slots * nbytes)} in shared memory, read in {_counted(slots, 'slice')}"
+            yield f"{', '.join(names)}: held from pass to pass, {whole}, filled by cp.async"
+        else:
+            yield f"{', '.join(names)}: {_counted(slots, 'stage')} of {kilobytes(nbytes)}, filled by cp.async"
 
 
 def _warps(function: Function, ops: Sequence[Op]) -> str:
@@ -285,6 +289,12 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
         if any(isinstance(op, NextTile) for op in ops):
             first = ", the longest first" if any(isinstance(op, TileIndex) and op.backwards for op in ops) else ""
             parts.append(f"tiles differ, and are taken one by one as thread blocks come to them{first}")
+    elif "blocks_per_tile" in facts:
+        blocks = int(facts["blocks_per_tile"])
+        parts = [
+            f"a cluster of {blocks} thread blocks for each tile: each has a slice of its rows, and what they reduce "
+            "meets in distributed shared memory"
+        ]
     else:
         parts = ["one thread block for each tile"]
     cluster = int(facts.get("cluster", 1))
@@ -295,7 +305,7 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
     elif "division" in facts:
         most = max(tiles for tiles, *_ in facts["division"][1])
         parts.append(f"split-K in launches of up to {most} tiles")
-    if cluster > 1 and pieces is None:
+    if cluster > 1 and pieces is None and "blocks_per_tile" not in facts:
         parts.append(f"clusters of {cluster} share operands (TMA multicast)")
     if facts.get("early"):
         parts.append("starts before the kernel ahead has ended (programmatic dependent launch)")

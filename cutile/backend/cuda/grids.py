@@ -89,6 +89,7 @@ class PersistentGrid:
         self._shared = int(facts["shared_bytes"])
         self._cluster = int(facts.get("cluster", 1))
         self._persistent = int(facts.get("persistent", 0))
+        self._blocks_per_tile = int(facts.get("blocks_per_tile", 1))
         self._workspace = int(facts.get("workspace", 0))
         self._workspace_per_block = int(facts.get("workspace_per_block", 0))
         self._pieces_are_clusters = self._persistent == self._cluster > 1
@@ -105,7 +106,7 @@ class PersistentGrid:
         """
         if self._pieces_are_clusters and -(-tiles * self._persistent // limit) < self._persistent * -(-tiles // limit):
             return tiles * self._persistent
-        work = min(tiles * self._persistent, limit) if self._persistent else tiles
+        work = min(tiles * self._persistent, limit) if self._persistent else tiles * self._blocks_per_tile
         return -(-work // self._cluster) * self._cluster
 
     def limit(self, function: Any, stream: GpuStream) -> int:

@@ -6,14 +6,13 @@ How many these are, and what makes room where tiles do not fit. Pure.
 from __future__ import annotations
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, check_budget, registers, shared_room
-from cutile.backend.cuda.flatten import flatten
 from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.multistage import RunningLoop, begin
 from cutile.backend.cuda.multistage_rules import MAX_STAGES_AHEAD
 from cutile.backend.cuda.ops import StagedMma, StageTile
 from cutile.backend.cuda.private_updates import UnreadUpdates
+from cutile.backend.cuda.product_loops import Key, can_split_step, flatten, key_of, operand_words, with_half_steps
 from cutile.backend.cuda.smem_sizes import HALVES, step_of
-from cutile.backend.cuda.split_k_step import Key, can_split_step, key_of, operand_words, with_half_steps
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS, choose_warps
 from cutile.backend.interface import CompileOptions, Target
@@ -105,7 +104,7 @@ def _within(room: int, function: Function, warps: int, arch: Architecture) -> tu
     """
     first = lowered = OneGroup(function, warps, arch).run()
     while lowered.facts["shared_bytes"] > room:
-        stages = [op.stage[1] for op in lowered.walk() if isinstance(op, StageTile)]
+        stages = [op.stage[1] for op in lowered.walk() if isinstance(op, StageTile) and not op.held]
         if not stages:
             break
         lowered = OneGroup(function, warps, arch, max(stages) - 1).run()

@@ -66,6 +66,10 @@ class LoweringContext(ABC):
         self.lowered: dict[Value, Value] = {}
         self._layout_names: dict[Layout, str] = {}
         self.smem = SmemAllocator()
+        self.held: dict[int, tuple[int, int, int]] = {}
+        """Of each row in shared memory its slices, its place, and the bytes of a slice."""
+        self.counters = 0
+        """Where the barriers are on which the blocks of a cluster meet."""
         self.loops: int = 0
         self.block_ids: dict[int, Value] = {}
         self.failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []

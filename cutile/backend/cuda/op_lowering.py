@@ -17,27 +17,31 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
+from cutile.backend.cuda.held_rows import LOWERINGS as HELD
+from cutile.backend.cuda.long_rows import LOWERINGS as CLUSTER
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store, Subtile
-from cutile.backend.cuda.pointer_access import Access, broadcasts_result, is_native, waits_after, waits_before
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
-from cutile.backend.cuda.sort_lowering import lower_sort, lower_take_along_axis, lower_top_k
+from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
+from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.failures import subjects
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.backend.gpu.layout_assignment import broadcast_source, extended, is_tile, same_but_ones
+from cutile.dtypes import DTypeLike, bf16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Op, Value
-from cutile.ops.atomic import AtomicRmw
+from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
-from cutile.ops.pointer import LoadPointer
+from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
-from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 from cutile.ops.view import LoadView, StoreView
+
+Access = LoadPointer | StorePointer | AtomicRmw | AtomicCas
 
 
 def lower_operation(context: LoweringContext, op: Op) -> None:
@@ -134,6 +138,41 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
         context.add(access)
 
 
+# Accesses by address. A tile block is one thread of the program, and many of the machine. What the one does in order
+# the many do only where they wait for one another: before an access that comes after others, before a release, after
+# an acquire.
+
+
+def waits_before(op: Access) -> bool:
+    """Whether all threads must have made their earlier accesses."""
+    return op.ordered or op.order in ("release", "acq_rel")
+
+
+def waits_after(op: Access) -> bool:
+    """Whether no thread may go on before the access was made."""
+    return op.order in ("acquire", "acq_rel")
+
+
+def accesses_by_one_lane(op: Access) -> bool:
+    """Whether an element that several threads hold is accessed by one of them.
+
+    It may change from one to the next.
+    """
+    return not (isinstance(op, LoadPointer) and op.order == "weak")
+
+
+def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
+    """Whether one thread's result must be handed to others that hold the element."""
+    if not isinstance(op, LoadPointer | AtomicRmw | AtomicCas) or not used or not accesses_by_one_lane(op):
+        return False
+    return layout is None or bool(layout.free_lanes or layout.free_warps)
+
+
+def is_native(kind: str, dtype: DTypeLike, arch: Architecture) -> bool:
+    """Whether an update is one instruction."""
+    return not (kind == "addf" and dtype is bf16 and arch.major < 9)
+
+
 @_lower.register
 def _access_by_address(op: Access, context: LoweringContext) -> None:
     if waits_before(op):
@@ -197,9 +236,8 @@ def _fold(op: Folding, context: LoweringContext) -> None:
         context.place(old, new, natural)
 
 
-_lower.register(Sort, lower_sort)
-_lower.register(TopK, lower_top_k)
-_lower.register(TakeAlongAxis, lower_take_along_axis)
+for _kind, _lowering in (*CLUSTER, *HELD, *SORTS):
+    _lower.register(_kind, _lowering)
 
 
 @_lower.register

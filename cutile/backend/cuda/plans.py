@@ -14,6 +14,7 @@ from functools import partial
 
 from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
+from cutile.backend.cuda.long_rows import cut_rows, number_tiles
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
@@ -63,7 +64,8 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     arch = architecture(target.arch)
     kernel = Kernel(function)
     if not kernel.products:
-        return lower_for_one_group(function, target, options)
+        rows, wanted, blocks = cut_rows(function, arch, options)
+        return number_tiles(lower_for_one_group(rows, target, wanted), blocks)
     mainloop = _specialised(kernel, arch, options, plan_mainloop)
     if not isinstance(mainloop, str):
         lowered, plan_, room = mainloop

@@ -173,3 +173,6 @@ def lower_take_along_axis(op: TakeAlongAxis, context: LoweringContext) -> None:
     names = {"source": context.layout_name(source), "layout": context.layout_name(layout)}
     copy = context.in_shared(context.copied(op), move_bytes(op.x.tile.dtype, source), **names)
     context.place(op.result, copy.result, layout)
+
+
+LOWERINGS = ((Sort, lower_sort), (TopK, lower_top_k), (TakeAlongAxis, lower_take_along_axis))

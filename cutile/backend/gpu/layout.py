@@ -157,6 +157,11 @@ class Layout:
                         yield where, register, lane, warp
 
     @cached_property
+    def holders(self) -> int:
+        """Threads that hold different elements."""
+        return self.threads >> (self.free_lanes.bit_count() + self.free_warps.bit_count())
+
+    @cached_property
     def free_lanes(self) -> int:
         """The lane bits that choose nothing, as a mask."""
         return sum(1 << bit for bit, basis in enumerate(self.lane) if not any(basis))

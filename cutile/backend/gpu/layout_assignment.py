@@ -251,7 +251,7 @@ class LayoutAssignment:
         """
         accesses: dict[Value, tuple[int, int | None, Value]] = {}
         for op in self._operations:
-            if loads and isinstance(op, LoadTile | LoadMut | LoadView):
+            if loads and (isinstance(op, LoadTile | LoadMut | LoadView) or getattr(op, "loads", False)):
                 tensor, value = op.operands[0].tensor, op.result
             elif not loads and isinstance(op, StoreMut | StoreView):
                 tensor, value = op.x.tensor, op.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from cutile.backend.cuda.ops import ClusterArrive, ClusterReduce
 from cutile.backend.gpu.text import Call
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op
@@ -29,6 +30,22 @@ def reduction(op: reduce.Reduce, kernel: Kernel) -> Call:
         f"fence={facts['fence']}",
     )
     return Call(function, (kernel.use(op.x),))
+
+
+def across_cluster(op: ClusterReduce, kernel: Kernel) -> Call:
+    """`cluster_reduce_max(x)`."""
+    facts = op.attributes
+    dtype, layout = kernel.dtype(op.x.tile.dtype), kernel.layout(facts["layout"])
+    how = [f"offset={facts['offset']}", f"counter={facts['counter']}", *(["first=True"] if not op.number else [])]
+    factory = "reduce.across_cluster"
+    function = kernel.bind(f"cluster_{op.kind}", factory, f'"{op.kind}"', dtype, layout, str(op.blocks), *how)
+    return Call(function, (kernel.use(op.x),))
+
+
+def cluster_arrive(op: ClusterArrive, kernel: Kernel) -> Call:
+    """`start()`."""
+    barriers = f"({op.attributes['offset']}, {op.reductions}, 1)"
+    return Call(kernel.bind("start", "pipeline.start", barriers, "cluster=True"), ())
 
 
 def _tuple(items: Iterable[str]) -> str:
@@ -79,4 +96,6 @@ def folding(op: reduce.Folding, kernel: Kernel) -> Call:
 EMITTERS: dict[type[Op], Callable[[Any, Any], Call]] = {
     **dict.fromkeys((reduce.ReduceSum, reduce.ReduceProd, reduce.ReduceMax, reduce.ReduceMin), reduction),
     **dict.fromkeys((reduce.Fold, reduce.Scan), folding),
+    ClusterArrive: cluster_arrive,
+    ClusterReduce: across_cluster,
 }

@@ -1,6 +1,7 @@
-"""Reductions along an axis: in each thread, across lanes, then across warps.
+"""Reductions along an axis: in each thread, lanes, warps, blocks of a cluster.
 
-Lanes shuffle, warps meet in shared memory. f16 and bf16 are reduced in f32 and rounded once.
+Lanes shuffle, warps meet in shared memory, blocks in that of each other (distributed shared memory, DSMEM). f16 and
+bf16 are reduced in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     I32,
+    I64,
     LANES,
     SHARED,
+    VOID,
+    address,
+    asm,
     barrier,
+    cluster_rank,
     const,
     float_type,
+    from_memory,
     from_shared,
     i32c,
     ir,
@@ -35,8 +42,11 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_memory,
     widen,
 )
+from cutile.backend.cuda.intrinsics.pipeline import wait_parity
+from cutile.backend.cuda.intrinsics.split_k_cluster import ACQUIRE, MAPA
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
 from cutile.backend.gpu.layout import LANE_BITS, Layout
+from cutile.backend.gpu.row_axis import reduced_in
 from cutile.dtypes import DTypeLike, f32
 
 KINDS = {
@@ -105,7 +115,7 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
     """
     target = layout.collapse(axis)
     operation = BINARY[KINDS[name]]
-    wide = f32 if dtype.is_half else dtype
+    wide = reduced_in(dtype)
     where = {each: register for register, each in enumerate(target.offsets)}
     keep = tuple(int(a != axis) for a in range(layout.rank))
     slots = [where[tuple(o * k for o, k in zip(each, keep, strict=True))] for each in layout.offsets]
@@ -176,3 +186,85 @@ def _across_warps(
             total = value if total is None else operation(b, dtype, total, value)
         totals.append(total)
     return totals
+
+
+@cache
+def across_cluster(
+    kind: str, dtype: DTypeLike, layout: Layout, blocks: int, *, offset: int, counter: int, first: bool = False
+) -> Any:
+    """`f(x)`: the tiles of all blocks of a cluster, folded element by element.
+
+    In the order of the blocks, so that all have the same bits, and each time.
+
+    Of the threads that hold the same elements, each of the first warp's sends to one block: 32 of them reach as many
+    blocks at once. Nobody waits but for what is sent to this block.
+
+    Args:
+        kind: of the reduction.
+        layout: of the tile, which every block has.
+        blocks: of the cluster.
+        offset: the place of the blocks' tiles in shared memory, in bytes.
+        counter: that of the barrier which counts what has come, used once.
+        first: wait first until all blocks have arrived, since a block that does not run yet has no shared memory.
+    """
+    operation, wide = BINARY[KINDS[kind]], reduced_in(dtype)
+    count = layout.registers if layout.rank else 0
+    registers = max(1, count)
+    word, suffix, letter = (I64, "b64", "l") if wide.bits == I64.width else (I32, "b32", "r")
+    size = word.width // 8  # bytes
+    threads = layout.holders
+    free = layout.free_lanes | layout.free_warps << LANE_BITS
+    senders = 1 << layout.free_lanes.bit_count()
+
+    def bits_of(b: Any, value: Any) -> Any:
+        bits = to_memory(b, wide, widen(b, dtype, value))
+        return bits if bits.type == word else b.zext(bits, word)
+
+    def element_of(b: Any, bits: Any) -> Any:
+        narrow_type = memory_type(wide)
+        return from_memory(b, wide, bits if bits.type == narrow_type else b.trunc(bits, narrow_type))
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], count)
+        number = thread(b)
+        holder = select_lanes(b, number, (layout.threads - 1) & ~free)
+        mine = b.add(address(b, offset), b.mul(holder, i32c(size)))  # of what the first block sends
+        there = b.add(mine, b.mul(cluster_rank(b), i32c(registers * threads * size)))
+        barrier_ = address(b, counter)
+        if first:
+            # The other half of `pipeline.start`: loads have begun between the two (PTX ISA, "barrier.cluster").
+            asm(b, VOID, [], "barrier.cluster.wait.acquire;", "~{memory}", effect=True, convergent=True)
+        with b.if_then(b.icmp_unsigned("==", number, i32c(0))):
+            # The one arrival announces the bytes of all blocks, some of which may have come already.
+            text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+            nbytes = i32c(blocks * registers * threads * size)
+            asm(b, VOID, [barrier_, nbytes], text, "r,r,~{memory}", effect=True)
+        sends = b.icmp_unsigned("==", b.and_(number, i32c(layout.free_warps << LANE_BITS)), i32c(0))
+        receiver = select_lanes(b, number, layout.free_lanes)
+        for begin in range(0, blocks, senders):
+            peer = b.add(receiver, i32c(begin)) if begin else receiver
+            with b.if_then(b.and_(sends, b.icmp_unsigned("<", peer, i32c(blocks)))):
+                # The same places in the receiver's shared memory.
+                target, counts = (asm(b, I32, [each, peer], MAPA, "=r,r,r") for each in (there, barrier_))
+                for register, element in enumerate(elements):
+                    text = (
+                        f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.{suffix} "
+                        f"[$0+{register * threads * size}], $1, [$2];"
+                    )
+                    operands = [target, bits_of(b, element), counts]
+                    # Counts its bytes on the receiver's barrier, so that nobody waits here (PTX ISA, "st.async"): a
+                    # barrier of the cluster would wait for all that a thread has under way in global memory, too.
+                    asm(b, VOID, operands, text, f"r,{letter},r,~{{memory}}", effect=True)
+        wait_parity(b, barrier_, i32c(0), scope=ACQUIRE)
+        totals: list[Any] = []
+        for register in range(registers):
+            total: Any = None
+            for block in range(blocks):
+                place = (block * registers + register) * threads * size
+                text = f"ld.shared.{suffix} $0, [$1+{place}];"  # volatile: the other blocks have written there
+                value = element_of(b, asm(b, word, [mine], text, f"={letter},r,~{{memory}}", effect=True))
+                total = value if total is None else operation(b, wide, total, value)
+            totals.append(narrow(b, dtype, total))
+        return pack(b, totals, count)
+
+    return intrinsic(f"cluster_{kind}", frag(dtype, count), [frag(dtype, count)], generate)

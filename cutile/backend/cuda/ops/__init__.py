@@ -59,6 +59,14 @@ from cutile.backend.cuda.ops.pipeline import (
     ReadBuffer,
     Scratch,
 )
+from cutile.backend.cuda.ops.private import (
+    ClusterArrive,
+    ClusterRank,
+    ClusterReduce,
+    ClusterTileBlockId,
+    HeldSlice,
+    HoldRow,
+)
 from cutile.backend.cuda.ops.roles import (
     Elected,
     FirstIteration,
@@ -87,8 +95,12 @@ __all__ = (
     "Barriers",
     "BarriersStart",
     "Buffer",
+    "ClusterArrive",
     "ClusterEnd",
+    "ClusterRank",
+    "ClusterReduce",
     "ClusterStart",
+    "ClusterTileBlockId",
     "ConvertLayout",
     "Dot",
     "DotWait",
@@ -99,6 +111,8 @@ __all__ = (
     "FirstTile",
     "Fixup",
     "GridDependencyWait",
+    "HeldSlice",
+    "HoldRow",
     "KSplits",
     "NextTile",
     "OptimizationBarrier",

@@ -152,7 +152,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     """Begin to copy the tile at a tile index; zeros past the edges.
 
     `index`, `steps` and `limited` are those of a `load_view`. Element `c` of the tile lies `sum(c * strides)` elements
-    into the stage.
+    into the stage. `held`: it stays for the whole kernel, and the number of stages is that of its slices.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -163,6 +163,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     stage: Stages = attribute()
     steps: tuple[int, ...] = attribute(())
     limited: tuple[int, ...] = attribute(())
+    held: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

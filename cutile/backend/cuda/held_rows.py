@@ -1,0 +1,323 @@
+"""Rows in shared memory, of which a thread holds a few elements at a time.
+
+    t = load_tile(x, i, 0) : bf16<1x65536>          hold_row(x, i, 0) {row = 0, parts = 8}
+    m = reduce_max(t)                               for c in range(8):
+    y = exp(t - m)                        -->           t = held_slice(c) : bf16<1x8192>
+    store_mut(z, y)                                     most = max(most, t)
+                                                    m = reduce_max(most)
+                                                    for c in range(8):
+                                                        t = held_slice(c) : bf16<1x8192>
+                                                        store_view(z, exp(t - m), i, c)
+
+A row waits for each of its reductions. In registers it would be there as what is computed of it, in f32; where that is
+more than a thread has, it spills. In shared memory it waits as it came, and each pass over it reads it again: what
+stands between a load and its uses is computed anew. A row that one pass alone needs is loaded there, and waits nowhere.
+
+Reductions fold slice by slice, element by element, before threads and warps meet. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cutile.backend.cuda.lowering_context import LoweringContext
+from cutile.backend.cuda.ops import (
+    HeldSlice,
+    HoldRow,
+    StageCommit,
+    StageRead,
+    StageTile,
+    StageWait,
+)
+from cutile.backend.cuda.smem_sizes import move_bytes
+from cutile.backend.gpu.layout import Layout, blocked
+from cutile.backend.gpu.layout_assignment import vector_width
+from cutile.backend.gpu.row_axis import Load, RowAxis, Store, reduced_in
+from cutile.dtypes import DTypeLike
+from cutile.ir.control import For
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.rewriter import Copier
+from cutile.ops.arith import Add, Max, Min, Mul
+from cutile.ops.cast import Convert
+from cutile.ops.grid import TileBlockId
+from cutile.ops.memory import LoadMut
+from cutile.ops.reduce import Reduce, ReduceExtreme, ReduceMax, ReduceMin, ReduceProd, ReduceSum
+from cutile.ops.view import LoadView
+
+MIN_COPY_BYTES = 4
+"""Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
+FOLDS: dict[type[Reduce], type[Add | Mul | Max | Min]] = {
+    ReduceSum: Add, ReduceProd: Mul, ReduceMax: Max, ReduceMin: Min,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """What of a kernel's rows waits in shared memory.
+
+    Attributes:
+        loads: the loads that several passes need.
+        nbytes: of their tiles.
+        elements: of one tile.
+        width: elements of the widest access to the row; slices are whole multiples of it.
+    """
+
+    loads: tuple[Load, ...]
+    nbytes: int
+    elements: int
+    width: int
+
+
+def held_in(function: Function, row: RowAxis) -> Held | None:
+    """What would wait in shared memory.
+
+    None where that is nothing, or something that cannot be copied there.
+    """
+    passes = _Passes(function, row)
+    loads = tuple(load for load in passes.loads if len(passes.users(load)) > 1)
+    late = [load for load in passes.loads if isinstance(load, LoadMut) and load not in loads]
+    if not loads or late or any(_copies(load, row) is None for load in loads):
+        return None
+    nbytes = sum(load.result.tile.size * load.result.tile.dtype.bits // 8 for load in loads)
+    accesses = [op for op in function.body.operations if isinstance(op, Load | Store) and row.has(op)]
+    tiles = [op.value if isinstance(op, Store) else op.result for op in accesses]
+    widths = [vector_width(op.operands[0].tensor, x.tile.shape) for op, x in zip(accesses, tiles, strict=True)]
+    return Held(loads, nbytes, loads[0].result.tile.size, max(width[1] for width in widths if width is not None))
+
+
+def held_rows(function: Function, row: RowAxis, parts: int) -> Function:
+    """A copy of the function that goes over its row slice by slice."""
+    return _HeldRows(function, row, parts).function(function)
+
+
+def _copies(load: Load, row: RowAxis) -> tuple[int, int] | None:
+    """Axis and width of the copies of a load.
+
+    None where it is not copied: it has no stride of 1, or pads with something else than zeros.
+    """
+    tensor = load.operands[0].tensor
+    vector = vector_width(tensor, row.shape(load.result, 1))
+    padded = isinstance(load, LoadView) and load.padding not in ("zero", "none")
+    if vector is None or padded or vector[1] * tensor.dtype.bits // 8 < MIN_COPY_BYTES:
+        return None
+    return vector
+
+
+class _Passes:
+    """Which pass over the row each operation belongs to.
+
+    An operation waits for as many reductions as there are passes ahead of its own.
+
+    Attributes:
+        number: of each operation's pass.
+        ends: by pass, the reductions and stores for which it is made.
+        work: by pass, all operations on the row that it needs, in order.
+        loads: of the row.
+    """
+
+    def __init__(self, function: Function, row: RowAxis) -> None:
+        operations = function.body.operations
+        self._row = row
+        self._definitions = {value: op for op in operations for value in op.results}
+        self.number: dict[Op, int] = {}
+        ready: dict[Value, int] = {}
+        for op in operations:
+            self.number[op] = max((ready.get(value, 0) for value in op.operands), default=0)
+            ready.update((value, self.number[op] + row.reduces(op)) for value in op.results)
+        count = 1 + max(self.number.values(), default=0)
+        self.ends: list[list[Op]] = [[] for _ in range(count)]
+        for op in operations:
+            if row.reduces(op) or (isinstance(op, Store) and op.value in row.axes):
+                self.ends[self.number[op]].append(op)
+        order = {op: place for place, op in enumerate(operations)}
+        self.work = [sorted(self._needed(ends), key=order.__getitem__) for ends in self.ends]
+        self.loads = [op for op in operations if isinstance(op, Load) and op.result in row.axes]
+
+    def users(self, op: Op) -> list[int]:
+        """The passes that need an operation."""
+        return [at for at, work in enumerate(self.work) if op in work]
+
+    def _needed(self, ends: Sequence[Op]) -> set[Op]:
+        """The operations on the row behind what a pass is made for."""
+        needed: set[Op] = set()
+        pending = list(ends)
+        while pending:
+            op = pending.pop()
+            if op not in needed:
+                needed.add(op)
+                sources = (self._definitions[value] for value in op.operands if value in self._row.axes)
+                pending += (source for source in sources if not self._row.reduces(source))
+        return needed
+
+
+class _HeldRows(Copier):
+    """The copy.
+
+    What is no work on the row stays as it is, ahead of the pass that needs it.
+    """
+
+    def __init__(self, function: Function, row: RowAxis, parts: int) -> None:
+        super().__init__()
+        self._row, self._parts = row, parts
+        self._passes = _Passes(function, row)
+        held = held_in(function, row)
+        self._held: dict[Op, int] = {}
+        if held is not None:
+            self._held.update((load, number) for number, load in enumerate(held.loads))
+
+    def function(self, source: Function) -> Function:
+        rest = [op for op in source.body.operations if not self._row.has(op)]
+        with self.builder.block(*map(self.value, source.body.arguments)) as body:
+            for number, ends in enumerate(self._passes.ends):
+                for op in rest:
+                    if self._passes.number[op] == number:
+                        self.operation(op)
+                for load in self._held:
+                    if self._passes.number[load] == number:
+                        self._hold(load)
+                if ends:
+                    self._pass(number)
+        return Function(source.name, body, source.source, source.file, source.stage, dict(source.facts))
+
+    def _hold(self, load: Load) -> None:
+        builder = self.builder
+        builder.location = load.location
+        axis, shape = self._row.axes[load.result], self._row.shape(load.result, self._parts)
+        if isinstance(load, LoadMut):
+            index = tuple(builder.value(TileBlockId(axis=each)) for each in range(len(shape)))
+        else:
+            index = tuple(self.values.get(value, value) for value in load.index)
+        x = self.values[load.operands[0]]
+        number = self._held[load]
+        builder.add(HoldRow(x=x, index=index, row=number, shape=shape, axis=axis, parts=self._parts))
+
+    def _pass(self, number: int) -> None:
+        """A loop over the slices of the row, and what remains of its reductions."""
+        builder, parts = self.builder, self._parts
+        reductions = [op for op in self._passes.ends[number] if isinstance(op, Reduce)]
+        builder.location = self._passes.ends[number][0].location
+        shapes = [self._row.shape(op.x, parts) for op in reductions]
+        dtypes = [reduced_in(op.x.tile.dtype) for op in reductions]
+        firsts = [
+            builder.constant(_identity(op, dtype), dtype, shape)
+            for op, dtype, shape in zip(reductions, dtypes, shapes, strict=True)
+        ]
+        carried = [Value(first.type) for first in firsts]
+        start, stop, step = builder.constant(0), builder.constant(parts), builder.constant(1)
+        part = Value(start.type, "part")
+        outside = dict(self.values)
+        with builder.block(part, *carried) as body:
+            folded: list[Value] = []
+            for op in self._passes.work[number]:
+                builder.location = op.location
+                if op not in reductions:
+                    self._slice(op, part)
+            for op, total, dtype in zip(reductions, carried, dtypes, strict=True):
+                builder.location = op.location
+                folded.append(self._folded(op, total, dtype))
+            builder.yield_(*folded)
+        self.values = outside
+        builder.location = self._passes.ends[number][0].location
+        totals = builder.add(For(start=start, stop=stop, step=step, carried=tuple(firsts), body=body)).results
+        for op, total in zip(reductions, totals, strict=True):
+            builder.location = op.location
+            result = builder.value(op.copy_with([total], (), ()))
+            if result.tile.dtype is not op.result.tile.dtype:
+                result = builder.value(Convert(x=result, dtype=op.result.tile.dtype))
+            result.name = op.result.name
+            self.values[op.result] = result
+
+    def _slice(self, op: Op, part: Value) -> None:
+        """What an operation is for one slice."""
+        operands = [self.values.get(value, value) for value in op.operands]
+        if op in self._held:
+            shape = self._row.shape(op.results[0], self._parts)
+            held = HeldSlice(x=operands[0], part=part, row=self._held[op], shape=shape)
+            copy = self.builder.add(held)
+        else:
+            copy = self._row.sliced(op, operands, self._parts, part, self.builder)
+        for old, new in zip(op.results, copy.results, strict=True):
+            new.name = old.name
+            self.values[old] = new
+
+    def _folded(self, op: Reduce, total: Value, dtype: DTypeLike) -> Value:
+        """What a reduction has folded of each element, with the slice's."""
+        x = self.values[op.x]
+        if x.tile.dtype is not dtype:
+            x = self.builder.value(Convert(x=x, dtype=dtype))
+        kind = FOLDS[type(op)]
+        more = {"nan": op.nan} if isinstance(op, ReduceExtreme) else {}
+        return self.builder.value(kind(x=total, y=x, **more))
+
+
+def _identity(op: Reduce, dtype: DTypeLike) -> float | int:
+    """What changes nothing.
+
+    A NaN is dropped beside any number, unless it is asked for.
+    """
+    if isinstance(op, ReduceSum | ReduceProd):
+        return int(isinstance(op, ReduceProd))
+    if dtype.is_float:
+        extreme = float("inf" if isinstance(op, ReduceMin) else "-inf")
+        return extreme if isinstance(op, ReduceExtreme) and op.nan else float("nan")
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    high = (1 << (dtype.bits - dtype.is_signed)) - 1
+    return low if isinstance(op, ReduceMax) else high
+
+
+# What becomes of them.
+
+
+def _lies(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[int, int], tuple[int, ...]]:
+    """How a slice of `x` lies in shared memory.
+
+    Who copies and reads what of it, in how wide accesses, and its strides in elements.
+    """
+    vector = vector_width(x.tensor, shape)
+    assert vector is not None, f"{x} is not copied to shared memory"
+    axis, width = vector
+    order = [axis, *(other for other in reversed(range(len(shape))) if other != axis)]
+    strides, extent = dict.fromkeys(range(len(shape)), 0), 1
+    for other in order:
+        if other == axis or shape[other] > 1:
+            strides[other] = extent
+        extent *= shape[other]
+    return blocked(shape, warps, width, order), vector, tuple(strides.values())
+
+
+def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
+    """Copies by `cp.async`, slice by slice, of which each thread waits for its own."""
+    builder, tensor = context.builder, op.x.tensor
+    layout, vector, strides = _lies(op.x, op.shape, context.warps)
+    nbytes = move_bytes(tensor.dtype, layout)
+    place = context.smem.reserve(op.parts * nbytes)
+    context.held[op.row] = (op.parts, place, nbytes)
+    index = [context.lowered[value] for value in op.index]
+    first = builder.value(Mul(x=index[op.axis], y=builder.constant(op.parts)))
+    start, stop, step = builder.constant(0), builder.constant(op.parts), builder.constant(1)
+    part = Value(start.type, "part")
+    with builder.block(part) as body:
+        index[op.axis] = builder.value(Add(x=first, y=part))
+        lies = {"shape": op.shape, "strides": strides, "stage": (0, op.parts, nbytes), "held": True}
+        copy = StageTile(context.lowered[op.x], part, tuple(index), **lies)
+        context.add(copy, layout=context.layout_name(layout), vector=vector)
+        context.smem.share(copy, place)
+        builder.yield_()
+    builder.add(For(start=start, stop=stop, step=step, carried=(), body=body))
+    builder.add(StageCommit())
+    builder.add(StageWait(pending=0, meet=False))
+
+
+def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
+    """A slice, read by the threads that copied it."""
+    parts, place, nbytes = context.held[op.row]
+    layout, vector, strides = _lies(op.x, op.shape, context.warps)
+    lies = {"shape": op.shape, "strides": strides, "stage": (0, parts, nbytes)}
+    tile = StageRead(context.lowered[op.part], dtype=op.x.tensor.dtype, **lies, own=True, of=op.x.name)
+    context.add(tile, layout=context.layout_name(layout), vector=vector)
+    context.smem.share(tile, place)
+    context.place(op.result, tile.result, layout)
+
+
+LOWERINGS = ((HoldRow, lower_hold_row), (HeldSlice, lower_held_slice))

@@ -1,0 +1,239 @@
+"""Long rows: where they wait for their reductions.
+
+They wait in registers, in shared memory (`held_rows.py`), or in that of a cluster. The fewer bytes of a row a thread
+block has, the more thread blocks share a multiprocessor: some load and store while others reduce. In a cluster each
+block has a slice:
+
+    t = load_tile(x, i, 0) : bf16<1x65536>          cluster_arrive() {reductions = 1}
+    s = reduce_sum(t)                               r = cluster_rank()
+    store_mut(y, t * s)                             t = load_tile(x, i, r) : bf16<1x8192>
+                                          -->       s = reduce_sum(t)
+                                                    s = cluster_reduce(s) {kind = 'reduce_sum', blocks = 8}
+                                                    store_view(y, t * s, i, r)
+
+Slices are as long as what a thread block holds in registers with others beside it on a multiprocessor, so rows of any
+length are loaded once. What a block has reduced it writes to the shared memory of all the others, and each folds what
+came in the order of the blocks: all have the same bits, each time. Each reduction has its own place there, so that
+nobody writes where others still read; the last barrier is behind the last write, so that blocks end when they like.
+
+What is no work on the row every block does for itself; block 0 stores it. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cutile.backend.cuda.held_rows import Held, held_in, held_rows
+from cutile.backend.cuda.lowering_context import LoweringContext
+from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, ClusterTileBlockId
+from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout_assignment import is_tile
+from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
+from cutile.backend.interface import CompileOptions
+from cutile.ir.core import Function, Op, Value
+from cutile.ir.rewriter import KEEP, Copier, Replacement, Rewriter, rewrite
+from cutile.ops.compare import Eq, Select
+from cutile.ops.grid import TileBlockId
+from cutile.ops.memory import StoreMut
+from cutile.ops.reduce import Reduce, ReduceExtreme
+from cutile.ops.view import StoreView
+
+MIN_BYTES = 1 << 16
+"""Bytes of a tile block's rows from which on they wait in shared memory: half of what registers hold of them in f32."""
+SLICE_BYTES = 1 << 16
+"""Bytes of a thread block, where a cluster has the rest: three blocks of them share a multiprocessor."""
+WARPS, CROWDED_WARPS = 8, 16
+"""Of a thread block, and of one that has a multiprocessor for itself."""
+THREAD_ELEMENTS = 32
+"""Elements of a thread in a slice. Rows of 32768 bf16 on an H200, of a copy: layer_norm 0.72 with 8, 0.83 with 16, 0.88
+with 32, since the addresses of an access cost as much as several elements."""
+CLUSTERS = (2, 4, 8)
+"""Blocks of a cluster: all GPUs with clusters have room for 8 (CUDA C++ programming guide, "Thread Block Clusters")."""
+CLUSTERS_SINCE = 9
+"""The compute capability."""
+MARGIN = 8192
+"""Bytes of shared memory for what reductions exchange."""
+MOST_PARTS = 4
+"""How many times as many slices as needed there may be where these have to divide the row."""
+
+
+BARRIER_BYTES = 8
+"""Bytes of an mbarrier object."""
+WORD_BITS = 32
+"""Of the narrowest word that blocks send each other."""
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How a row is cut.
+
+    Attributes:
+        blocks: of a cluster, each with as much of the row.
+        warps: of a block.
+        parts: slices of what a block has, over which it goes one after the other.
+    """
+
+    blocks: int
+    warps: int
+    parts: int
+
+
+def cut_rows(function: Function, arch: Architecture, options: CompileOptions) -> tuple[Function, CompileOptions, int]:
+    """The function with its longest rows cut, where that is better.
+
+    Also the options for its lowering, and how many thread blocks have one tile block (`number_tiles`).
+    """
+    row = row_axis(function)
+    plan = None if row is None else plan_row(function, row, arch, options)
+    if row is None or plan is None:
+        return function, options, 1
+    if plan.blocks > 1:
+        function, row = cluster_rows(function, row, plan.blocks)
+    return held_rows(function, row, plan.parts), replace(options, num_worker_warps=plan.warps), plan.blocks
+
+
+def plan_row(function: Function, row: RowAxis, arch: Architecture, options: CompileOptions) -> RowPlan | None:
+    """How the rows of a kernel are cut.
+
+    None where they wait in registers: they are short, or nothing is gained or possible elsewhere.
+    """
+    held = held_in(function, row)
+    if held is None or held.nbytes < MIN_BYTES:
+        return None
+    clusters = (1,)
+    if options.num_cta_in_cga in CLUSTERS and arch.major >= CLUSTERS_SINCE:
+        clusters = (options.num_cta_in_cga,)
+    plans = [plan for blocks in clusters if (plan := _over(blocks, row, held, arch, options)) is not None]
+    short = (plan for plan in plans if held.nbytes <= plan.blocks * SLICE_BYTES)
+    return next(short, plans[-1] if plans else None)
+
+
+def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: CompileOptions) -> RowPlan | None:
+    """The row over so many thread blocks.
+
+    None where these do not divide it, or it does not fit.
+    """
+    room, vectors = arch.shared_bytes - MARGIN, row.extent // (blocks * held.width)
+    if held.nbytes > blocks * room or row.extent % (blocks * held.width):
+        return None
+    usual = CROWDED_WARPS if 2 * held.nbytes > blocks * room else WARPS
+    warps = options.num_worker_warps or usual
+    elements = held.elements // blocks
+    least = -(-elements // (32 * warps * THREAD_ELEMENTS))
+    parts = next((count for count in range(least, MOST_PARTS * least) if vectors % count == 0), 0)
+    return RowPlan(blocks, warps, parts) if parts else None
+
+
+def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Function, RowAxis]:
+    """A copy of the function in which each thread block has a slice of the row.
+
+    Also the axis of these slices. A cluster has `blocks` thread blocks.
+    """
+    copier = _ClusterRows(row, blocks)
+    return copier.function(function), RowAxis(row.extent // blocks, copier.axes)
+
+
+def number_tiles(function: Function, blocks: int) -> Function:
+    """A copy of a lowered function whose clusters have one tile block each."""
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if isinstance(op, TileBlockId):
+            return rewriter.builder.value(ClusterTileBlockId(axis=op.axis, blocks=blocks), op.result.name)
+        return KEEP
+
+    if blocks == 1:
+        return function
+    numbered = rewrite(function, rule)
+    numbered.facts |= {"cluster": blocks, "blocks_per_tile": blocks}
+    return numbered
+
+
+class _ClusterRows(Copier):
+    """The copy.
+
+    Attributes:
+        axes: of its tiles of the row, which are slices.
+    """
+
+    _rank: Value
+
+    def __init__(self, row: RowAxis, blocks: int) -> None:
+        super().__init__()
+        self._row, self._blocks = row, blocks
+        self._number = 0
+        self.axes: dict[Value, int] = {}
+
+    def function(self, source: Function) -> Function:
+        builder = self.builder
+        with builder.block(*map(self.value, source.body.arguments)) as body:
+            builder.add(ClusterArrive(reductions=sum(map(self._row.reduces, source.body.operations))))
+            self._rank = builder.value(ClusterRank(), "rank")
+            for op in source.body.operations:
+                builder.location = op.location
+                self.operation(op)
+        return Function(source.name, body, source.source, source.file, source.stage, dict(source.facts))
+
+    def operation(self, op: Op) -> None:
+        operands = [self.values.get(value, value) for value in op.operands]
+        if self._row.reduces(op):
+            assert isinstance(op, Reduce)
+            self._reduce(op, operands)
+        elif self._row.has(op):
+            operations = self.builder.current.operations
+            before = len(operations)
+            copy = self._row.sliced(op, operands, self._blocks, self._rank, self.builder)
+            tiles = [value for each in operations[before:] for value in each.results if is_tile(value)]
+            self.axes.update((value, self._row.axes[op.result]) for value in tiles)
+            for old, new in zip(op.results, copy.results, strict=True):
+                new.name = old.name
+                self.values[old] = new
+        elif isinstance(op, Store):
+            self._store(op, operands)
+        else:
+            super().operation(op)
+
+    def _reduce(self, op: Reduce, operands: list[Value]) -> None:
+        builder = self.builder
+        result = builder.value(op.copy_with(operands, (), ()))
+        kind = f"{op.name}_nan" if isinstance(op, ReduceExtreme) and op.nan else op.name
+        reduce = ClusterReduce(x=result, kind=kind, blocks=self._blocks, number=self._number)
+        self._number += 1
+        self.values[op.result] = builder.value(reduce, op.result.name)
+
+    def _store(self, op: Store, operands: list[Value]) -> None:
+        """A tile that all blocks have, and that the first one stores.
+
+        The others store it outside of any tensor.
+        """
+        builder = self.builder
+        x, value, *index = operands
+        if isinstance(op, StoreMut):
+            index = [builder.value(TileBlockId(axis=axis)) for axis in range(x.tensor.rank)]
+        is_first = builder.value(Eq(x=self._rank, y=builder.constant(0)))
+        outside = builder.constant(-1, index[0].tile.dtype)
+        index[0] = builder.value(Select(condition=is_first, x=index[0], y=outside))
+        more = {"limited": op.limited} if isinstance(op, StoreView) else {}
+        steps = op.steps if isinstance(op, StoreView) else value.tile.shape
+        builder.add(StoreView(x=x, value=value, index=tuple(index), steps=steps, **more))
+
+
+def lower_cluster_arrive(op: ClusterArrive, context: LoweringContext) -> None:
+    """A barrier for each reduction."""
+    context.counters = context.smem.reserve(op.reductions * BARRIER_BYTES)
+    copy = context.add(context.copied(op))
+    context.smem.share(copy, context.counters)
+
+
+def lower_cluster_reduce(op: ClusterReduce, context: LoweringContext) -> None:
+    """A place for the results of all blocks, and a barrier that counts them."""
+    copy = context.copied(op)
+    layout = context.layout(op.x)
+    word = max(WORD_BITS, reduced_in(op.x.tile.dtype).bits)
+    place = context.smem.reserve(op.blocks * layout.registers * layout.holders * word // 8)  # bytes
+    counter = context.counters + op.number * BARRIER_BYTES
+    context.add(copy, layout=context.layout_name(layout), counter=counter)
+    context.smem.share(copy, place)
+    context.place(op.result, copy.result, layout)
+
+
+LOWERINGS = ((ClusterArrive, lower_cluster_arrive), (ClusterReduce, lower_cluster_reduce))
