@@ -439,7 +439,8 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         """
         return TensorView(reshaped(self._usable("view"), whole_shape(shape, more, "view"), "view"), self)
 
-    def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:
+    # In a kernel a slice is along one axis, which is named.
+    def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A read-only view of a rectangular part.
 
         One range for each axis, from the first on.

@@ -217,7 +217,7 @@ class Block:
                 yield from nested.walk()
 
 
-@dataclass_transform(field_specifiers=(operand, operands, attribute, region))
+@dataclass_transform(eq_default=False, field_specifiers=(operand, operands, attribute, region))
 class Op:
     """One operation.
 

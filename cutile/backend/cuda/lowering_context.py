@@ -132,7 +132,8 @@ class LoweringContext(ABC):
             if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
                 continue
             tensor, stores = op.operands[0], isinstance(op, StoreMut | StoreView)
-            tile, steps = op.value if stores else op.result, op.steps if isinstance(op, LoadView | StoreView) else None
+            tile = op.value if isinstance(op, StoreMut | StoreView) else op.result
+            steps = op.steps if isinstance(op, LoadView | StoreView) else None
             layouts.setdefault(tensor, set()).add(self.access_layout(tensor.tensor, tile, steps))
             stored[tensor] += stores
             loaded.update(() if stores else (tensor,))

@@ -178,9 +178,16 @@ class RunningLoop:
                 within = context.builder.value(compare(x=induction, y=context.lowered[loop.op.stop]))
                 conditions.append((within, True))
             index = tuple(context.lowered[value] for value in load.index)
-            more = {"steps": load.steps, "limited": load.limited} if isinstance(load, LoadView) else {}
-            lies = {"shape": load.shape, "strides": ahead.strides, "stage": plan.stage_of(ahead)}
-            copy = StageTile(context.lowered[load.x], iteration, index, **lies, **more)
+            copy = StageTile(
+                context.lowered[load.x],
+                iteration,
+                index,
+                shape=load.shape,
+                strides=ahead.strides,
+                stage=plan.stage_of(ahead),
+                steps=load.steps if isinstance(load, LoadView) else (),
+                limited=load.limited if isinstance(load, LoadView) else (),
+            )
 
         def stage() -> None:
             context.add(copy, layout=context.layout_name(ahead.layout), vector=ahead.vector)
@@ -217,8 +224,15 @@ class RunningLoop:
             return
         if not ahead.read:
             return
-        lies = {"shape": load.shape, "strides": ahead.strides, "stage": plan.stage_of(ahead)}
-        tile = StageRead(self.iteration, dtype=load.x.tensor.dtype, **lies, own=ahead.own, of=load.x.name)
+        tile = StageRead(
+            self.iteration,
+            dtype=load.x.tensor.dtype,
+            shape=load.shape,
+            strides=ahead.strides,
+            stage=plan.stage_of(ahead),
+            own=ahead.own,
+            of=load.x.name,
+        )
         context.add(tile, layout=context.name_of(load.result), vector=ahead.vector)
         self._share(tile)
         context.map(load, tile)
@@ -229,9 +243,15 @@ class RunningLoop:
         accumulator = context.layout_name(context.layouts.accumulator(product))
         left, right = plan.products[product]
         for side in sides:
-            dtypes = {"dtype": product.a.tile.dtype, "other": product.b.tile.dtype}
-            lies = {"swaps": (left.stage.swap, right.stage.swap), "stage": plan.stage_of(side)}
-            put = StagePut(context.lowered[side.value], iteration, right=side is right, **dtypes, **lies)
+            put = StagePut(
+                context.lowered[side.value],
+                iteration,
+                right=side is right,
+                dtype=product.a.tile.dtype,
+                other=product.b.tile.dtype,
+                swaps=(left.stage.swap, right.stage.swap),
+                stage=plan.stage_of(side),
+            )
             context.add(put, source=context.name_of(side.value), accumulator=accumulator)
             self._share(put)
 
@@ -250,10 +270,18 @@ class RunningLoop:
         context.builder.location = product.location
         accumulator = context.layouts.accumulator(product)
         acc = context.converted(context.lowered[product.acc], context.layouts[product.acc], accumulator)
-        a, b = product.a.tile, product.b.tile
-        lies = {"left": plan.stage_of(sides[0]), "right": plan.stage_of(sides[1])}
-        lies |= {"swaps": tuple(side.stage.swap for side in sides), "rounds": any(side.rounds for side in sides)}
-        dot = StagedMma(acc, self.iteration, dtype=a.dtype, other=b.dtype, depth=a.shape[1], **lies)
+        a, b, (left, right) = product.a.tile, product.b.tile, sides
+        dot = StagedMma(
+            acc,
+            self.iteration,
+            dtype=a.dtype,
+            other=b.dtype,
+            depth=a.shape[1],
+            swaps=(left.stage.swap, right.stage.swap),
+            left=plan.stage_of(left),
+            right=plan.stage_of(right),
+            rounds=left.rounds or right.rounds,
+        )
         context.add(dot, layout=context.layout_name(accumulator))
         self._share(dot)
         context.place(product.result, dot.result, accumulator)

@@ -119,8 +119,9 @@ class MultistagePlan:
 
         The first byte, their number, and the bytes from stage to stage.
         """
-        written = isinstance(of, Side) and of.load is None
-        return (of.place, of.copies, of.stage.bytes) if written else (of.place, self.stages, self.stage_bytes)
+        if isinstance(of, Side) and of.load is None:
+            return of.place, of.copies, of.stage.bytes
+        return of.place, self.stages, self.stage_bytes
 
     @property
     def pending(self) -> int:

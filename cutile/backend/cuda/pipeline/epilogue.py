@@ -142,10 +142,16 @@ class Epilogue:
         in_stages = self.delayed is not None and self.delayed.at_once and plan.ends_in_stages
         buffers = plan.stages[0] if in_stages else store.buffers
         through = pipelines.buffers[0][0] if in_stages else pipelines.staging
-        how = {"map": context.maps.name(store.op.x, store.map), "shape": store.shape, "transposed": store.transposed}
-        how |= {"packed": packed, "warp_bytes": store.smem_layout.nbytes if in_stages else 0, "adds": store.adds}
-        where = (context.lowered[store.op.x], value, through, tuple(index))
-        bulk = ops.TmaStore(*where, **how, dropped=pipelines.flag is not None)
+        bulk = ops.TmaStore(
+            *(context.lowered[store.op.x], value, through, tuple(index)),
+            map=context.maps.name(store.op.x, store.map),
+            shape=store.shape,
+            transposed=store.transposed,
+            packed=packed,
+            warp_bytes=store.smem_layout.nbytes if in_stages else 0,
+            adds=store.adds,
+            dropped=pipelines.flag is not None,
+        )
         facts = {"layout": context.layout_name(layout), "piece": piece, "first": piece % buffers, "begins": piece == 0}
         context.add(bulk, **facts, span=store.span, buffers=buffers)
 

@@ -114,7 +114,7 @@ def _control(nest: Op) -> list[Value]:
     return list(nest.operands[:1])
 
 
-_OWN = {For: (1, 3), While: (1, 2, 4), If: (2,)}
+_OWN: dict[type[Op], tuple[int, ...]] = {For: (1, 3), While: (1, 2, 4), If: (2,)}
 """Which of the values that are one variable (`carried_groups`) are arguments and results of control flow."""
 
 

@@ -83,6 +83,7 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
     dtypes = (f32,) if adds else (f16, bf16)
     if tensor.dtype not in dtypes or tensor.alignment != 16 or not 2 <= tensor.rank <= MAX_TMA_AXES:
         return None
+    lead, columns = shape[:-1], shape[-1]
     value, passed = op.value, list[Op]()
     reshape = kernel.definitions.get(value)
     if len(shape) > 2 or shape not in shapes:
@@ -90,13 +91,13 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
             return None
         passed.append(reshape)
         value = reshape.x
-    if value.tile.shape not in shapes or value.tile.shape[1] != shape[-1] or shape[-1] % 16:
+    if value.tile.shape not in shapes or value.tile.shape[1] != columns or columns % 16:
         return None
-    rows = box_of_rows(shape[:-1])
-    layout = sums.get(value) if adds else group_accumulator((value.tile.shape[0], shape[-1]), warpgroups)
+    rows = box_of_rows(lead)
+    layout = sums.get(value) if adds else group_accumulator((value.tile.shape[0], columns), warpgroups)
     if tensor.unit_axis != tensor.rank - 1 or rows is None or layout is None:
         return None
-    own = shape[-1] >> sum(bool(basis[1]) for basis in layout.warp)  # columns of a warpgroup
+    own = columns >> sum(bool(basis[1]) for basis in layout.warp)  # columns of a warpgroup
     part = SmemLayout(own, 1, tensor.dtype.bits // 8, k_major=False)
     if adds and part.swizzle != ADDED_BYTES:
         return None
