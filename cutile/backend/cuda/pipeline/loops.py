@@ -1,23 +1,26 @@
 """Loops and branches of the two roles, with the counters of their pipelines.
 
-Both roles walk loops and branches with loads. The main loop of the consumers multiplies by warpgroups, adding to the
-accumulator at once or some iterations apart from it, or by fused multiply-adds:
+Both roles walk loops and branches with loads. Where consumers do nothing but add products to what a loop carries, the
+products of an iteration go on in the next one:
 
     for k in a..b:
         wait for the stage of k; begin its product; wait for the product before; release the stage of k - 1
+
+Of a kernel's main loop more is known: its first product may replace what the sums began with; tensor cores may add up
+some iterations apart from the sums; the epilogue of the tile before may go on under its products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.pipeline.operand import loads_of
-from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.pipeline.products import Products
 from cutile.backend.gpu.op_facts import reads
+from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
@@ -32,177 +35,6 @@ if TYPE_CHECKING:
 
 MAX_UNDEF_SUMS = 112
 """Sums of a thread that may have registers all the time beside a left operand, or beside the whole of an epilogue."""
-
-
-@dataclass(frozen=True)
-class Mainloop:
-    """The consumers' share of the main loop."""
-
-    walk: WarpSpecialised
-    loop: For
-
-    @property
-    def _dot(self) -> Dot:
-        return self.walk.plan.dot
-
-    @property
-    def _counter(self) -> Value:
-        return self.walk.pipelines.counters[0]
-
-    def _set_counter(self, counter: Value) -> None:
-        self.walk.pipelines.set_counters([0], [counter])
-
-    def add(self) -> None:
-        """The loop, and the sums of all its pieces."""
-        context, builder, loop, dot = self.walk, self.walk.builder, self.loop, self._dot
-        builder.location = loop.location
-        bounds = context.bounds(loop)
-        if dot.simt:
-            sums = self._simt(bounds)
-        elif dot.promote_interval:
-            sums = self._promoted(self._first_sums(blank=False), bounds)
-        else:
-            blank = self._starts_undefined
-            sums = self._iterations(self._first_sums(blank=blank), bounds, fresh=blank)
-            if blank:
-                ran = builder.value(Lt(x=bounds[0], y=bounds[1]))
-                sums = context.add_in(ops.ZeroUnless(x=sums, condition=ran), dot.accumulator)
-        if context.split:
-            sums = context.split.added_up(sums)
-        context.place(loop.results[0], sums, dot.accumulator)
-
-    @property
-    def _starts_undefined(self) -> bool:
-        """Whether the first product may replace the accumulator, which starts from zeros.
-
-        Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
-        where the sums of one tile have been done with and those of the next have not begun.
-        """
-        dot = self._dot
-        beside = dot.a_from_registers or self._epilogue_holds_tiles
-        few = self.walk.plan.narrow or (beside and dot.accumulator.registers > MAX_UNDEF_SUMS)
-        return dot.fresh and not dot.promote_columns and not few
-
-    @property
-    def _epilogue_holds_tiles(self) -> bool:
-        """Whether what follows computes whole tiles of the sums' size.
-
-        A softmax of rows does. Such tiles have no subtiles.
-        """
-        operations, sums = self.walk.function.body.operations, self.loop.results[0].tile
-        after = operations[operations.index(self.loop) + 1 :]
-        return any(op.results and op.result.tile == sums and not isinstance(op, Convert) for op in after)
-
-    def _first_sums(self, *, blank: bool) -> Value:
-        """The accumulator's start, in registers that the loop does not make anew."""
-        context, loop, accumulator = self.walk, self.loop, self._dot.accumulator
-        if blank:
-            acc = loop.carried[0].tile
-            sums = context.add_in(ops.Undef(dtype=acc.dtype, shape=acc.shape), accumulator)
-        else:
-            start = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], accumulator)
-            sums = context.add_in(ops.OptimizationBarrier(x=start), accumulator)
-        sums.name = loop.results[0].name
-        return sums
-
-    def _iterations(self, sums: Value, bounds: Sequence[Value], *, fresh: bool) -> Value:
-        """Add products to sums, and finish them.
-
-        To nothing where the sums are `fresh`.
-        """
-        context, builder, dot, indices = self.walk, self.walk.builder, self._dot, self.walk.indices
-        pipelines, delayed, (start, stop, step) = context.pipelines, context.epilogue.delayed, bounds
-        counter, acc = Value(self._counter.type, "counter"), Value(sums.type, sums.name)
-        groups = dot.steps if dot.a_from_registers else 1
-        late = indices.late_values()
-        if delayed:
-            delayed.write_before(start, stop, step)
-        with builder.block(Value(start.type, self.loop.induction.name), acc, counter, *late) as body:
-            iteration = body.arguments[0]
-            builder.location = dot.op.location
-            later = builder.value(Ne(x=iteration, y=start))
-            pipelines.wait(0, counter)
-            product = self._multiply(acc, counter, (later,) if fresh else ())
-            if delayed:
-                delayed.write_under(iteration, start, step)
-            indices_found = indices.found(later, late, self.walk.tiles.number)
-            builder.location = dot.op.location
-            waited = context.add_in(ops.WgmmaWait(acc=product, pending=1, groups=groups), dot.accumulator)
-            pipelines.release_before(0, counter, later)
-            builder.yield_(waited, pipelines.after(counter), *indices_found)
-        builder.location = self.loop.location
-        carried = (sums, self._counter, *(builder.constant(0, value.tile.dtype) for value in late))
-        done = context.add(For(start=start, stop=stop, step=step, carried=carried, body=body))
-        self._set_counter(done.results[1])
-        if self.walk.plan.pingpong:
-            builder.add(ops.OrderBarrierArrive(self.walk.pipelines.more_barriers))
-        settled = context.add_in(ops.WgmmaWait(acc=done.results[0], pending=0, groups=groups), dot.accumulator)
-        ran = builder.value(Lt(x=start, y=stop))
-        indices.settle(indices.found(ran, done.results[2:], self.walk.tiles.number))
-        self.walk.pipelines.release_before(0, self._counter, ran)
-        return settled
-
-    def _multiply(self, acc: Value, counter: Value, added: tuple[Value, ...]) -> Value:
-        dot, buffers = self._dot, self.walk.pipelines.buffers[0]
-        a, b = (dot.op.b.tile, dot.op.a.tile) if dot.swap_ab else (dot.op.a.tile, dot.op.b.tile)
-        dtypes = {"left_dtype": a.dtype, "right_dtype": b.dtype, "depth": dot.op.a.tile.shape[1]}
-        how = {"promote_columns": dot.promote_columns, "a_from_registers": dot.a_from_registers, "swap_ab": dot.swap_ab}
-        return self.walk.add_in(ops.Wgmma(acc, *buffers, counter, added, **dtypes, **how), dot.accumulator)
-
-    def _promoted(self, sums: Value, bounds: Sequence[Value]) -> Value:
-        """Some iterations at a time, whose products are added apart from the sums.
-
-        The tensor cores add them.
-
-        Of two warpgroups the second one has fewer iterations the first time, so that from there on the one multiplies
-        while the other waits for its products and adds them. What the first product of some iterations replaces is what
-        the last ones left: registers that nobody sets would be taken for used from the kernel's begin to its end.
-        """
-        context, builder, promote_interval = self.walk, self.walk.builder, self._dot.promote_interval
-        start, stop, step = bounds
-        many = builder.value(Mul(x=step, y=builder.constant(promote_interval)))
-        fewer, begin = promote_interval // self.walk.plan.warpgroups, start
-        if self.walk.plan.warpgroups > 1 and fewer:
-            iterations = builder.value(Mul(x=builder.value(ops.WarpgroupIndex()), y=builder.constant(fewer)))
-            earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
-            begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
-        before = self._counter
-        first, acc, counter = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "counter")
-        apart = Value(sums.type, "apart")
-        self._set_counter(counter)
-        with builder.block(first, acc, apart, counter) as body:
-            beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
-            within = first if begin is start else builder.value(Max(x=first, y=start))
-            partial = self._iterations(apart, [within, beyond, step], fresh=True)
-            added = context.add_in(Add(x=acc, y=partial), self._dot.accumulator)
-            builder.yield_(added, partial, self._counter)
-        builder.location = self.loop.location
-        done = context.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
-        self._set_counter(done.results[2])
-        return done.results[0]
-
-    def _simt(self, bounds: Sequence[Value]) -> Value:
-        """Products by fused multiply-adds.
-
-        Each warp gives up a stage as soon as it has read it.
-        """
-        context, builder, dot, loop = self.walk, self.walk.builder, self._dot, self.loop
-        pipelines, (left, right), (start, stop, step) = context.pipelines, context.pipelines.buffers[0], bounds
-        sums = context.converted(context.lowered[loop.carried[0]], context.layouts[loop.results[0]], dot.accumulator)
-        counter = Value(self._counter.type, "counter")
-        acc = context.copy(loop.body.arguments[1])
-        with builder.block(context.copy(loop.induction), acc, counter) as body:
-            builder.location = dot.op.location
-            pipelines.wait(0, counter)
-            product = ops.SimtMma(acc, left, right, counter, depth=dot.op.a.tile.shape[1])
-            added = context.add_in(product, dot.accumulator)
-            pipelines.release(0, counter)
-            builder.yield_(added, pipelines.after(counter))
-        builder.location = loop.location
-        done = context.add(For(start=start, stop=stop, step=step, carried=(sums, self._counter), body=body))
-        self._set_counter(done.results[1])
-        done.results[0].name = loop.results[0].name
-        return done.results[0]
 
 
 @dataclass
@@ -247,37 +79,157 @@ class Nests:
         return self.walk.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
     def _loop(self, op: For, used: Sequence[int]) -> None:
-        context, builder, pipelines, products = self.walk, self.walk.builder, self.walk.pipelines, self.products
-        places = self._places(op)
-        carried = [self._initial(op, at) for at in places]
+        bounds = self.walk.bounds(op)
+        if self.products is None or not self._only_multiplies(op):
+            self._iterations(op, used, bounds, [self._initial(op, at) for at in self._places(op)])
+        elif self.walk.plan.dot.promote_interval:
+            self._promoted(op, used, bounds)
+        elif self._starts_undefined(op):
+            sums, accumulator = op.results[0], self.walk.plan.dot.accumulator
+            undefined = ops.Undef(dtype=sums.tile.dtype, shape=sums.tile.shape)
+            ran = self._overlapped(op, used, bounds, [self.walk.add_in(undefined, accumulator)], self.products, True)
+            zeros = ops.ZeroUnless(x=self.walk.lowered[sums], condition=ran)
+            self.walk.place(sums, self.walk.add_in(zeros, accumulator), accumulator)
+        else:
+            carried = [self._initial(op, at) for at in self._places(op)]
+            self._overlapped(op, used, bounds, carried, self.products, False)
+
+    def _iterations(
+        self,
+        op: For,
+        used: Sequence[int],
+        bounds: Sequence[Value],
+        carried: Sequence[Value],
+        late: Sequence[Value] = (),
+        iteration: Callable[[], Sequence[Value]] | None = None,
+    ) -> Sequence[Value]:
+        """The loop, from the values on that it carries.
+
+        Args:
+            op, used, bounds, carried: the loop, its pipelines, where it begins and ends, and what with.
+            late: numbers that it carries besides, from zeros on.
+            iteration: adds what an iteration does, and returns those numbers; None for the loop's operations alone.
+
+        Returns:
+            Those numbers behind the loop.
+        """
+        context, builder, pipelines = self.walk, self.walk.builder, self.walk.pipelines
         before = [pipelines.counters[number] for number in used]
-        arguments = [context.copy(op.body.arguments[1 + at]) for at in places]
+        arguments = [context.copy(op.body.arguments[1 + at]) for at in self._places(op)]
         counters = [Value(value.type, "counter") for value in before]
-        start, stop, step = context.bounds(op)
-        deferred = products is not None and self._only_multiplies(op)
-        multiplied = [number for number in used if number not in self.walk.plan.aside]
         context.loops += 1
-        with builder.block(context.copy(op.induction), *arguments, *counters) as body:
+        with builder.block(context.copy(op.induction), *arguments, *counters, *late) as body:
             pipelines.set_counters(used, counters)
-            self.walk.run_block(op.body, keep=deferred)
-            if products is not None and deferred:
-                later = builder.value(Ne(x=context.lowered[op.induction], y=start))
-                held = [counters[used.index(number)] for number in multiplied]
-                dots = sum(nested in context.plan.dots for nested in op.body.operations)
-                products.settle_last_iteration(later, held, multiplied, dots)
-            self._yield(op, op.body, used)
+            if iteration is None:
+                self.walk.run_block(op.body)
+            self._yield(op, op.body, used, iteration() if iteration is not None else ())
         context.loops -= 1
-        done = builder.add(For(start=start, stop=stop, step=step, carried=(*carried, *before), body=body))
+        start, stop, step = bounds
+        zeros = [builder.constant(0, value.tile.dtype) for value in late]
+        done = builder.add(For(start=start, stop=stop, step=step, carried=(*carried, *before, *zeros), body=body))
         self._finish(op, done, used)
-        if products is not None and deferred:
-            # Whether there was an iteration: each took a stage of every pipeline. A loop may also count down.
-            number = multiplied[0]
-            ran = builder.value(Ne(x=pipelines.counters[number], y=before[used.index(number)]))
-            products.settle_loop(op, op.body.terminator.operands, multiplied, ran)
+        return done.results[len(done.results) - len(late) :]
+
+    # Loops that only multiply: an iteration's products go on in the next one.
+
+    def _overlapped(
+        self,
+        op: For,
+        used: Sequence[int],
+        bounds: Sequence[Value],
+        carried: Sequence[Value],
+        products: Products,
+        replaces: bool,
+    ) -> Value:
+        """The loop; whether it had an iteration is the result.
+
+        The first product is added to what the loop begins with, or `replaces` it.
+        """
+        context, builder, pipelines, indices = self.walk, self.walk.builder, self.walk.pipelines, self.walk.indices
+        delayed, late, (start, stop, step) = context.epilogue.delayed, indices.late_values(), bounds
+        multiplied = [number for number in used if number not in context.plan.aside]
+        dots = sum(nested in context.plan.dots for nested in op.body.operations)
+        if delayed:
+            delayed.write_before(start, stop, step)
+
+        def iteration() -> Sequence[Value]:
+            counters = [pipelines.counters[number] for number in multiplied]
+            induction = context.lowered[op.induction]
+            later = builder.value(Ne(x=induction, y=start))
+            products.added, products.counts = (later,) if replaces else (), False
+            context.run_block(op.body, keep=True)
+            products.added, products.counts = (), True
+            if delayed:
+                delayed.write_under(induction, start, step)
+            found = indices.found(later, late, context.tiles.number)
+            products.settle_last_iteration(later, counters, multiplied, dots)
+            for number in used:
+                pipelines.next_stage(number)
+            return found
+
+        numbers = self._iterations(op, used, bounds, carried, late, iteration)
+        if context.plan.pingpong:
+            builder.add(ops.OrderBarrierArrive(pipelines.more_barriers))
+        products.settle_loop(op, op.body.terminator.operands)
+        ran = builder.value(Lt(x=start, y=stop))
+        indices.settle(indices.found(ran, numbers, context.tiles.number))
+        for number in multiplied:
+            pipelines.release_before(number, pipelines.counters[number], ran)
+        return ran
+
+    def _starts_undefined(self, op: For) -> bool:
+        """Whether the first product of a main loop may replace its sums, which start from zeros.
+
+        Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
+        where the sums of one tile have been done with and those of the next have not begun.
+        """
+        context, plan, zeros = self.walk, self.walk.plan, self.walk.definitions.get(op.carried[0])
+        if op is not plan.mainloop or plan.narrow or plan.dot.promote_columns:
+            return False
+        # A softmax of rows computes whole tiles of the sums' size, for instance. Such tiles have no subtiles.
+        operations, sums = context.function.body.operations, op.results[0].tile
+        behind = [other for other in operations[operations.index(op) + 1 :] if not isinstance(other, Convert)]
+        beside = plan.dot.a_from_registers or any(other.results and other.result.tile == sums for other in behind)
+        few = beside and plan.dot.accumulator.registers > MAX_UNDEF_SUMS
+        return isinstance(zeros, Constant) and zeros.value == 0 and not few
+
+    def _promoted(self, op: For, used: Sequence[int], bounds: Sequence[Value]) -> None:
+        """Some iterations at a time, whose products are added apart from the sums.
+
+        The tensor cores add them.
+
+        Of two warpgroups the second one has fewer iterations the first time, so that from there on the one multiplies
+        while the other waits for its products and adds them. What the first product of some iterations replaces is what
+        the last ones left: registers that nobody sets would be taken for used from the kernel's begin to its end.
+        """
+        assert self.products is not None
+        context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
+        interval, sums = context.plan.dot.promote_interval, self._initial(op, 0)
+        many = builder.value(Mul(x=step, y=builder.constant(interval)))
+        fewer, begin = interval // context.plan.warpgroups, start
+        if context.plan.warpgroups > 1 and fewer:
+            iterations = builder.value(Mul(x=builder.value(ops.WarpgroupIndex()), y=builder.constant(fewer)))
+            earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
+            begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
+        before = pipelines.counters[0]
+        first, acc, counter = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "counter")
+        apart = Value(sums.type, "apart")
+        with builder.block(first, acc, apart, counter) as body:
+            pipelines.set_counters(used, [counter])
+            beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
+            within = first if begin is start else builder.value(Max(x=first, y=start))
+            self._overlapped(op, used, [within, beyond, step], [apart], self.products, True)
+            partial = context.lowered[op.results[0]]
+            added = context.add_in(Add(x=acc, y=partial), context.plan.dot.accumulator)
+            builder.yield_(added, partial, pipelines.counters[0])
+        builder.location = op.location
+        done = builder.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
+        context.lowered[op.results[0]] = done.results[0]
+        pipelines.set_counters(used, done.results[2:])
 
     def _only_multiplies(self, op: For) -> bool:
-        """Whether a loop only adds products to what it carries."""
-        plan = self.walk.plan
+        """Whether a loop only adds products to what it carries, in iterations that count up."""
+        plan, step = self.walk.plan, self.walk.definitions.get(op.step)
         skipped = {*plan.staged, *plan.passed}
         body = op.body.operations[:-1]
         dots = [nested for nested in body if nested in plan.dots]
@@ -288,7 +240,9 @@ class Nests:
         others = [nested for nested in body if nested not in plan.dots and nested not in aside]
         apart = not any(other.regions or sums.intersection(other.operands) for other in others)
         loads = loads_of(operand for dot in dots for operand in plan.dots[dot].operands)
-        return bool(dots) and chained and apart and loads <= set(body)
+        counts_up = isinstance(step, Constant) and step.value > 0
+        by_warpgroups = counts_up and not any(plan.dots[dot].simt for dot in dots)
+        return bool(dots) and by_warpgroups and chained and apart and loads <= set(body)
 
     def _initial(self, op: For, at: int) -> Value:
         """What a loop begins with.
@@ -297,7 +251,7 @@ class Nests:
         """
         context, start = self.walk, op.carried[at]
         value, acc = context.lowered[start], op.body.arguments[1 + at]
-        if not any(dot.op.acc is acc for dot in context.plan.dots.values()):
+        if not any(dot.op.acc is acc and not dot.simt for dot in context.plan.dots.values()):
             return value
         return context.add_in(ops.OptimizationBarrier(x=value), context.layouts[start])
 
@@ -337,15 +291,15 @@ class Nests:
         done = builder.add(If(condition=self.walk.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
         self._finish(op, done, used)
 
-    def _yield(self, op: Op, source: Block, used: Sequence[int]) -> None:
+    def _yield(self, op: Op, source: Block, used: Sequence[int], more: Sequence[Value] = ()) -> None:
         context = self.walk
         values = [context.lowered[source.terminator.operands[at]] for at in self._places(op)]
         context.builder.location = op.location
-        context.builder.yield_(*values, *(self.walk.pipelines.counters[number] for number in used))
+        context.builder.yield_(*values, *(self.walk.pipelines.counters[number] for number in used), *more)
 
     def _finish(self, op: Op, done: Op, used: Sequence[int]) -> None:
         results = [op.results[at] for at in self._places(op)]
         for old, new in zip(results, done.results, strict=False):
             new.name = old.name
             self.walk.lowered[old] = new
-        self.walk.pipelines.set_counters(used, done.results[len(results) :])
+        self.walk.pipelines.set_counters(used, done.results[len(results) : len(results) + len(used)])

@@ -146,10 +146,9 @@ class _Rules:
             sums = loop.results[0].tile.size // WARPGROUP
             self._require_held("a group alone", MAX_PINGPONG_SUMS, sums, accumulator, held_by_each_warpgroup, more)
         columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
-        zeros = kernel.definitions.get(loop.carried[0])
         dot = Dot(
             *(product, left, right, accumulator),
-            fresh=isinstance(zeros, Constant) and zeros.value == 0,
+            fresh=False,
             simt=how.atom is None,
             swap_ab=how.swap_ab,
             a_from_registers=how.a_from_registers,

@@ -73,16 +73,23 @@ class _Begun:
 
 @dataclass
 class Products:
-    """The products under way, and the stages that are held."""
+    """The products under way, and the stages that are held.
+
+    Attributes:
+        added: whether sums are added to, where the product that is begun may replace them; else empty.
+        counts: whether a stage is counted where it is named, or by a loop at the end of its iteration.
+    """
 
     walk: WarpSpecialised
     uses: dict[Op, _Use] = field(default_factory=dict[Op, _Use])
     under_way: list[_Begun] = field(default_factory=list[_Begun])
+    added: tuple[Value, ...] = ()
+    counts: bool = True
 
     @cached_property
-    def _layouts(self) -> dict[Value, Layout]:
-        """Of the sums."""
-        return {dot.op.result: dot.accumulator for dot in self.walk.plan.dots.values()}
+    def _dots(self) -> dict[Value, Dot]:
+        """By their sums."""
+        return {dot.op.result: dot for dot in self.walk.plan.dots.values()}
 
     # Stages.
 
@@ -91,7 +98,9 @@ class Products:
         loads = loads_of(group.operands)
         dots = sum(any(operand.load in loads for operand in dot.operands) for dot in self.walk.plan.dots.values())
         unread = {operand.load.result: operand for operand in group.operands if operand.load in self.walk.plan.reads}
-        use = _Use(group, self.walk.pipelines.next_stage(group.pipeline), dots + len(unread), unread)
+        pipelines, number = self.walk.pipelines, group.pipeline
+        counter = pipelines.next_stage(number) if self.counts else pipelines.counters[number]
+        use = _Use(group, counter, dots + len(unread), unread)
         self.uses.update((operand.load, use) for operand in group.operands)
 
     def read(self, values: Iterable[Value]) -> None:
@@ -182,6 +191,10 @@ class Products:
         for use in uses:
             self._wait(use)
         left = self._left(dot)
+        if self.walk.plan.mainloop is not None:
+            assert acc is not None
+            self._begin_of_mainloop(dot, acc, uses)
+            return
         begun = ops.Dot(
             self.walk.pipelines.buffer_of(dot.right),
             self._counter_of(dot.right),
@@ -219,6 +232,32 @@ class Products:
             mine += earlier.uses
         self.under_way.append(_Begun(op.result, value, words, op.a, mine))
         context.lowered[op.result] = value
+
+    def _begin_of_mainloop(self, dot: Dot, acc: Value, uses: Sequence[_Use]) -> None:
+        context, (left, right) = self.walk, self.walk.pipelines.buffers[0]
+        counter, depth = uses[0].counter, dot.op.a.tile.shape[1]
+        a, b = (dot.op.b, dot.op.a) if dot.swap_ab else (dot.op.a, dot.op.b)
+        product = (
+            ops.SimtMma(acc, left, right, counter, depth=depth)
+            if dot.simt
+            else ops.Wgmma(
+                *(acc, left, right, counter, self.added),
+                left_dtype=a.tile.dtype,
+                right_dtype=b.tile.dtype,
+                depth=depth,
+                promote_columns=dot.promote_columns,
+                a_from_registers=dot.a_from_registers,
+                swap_ab=dot.swap_ab,
+            )
+        )
+        value = context.lowered[dot.op.result] = context.add_in(product, dot.accumulator)
+        value.name = dot.op.result.name
+        for use in uses:
+            use.left -= 1
+            if dot.simt:
+                self._release_if_over(use)
+        if not dot.simt:
+            self.under_way.append(_Begun(dot.op.result, value, None, dot.op.a, list(uses)))
 
     def _left(self, dot: Dot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
@@ -279,11 +318,12 @@ class Products:
         for begun in over:
             left = () if begun.left is None else (begun.left,)
             wait = ops.DotWait(begun.value, left, pending=len(self.under_way))
-            self._settled(begun.result, wait, self._layouts[begun.result])
+            self._settled(begun.result, wait)
         for use in {id(use): use for begun in over for use in begun.uses}.values():
             self._release_if_over(use)
 
-    def _settled(self, result: Value, wait: ops.DotWait, layout: Layout) -> None:
+    def _settled(self, result: Value, wait: ops.DotWait) -> None:
+        layout = self._dots[result].accumulator
         self.walk.place(result, self.walk.add_in(wait, layout), layout)
 
     # Loops that only multiply: an iteration's products go on in the next one.
@@ -294,21 +334,24 @@ class Products:
         This one's `dots` go on.
         """
         context = self.walk
-        under_way, self.under_way = self.under_way, []
-        first = under_way[0]
-        wait = ops.WgmmaWait(acc=first.value, pending=dots, groups=1)
-        context.lowered[first.result] = context.add_in(wait, self._layouts[first.result])
+        first, self.under_way = self.under_way[0], []
+        wait = ops.WgmmaWait(acc=first.value, pending=dots, groups=self._groups(first.result))
+        context.lowered[first.result] = context.add_in(wait, self._dots[first.result].accumulator)
         for number, counter in zip(used, counters, strict=True):
             self.walk.pipelines.release_before(number, counter, later)
 
-    def settle_loop(self, op: Op, yields: Sequence[Value], used: Sequence[int], ran: Value) -> None:
-        """Wait for the products of a loop's last iteration, and release its stages."""
+    def settle_loop(self, op: Op, yields: Sequence[Value]) -> None:
+        """Wait for the products of a loop's last iteration."""
         for result, value in zip(op.results, yields, strict=True):
-            if value in self._layouts:
-                wait = ops.DotWait(self.walk.lowered[result], (), pending=0)
-                self._settled(result, wait, self._layouts[value])
-        for number in used:
-            self.walk.pipelines.release_before(number, self.walk.pipelines.counters[number], ran)
+            if value in self._dots:
+                wait = ops.WgmmaWait(self.walk.lowered[result], pending=0, groups=self._groups(value))
+                layout = self._dots[value].accumulator
+                self.walk.place(result, self.walk.add_in(wait, layout), layout)
+
+    def _groups(self, result: Value) -> int:
+        """In how many groups a product is begun."""
+        dot = self._dots[result]
+        return dot.steps if dot.a_from_registers else 1
 
 
 def _left_k_major(dot: Dot) -> bool:

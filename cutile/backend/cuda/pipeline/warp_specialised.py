@@ -25,7 +25,7 @@ from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.pipeline.accumulators import part_layout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
 from cutile.backend.cuda.pipeline.failures import Verdict
-from cutile.backend.cuda.pipeline.loops import Mainloop, Nests
+from cutile.backend.cuda.pipeline.loops import Nests
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.pipelines import Pipelines, TensorMaps
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -253,9 +253,7 @@ class WarpSpecialised(LoweringContext):
 
     def _consume_operation(self, op: Op) -> None:
         self.epilogue.shuffle_back(op.operands)
-        if isinstance(op, For) and op is self.plan.mainloop:
-            Mainloop(self, op).add()
-        elif op in self.plan.slice.nests:
+        if op in self.plan.slice.nests:
             self._nests.add(op)
             if self.split is not None and op is self.plan.summing:
                 self.lowered[op.results[0]] = self.split.added_up(self.lowered[op.results[0]])
@@ -347,10 +345,15 @@ class WarpSpecialised(LoweringContext):
         load = operand.load
         self.builder.location = load.location
         index = tuple(self.lowered[value] for value in operand.index)
-        how = {"map": self.maps.name(load.x, operand.map), "axis": operand.lead + operand.axis}
-        shape = () if load.shape == buffer_types(stage[:1])[0].shape else load.shape
-        how |= {"cluster": operand.shared, "steps": operand.steps, "shape": shape}
-        self.builder.add(ops.TmaLoad(self.lowered[load.x], *stage, index, **how))
+        copy = ops.TmaLoad(
+            *(self.lowered[load.x], *stage, index),
+            map=self.maps.name(load.x, operand.map),
+            axis=operand.lead + operand.axis,
+            cluster=operand.shared,
+            steps=operand.steps,
+            shape=() if load.shape == buffer_types(stage[:1])[0].shape else load.shape,
+        )
+        self.builder.add(copy)
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
