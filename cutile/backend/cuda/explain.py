@@ -19,7 +19,7 @@ from typing import Any
 from cutile.backend.cuda.budget import SYSTEM_BYTES
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops.memory import StagedMma, StageTile, Store, StoreSubtile, TmaLoad, TmaStore
-from cutile.backend.cuda.ops.mma import Dot, SimtMma, Wgmma
+from cutile.backend.cuda.ops.mma import Dot, SimtMma
 from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
 from cutile.backend.cuda.smem_layout import STEP_BYTES
@@ -114,19 +114,16 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
     return f"mma.sync m16n8k{STEP_BYTES * 8 // of[0].bits} {names} -> {sums}{was}"
 
 
-def _grouped(op: Wgmma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
+def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
     columns = layout.cover[0 if op.swap_ab else 1]
     notes = ["operands exchanged, for few rows"] if op.swap_ab else []
     if op.promote_columns:
         notes.append(f"added up in f32, {op.promote_columns} columns at a time")
     if op.a_from_registers:
         notes.append("the left operand transposed by way of registers")
-    return _wgmma(op.left_dtype, op.right_dtype, op.acc.tile.dtype, op.promote_columns or columns), notes
-
-
-def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
-    notes = ["left operand in registers"] if op.from_registers else []
-    return _wgmma(op.left_dtype, op.right_dtype, op.acc_dtype, layout.cover[1]), notes
+    if op.from_registers:
+        notes.append("left operand in registers")
+    return _wgmma(op.left_dtype, op.right_dtype, op.acc_dtype, op.promote_columns or columns), notes
 
 
 def _outer(op: SimtMma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
@@ -150,7 +147,6 @@ def _plain(op: Mma, layout: Layout, arch: Architecture) -> tuple[str, Sequence[s
 
 
 _INSTRUCTIONS: dict[type[Op], Callable[[Any, Layout, Architecture], tuple[str, Sequence[str]]]] = {
-    Wgmma: _grouped,
     Dot: _dot,
     SimtMma: _outer,
     StagedMma: _staged,

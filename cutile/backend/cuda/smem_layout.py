@@ -134,27 +134,6 @@ def smem_layout_fits(width: int, length: int, size: int) -> bool:
 
 
 @dataclass(frozen=True)
-class MmaOperands:
-    """The operands of a product, stage by stage, in shared memory.
-
-    Attributes:
-        left: how the left operand lies in a stage, from its begin on.
-        right: how the right one does, behind the left one.
-        depth: of the product.
-        stages: of the buffers.
-        stage_bytes: from stage to stage.
-        place: where the first stage is in shared memory, in bytes.
-    """
-
-    left: SmemLayout
-    right: SmemLayout
-    depth: int
-    stages: int
-    stage_bytes: int
-    place: int
-
-
-@dataclass(frozen=True)
 class BufferStages:
     """Where the stages of a buffer are in shared memory.
 

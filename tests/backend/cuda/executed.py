@@ -57,7 +57,6 @@ from cutile.backend.cuda.ops import (
     TmaStore,
     TmaStoreWait,
     Uniform,
-    WgmmaWait,
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
@@ -253,7 +252,7 @@ class ThreadBlock:
                     store(values[op.x], load(values[op.x], value.shape, index) + value, index)
             case Dot():
                 results = [self._begin(op, group)]
-            case DotWait() | WgmmaWait():
+            case DotWait():
                 results = [self._finish(op, group)]
             case FailUnless():
                 if not values[op.condition]:
@@ -475,13 +474,15 @@ class ThreadBlock:
             left, fill = self._operand(op, op.left, op.left_counter, group)
             left = (left if op.left_k_major else left.T)[:, op.left_first : op.left_first + op.depth]
             reads.append(fill)
-        acc = values[op.acc] if op.acc is not None else None
+        sums = [values[value] for value in op.sums]
+        acc = sums[0] if sums and (not op.replaces or sums[1]) else None
         if isinstance(acc, Begun):
             if not acc.over and acc is not group.under_way[-1] and acc not in group.under_way:
                 raise Executed("a product adds to sums of another warpgroup")
             acc = acc.value
         wide = op.acc_dtype.numpy
         product = exact(left, op.left_dtype).astype(wide) @ exact(right, op.right_dtype).astype(wide)
+        product = product.T if op.swap_ab else product
         words = None if op.left_counter is not None else values[op.left]
         begun = Begun(product if acc is None else product + acc, reads, words)
         for each in reads:
@@ -490,7 +491,7 @@ class ThreadBlock:
         group.under_way.append(begun)
         return begun
 
-    def _finish(self, op: DotWait | WgmmaWait, group: Warpgroup) -> Any:
+    def _finish(self, op: DotWait, group: Warpgroup) -> Any:
         count = max(0, len(group.under_way) - op.pending)
         for begun in group.under_way[:count]:
             begun.over = True
@@ -498,7 +499,7 @@ class ThreadBlock:
                 fill.readers -= 1
         del group.under_way[:count]
         values = group.walker.values
-        given_up = [values[value] for value in (op.left if isinstance(op, DotWait) else ())]
+        given_up = [values[value] for value in op.left]
         if any(begun.left is words for begun in group.under_way for words in given_up):
             raise Executed("registers of a left operand are given up while a product reads them")
         return values[op.acc]

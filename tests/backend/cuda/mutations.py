@@ -26,7 +26,6 @@ from cutile.backend.cuda.ops import (
     PipelineWait,
     Roles,
     TmaLoad,
-    WgmmaWait,
 )
 from cutile.backend.cuda.ops.pipeline import PipelineType
 from cutile.backend.reference.interpret import run_block
@@ -107,7 +106,7 @@ def _place(block: Block, value: Value) -> int:
 
 def late_products(function: Function) -> Iterator[Fault]:
     """One more product may be under way than there may."""
-    for _, op in _of(function, DotWait, WgmmaWait):
+    for _, op in _of(function, DotWait):
         yield lambda op=op: op.attributes.update(pending=op.attributes["pending"] + 1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import TileIndex, Wgmma
+from cutile.backend.cuda.ops import Dot, TileIndex
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
@@ -61,7 +61,7 @@ def test_the_copy_engine_brings_one_matrix_of_a_batch(x: TensorType, y: TensorTy
     assert maps == [TensorMap(box, 128, order) for box, order in boxes]
     plan = lowered(function)
     assert check_function(plan) > 10
-    product = next(op for op in plan.walk() if isinstance(op, Wgmma))
+    product = next(op for op in plan.walk() if isinstance(op, Dot))
     left, right = (SmemLayout(*each.smem_layout) for each in buffer_types((product.left, product.right)))
     assert (left.k_major, right.k_major) == (x.unit_axis == 2, y.unit_axis == 1)
 

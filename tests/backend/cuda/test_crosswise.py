@@ -17,7 +17,7 @@ from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Store
 from cutile.backend.cuda.pipeline.accumulators import a_from_registers_accumulator
-from cutile.backend.cuda.smem_layout import MmaOperands, SmemLayout
+from cutile.backend.cuda.smem_layout import BufferStages, SmemLayout
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, tf32, u8
 from cutile.ir.core import Function
 from cutile.ir.types import TensorType
@@ -141,11 +141,11 @@ def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int
     slot = np.concatenate([in_panels(np.ascontiguousarray(x.T), left), in_panels(y, right)])
     memory = np.concatenate([np.full(1024 + len(slot), 0xA5, np.uint8), slot])
     group = Group(layout.threads, memory, numbers)
-    made = wgmma_rs.multiply(
-        dtype, dtype, sums, layout, MmaOperands(left, right, depth, 2, len(slot), 1024), swap_ab=exchanged
-    )
+    x_stages = BufferStages(left, 2, len(slot), 1024)
+    y_stages = BufferStages(right, 2, len(slot), 1024 + left.place_bytes)
+    made = wgmma_rs.multiply(dtype, dtype, sums, layout, x_stages, y_stages, depth, swap_ab=exchanged)
     turn = Vector(I32, np.full(layout.threads, 3, np.uint32))
-    result = collect(made.generate(group, [scatter(start, layout, sums), turn]), layout, sums)
+    result = collect(made.generate(group, [turn, scatter(start, layout, sums)]), layout, sums)
     product = x.astype(np.int64) @ y.T.astype(np.int64)
     np.testing.assert_array_equal(result, start + (product.T if exchanged else product))
     assert group.worst == 1

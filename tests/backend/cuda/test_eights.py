@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import TileIndex, Wgmma
+from cutile.backend.cuda.ops import Dot, TileIndex
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, u8
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -37,7 +37,7 @@ def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: 
     function = eights(x, y, "i32" if x is i8 else "f32")
     made = lowered(function)
     assert check_function(made) > 10
-    (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
+    (product,) = (op for op in made.walk() if isinstance(op, Dot))
     assert product.promote_columns == (
         0 if x is i8 else 128
     )  # sums of fp8 go to f32 on the way, half of the columns at a time
@@ -50,11 +50,11 @@ def test_sums_of_8_bit_floats_go_to_f32_every_few_steps(tmp_path: Path) -> None:
     function = eights(f8e4m3fn, f8e4m3fn, "f32", 192)
     made = lowered(function)
     assert check_function(made) > 10
-    (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
+    (product,) = (op for op in made.walk() if isinstance(op, Dot))
     loops = [op for op in made.walk() if isinstance(op, For)]
     (turns,) = (each for each in loops if product in each.body.operations)
     (steps,) = (each for each in loops if turns in each.body.operations)
-    assert len(product.added) == 1
+    assert product.replaces
     step = next(op for op in made.walk() if op.results and op.results[0] is steps.step)
     assert isinstance(step, Constant)
     assert step.value == 4  # the sums of so many K steps are added in f32 together
@@ -71,7 +71,7 @@ def test_fast_sums_of_8_bit_floats_are_left_to_the_tensor_cores(columns: int, tm
     function = shipped(gemm_fused, given, BK=128, BIAS=0, RESIDUAL=0, FAST_ACC=1)
     made = lowered(function)
     assert check_function(made) > 10
-    (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
+    (product,) = (op for op in made.walk() if isinstance(op, Dot))
     assert product.promote_columns == 0
     built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log

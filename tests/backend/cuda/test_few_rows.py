@@ -8,7 +8,7 @@ import pytest
 
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import TileIndex, TmaLoad, Wgmma
+from cutile.backend.cuda.ops import Dot, TileIndex, TmaLoad
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
@@ -23,9 +23,9 @@ from tests.support.programs import mut, tensor
 TILES = ((1, 64), (8, 64), (16, 64), (16, 128), (20, 64), (32, 128), (48, 256), (96, 128))
 
 
-def product(function: Function) -> Wgmma:
+def product(function: Function) -> Dot:
     """The one product by warp groups of a lowered kernel."""
-    (found,) = (op for op in lowered(function).walk() if isinstance(op, Wgmma))
+    (found,) = (op for op in lowered(function).walk() if isinstance(op, Dot))
     return found
 
 
@@ -33,7 +33,7 @@ def product(function: Function) -> Wgmma:
 def test_few_rows_are_the_columns_of_an_instruction(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64))
     verify(made)
-    (op,) = (op for op in made.walk() if isinstance(op, Wgmma))
+    (op,) = (op for op in made.walk() if isinstance(op, Dot))
     rows, columns = tile
     layout = layouts_of(made)[op.attributes["layout"]]
     assert op.swap_ab

@@ -15,7 +15,7 @@ from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.pipeline.accumulators import simt_accumulator
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
-from cutile.backend.cuda.smem_layout import WARPGROUP, MmaOperands, SmemLayout
+from cutile.backend.cuda.smem_layout import WARPGROUP, BufferStages, SmemLayout
 from cutile.backend.cuda.target import architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.interface import CompileOptions
@@ -84,7 +84,9 @@ def test_the_right_elements_meet(by_k: tuple[bool, bool], shape: tuple[int, int]
     for smem_layout, tile in ((left, x), (right, y)):
         b.memory[at : at + smem_layout.place_bytes] = in_panels(smem_layout, tile)
         at += smem_layout.place_bytes
-    made = simt.multiply(sums, MmaOperands(left, right, depth, slots, slot_bytes, place))
+    x_stages = BufferStages(left, slots, slot_bytes, place)
+    y_stages = BufferStages(right, slots, slot_bytes, place + left.place_bytes)
+    made = simt.multiply(sums, x_stages, y_stages, depth)
     result = made.generate(b, [scatter(acc, sums, f32), Vector(I32, np.full(sums.threads, turn, np.uint32))])
     np.testing.assert_array_equal(collect(result, sums, f32), x @ y.T + acc)
     per_step = sum(len({offset[axis] for offset in sums.offsets}) for axis in range(2))

@@ -171,7 +171,7 @@ def test_a_loop_that_looks_up_its_tiles_only_multiplies() -> None:
     (roles,) = (op for op in lowered(program("a table")).walk() if isinstance(op, Roles))
     inner = [op for op in roles.consumer.walk() if isinstance(op, For)][-1]
     names = [op.name for op in inner.body.operations]
-    assert names.count("cuda.dot") == names.count("cuda.wgmma_wait") == 1
+    assert names.count("cuda.dot") == names.count("cuda.dot_wait") == 1
 
 
 def test_while_carries_the_stages() -> None:

@@ -247,7 +247,7 @@ def test_a_loop_that_only_multiplies_waits_for_the_iteration_before() -> None:
     loops = [op for op in roles.consumer.walk() if isinstance(op, For)]
     inner = loops[-1].body.operations
     assert len([op for op in inner if isinstance(op, Dot)]) == 2
-    assert not any(isinstance(op, DotWait) for op in inner)
+    assert [(op.pending, op.goes_on) for op in inner if isinstance(op, DotWait)] == [(2, True)]
 
 
 def test_the_next_scores_are_begun_before_values_are_weighed() -> None:

@@ -14,6 +14,7 @@ from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
+    Dot,
     OptimizationBarrier,
     PackPairs,
     Pipeline,
@@ -25,7 +26,6 @@ from cutile.backend.cuda.ops import (
     TileIndex,
     TmaLoad,
     Undef,
-    Wgmma,
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
@@ -136,7 +136,7 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
         )
     made = lowered(written(text, types((128, 256))))
     assert check_function(made) > 0
-    (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
+    (product,) = (op for op in made.walk() if isinstance(op, Dot))
     assert [each.smem_layout[3] for each in buffer_types((product.left, product.right))] == [not turned[0], turned[1]]
     assert not any(isinstance(op, Permute) for op in made.walk())
 
@@ -154,7 +154,7 @@ def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     others: dict[str, Type] = {"x": tensor(2, f8e4m3fn), "y": column_major(f8e4m3fn)}
     eights = lowered(written(GEMM.replace("64", "128"), types((128, 128), n=scalar(counts), **others)))
     assert check_function(eights) > 10
-    assert [op.promote_columns > 0 for op in eights.walk() if isinstance(op, Wgmma)] == [True]
+    assert [op.promote_columns > 0 for op in eights.walk() if isinstance(op, Dot)] == [True]
     across = written(GEMM, types((64, 64), n=scalar(counts), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
     assert "lie across K are added up some turns at a time, counted in i32" in refusal(across)
 
@@ -177,7 +177,7 @@ def test_the_plan_fills_shared_memory(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64), num_cta_in_cga=1)
     verify(made)
     (pipeline,) = (op for op in made.walk() if isinstance(op, Pipeline))
-    (product,) = (op for op in made.walk() if isinstance(op, Wgmma))
+    (product,) = (op for op in made.walk() if isinstance(op, Dot))
     groups = 1 if tile[0] == 64 else 2
     assert pipeline.arrivals == groups
     assert made.facts["threads"] == 128 * (groups + 1)
@@ -204,7 +204,7 @@ def test_operands_are_loaded_as_they_lie(
     maps = [each.map for each in made.parameters if each.kind == "tensor_map"]
     assert maps[:2] == [TensorMap(box, 128, order) for box, order in boxes]
     assert maps[2] == TensorMap((16, 64), 128, (0, 1))
-    product = next(op for op in lowered(function).walk() if isinstance(op, Wgmma))
+    product = next(op for op in lowered(function).walk() if isinstance(op, Dot))
     left, right = (SmemLayout(*each.smem_layout) for each in buffer_types((product.left, product.right)))
     assert (left.k_major, right.k_major) == (x.unit_axis == 1, y.unit_axis == 0)
 
@@ -295,8 +295,8 @@ def computing(function: Function) -> Block:
 
 def test_the_first_product_takes_the_place_of_zeros() -> None:
     one = types((64, 128))  # whose result is written at once
-    (product,) = (op for op in computing(written(GEMM, one)).walk() if isinstance(op, Wgmma))
-    assert len(product.added) == 1
+    (product,) = (op for op in computing(written(GEMM, one)).walk() if isinstance(op, Dot))
+    assert product.replaces
     kinds = {type(op) for op in computing(written(GEMM, one)).walk()}
     assert {Undef, ZeroUnless} <= kinds
     assert OptimizationBarrier not in kinds

@@ -10,7 +10,7 @@ import pytest
 from cutile.backend.cuda.model.properties import check_stores
 from cutile.backend.cuda.model.protocol import OF_RESULTS, ProtocolError, first_group
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import PackPairs, TmaStore, Wgmma
+from cutile.backend.cuda.ops import Dot, PackPairs, TmaStore
 from cutile.dtypes import bf16, f8e4m3fn, f16
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op
@@ -39,7 +39,7 @@ def of_kind(function: Function, kind: type[Kind]) -> list[Kind]:
 def product_loops(block: Block) -> Iterator[For]:
     """The loops that products are directly in."""
     for op in block.operations:
-        if isinstance(op, For) and any(isinstance(each, Wgmma) for each in op.body.operations):
+        if isinstance(op, For) and any(isinstance(each, Dot) for each in op.body.operations):
             yield op
         for region in op.regions:
             yield from product_loops(region)
@@ -62,7 +62,7 @@ def test_a_result_is_put_off_and_each_piece_of_it_written_once(tile: tuple[int, 
 def test_one_piece_is_written_under_each_of_the_first_products() -> None:
     (loop,) = product_loops(lowered(gemm_program(bf16, (128, 256), 64)).body)
     operations = loop.body.operations
-    begun = next(place for place, op in enumerate(operations) if isinstance(op, Wgmma))
+    begun = next(place for place, op in enumerate(operations) if isinstance(op, Dot))
     written = [
         (place > begun, each.attributes["piece"])
         for place, op in enumerate(operations)

@@ -176,11 +176,6 @@ class Kernel:
         self._smem_types.add("SmemLayout")
         return repr(smem_layout)
 
-    def mma_operands(self, *fields: str) -> Call:
-        """Where a product's operands are, in the file."""
-        self._smem_types.add("MmaOperands")
-        return Call("MmaOperands", fields)
-
     def definition(self, value: Value) -> Op:
         """The operation that a value is a result of."""
         return self._defining[value]

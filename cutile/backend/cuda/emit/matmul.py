@@ -15,13 +15,10 @@ from cutile.backend.cuda.ops import (
     StagePut,
     StageRead,
     StageTile,
-    Wgmma,
-    WgmmaWait,
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.gpu.emitter import numbers
 from cutile.backend.gpu.text import Call
 from cutile.dtypes import DTypeLike, f64
 from cutile.ir.core import Value
@@ -150,11 +147,17 @@ def _stages(buffer: Value, k_major: bool, kernel: Kernel) -> Call:
 
 
 def dot(op: Dot, kernel: Kernel) -> Call:
-    """`begin_dot(counter, left, acc)`."""
+    """`begin_dot(counter, left, acc)`, or `begin_dot(counter, acc)` where one counter tells of both operands."""
     left = kernel.layout(op.attributes["source"]) if op.from_registers else _stages(op.left, op.left_k_major, kernel)
+    together = op.left_counter is op.counter
+    left_argument = [] if together else [op.left if op.left_counter is None else op.left_counter]
+    how = ("replaces", "swap_ab", "promote_columns", "left_first", "right_first")
+    if not op.a_from_registers:  # there it is always so
+        how = ("fresh", "together", *how)
+    facts = {**op.attributes, "together": together}
     function = kernel.bind(
         "begin_dot",
-        "dot.dot",
+        "wgmma_rs.multiply" if op.a_from_registers else "dot.dot",
         kernel.dtype(op.left_dtype),
         kernel.dtype(op.right_dtype),
         kernel.dtype(op.acc_dtype),
@@ -162,12 +165,9 @@ def dot(op: Dot, kernel: Kernel) -> Call:
         left,
         _stages(op.right, op.right_k_major, kernel),
         f"depth={op.depth}",
-        *(["fresh=True"] if op.fresh else []),
-        *[f"{name}={at}" for name in ("left_first", "right_first") if (at := op.attributes[name])],
+        *(f"{name}={facts[name]}" for name in how if facts.get(name)),
     )
-    left_argument = op.left if op.left_counter is None else op.left_counter
-    acc = [] if op.acc is None else [kernel.use(op.acc)]
-    return Call(function, (kernel.use(op.counter), kernel.use(left_argument), *acc))
+    return Call(function, tuple(map(kernel.use, (op.counter, *left_argument, *op.sums))))
 
 
 def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
@@ -186,53 +186,25 @@ def dot_wait(op: DotWait, kernel: Kernel) -> Call:
     This product is finished; one that began later may be under way.
     """
     name = f"finished_but_{op.pending}" if op.pending else "finished"
-    kept = [f"words={value.tile.size // int(kernel.facts['computing'])}" for value in op.left]
-    count = str(kernel.count(op))
-    function = kernel.bind(name, "dot.wait", kernel.dtype(op.acc.tile.dtype), count, str(op.pending), *kept)
+    how = [f"words={value.tile.size // int(kernel.facts['computing'])}" for value in op.left]
+    how += ["goes_on=True"] if op.goes_on else []
+    pending = str(op.pending * op.groups)
+    function = kernel.bind(name, "dot.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), pending, *how)
     return Call(function, tuple(map(kernel.use, op.operands)))
-
-
-def _mma_operands(op: Wgmma | SimtMma, kernel: Kernel) -> Call:
-    """Where a product's operands are: the right one behind the left one.
-
-    Both are in the stages of one pipeline.
-    """
-    smem_layout = (kernel.smem_layout(SmemLayout(*buffer.smem_layout)) for buffer in buffer_types((op.left, op.right)))
-    return kernel.mma_operands(*smem_layout, *numbers(op, "depth"), *places(op.left, kernel))
-
-
-def multiply(op: Wgmma, kernel: Kernel) -> Call:
-    """`multiply(acc, counter)`."""
-    function = kernel.bind(
-        "multiply",
-        "wgmma_rs.multiply" if op.a_from_registers else "wgmma.multiply",
-        kernel.dtype(op.left_dtype),
-        kernel.dtype(op.right_dtype),
-        kernel.dtype(op.acc.tile.dtype),
-        kernel.layout(op.attributes["layout"]),
-        _mma_operands(op, kernel),
-        *([f"promote_columns={op.promote_columns}"] if op.promote_columns else []),
-        *(["replaces=True"] if op.added else []),
-        *(["swap_ab=True"] if op.swap_ab else []),
-    )
-    return Call(function, (kernel.use(op.acc), kernel.use(op.counter), *map(kernel.use, op.added)))
-
-
-def group_wait(op: WgmmaWait, kernel: Kernel) -> Call:
-    """`finished(acc)`: all products are; `finished_but_1(acc)`: one may be under way."""
-    name = f"finished_but_{op.pending}" if op.pending else "finished"
-    groups = str(op.pending * op.groups)
-    function = kernel.bind(name, "wgmma.wait", kernel.dtype(op.acc.tile.dtype), str(kernel.count(op)), groups)
-    return Call(function, (kernel.use(op.acc),))
 
 
 def outer(op: SimtMma, kernel: Kernel) -> Call:
     """`multiply(acc, counter)`."""
+    buffers = (op.left, op.right)
     function = kernel.bind(
         "multiply",
         "simt.multiply",
         kernel.layout(op.attributes["layout"]),
-        _mma_operands(op, kernel),
+        *(
+            _stages(buffer, SmemLayout(*kind.smem_layout).k_major, kernel)
+            for buffer, kind in zip(buffers, buffer_types(buffers), strict=True)
+        ),
+        f"depth={op.depth}",
     )
     return Call(function, (kernel.use(op.acc), kernel.use(op.counter)))
 
@@ -246,7 +218,5 @@ EMITTERS = {
     Dot: dot,
     DotWait: dot_wait,
     WriteOperand: write_operand,
-    Wgmma: multiply,
-    WgmmaWait: group_wait,
     SimtMma: outer,
 }

@@ -15,6 +15,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I32,
     I64,
     LANES,
+    VOID,
     asm,
     call,
     const,
@@ -37,7 +38,7 @@ from cutile.backend.cuda.intrinsics.wgmma import (
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, BufferStages, SmemLayout
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
-from cutile.dtypes import DTypeLike, i32
+from cutile.dtypes import DTypeLike, bool_, i32
 
 HALF_STEP_BITS, HALF_BITS = 128, 16
 """Of a row, in the half of an instruction's depth that a register's lanes hold; and of half a word."""
@@ -103,9 +104,10 @@ class _Left:
             self.words = unpack(b, value, left.registers)
             self._per_row = len(self.words) // tall
             return
-        stage = stage_address(b, left, value)
-        own = b.mul(group_number(b), i32c(left.smem_layout.offset(WGMMA_ROWS, 0)))
-        self._first = descriptor(b, left.smem_layout.descriptor, b.add(stage, own) if groups > 1 else stage)
+        self.stage = own = stage_address(b, left, value)
+        if groups > 1:
+            own = b.add(own, b.mul(group_number(b), i32c(left.smem_layout.offset(WGMMA_ROWS, 0))))
+        self._first = descriptor(b, left.smem_layout.descriptor, own)
 
     def at(self, m: int, k: int) -> Any:
         """Of the `m`th rows, from depth `k` on."""
@@ -115,6 +117,14 @@ class _Left:
             return self.words[first : first + 4]
         offset = self._left.smem_layout.offset(m * self._rows, k)
         return self._b.add(self._first, const(I64, offset >> ADDRESS_SHIFT))
+
+
+def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
+    """Wait for products, and add each to the elements at its place, in f32."""
+    # Tied: the products are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
+    over = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", [each for product in products for each in product]))
+    for place in places:
+        elements[place] = [b.fadd(x, next(over)) for x in elements[place]]
 
 
 @cache
@@ -128,6 +138,10 @@ def dot(
     depth: int,
     *,
     fresh: bool = False,
+    together: bool = False,
+    replaces: bool = False,
+    swap_ab: bool = False,
+    promote_columns: int = 0,
     left_first: int = 0,
     right_first: int = 0,
 ) -> Any:
@@ -137,51 +151,75 @@ def dot(
         dtype: of the left operand.
         other: of the right one.
         acc: of the sums.
-        layout: of the sums: a `group_accumulator`, or an `across_accumulator`.
+        layout: of the sums: a `group_accumulator`, an `across_accumulator`, or one of these for the transpose.
         left: where the left operand's stages are: `f(counter, left counter, ...)`. Or the layout of its words of two
             or four elements in registers, a `group_accumulator` too: `f(counter, words, ...)`.
         right: where the right operand's stages are.
         depth: elements along K.
         fresh: there are no sums to add to: `f(counter, left)`.
+        together: both operands are in the stage of one counter: `f(counter, acc)`.
+        replaces: `f(..., acc, added)`: the product takes the place of the sums where `added` does not hold.
+        swap_ab: the sums are those of the transpose: their rows are the instruction's columns.
+        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
         left_first: the depth of the left operand's tile at which the product begins.
         right_first: the same of the right operand's.
     """
-    rows, columns = layout.cover
-    groups = layout.core[0] // WGMMA_ROWS
-    sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # groups that share the columns
+    rows, columns = reversed(layout.cover) if swap_ab else layout.cover
+    groups = layout.core[int(swap_ab)] // WGMMA_ROWS
+    sharing = 1 << sum(bool(basis[1 - int(swap_ab)]) for basis in layout.warp)  # groups that share the columns
     columns //= sharing
+    wide = promote_columns or columns
     tall = range(-(-rows // (WGMMA_ROWS * groups)))
     if isinstance(left, Layout):
-        instruction: Instruction = _FromRegisters(dtype, other, columns, right.smem_layout)
+        instruction: Instruction = _FromRegisters(dtype, other, wide, right.smem_layout)
     else:
-        instruction = Instruction(dtype, other, columns, left.smem_layout, right.smem_layout)
+        instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
+
+    def place(m: int, column: int) -> slice:
+        first = layout.registers // len(tall) * m + column // 2
+        return slice(first, first + wide // 2)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        counter, left_value, *more = values
-        right_stage = stage_address(b, right, counter)
+        counter, *more = values
+        right_stage = None if together else stage_address(b, right, counter)
+        operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits)
+        if right_stage is None:
+            right_stage = b.add(operand.stage, i32c(right.place - left.place))
         if sharing > 1:
             right_stage = b.add(right_stage, b.mul(group_number(b), i32c(right.smem_layout.offset(columns, 0))))
         right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
-        operand = _Left(b, left, left_value, groups, len(tall), dtype.bits)
-        count = layout.registers // len(tall)
-        sums = [[] if fresh else unpack(b, more[0], layout.registers)[m * count : (m + 1) * count] for m in tall]
-        if isinstance(left, Layout):
-            # Tied to the fence, the registers that the product reads are not defined while another is under way: a copy
-            # of them there would have the linker serialise both (ptxas C7513).
-            *sums, operand.words = _fenced(b, *sums, operand.words)
-        else:
-            begin_group(b)  # the sums may have been set by other instructions
-        for k in range(0, depth, instruction.step_of(dtype)):
-            y = b.add(right_at, const(I64, right.smem_layout.offset(0, right_first + k) >> ADDRESS_SHIFT))
-            for m in tall:
-                x = operand.at(m, left_first + k)
-                sums[m] = instruction.begin(b, x, y) if fresh and k == 0 else instruction.add(b, sums[m], x, y)
-        commit(b)
-        return pack(b, [element for row in sums for element in row], layout.registers)
+        elements = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
+        apart = fresh or promote_columns > 0
+        for column in range(0, columns, wide):
+            places = [place(m, column) for m in tall]
+            products = [[] if apart else elements[at] for at in places]
+            if isinstance(left, Layout):
+                # Tied to the fence, the registers that the product reads are not defined while another is under way: a
+                # copy of them there would have the linker serialise both (ptxas C7513).
+                *products, operand.words = _fenced(b, *products, operand.words)
+            else:
+                begin_group(b)  # the sums may have been set by other instructions
+            for k in range(0, depth, instruction.step_of(dtype)):
+                for m in tall:
+                    x = operand.at(m, left_first + k)
+                    offset = right.smem_layout.offset(column, right_first + k)
+                    y = b.add(right_at, const(I64, offset >> ADDRESS_SHIFT))
+                    if apart and k == 0:
+                        products[m] = instruction.begin(b, x, y)
+                    else:
+                        products[m] = instruction.add(b, products[m], x, y, more[1] if replaces and k == 0 else None)
+            commit(b)
+            if promote_columns:
+                _add_promoted(b, elements, products, places)
+            else:
+                for at, product in zip(places, products, strict=True):
+                    elements[at] = product
+        return pack(b, elements, layout.registers)
 
     kind = frag(acc, layout.registers)
     source = frag(i32, left.registers) if isinstance(left, Layout) else INTEGER
-    return intrinsic("dot", kind, [INTEGER, source, *([] if fresh else [kind])], generate)
+    rest = [*([] if fresh else [kind]), *[frag(bool_, 0)] * replaces]
+    return intrinsic("dot", kind, [INTEGER, *([] if together else [source]), *rest], generate)
 
 
 LOWER, UPPER, LOWER_OTHERS, UPPER_OTHERS = 0x5410, 0x7632, 0x1054, 0x3276
@@ -237,17 +275,21 @@ def pack_quads(dtype: DTypeLike, n: int) -> Any:
 
 
 @cache
-def wait(acc: DTypeLike, n: int, pending: int, words: int = 0) -> Any:
-    """`f(acc)`: wait until at most `pending` products are under way.
+def wait(acc: DTypeLike, n: int, pending: int, words: int = 0, *, goes_on: bool = False) -> Any:
+    """`f(acc)`: wait until at most `pending` groups of products are under way.
 
-    The sums that come out may be read. With `words`, `f(acc, left)`: so many registers that the product reads are kept
-    until here.
+    The sums that come out may be read, unless the product `goes_on`. With `words`, `f(acc, left)`: so many registers
+    that the product reads are kept until here.
     """
     kind = frag(acc, n)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        # Tied to the sums, even where others are pending: this product's are read next (PTX ISA, "wgmma.wait_group").
         text = f"wgmma.wait_group.sync.aligned {pending};"
+        if goes_on:
+            # The sums are not touched before a later wait, so they are not tied to this one: a stage becomes free.
+            asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+            return values[0]
+        # Tied to the sums, even where others are pending: this product's are read next (PTX ISA, "wgmma.wait_group").
         kept = unpack(b, values[1], words) if words else []
         return pack(b, tied(b, text, unpack(b, values[0], n), *kept, constraints=",".join("r" * words)), n)
 

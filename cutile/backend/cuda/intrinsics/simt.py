@@ -16,7 +16,7 @@ from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
-from cutile.backend.cuda.smem_layout import MmaOperands, SmemLayout
+from cutile.backend.cuda.smem_layout import BufferStages, SmemLayout
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import f32
 
@@ -92,12 +92,13 @@ class _Operand:
 
 
 @cache
-def multiply(layout: Layout, mma_operands: MmaOperands) -> Any:
+def multiply(layout: Layout, left: BufferStages, right: BufferStages, depth: int) -> Any:
     """`f(acc, counter)`: the product of the operands in the stage of a counter, added.
 
     Args:
         layout: of the sums: an `outer_groups`.
-        fed: where the operands are.
+        left, right: where the operands' stages are, of one counter.
+        depth: elements along K.
     """
     where = {offset: register for register, offset in enumerate(layout.offsets)}
     rows = sorted({offset[0] for offset in layout.offsets})
@@ -105,14 +106,12 @@ def multiply(layout: Layout, mma_operands: MmaOperands) -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         sums = unpack(b, values[0], layout.registers)
-        stage = b.add(
-            i32c(mma_operands.place), b.mul(stage_of(b, values[1], mma_operands.stages), i32c(mma_operands.stage_bytes))
-        )
-        x = _Operand(b, mma_operands.left, layout, 0, stage)
-        y = _Operand(b, mma_operands.right, layout, 1, b.add(stage, i32c(mma_operands.left.place_bytes)))
+        stage = b.add(i32c(left.place), b.mul(stage_of(b, values[1], left.stages), i32c(left.stage_bytes)))
+        x = _Operand(b, left.smem_layout, layout, 0, stage)
+        y = _Operand(b, right.smem_layout, layout, 1, b.add(stage, i32c(right.place - left.place)))
 
         read = _Reads(x, y)
-        for k in range(0, mma_operands.depth, VECTOR):
+        for k in range(0, depth, VECTOR):
             for r, c, step in _order(rows, columns):
                 at = where[r, c]
                 sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])

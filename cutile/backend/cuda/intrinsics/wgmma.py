@@ -18,7 +18,6 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I64,
     LANES,
     VOID,
-    address,
     asm,
     call,
     const,
@@ -26,8 +25,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     ir,
     thread,
 )
-from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
-from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS, MmaOperands, SmemLayout
+from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, SmemLayout
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
@@ -126,13 +124,6 @@ class Instruction:
         return f"wgmma.mma_async.sync.aligned.{self._kind} {{{sums}}}, {operands}, {added}{self._flags};"
 
 
-def stage_at(b: Any, mma_operands: MmaOperands, counter: Any) -> Any:
-    """The address of the stage of a counter."""
-    return b.add(
-        address(b, mma_operands.place), b.mul(stage_of(b, counter, mma_operands.stages), i32c(mma_operands.stage_bytes))
-    )
-
-
 def begin_group(b: Any) -> None:
     """Order products after earlier accesses to the registers that they read and write."""
     # Without it, what a product finds in an accumulator that was written before is undefined (PTX ISA, "wgmma.fence").
@@ -146,112 +137,6 @@ def commit(b: Any) -> None:
     """
     # Only groups can be waited for (PTX ISA, "wgmma.commit_group").
     asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
-
-
-class _Operands:
-    """The descriptors of both operands in the stage of a counter.
-
-    The left one begins at the rows of this thread's warpgroup.
-    """
-
-    def __init__(self, b: Any, mma_operands: MmaOperands, counter: Any, groups: int) -> None:
-        self._b, self._mma_operands, self._rows = b, mma_operands, WGMMA_ROWS * groups
-        left, stage = mma_operands.left, stage_at(b, mma_operands, counter)
-        mine = b.add(stage, b.mul(group_number(b), i32c(left.offset(WGMMA_ROWS, 0)))) if groups > 1 else stage
-        self._left = descriptor(b, left.descriptor, mine)
-        self._right = descriptor(b, mma_operands.right.descriptor, b.add(stage, i32c(left.place_bytes)))
-
-    def at(self, m: int, column: int, k: int) -> tuple[Any, Any]:
-        """Those of the `m`th rows, from `column` on, and from depth `k` on."""
-        b, mma_operands = self._b, self._mma_operands
-        x = b.add(self._left, const(I64, mma_operands.left.offset(m * self._rows, k) >> ADDRESS_SHIFT))
-        return x, b.add(self._right, const(I64, mma_operands.right.offset(column, k) >> ADDRESS_SHIFT))
-
-
-def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
-    """Wait for products, and add each to the elements at its place, in f32."""
-    # Tied: the products are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
-    over = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", [each for product in products for each in product]))
-    for place in places:
-        elements[place] = [b.fadd(x, next(over)) for x in elements[place]]
-
-
-@cache
-def multiply(
-    dtype: DTypeLike,
-    other: DTypeLike,
-    acc: DTypeLike,
-    layout: Layout,
-    mma_operands: MmaOperands,
-    *,
-    promote_columns: int = 0,
-    replaces: bool = False,
-    swap_ab: bool = False,
-) -> Any:
-    """`f(acc, counter)`: begin to add the product of a stage's operands.
-
-    Args:
-        dtype: of the left operand.
-        other: of the right one.
-        acc: of the sums.
-        layout: of the sums: a `group_accumulator`, or an `own_accumulator`.
-        fed: where the operands are.
-        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
-        replaces: `f(acc, counter, added)`: the product takes the place of the sums where `added` does not hold.
-        swap_ab: the sums are those of the transpose: their rows are the instruction's columns.
-    """
-    rows, columns = reversed(layout.cover) if swap_ab else layout.cover
-    groups = layout.core[1 if swap_ab else 0] // WGMMA_ROWS
-    wide = promote_columns or columns
-    instruction = Instruction(dtype, other, wide, mma_operands.left, mma_operands.right)
-    tall = range(-(-rows // (WGMMA_ROWS * groups)))
-
-    def place(m: int, column: int) -> slice:
-        first = layout.registers // len(tall) * m + column // 2
-        return slice(first, first + wide // 2)
-
-    def generate(b: Any, values: list[Any]) -> Any:
-        elements = unpack(b, values[0], layout.registers)
-        operands = _Operands(b, mma_operands, values[1], groups)
-        for column in range(0, columns, wide):
-            begin_group(b)  # the sums may have been set by other instructions
-            products: list[list[Any]] = [[] for _ in tall]
-            for k in range(0, mma_operands.depth, instruction.step_of(dtype)):
-                for m in tall:
-                    at = place(m, column)
-                    if not promote_columns:
-                        added = values[2] if replaces and k == 0 else None
-                        elements[at] = instruction.add(b, elements[at], *operands.at(m, column, k), added)
-                    elif k == 0:
-                        products[m] = instruction.begin(b, *operands.at(m, column, k))
-                    else:
-                        products[m] = instruction.add(b, products[m], *operands.at(m, column, k))
-            commit(b)
-            if promote_columns:
-                _add_promoted(b, elements, products, [place(m, column) for m in tall])
-        return pack(b, elements, layout.registers)
-
-    kind = frag(acc, layout.registers)
-    return intrinsic("multiply", kind, [kind, INTEGER, *[frag(bool_, 0)] * replaces], generate)
-
-
-@cache
-def wait(acc: DTypeLike, n: int, pending: int) -> Any:
-    """`f(acc)`: wait until at most `pending` groups are under way.
-
-    With 0 the sums that come out may be read.
-    """
-    kind = frag(acc, n)
-    text = f"wgmma.wait_group.sync.aligned {pending};"
-
-    def generate(b: Any, values: list[Any]) -> Any:
-        if pending:
-            # The sums are not touched before a later wait, so they are not tied to this one: a stage becomes free.
-            asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
-            return values[0]
-        return pack(b, tied(b, text, unpack(b, values[0], n)), n)
-
-    return intrinsic("wait", kind, [kind], generate)
 
 
 @cache

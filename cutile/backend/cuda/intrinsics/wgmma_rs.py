@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from cutile.backend.cuda.intrinsics.dot import stage_address
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, lane_of, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
@@ -18,10 +19,9 @@ from cutile.backend.cuda.intrinsics.wgmma import (
     begin_group,
     commit,
     descriptor,
-    stage_at,
 )
 from cutile.backend.cuda.pipeline.accumulators import LANE_ROWS, WARP_ROWS, WORD
-from cutile.backend.cuda.smem_layout import WGMMA_ROWS, MmaOperands, SmemLayout
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, BufferStages, SmemLayout
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_
 
@@ -176,12 +176,14 @@ def multiply(
     other: DTypeLike,
     acc: DTypeLike,
     layout: Layout,
-    mma_operands: MmaOperands,
+    left: BufferStages,
+    right: BufferStages,
+    depth: int,
     *,
     swap_ab: bool = False,
     replaces: bool = False,
 ) -> Any:
-    """`f(acc, counter)`: begin to add a product whose left operand threads read.
+    """`f(counter, acc)`: begin to add a product whose left operand threads read.
 
     Each step of K is a group of its own: a step's registers are read into again in the next iteration, when all steps
     but those after it have been finished. Bytes are turned on their way there, and so are read before, a whole
@@ -190,29 +192,30 @@ def multiply(
     Args:
         dtype, other, acc: of the left operand, the right one, the sums.
         layout: of the sums: an `a_from_registers_accumulator`.
-        fed: where the operands are, the left one across K.
+        left, right: where the operands' stages are, of one counter; the left one lies across K.
+        depth: elements along K.
         swap_ab: whether the layout is of the product's transpose.
-        replaces: `f(acc, counter, added)`, as of `wgmma.multiply`.
+        replaces: `f(counter, acc, added)`, as of `dot.dot`.
     """
-    left, right = mma_operands.left, mma_operands.right
     tall, wide = reversed(layout.cover) if swap_ab else layout.cover
     groups = layout.warps // 4  # of four warps each
-    instruction = Instruction(dtype, other, wide, left, right)
+    instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
     rows = range(0, tall, WGMMA_ROWS * groups)
     places = [_places(layout, row, wide, swap_ab) for row in rows]
 
     def generate(b: Any, values: list[Any]) -> Any:
-        elements = unpack(b, values[0], layout.registers)
-        stage = stage_at(b, mma_operands, values[1])
-        reader = Reader(b, left, groups, stage)
-        right_at = descriptor(b, right.descriptor, b.add(stage, i32c(left.place_bytes)))
-        steps = range(0, mma_operands.depth, instruction.step_of(dtype))
+        elements = unpack(b, values[1], layout.registers)
+        stage = stage_address(b, left, values[0])
+        reader = Reader(b, left.smem_layout, groups, stage)
+        right_stage = b.add(stage, i32c(right.place - left.place))
+        right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
+        steps = range(0, depth, instruction.step_of(dtype))
         words: list[list[list[Any]]] = []
 
         def read(until: int) -> None:
             words.extend([reader.read(row, k) for row in rows] for k in steps[len(words) : until])
 
-        if left.size != WORD:
+        if left.smem_layout.size != WORD:
             read(len(steps))
         for number, k in enumerate(steps):
             _wait_for_oldest(b, len(steps))  # the product that last read this step's registers
@@ -220,7 +223,7 @@ def multiply(
             fragments = [reader.fragment(each) for each in words[number]]
             begin_group(b)  # the operand's registers have just been written
             for registers, fragment in zip(places, fragments, strict=True):
-                y = b.add(right_at, const(I64, right.offset(0, k) >> ADDRESS_SHIFT))
+                y = b.add(right_at, const(I64, right.smem_layout.offset(0, k) >> ADDRESS_SHIFT))
                 added = values[2] if replaces and k == 0 else None
                 sums = instruction.add_from(b, [elements[register] for register in registers], fragment, y, added)
                 for register, element in zip(registers, sums, strict=True):
@@ -229,4 +232,4 @@ def multiply(
         return pack(b, elements, layout.registers)
 
     kind = frag(acc, layout.registers)
-    return intrinsic("multiply", kind, [kind, INTEGER, *[frag(bool_, 0)] * replaces], generate)
+    return intrinsic("multiply", kind, [INTEGER, kind, *[frag(bool_, 0)] * replaces], generate)

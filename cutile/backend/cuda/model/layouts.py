@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from cutile.backend.cuda.ops import (
     ConvertLayout,
     Dot,
+    DotWait,
     Fixup,
     OptimizationBarrier,
     PackPairs,
@@ -22,8 +23,6 @@ from cutile.backend.cuda.ops import (
     Store,
     Subtile,
     TmaStore,
-    Wgmma,
-    WgmmaWait,
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
@@ -38,7 +37,7 @@ from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
-_AS_MADE = (Fixup, ScatterPartials, Wgmma, WgmmaWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
+_AS_MADE = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
 """What takes its tile as it leaves it, or as it says where there is nothing left."""
 _FROM_SOURCE = (ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK)
 
@@ -102,7 +101,7 @@ class _Layouts:
 
 def _operands_fit(op: Dot) -> int:
     """Check that buffers are as deep and wide as their product; return how many."""
-    rows, columns = op.shape
+    rows, columns = reversed(op.shape) if op.swap_ab else op.shape
     operands = [(op.right, op.right_k_major, columns, op.right_first)]
     if not op.from_registers:
         operands.append((op.left, op.left_k_major, rows, op.left_first))
@@ -125,6 +124,8 @@ def _taken(op: Op) -> Iterator[tuple[Value, str]]:
         tile = op.value if isinstance(op, Store | TmaStore) else op.operands[0]
         if "layout" in said:
             yield tile, said["layout"]
+    elif isinstance(op, Dot):
+        yield from ((tile, said["layout"]) for tile in op.sums[:1])
     elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, PackPairs | PackQuads):
         for value in op.operands:
             if is_tile(value):

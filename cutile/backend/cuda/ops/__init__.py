@@ -39,8 +39,6 @@ from cutile.backend.cuda.ops.mma import (
     SimtMma,
     Subtile,
     Undef,
-    Wgmma,
-    WgmmaWait,
     WriteOperand,
     ZeroUnless,
 )
@@ -152,8 +150,6 @@ __all__ = (
     "Undef",
     "Uniform",
     "WarpgroupIndex",
-    "Wgmma",
-    "WgmmaWait",
     "WorkUnit",
     "WriteOperand",
     "ZeroUnless",

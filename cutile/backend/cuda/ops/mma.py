@@ -10,52 +10,6 @@ from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Effect, Op, Value,
 from cutile.ir.types import TileType, Type
 
 
-class Wgmma(Op, name="cuda.wgmma", effect=Effect.READ):
-    """Begin to add the product of a stage's operands to `acc` (`wgmma`).
-
-    The result may be read after a `WgmmaWait` alone, and the stage released likewise. `added`, if given, says whether
-    `acc` is added to; else the product replaces it.
-
-    Attributes:
-        depth: elements along K.
-        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to `acc` itself.
-        a_from_registers: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
-        swap_ab: A and B are swapped: the product is the transpose of `acc`, whose rows are the instruction's columns.
-    """
-
-    acc: Value = operand(NUMBER_TILE)
-    left: Value = operand(A_BUFFER)
-    right: Value = operand(A_BUFFER)
-    counter: Value = operand(SCALAR_INT)
-    added: tuple[Value, ...] = operands(SCALAR_BOOL)
-    left_dtype: DTypeLike = attribute()
-    right_dtype: DTypeLike = attribute()
-    depth: int = attribute()
-    promote_columns: int = attribute(0)
-    a_from_registers: bool = attribute(False)
-    swap_ab: bool = attribute(False)
-
-    def infer(self) -> tuple[Type, ...]:
-        return (self.acc.type,)
-
-
-class WgmmaWait(Op, name="cuda.wgmma_wait", effect=Effect.WRITE):
-    """Wait until at most `pending` products are under way.
-
-    With 0, the result may be read.
-
-    Attributes:
-        groups: groups in which one product is begun.
-    """
-
-    acc: Value = operand(NUMBER_TILE)
-    pending: int = attribute()
-    groups: int = attribute(1)
-
-    def infer(self) -> tuple[Type, ...]:
-        return (self.acc.type,)
-
-
 class Undef(Op, name="cuda.undef", effect=Effect.WRITE):
     """A tile of registers with anything in them: sums that the first product replaces."""
 
@@ -107,15 +61,21 @@ class Subtile(Op, name="cuda.subtile"):
 
 
 class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
-    """Begin to multiply, and to add to sums where there are any.
+    """Begin to multiply by warpgroups (`wgmma`), and to add to sums where there are any.
 
     `rest` is the left operand and the sums: a buffer and the counter of its stage, or a tile in registers; then the
-    sums, unless the product is `fresh`. The result may be read after a `DotWait` alone, and stages and registers that
-    it reads be given up likewise.
+    sums, unless the product is `fresh`; then, if it `replaces` them, whether they are added to or replaced. The result
+    may be read after a `DotWait` alone, and stages and registers that it reads be given up likewise.
 
     `left_k_major` and `right_k_major` say of operands in shared memory whether the axis that is contiguous there is the
     product's K. Two products that read one buffer need not agree on it. `left_first` and `right_first` say at which
     depth of theirs the product begins.
+
+    Attributes:
+        depth: elements along K.
+        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
+        a_from_registers: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
+        swap_ab: A and B are swapped: the product is the transpose of the sums, of columns as its rows.
     """
 
     right: Value = operand(A_BUFFER)
@@ -128,10 +88,14 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     depth: int = attribute()
     from_registers: bool = attribute(default=False)
     fresh: bool = attribute(default=False)
+    replaces: bool = attribute(default=False)
     left_k_major: bool = attribute(default=True)
     right_k_major: bool = attribute(default=True)
     left_first: int = attribute(default=0)
     right_first: int = attribute(default=0)
+    promote_columns: int = attribute(default=0)
+    a_from_registers: bool = attribute(default=False)
+    swap_ab: bool = attribute(default=False)
 
     @property
     def left(self) -> Value:
@@ -144,9 +108,9 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
         return None if self.from_registers else self.rest[1]
 
     @property
-    def acc(self) -> Value | None:
-        """The sums; None where there are none yet."""
-        return None if self.fresh else self.rest[-1]
+    def sums(self) -> tuple[Value, ...]:
+        """The sums, unless there are none yet, and whether they are added to."""
+        return self.rest[1 if self.from_registers else 2 :]
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.acc_dtype, self.shape),)
@@ -182,12 +146,18 @@ class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
 class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
     """Wait until at most `pending` products that began later are under way.
 
-    The result may be read. `left` are the registers that the product reads: until here they stay what they are.
+    The result may be read, unless it `goes_on`: then a later product adds to it, and stages alone are given up. `left`
+    are the registers that the product reads: until here they stay what they are.
+
+    Attributes:
+        groups: groups in which one product is begun.
     """
 
     acc: Value = operand(NUMBER_TILE)
     left: tuple[Value, ...] = operands(NUMBER_TILE)
     pending: int = attribute()
+    groups: int = attribute(default=1)
+    goes_on: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return (self.acc.type,)

@@ -86,8 +86,9 @@ class Nests:
             self._promoted(op, used, bounds)
         elif self._starts_undefined(op):
             sums, accumulator = op.results[0], self.walk.plan.dot.accumulator
-            undefined = ops.Undef(dtype=sums.tile.dtype, shape=sums.tile.shape)
-            ran = self._overlapped(op, used, bounds, [self.walk.add_in(undefined, accumulator)], self.products, True)
+            undefined = self.walk.add_in(ops.Undef(dtype=sums.tile.dtype, shape=sums.tile.shape), accumulator)
+            undefined.name = sums.name
+            ran = self._overlapped(op, used, bounds, [undefined], self.products, True)
             zeros = ops.ZeroUnless(x=self.walk.lowered[sums], condition=ran)
             self.walk.place(sums, self.walk.add_in(zeros, accumulator), accumulator)
         else:

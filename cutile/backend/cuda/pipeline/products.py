@@ -191,25 +191,33 @@ class Products:
         for use in uses:
             self._wait(use)
         left = self._left(dot)
-        if self.walk.plan.mainloop is not None:
+        a, b = (op.b.tile, op.a.tile) if dot.swap_ab else (op.a.tile, op.b.tile)
+        depth, right = op.a.tile.shape[1], self.walk.pipelines.buffer_of(dot.right)
+        if dot.simt:
             assert acc is not None
-            self._begin_of_mainloop(dot, acc, uses)
+            product = ops.SimtMma(acc, left[0], right, self._counter_of(dot.right), depth=depth)
+            context.place(op.result, context.add_in(product, dot.accumulator), dot.accumulator)
+            for use in uses:
+                use.left -= 1
+                self._release_if_over(use)
             return
         begun = ops.Dot(
-            self.walk.pipelines.buffer_of(dot.right),
-            self._counter_of(dot.right),
-            (*left, *([] if acc is None else [acc])),
-            left_dtype=op.a.tile.dtype,
-            right_dtype=op.b.tile.dtype,
+            *(right, self._counter_of(dot.right), (*left, *([] if acc is None else [acc]), *self.added)),
+            left_dtype=a.dtype,
+            right_dtype=b.dtype,
             acc_dtype=op.acc.tile.dtype,
             shape=dot.accumulator.shape,
-            depth=op.a.tile.shape[1],
+            depth=depth,
             from_registers=dot.in_registers,
             fresh=dot.fresh,
+            replaces=bool(self.added),
             left_k_major=_left_k_major(dot),
             right_k_major=dot.right.smem_layout.k_major,
             left_first=0 if dot.left is None else dot.left.first,
             right_first=dot.right.first,
+            promote_columns=dot.promote_columns,
+            a_from_registers=dot.a_from_registers,
+            swap_ab=dot.swap_ab,
         )
         context.add(begun, layout=context.layout_name(dot.accumulator))
         if dot.in_registers:
@@ -232,32 +240,6 @@ class Products:
             mine += earlier.uses
         self.under_way.append(_Begun(op.result, value, words, op.a, mine))
         context.lowered[op.result] = value
-
-    def _begin_of_mainloop(self, dot: Dot, acc: Value, uses: Sequence[_Use]) -> None:
-        context, (left, right) = self.walk, self.walk.pipelines.buffers[0]
-        counter, depth = uses[0].counter, dot.op.a.tile.shape[1]
-        a, b = (dot.op.b, dot.op.a) if dot.swap_ab else (dot.op.a, dot.op.b)
-        product = (
-            ops.SimtMma(acc, left, right, counter, depth=depth)
-            if dot.simt
-            else ops.Wgmma(
-                *(acc, left, right, counter, self.added),
-                left_dtype=a.tile.dtype,
-                right_dtype=b.tile.dtype,
-                depth=depth,
-                promote_columns=dot.promote_columns,
-                a_from_registers=dot.a_from_registers,
-                swap_ab=dot.swap_ab,
-            )
-        )
-        value = context.lowered[dot.op.result] = context.add_in(product, dot.accumulator)
-        value.name = dot.op.result.name
-        for use in uses:
-            use.left -= 1
-            if dot.simt:
-                self._release_if_over(use)
-        if not dot.simt:
-            self.under_way.append(_Begun(dot.op.result, value, None, dot.op.a, list(uses)))
 
     def _left(self, dot: Dot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
@@ -318,13 +300,12 @@ class Products:
         for begun in over:
             left = () if begun.left is None else (begun.left,)
             wait = ops.DotWait(begun.value, left, pending=len(self.under_way))
-            self._settled(begun.result, wait)
+            self._settled(begun.result, wait, self._dots[begun.result])
         for use in {id(use): use for begun in over for use in begun.uses}.values():
             self._release_if_over(use)
 
-    def _settled(self, result: Value, wait: ops.DotWait) -> None:
-        layout = self._dots[result].accumulator
-        self.walk.place(result, self.walk.add_in(wait, layout), layout)
+    def _settled(self, result: Value, wait: ops.DotWait, dot: Dot) -> None:
+        self.walk.place(result, self.walk.add_in(wait, dot.accumulator), dot.accumulator)
 
     # Loops that only multiply: an iteration's products go on in the next one.
 
@@ -335,8 +316,10 @@ class Products:
         """
         context = self.walk
         first, self.under_way = self.under_way[0], []
-        wait = ops.WgmmaWait(acc=first.value, pending=dots, groups=self._groups(first.result))
-        context.lowered[first.result] = context.add_in(wait, self._dots[first.result].accumulator)
+        dot = self._dots[first.result]
+        groups = dot.steps if dot.a_from_registers else 1
+        wait = ops.DotWait(first.value, (), pending=dots, groups=groups, goes_on=True)
+        context.lowered[first.result] = context.add_in(wait, dot.accumulator)
         for number, counter in zip(used, counters, strict=True):
             self.walk.pipelines.release_before(number, counter, later)
 
@@ -344,14 +327,7 @@ class Products:
         """Wait for the products of a loop's last iteration."""
         for result, value in zip(op.results, yields, strict=True):
             if value in self._dots:
-                wait = ops.WgmmaWait(self.walk.lowered[result], pending=0, groups=self._groups(value))
-                layout = self._dots[value].accumulator
-                self.walk.place(result, self.walk.add_in(wait, layout), layout)
-
-    def _groups(self, result: Value) -> int:
-        """In how many groups a product is begun."""
-        dot = self._dots[result]
-        return dot.steps if dot.a_from_registers else 1
+                self._settled(result, ops.DotWait(self.walk.lowered[result], (), pending=0), self._dots[value])
 
 
 def _left_k_major(dot: Dot) -> bool:
