@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
+Values = Sequence[Value]
 MAX_UNDEF_SUMS = 112
 """Sums of a thread that may have registers all the time beside a left operand, or beside the whole of an epilogue."""
 
@@ -49,18 +50,22 @@ class Nests:
 
     def add(self, op: Op) -> None:
         """A loop or a branch."""
+        context, used = self.walk, self._used(op)
         if self.products is not None:
             self.products.enter_nest()
             self.products.read(reads(op))
-        used = self._used(op)
-        self.walk.builder.location = op.location
+        context.builder.location = op.location
+        before = [context.pipelines.counters[number] for number in used]
         if isinstance(op, For):
-            self._loop(op, used)
+            self._loop(op, context.bounds(op))
         elif isinstance(op, While):
-            self._while(op, used)
+            carried = [context.lowered[op.carried[at]] for at in self._places(op)]
+            condition, body = (self._block(op, source) for source in op.regions)
+            self._finish(op, While(carried=(*carried, *before), condition=condition, body=body))
         else:
             assert isinstance(op, If)
-            self._branch(op, used)
+            then, orelse = (self._block(op, source) for source in op.regions)
+            self._finish(op, If(condition=context.lowered[op.condition], then=then, orelse=orelse))
 
     def _used(self, op: Op) -> list[int]:
         """The pipelines whose stages are counted inside."""
@@ -78,82 +83,89 @@ class Nests:
         """
         return self.walk.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
-    def _loop(self, op: For, used: Sequence[int]) -> None:
-        bounds = self.walk.bounds(op)
+    def _block(self, op: Op, source: Block, late: Values = (), inside: Callable[[], Values] | None = None) -> Block:
+        """A block of a nest, with the counters of its pipelines, and numbers that are carried besides.
+
+        `inside` adds what is in it and returns those numbers; without it, that is the block's operations alone.
+        """
+        context, pipelines, used, places = self.walk, self.walk.pipelines, self._used(op), self._places(op)
+        own = len(source.arguments) - len(op.results)  # the loop's variable
+        arguments = [context.copy(value) for value in source.arguments[: max(own, 0)]]
+        arguments += [context.copy(source.arguments[own + at]) for at in places if source.arguments]
+        before, loops = [pipelines.counters[number] for number in used], not isinstance(op, If)
+        counters = [Value(value.type, "counter") for value in before] if loops else before
+        context.loops += loops
+        with context.builder.block(*arguments, *(counters if loops else ()), *late) as block:
+            pipelines.set_counters(used, counters)
+            if inside is None:
+                context.run_block(source)
+            more = inside() if inside is not None else ()
+            if isinstance(op, While) and source is op.condition:
+                context.builder.yield_(context.lowered[source.terminator.operands[0]])
+            else:
+                values = [context.lowered[source.terminator.operands[at]] for at in places]
+                context.builder.location = op.location
+                context.builder.yield_(*values, *(pipelines.counters[number] for number in used), *more)
+        context.loops -= loops
+        pipelines.set_counters(used, before)
+        return block
+
+    def _finish(self, op: Op, done: Op) -> Values:
+        """Add a nest in place of another one. What it carries besides is the result."""
+        context, used, results = self.walk, self._used(op), [op.results[at] for at in self._places(op)]
+        context.builder.add(done)
+        for old, new in zip(results, done.results, strict=False):
+            new.name = old.name
+            context.lowered[old] = new
+        counted = len(results) + len(used)
+        context.pipelines.set_counters(used, done.results[len(results) : counted])
+        return done.results[counted:]
+
+    def _loop(self, op: For, bounds: Values) -> None:
         if self.products is None or not self._only_multiplies(op):
-            self._iterations(op, used, bounds, [self._initial(op, at) for at in self._places(op)])
+            self._iterations(op, bounds, [self._initial(op, at) for at in self._places(op)])
         elif self.walk.plan.dot.promote_interval:
-            self._promoted(op, used, bounds)
+            self._promoted(op, bounds, self.products)
         elif self._starts_undefined(op):
             sums, accumulator = op.results[0], self.walk.plan.dot.accumulator
             undefined = self.walk.add_in(ops.Undef(dtype=sums.tile.dtype, shape=sums.tile.shape), accumulator)
             undefined.name = sums.name
-            ran = self._overlapped(op, used, bounds, [undefined], self.products, True)
+            ran = self._overlapped(op, bounds, [undefined], self.products, replaces=True)
             zeros = ops.ZeroUnless(x=self.walk.lowered[sums], condition=ran)
             self.walk.place(sums, self.walk.add_in(zeros, accumulator), accumulator)
         else:
             carried = [self._initial(op, at) for at in self._places(op)]
-            self._overlapped(op, used, bounds, carried, self.products, False)
+            self._overlapped(op, bounds, carried, self.products, replaces=False)
 
     def _iterations(
-        self,
-        op: For,
-        used: Sequence[int],
-        bounds: Sequence[Value],
-        carried: Sequence[Value],
-        late: Sequence[Value] = (),
-        iteration: Callable[[], Sequence[Value]] | None = None,
-    ) -> Sequence[Value]:
-        """The loop, from the values on that it carries.
+        self, op: For, bounds: Values, carried: Values, late: Values = (), inside: Callable[[], Values] | None = None
+    ) -> Values:
+        """The loop, from the values on that it carries; numbers that it carries besides begin as zeros.
 
-        Args:
-            op, used, bounds, carried: the loop, its pipelines, where it begins and ends, and what with.
-            late: numbers that it carries besides, from zeros on.
-            iteration: adds what an iteration does, and returns those numbers; None for the loop's operations alone.
-
-        Returns:
-            Those numbers behind the loop.
+        Those behind the loop are the result.
         """
-        context, builder, pipelines = self.walk, self.walk.builder, self.walk.pipelines
-        before = [pipelines.counters[number] for number in used]
-        arguments = [context.copy(op.body.arguments[1 + at]) for at in self._places(op)]
-        counters = [Value(value.type, "counter") for value in before]
-        context.loops += 1
-        with builder.block(context.copy(op.induction), *arguments, *counters, *late) as body:
-            pipelines.set_counters(used, counters)
-            if iteration is None:
-                self.walk.run_block(op.body)
-            self._yield(op, op.body, used, iteration() if iteration is not None else ())
-        context.loops -= 1
-        start, stop, step = bounds
-        zeros = [builder.constant(0, value.tile.dtype) for value in late]
-        done = builder.add(For(start=start, stop=stop, step=step, carried=(*carried, *before, *zeros), body=body))
-        self._finish(op, done, used)
-        return done.results[len(done.results) - len(late) :]
+        context, (start, stop, step) = self.walk, bounds
+        before = [context.pipelines.counters[number] for number in self._used(op)]
+        body = self._block(op, op.body, late, inside)
+        zeros = [context.builder.constant(0, value.tile.dtype) for value in late]
+        return self._finish(op, For(start=start, stop=stop, step=step, carried=(*carried, *before, *zeros), body=body))
 
     # Loops that only multiply: an iteration's products go on in the next one.
 
-    def _overlapped(
-        self,
-        op: For,
-        used: Sequence[int],
-        bounds: Sequence[Value],
-        carried: Sequence[Value],
-        products: Products,
-        replaces: bool,
-    ) -> Value:
+    def _overlapped(self, op: For, bounds: Values, carried: Values, products: Products, *, replaces: bool) -> Value:
         """The loop; whether it had an iteration is the result.
 
         The first product is added to what the loop begins with, or `replaces` it.
         """
         context, builder, pipelines, indices = self.walk, self.walk.builder, self.walk.pipelines, self.walk.indices
         delayed, late, (start, stop, step) = context.epilogue.delayed, indices.late_values(), bounds
+        used = self._used(op)
         multiplied = [number for number in used if number not in context.plan.aside]
         dots = sum(nested in context.plan.dots for nested in op.body.operations)
         if delayed:
             delayed.write_before(start, stop, step)
 
-        def iteration() -> Sequence[Value]:
+        def iteration() -> Values:
             counters = [pipelines.counters[number] for number in multiplied]
             induction = context.lowered[op.induction]
             later = builder.value(Ne(x=induction, y=start))
@@ -168,7 +180,7 @@ class Nests:
                 pipelines.next_stage(number)
             return found
 
-        numbers = self._iterations(op, used, bounds, carried, late, iteration)
+        numbers = self._iterations(op, bounds, carried, late, iteration)
         if context.plan.pingpong:
             builder.add(ops.OrderBarrierArrive(pipelines.more_barriers))
         products.settle_loop(op, op.body.terminator.operands)
@@ -194,7 +206,7 @@ class Nests:
         few = beside and plan.dot.accumulator.registers > MAX_UNDEF_SUMS
         return isinstance(zeros, Constant) and zeros.value == 0 and not few
 
-    def _promoted(self, op: For, used: Sequence[int], bounds: Sequence[Value]) -> None:
+    def _promoted(self, op: For, bounds: Values, products: Products) -> None:
         """Some iterations at a time, whose products are added apart from the sums.
 
         The tensor cores add them.
@@ -203,7 +215,6 @@ class Nests:
         while the other waits for its products and adds them. What the first product of some iterations replaces is what
         the last ones left: registers that nobody sets would be taken for used from the kernel's begin to its end.
         """
-        assert self.products is not None
         context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
         interval, sums = context.plan.dot.promote_interval, self._initial(op, 0)
         many = builder.value(Mul(x=step, y=builder.constant(interval)))
@@ -216,17 +227,17 @@ class Nests:
         first, acc, counter = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "counter")
         apart = Value(sums.type, "apart")
         with builder.block(first, acc, apart, counter) as body:
-            pipelines.set_counters(used, [counter])
+            pipelines.set_counters([0], [counter])
             beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
             within = first if begin is start else builder.value(Max(x=first, y=start))
-            self._overlapped(op, used, [within, beyond, step], [apart], self.products, True)
+            self._overlapped(op, [within, beyond, step], [apart], products, replaces=True)
             partial = context.lowered[op.results[0]]
             added = context.add_in(Add(x=acc, y=partial), context.plan.dot.accumulator)
             builder.yield_(added, partial, pipelines.counters[0])
         builder.location = op.location
         done = builder.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
         context.lowered[op.results[0]] = done.results[0]
-        pipelines.set_counters(used, done.results[2:])
+        pipelines.set_counters([0], done.results[2:])
 
     def _only_multiplies(self, op: For) -> bool:
         """Whether a loop only adds products to what it carries, in iterations that count up."""
@@ -255,52 +266,3 @@ class Nests:
         if not any(dot.op.acc is acc and not dot.simt for dot in context.plan.dots.values()):
             return value
         return context.add_in(ops.OptimizationBarrier(x=value), context.layouts[start])
-
-    def _while(self, op: While, used: Sequence[int]) -> None:
-        context, builder, pipelines = self.walk, self.walk.builder, self.walk.pipelines
-        places = self._places(op)
-        carried = [context.lowered[op.carried[at]] for at in places]
-        before = [pipelines.counters[number] for number in used]
-        context.loops += 1
-        blocks: list[Block] = []
-        for source in (op.condition, op.body):
-            arguments = [context.copy(source.arguments[at]) for at in places]
-            counters = [Value(value.type, "counter") for value in before]
-            with builder.block(*arguments, *counters) as block:
-                pipelines.set_counters(used, counters)
-                self.walk.run_block(source)
-                if source is op.condition:
-                    builder.yield_(context.lowered[source.terminator.operands[0]])
-                else:
-                    self._yield(op, source, used)
-            blocks.append(block)
-        context.loops -= 1
-        done = builder.add(While(carried=(*carried, *before), condition=blocks[0], body=blocks[1]))
-        self._finish(op, done, used)
-
-    def _branch(self, op: If, used: Sequence[int]) -> None:
-        builder, pipelines = self.walk.builder, self.walk.pipelines
-        before = list(pipelines.counters)
-        blocks: list[Block] = []
-        for source in (op.then, op.orelse):
-            pipelines.counters = list(before)
-            with builder.block() as block:
-                self.walk.run_block(source)
-                self._yield(op, source, used)
-            blocks.append(block)
-        pipelines.counters = before
-        done = builder.add(If(condition=self.walk.lowered[op.condition], then=blocks[0], orelse=blocks[1]))
-        self._finish(op, done, used)
-
-    def _yield(self, op: Op, source: Block, used: Sequence[int], more: Sequence[Value] = ()) -> None:
-        context = self.walk
-        values = [context.lowered[source.terminator.operands[at]] for at in self._places(op)]
-        context.builder.location = op.location
-        context.builder.yield_(*values, *(self.walk.pipelines.counters[number] for number in used), *more)
-
-    def _finish(self, op: Op, done: Op, used: Sequence[int]) -> None:
-        results = [op.results[at] for at in self._places(op)]
-        for old, new in zip(results, done.results, strict=False):
-            new.name = old.name
-            self.walk.lowered[old] = new
-        self.walk.pipelines.set_counters(used, done.results[len(results) : len(results) + len(used)])
