@@ -86,8 +86,7 @@ class Epilogue:
     def part(self, op: Subtile) -> None:
         """Some columns of the sums."""
         context, accumulator, layout = self._walk, self._walk.plan.dot.accumulator, self._walk.layouts[op.result]
-        x = context.converted(context.lowered[op.x], context.layouts[op.x], accumulator)
-        part = Subtile(x=x, part=op.part, parts=op.parts)
+        part = Subtile(x=context.lowered[op.x], part=op.part, parts=op.parts)
         columns = context.add(part, **context.names(accumulator, layout)).result
         if context.plan.narrow:  # else the compiler begins with subtiles whose turn has not come
             columns = context.add_in(OptimizationBarrier(x=columns), layout)

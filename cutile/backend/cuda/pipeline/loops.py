@@ -242,13 +242,12 @@ class Nests:
     def _only_multiplies(self, op: For) -> bool:
         """Whether a loop only adds products to what it carries, in iterations that count up."""
         plan, step = self.walk.plan, self.walk.definitions.get(op.step)
-        skipped = {*plan.staged, *plan.passed}
         body = op.body.operations[:-1]
         dots = [nested for nested in body if nested in plan.dots]
         sums = {value for dot in dots for value in (dot.operands[2], *dot.results)}
         ours = {*op.body.arguments[1:], *(value for dot in dots for value in dot.results)}
         chained = all(dot.operands[2] in ours and plan.dots[dot].left is not None for dot in dots)
-        aside = skipped | plan.guards | plan.slice.needed
+        aside = plan.skipped | plan.guards | plan.slice.needed
         others = [nested for nested in body if nested not in plan.dots and nested not in aside]
         apart = not any(other.regions or sums.intersection(other.operands) for other in others)
         loads = loads_of(operand for dot in dots for operand in plan.dots[dot].operands)

@@ -105,6 +105,12 @@ class Dot:
         return self.a_from_registers or self.simt
 
     @property
+    def left_k_major(self) -> bool:
+        """Whether the axis of the left operand that is contiguous in shared memory is K."""
+        loaded = self.left or self.written
+        return loaded is None or loaded.smem_layout.k_major
+
+    @property
     def steps(self) -> int:
         """Instructions that go through the depth of the product."""
         tile = self.op.a.tile
@@ -338,11 +344,6 @@ class Plan:
         return sum(operand.smem_layout.place_bytes for operand in self.operands[pipeline])
 
     @property
-    def staged(self) -> dict[Op, Operand]:
-        """The operand that each load fills."""
-        return {operand.load: operand for group in self.groups.values() for operand in group.operands}
-
-    @property
     def written(self) -> dict[SmemLayout, Written]:
         """The operands that consumers write.
 
@@ -357,20 +358,18 @@ class Plan:
         return sum(smem_layout.place_bytes for smem_layout in self.written)
 
     @property
-    def passed(self) -> frozenset[Op]:
-        """What happens to operands on their way, and needs no instruction."""
-        stored = {op for store in self.stores.values() for op in store.passed}
-        passed = stored.union(*(operand.passed for dot in self.dots.values() for operand in dot.operands))
+    def skipped(self) -> frozenset[Op]:
+        """The loads into stages, and what happens to operands on their way and needs no instruction."""
+        passed = {op for store in self.stores.values() for op in store.passed}
+        passed.update(op for dot in self.dots.values() for operand in dot.operands for op in operand.passed)
         passed.update(op for dot in self.dots.values() if dot.written is not None for op in dot.written.passed)
-        return frozenset(passed - self.kept)
+        return frozenset(passed - self.kept) | self.groups.keys()
 
     @property
     def aside(self) -> frozenset[int]:
         """The pipelines that no product reads: of what threads alone do, and the verdict."""
-        loads = loads_of(operand for dot in self.dots.values() for operand in dot.operands)
-        read = {group.pipeline for load, group in self.groups.items() if load in loads}
-        others = [] if self.verdict is None else [self.verdict]
-        return frozenset({*range(len(self.operands)), *others} - read)
+        read = {self.groups[operand.load].pipeline for dot in self.dots.values() for operand in dot.operands}
+        return frozenset(range(len(self.operands) + (self.verdict is not None))) - read
 
     @property
     def by_warps(self) -> frozenset[int]:
@@ -380,7 +379,7 @@ class Plan:
         warpgroup is over with before all have begun it, and so have waited. Else a stage might be filled twice more
         before a late warp waits for it, which then never sees the phase that it waits for.
         """
-        loads = loads_of(operand for dot in self.dots.values() if dot.by_warps for operand in dot.operands)
-        read = {group.pipeline for load, group in self.groups.items() if load in loads or load in self.reads}
-        outside = {group.pipeline for group in self.groups.values() if not group.within}
-        return frozenset(read | outside | ({self.verdict} if self.verdict is not None else set()))
+        read = loads_of(operand for dot in self.dots.values() if dot.by_warps for operand in dot.operands)
+        read.update(load for load, group in self.groups.items() if load in self.reads or not group.within)
+        verdict = set[int]() if self.verdict is None else {self.verdict}
+        return frozenset(verdict.union(self.groups[load].pipeline for load in read))

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.mma_layouts import across_accumulator, group_accumulator
 from cutile.backend.cuda.ops import PackPairs, PackQuads
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
@@ -211,7 +210,7 @@ class Products:
             from_registers=dot.in_registers,
             fresh=dot.fresh,
             replaces=bool(self.added),
-            left_k_major=_left_k_major(dot),
+            left_k_major=dot.left_k_major,
             right_k_major=dot.right.smem_layout.k_major,
             left_first=0 if dot.left is None else dot.left.first,
             right_first=dot.right.first,
@@ -221,7 +220,7 @@ class Products:
         )
         context.add(begun, layout=context.layout_name(dot.accumulator))
         if dot.in_registers:
-            begun.attributes["source"] = context.layout_name(layout_of_words(op.a, self.walk.plan.warpgroups))
+            begun.attributes["source"] = context.layout_name(self._layout_of_words(op.a))
         begun.result.name = op.result.name
         mine = [use for use in uses if use.group.within]
         for use in mine:
@@ -250,7 +249,7 @@ class Products:
             return [self.walk.pipelines.written[dot.written.smem_layout], self.walk.builder.constant(0)]
         left = self.walk.lowered[dot.op.a]
         in_words = dot.op.a in self.walk.words
-        return [left if in_words else packed(self.walk, dot.op.a, left, self.walk.plan.warpgroups)]
+        return [left if in_words else self.packed(dot.op.a, left)]
 
     def _write(self, written: Written) -> None:
         """Write an operand to shared memory.
@@ -262,7 +261,7 @@ class Products:
         readers = {dot.op.a for dot in dots if dot.written and dot.written.smem_layout == written.smem_layout}
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
         layout = context.layout_name(context.layouts[written.value])
-        words = packed(context, written.value, context.lowered[written.value], self.walk.plan.warpgroups)
+        words = self.packed(written.value, context.lowered[written.value])
         builder.add(ops.Barrier())  # what was written before, all warpgroups have read
         context.add(ops.WriteOperand(words, self.walk.pipelines.written[written.smem_layout]), layout=layout)
         builder.add(ops.Barrier())
@@ -307,6 +306,21 @@ class Products:
     def _settled(self, result: Value, wait: ops.DotWait, dot: Dot) -> None:
         self.walk.place(result, self.walk.add_in(wait, dot.accumulator), dot.accumulator)
 
+    # Left operands in registers.
+
+    def packed(self, value: Value, lowered: Value) -> Value:
+        """The words of a value."""
+        pack = PackQuads if value.tile.dtype.bits == 8 else PackPairs
+        words = self.walk.add_in(pack(x=lowered), self._layout_of_words(value))
+        words.name = lowered.name
+        return words
+
+    def _layout_of_words(self, value: Value) -> Layout:
+        rows, columns = value.tile.shape
+        warpgroups = self.walk.plan.warpgroups
+        accumulator = across_accumulator if rows < WGMMA_ROWS * warpgroups else group_accumulator
+        return accumulator((rows, columns * value.tile.dtype.bits // 32), warpgroups)
+
     # Loops that only multiply: an iteration's products go on in the next one.
 
     def settle_last_iteration(self, later: Value, counters: Sequence[Value], used: Sequence[int], dots: int) -> None:
@@ -330,12 +344,6 @@ class Products:
                 self._settled(result, ops.DotWait(self.walk.lowered[result], (), pending=0), self._dots[value])
 
 
-def _left_k_major(dot: Dot) -> bool:
-    """Whether the axis of the left operand that is contiguous in shared memory is K."""
-    operand = dot.written or dot.left
-    return operand is None or operand.smem_layout.k_major
-
-
 def in_words(function: Function, plan: Plan) -> dict[Value, int]:
     """The values that are kept in words.
 
@@ -356,19 +364,4 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
         products = {op for op, dot in plan.dots.items() if dot.in_registers and dot.op.a in chain}
         if all(op in products or op.terminates or isinstance(op, For) for op in takers):
             words.update(dict.fromkeys(chain, number))
-    return words
-
-
-def layout_of_words(value: Value, warpgroups: int) -> Layout:
-    """Where the words of a value are."""
-    rows, columns = value.tile.shape
-    accumulator = across_accumulator if rows < WGMMA_ROWS * warpgroups else group_accumulator
-    return accumulator((rows, columns * value.tile.dtype.bits // 32), warpgroups)
-
-
-def packed(context: LoweringContext, value: Value, lowered: Value, warpgroups: int) -> Value:
-    """The words of a value."""
-    pack = PackQuads if value.tile.dtype.bits == 8 else PackPairs
-    words = context.add_in(pack(x=lowered), layout_of_words(value, warpgroups))
-    words.name = lowered.name
     return words

@@ -8,7 +8,6 @@ Their sums meet in a workspace, or in the shared memory of the cluster that they
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.grids import COUNTERS
@@ -29,39 +28,27 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """What a thread block does of a tile block.
-
-    Attributes:
-        tile: the number of the tile block.
-        piece: of `pieces`, which one.
-        bounds: of its iterations, in place of the loop's.
-    """
-
-    tile: Value
-    piece: Value
-    pieces: Value
-    bounds: list[Value]
-
-
 class DividedLoop:
     """Units of work: pieces of tile blocks.
 
     Attributes:
         hoisted: the operations that the loop's bounds need, which are the same for all tile blocks.
         parts: the loop that does what follows the main loop for some columns of the tile, at the end of the kernel.
+        bounds: the main loop's, for this thread block's piece of it.
     """
+
+    bounds: list[Value]
+    _all: list[Value]
+    _pieces: Value
+    _tile: Value
+    _piece: Value
+    _mine: Value
 
     def __init__(self, walk: WarpSpecialised, split: SplitK) -> None:
         assert walk.plan.summing is not None
         self._walk = walk
         self._split = split
         self._loop = walk.plan.summing
-        self._pieces: Value | None = None
-        self._share: _Piece | None = None
-        self._bounds: list[Value] = []
-        self._mine: Value | None = None
         self.hoisted = work_of((self._loop.start, self._loop.stop, self._loop.step), walk.definitions)
         self.parts = find_parts_loop(walk.function)
 
@@ -89,8 +76,7 @@ class DividedLoop:
             if op in self.hoisted:
                 context.operation(op)
         context.builder.location = None
-        self._bounds = [context.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
-        start, stop, step = self._bounds
+        start, stop, step = self._all = [context.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
         limits: dict[str, int] = {
             "most": split.pieces,
             "least": MIN_CLUSTER_ITERATIONS if split.parts else MIN_WORKSPACE_ITERATIONS,
@@ -101,34 +87,24 @@ class DividedLoop:
 
     def tile_of(self, unit: Value) -> Value:
         """The tile block of a unit of work."""
-        assert self._pieces is not None
         unit.name = "unit"
-        start, stop, step = self._bounds
+        start, stop, step = self._all
         share = self._walk.builder.add(WorkUnit(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
         for value, name in zip(share.results, ("tile", "piece", "first", "last"), strict=True):
             value.name = name
-        tile, piece, first, last = share.results
-        self._share = _Piece(tile, piece, self._pieces, [first, last, step])
-        return tile
-
-    @property
-    def _my_piece(self) -> _Piece:
-        assert self._share is not None
-        return self._share
-
-    def bounds(self) -> list[Value]:
-        """The main loop's bounds, for this thread block's piece of it."""
-        return self._my_piece.bounds
+        self._tile, self._piece, first, last = share.results
+        self.bounds = [first, last, step]
+        return self._tile
 
     def added_up(self, sums: Value) -> Value:
         """The sums of all pieces, where this thread block has them."""
-        share, plan, context = self._my_piece, self._walk.plan, self._walk
+        plan, context = self._walk.plan, self._walk
         if self.parts is not None:
             return sums
         if self._split.parts:
-            return self._added_by_first(sums, share)
+            return self._added_by_first(sums)
         context.builder.location = self._loop.location
-        add = Fixup(x=sums, tile=share.tile, piece=share.piece, pieces=share.pieces)
+        add = Fixup(x=sums, tile=self._tile, piece=self._piece, pieces=self._pieces)
         added, self._mine = context.add(add, layout=context.layout_name(plan.dot.accumulator)).results
         return added
 
@@ -141,7 +117,6 @@ class DividedLoop:
             context.operations(operations)
 
         if parts is None:
-            assert self._mine is not None
             context.builder.branch(self._mine, whole)
         else:
             context.builder.branch(self._divided(), lambda: self._finish_parts(parts, operations), whole)
@@ -150,7 +125,6 @@ class DividedLoop:
 
     def _divided(self) -> Value:
         """Whether there are several pieces of a tile block."""
-        assert self._pieces is not None
         return self._walk.builder.value(Lt(x=self._walk.builder.constant(1), y=self._pieces))
 
     def _deal_out(self, sums: Value) -> None:
@@ -161,9 +135,7 @@ class DividedLoop:
 
     def sums_of_part(self, op: ReducePartials) -> Value:
         """A part of the sums of all thread blocks of the cluster."""
-        context, accumulator = self._walk, self._walk.plan.dot.accumulator
-        sums = context.converted(context.lowered[op.x], context.layouts[op.x], accumulator)
-        return self._nearby_sums(sums, context.lowered[op.part])
+        return self._nearby_sums(self._walk.lowered[op.x], self._walk.lowered[op.part])
 
     def _nearby_sums(self, sums: Value, part: Value) -> Value:
         context, accumulator, parts = self._walk, self._walk.plan.dot.accumulator, self._split.parts
@@ -174,7 +146,7 @@ class DividedLoop:
         """What follows the main loop, for those columns that this thread block adds up."""
         context, builder, sums = self._walk, self._walk.builder, self._loop.results[0]
         builder.location = self._loop.location
-        self._deal_out(context.converted(context.lowered[sums], context.layouts[sums], self._walk.plan.dot.accumulator))
+        self._deal_out(context.lowered[sums])
         for op in operations:
             if not any(is_tile(value) or isinstance(value.type, MutType) for value in (*op.operands, *op.results)):
                 context.operation(op)
@@ -182,10 +154,10 @@ class DividedLoop:
         body = context.block(parts.body)
         context.loops -= 1
         builder.location = None
-        count, mine = builder.constant(self._split.parts), self._my_piece
-        builder.add(For(start=mine.piece, stop=count, step=mine.pieces, carried=(), body=body))
+        count = builder.constant(self._split.parts)
+        builder.add(For(start=self._piece, stop=count, step=self._pieces, carried=(), body=body))
 
-    def _added_by_first(self, sums: Value, share: _Piece) -> Value:
+    def _added_by_first(self, sums: Value) -> Value:
         """All sums, by the thread block of the first piece."""
         builder = self._walk.builder
         builder.location = self._loop.location
@@ -198,7 +170,7 @@ class DividedLoop:
 
         def scatter() -> tuple[Value, ...]:
             self._deal_out(sums)
-            first = builder.value(Eq(x=share.piece, y=builder.constant(0)))
+            first = builder.value(Eq(x=self._piece, y=builder.constant(0)))
             return (*builder.branch(first, reduce, lambda: (sums,)), first)
 
         whole = builder.branch(self._divided(), scatter, lambda: (sums, builder.constant(True, bool_)))

@@ -29,7 +29,7 @@ from cutile.backend.cuda.pipeline.loops import Nests
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.pipelines import Pipelines, TensorMaps
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.pipeline.products import Products, in_words, packed
+from cutile.backend.cuda.pipeline.products import Products, in_words
 from cutile.backend.cuda.pipeline.schedule import SplitK
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_loop
@@ -65,7 +65,7 @@ class WarpSpecialised(LoweringContext):
         self.shared_tensors = self.find_shared_tensors(whole) | self.exposed
         self.plan = plan
         self.warps = 4 * plan.warpgroups
-        self._skipped = {*plan.staged, *plan.passed}
+        self._skipped = plan.skipped
         self.words = in_words(function, plan)
         self.maps = TensorMaps()
         self.pipelines = Pipelines(self)
@@ -287,7 +287,7 @@ class WarpSpecialised(LoweringContext):
             if value in self.words and not op.regions:  # what control flow carries is words already
                 # The registers of the words before may take the new ones when no product reads them any more.
                 self._products.settle_registers(value)
-                self.lowered[value] = packed(self, value, self.lowered[value], self.plan.warpgroups)
+                self.lowered[value] = self._products.packed(value, self.lowered[value])
 
     def _lower(self, op: Op) -> None:
         """Lower an operation as for any threads.
@@ -307,7 +307,7 @@ class WarpSpecialised(LoweringContext):
         Of a main loop that is divided, those of this thread block.
         """
         if self.split is not None and loop is self.plan.summing:
-            return self.split.bounds()
+            return self.split.bounds
         return [self.lowered[value] for value in (loop.start, loop.stop, loop.step)]
 
     def copy(self, value: Value) -> Value:
