@@ -29,7 +29,7 @@ the tile's edge: so nothing is lost where its threads do something else, as long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.mma_layouts import assign_layouts, group_accumulator
@@ -44,6 +44,7 @@ from cutile.backend.cuda.pipeline.accumulators import (
     swap_ab_accumulator,
 )
 from cutile.backend.cuda.pipeline.epilogue import DELAYED_WARPGROUPS, may_delay
+from cutile.backend.cuda.pipeline.failures import guards_of
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
@@ -60,13 +61,12 @@ from cutile.backend.cuda.smem_layout import ALIGNMENT, WARPGROUP, WGMMA_ROWS, Sm
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
-from cutile.backend.gpu.op_facts import inside, is_scalar_work, only_asserts, reads
+from cutile.backend.gpu.op_facts import is_scalar_work
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
-from cutile.ops.debug import Assert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.registry import family
@@ -134,7 +134,7 @@ class _Rules:
         kernel, loop, product, how = self.kernel, self.loop, self.product, self.how
         pingpong = self._asks_for_pingpong()
         operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
-        guards = self._guards()
+        guards, numbers = self._guards()
         tiles, left, right = self._clustered(operands, alone=bool(guards) or kernel.stores_views)
         self._require_products_alone((left, right), guards)
         accumulator = self._accumulator(left, right)
@@ -167,8 +167,8 @@ class _Rules:
         dots: dict[Op, Dot] = {product: dot}
         groups, buffers = groups_of(kernel, dots, Reads())
         return Plan(
-            *(how.warpgroups, dots, groups, (0,), buffers, self._producer_slice(dot, guards)),
-            guards=frozenset(guards),
+            *(how.warpgroups, dots, groups, (0,), buffers, self._producer_slice(dot, guards, numbers)),
+            guards=guards,
             limited=self.options.limit_waits,
             stores=stores,
             tiles=replace(tiles, schedule=schedule),
@@ -194,22 +194,20 @@ class _Rules:
         """Numbers that plans make of iterations are i32, and may be less than none."""
         return self.loop.start.tile.dtype is i32
 
-    def _guards(self) -> list[Op]:
-        """The assertions of a kernel, each with the conditions around it.
+    def _guards(self) -> tuple[frozenset[Op], list[Value]]:
+        """The assertions of a kernel, the conditions around them, and their numbers.
 
         They stand in its body or the loop's.
 
         In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
         is, would make consumers wait for each product before they begin the next (the linker's remark C7510).
         """
-        blocks = (self.kernel.function.body, self.loop.body)
-        guards = [op for block in blocks for op in block.operations if only_asserts(op)]
-        asserting = {nested for op in guards for nested in (op, *inside(op))}
-        followed = all(op in asserting for op in self.kernel.order if isinstance(op, Assert))
+        kernel, (guards, numbers) = self.kernel, guards_of(self.kernel.order)
+        followed = all(set(kernel.parents[op]) <= guards | {self.loop} for op in guards)
         require(followed, "it asserts under conditions or in loops that the loading warps do not follow")
-        return guards
+        return guards, numbers
 
-    def _require_products_alone(self, operands: Sequence[Operand], guards: Sequence[Op]) -> None:
+    def _require_products_alone(self, operands: Sequence[Operand], guards: Collection[Op]) -> None:
         """That the loop adds products to what it carries, and nothing else."""
         product, body = self.product, self.loop.body
         ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *guards)
@@ -221,14 +219,13 @@ class _Rules:
         step = self.kernel.definitions.get(self.loop.step)
         require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
 
-    def _producer_slice(self, dot: Dot, guards: Sequence[Op]) -> Slice:
+    def _producer_slice(self, dot: Dot, guards: Collection[Op], numbers: Iterable[Value]) -> Slice:
         """What the producer runs: the loop is the only nest that it enters."""
         index = [value for operand in dot.operands for value in operand.index]
-        numbers = [value for op in guards for value in reads(op)]
-        slice_ = producer_slice(self.kernel, [*index, *numbers], [dot.right.load])
+        slice_ = producer_slice(self.kernel, [*index, *numbers], [dot.right.load, *guards])
         plain = not slice_.nests.difference((self.loop, *guards)) and all(map(is_scalar_work, slice_.needed))
         require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
-        return Slice(slice_.needed, frozenset[Op]([self.loop]), {self.loop: ()})
+        return slice_
 
     # The operands and the sums.
 
@@ -325,7 +322,7 @@ class _Rules:
         """Whether an epilogue does more than convert, and can be done in subtiles."""
         return cut_epilogue(self.kernel.function, self.loop, NARROW_COLUMNS) is not self.kernel.function
 
-    def _require_pingpong(self, guards: Sequence[Op], store: TmaStore | None, tiles: Tiles) -> None:
+    def _require_pingpong(self, guards: Collection[Op], store: TmaStore | None, tiles: Tiles) -> None:
         """That warpgroups may have tile blocks of their own."""
         plain = not (self.how.swap_ab or self.how.a_from_registers or self.how.promotes)
         require(plain, "warp groups alone add up 16-bit operands as they lie")

@@ -22,7 +22,7 @@ from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Tiles, order_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import division, summing_loop
-from cutile.backend.cuda.pipeline.stages import groups_of, loads_on, max_stages, stages_of
+from cutile.backend.cuda.pipeline.stages import groups_of, max_stages, stages_of
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
 from cutile.backend.cuda.target import Architecture
@@ -121,10 +121,12 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         tiles=tiles,
         summing=loop if isinstance(loop, For) else None,
     )
-    looped = [
-        any(isinstance(op, For | While) for load in of for op in kernel.parents[load])
-        for of in loads_on(groups, len(buffers))
-    ]
+    in_loops = {
+        group.pipeline
+        for load, group in groups.items()
+        if any(isinstance(op, For | While) for op in kernel.parents[load])
+    }
+    looped = [number in in_loops for number in range(len(buffers))]
     limits = [max_stages(operand.latency for operand in operands) for operands in buffers]
     return replace(first, stages=stages_of(first, looped, limits, arch))
 

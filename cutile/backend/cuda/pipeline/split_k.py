@@ -71,12 +71,8 @@ class DividedLoop:
 
     def units(self, tiles: Value) -> Value:
         """How many units of work so many tile blocks are."""
-        context, split, loop = self._walk, self._split, self._loop
-        for op in context.function.body.operations:
-            if op in self.hoisted:
-                context.operation(op)
-        context.builder.location = None
-        start, stop, step = self._all = [context.lowered[bound] for bound in (loop.start, loop.stop, loop.step)]
+        context, split = self._walk, self._split
+        start, stop, step = self._all = context.tiles.hoist(self._loop)
         limits: dict[str, int] = {
             "most": split.pieces,
             "least": MIN_CLUSTER_ITERATIONS if split.parts else MIN_WORKSPACE_ITERATIONS,

@@ -68,7 +68,7 @@ from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
-from cutile.ir.core import Attribute, Block, Effect, Function, Op, Value
+from cutile.ir.core import Attribute, Block, Effect, Function, Value
 
 MAX_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
@@ -84,35 +84,25 @@ MAX_CLUSTER_SUMS_BYTES = 96 * 1024
 """What a thread block may be sent: it takes room from the ring."""
 
 
-def why_undivided(initial: Op | None, moving_bounds: bool, cluster: int, groups: int) -> str:
-    """Why a product cannot be divided; empty where it can.
-
-    Args:
-        initial: what makes the sums' first value.
-        moving_bounds: whether the loop's bounds differ from tile block to tile block.
-        cluster: thread blocks that load together.
-        groups: warp groups that multiply.
-    """
-    if groups & (groups - 1):
-        return f"{groups} warp groups share the sums"
-    if not isinstance(initial, Constant) or initial.value != 0:
-        return "the sums do not begin as zeros"
-    if moving_bounds:
-        return "the loop's bounds differ from tile block to tile block"
-    if cluster > 1:
-        return "the thread blocks of a cluster load together"
-    return ""
-
-
 def division(
     kernel: Kernel, loop: For, dot: Dot, groups: int, tiles: Tiles, options: CompileOptions
 ) -> Cooperative | SplitK:
     """The division of iterations that is asked for; else why there is none."""
-    counts = loop.start.tile.dtype  # numbers that plans make of iterations are i32, and may be less than none
-    moving = bool(block_axes((loop.start, loop.stop, loop.step), kernel.definitions))
-    why = why_undivided(kernel.definitions.get(loop.carried[0]), moving, tiles.cluster, groups)
-    why = why or why_no_registers(kernel, loop, dot.accumulator, dot.a_from_registers)
-    if not why and counts is not i32:
+    initial, bounds = kernel.definitions.get(loop.carried[0]), (loop.start, loop.stop, loop.step)
+    sums, counts = dot.accumulator.registers, loop.start.tile.dtype
+    held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
+    why = ""
+    if groups & (groups - 1):
+        why = f"{groups} warp groups share the sums"
+    elif not isinstance(initial, Constant) or initial.value != 0:
+        why = "the sums do not begin as zeros"
+    elif block_axes(bounds, kernel.definitions):
+        why = "the loop's bounds differ from tile block to tile block"
+    elif tiles.cluster > 1:
+        why = "the thread blocks of a cluster load together"
+    elif sums > MAX_SUMS_BESIDE_MORE and held:
+        why = f"a thread holds {sums} sums, and has registers for {MAX_SUMS_BESIDE_MORE} beside {held}"
+    elif counts is not i32:  # numbers that plans make of iterations are i32, and may be less than none
         why = f"the loop counts in {counts}, and pieces in i32"
     if why:
         return Cooperative(why)
@@ -144,24 +134,6 @@ def summing_loop(kernel: Kernel) -> For | str:
     if any(op.effect > Effect.READ for op in (*before, *loop.body.operations[:-1])):
         return "the kernel writes ahead of its sums"
     return loop
-
-
-def why_no_registers(kernel: Kernel, loop: For, sums: Layout, a_from_registers: bool) -> str:
-    """Why a thread has no registers to add up the sums of other pieces.
-
-    Empty where it has.
-
-    Args:
-        kernel: whose sums they are.
-        loop: of products.
-        sums: their layout.
-        a_from_registers: whether threads hold an operand beside them.
-    """
-    more = kernel.computes_behind(loop)
-    if sums.registers <= MAX_SUMS_BESIDE_MORE or not (more or a_from_registers):
-        return ""
-    more_held = "an operand" if a_from_registers else "what follows the loop"
-    return f"a thread holds {sums.registers} sums, and has registers for {MAX_SUMS_BESIDE_MORE} beside {more_held}"
 
 
 def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:

@@ -163,11 +163,3 @@ def _forms(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], .
 def _inside(above: Sequence[Op], block: Block) -> bool:
     """Whether a block stands directly or not in what is around another."""
     return any(op in block.operations for op in above)
-
-
-def loads_on(groups: Mapping[Op, Group], count: int) -> list[list[Op]]:
-    """The loads that arrive on each pipeline."""
-    return [
-        [operand.load for group in groups.values() if group.pipeline == number for operand in group.operands]
-        for number in range(count)
-    ]

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.ops import StoreSubtile, TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
-from cutile.backend.cuda.pipeline.schedule import block_axes
-from cutile.backend.gpu.op_facts import inside, is_scalar_work, reads
+from cutile.backend.gpu.op_facts import inside, is_scalar_work, reads, work_of
 from cutile.dtypes import bool_, i32
 from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op, Value
@@ -68,7 +67,11 @@ class TileScheduler:
             self.total = self._walk.split.units(self.total)
         along = {"cluster": self._walk.plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
-        others = self._iterations() if groups > 1 else None
+        others = None
+        if groups > 1:  # the iterations of the main loop
+            assert self._walk.plan.mainloop is not None
+            start, stop, step = self.hoist(self._walk.plan.mainloop)
+            others = builder.value(ops.TripCount(start=start, stop=stop, step=step))
         counters = [builder.constant(0) if others is None else builder.value(ops.FirstIteration(iterations=others))]
         counters += [builder.constant(0) for _ in pipelines.values[1:]]
         if self._walk.plan.tiles.order.taken:
@@ -147,17 +150,13 @@ class TileScheduler:
             counts[tiles.along] = builder.value(FloorDiv(x=rounded, y=builder.constant(tiles.cluster)))
         return builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
 
-    def _iterations(self) -> Value:
-        """The iterations of the main loop, which are the same for all tile blocks."""
-        context, loop = self._walk, self._walk.plan.mainloop
-        assert loop is not None
-        operations = context.function.body.operations
-        for op in operations[: operations.index(loop)]:
-            if op in self._walk.plan.slice.needed and not block_axes(op.results, context.definitions):
-                context.operation(op)
+    def hoist(self, loop: For) -> list[Value]:
+        """The bounds of a loop, ahead of all tile blocks: they are the same for all."""
+        context, bounds = self._walk, (loop.start, loop.stop, loop.step)
+        work = work_of(bounds, context.definitions)
+        context.operations([op for op in context.function.body.operations if op in work])
         context.builder.location = None
-        start, stop, step = (context.lowered[value] for value in (loop.start, loop.stop, loop.step))
-        return context.builder.value(ops.TripCount(start=start, stop=stop, step=step))
+        return [context.lowered[value] for value in bounds]
 
 
 class Indices:
