@@ -237,9 +237,7 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
     if any(isinstance(op, For | While) for op in loop.operations):
         return None
     candidates = dict(loop.candidates(loop.op.body))
-    products = products_of(
-        loop.operations, loop.inner, loop.users, candidates, loop.op.body.arguments, loop.layouts.accumulator
-    )
+    products = products_of(loop, candidates)
     staged = {
         load: stage for load, ahead in candidates.items() if (stage := _staged(loop, ahead, products)) is not None
     }

@@ -5,12 +5,12 @@ What these pass through needs no instruction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.backend.gpu.op_facts import source_of
 from cutile.dtypes import f16, f32, f64, tf32
@@ -20,6 +20,9 @@ from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute, Reshape
 from cutile.ops.view import LoadView
+
+if TYPE_CHECKING:
+    from cutile.backend.cuda.multistage_rules import Loop
 
 Load = LoadTile | LoadView
 COPY_BYTES = 16
@@ -121,27 +124,17 @@ class Products:
         return not all(op in self.passed or from_stages(op) for op in self.users.get(value, ()))
 
 
-def products_of(
-    operations: Iterable[Op],
-    inner: Mapping[Value, Op],
-    users: Mapping[Value, list[Op]],
-    loads: Collection[Load],
-    own: Collection[Value],
-    accumulator: Callable[[Mma], Layout],
-) -> Products:
+def products_of(loop: Loop, loads: Collection[Load]) -> Products:
     """The products of a loop of which an operand can be read as it was copied.
 
     Args:
-        operations: of the loop.
-        inner: the operation of the loop behind a value.
-        users: those that read it.
+        loop: the loop.
         loads: those that may be copied ahead.
-        own: what the loop carries, and its variable.
-        accumulator: how a product's sums lie.
     """
+    inner, own = loop.inner, loop.op.body.arguments
     sides: dict[Mma, Sides] = {}
     lies: dict[Load, tuple[Stage, tuple[int, int]]] = {}
-    for op in operations:
+    for op in loop.operations:
         if not isinstance(op, Mma) or len(op.acc.tile.shape) != 2 or op.a.tile.shape[1] % step_of(op.a.tile.dtype):
             continue
         dtype, usual = op.a.tile.dtype, usual_swaps(op.a.tile.dtype)
@@ -152,7 +145,9 @@ def products_of(
             for operand, way in zip(operands, usual, strict=True)
         ]
         left, right = (operand[3] if operand else way for operand, way in zip(operands, usual, strict=True))
-        places = stages(dtype, accumulator(op), op.a.tile.shape[1], right=op.b.tile.dtype, swaps=(left, right))
+        places = stages(
+            dtype, loop.layouts.accumulator(op), op.a.tile.shape[1], right=op.b.tile.dtype, swaps=(left, right)
+        )
         pair: list[Side] = []
         for value, operand, place in zip((op.a, op.b), operands, places, strict=True):
             stage = replace(place, offset=0)
@@ -162,7 +157,7 @@ def products_of(
                 pair.append(Side(value, stage, outside=value not in inner and value not in own))
         if any(side.load for side in pair):
             sides[op] = (pair[0], pair[1])
-    return Products(sides, users)
+    return Products(sides, loop.users)
 
 
 def _loaded_operand(

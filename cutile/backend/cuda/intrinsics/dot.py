@@ -183,7 +183,7 @@ def dot(
         counter, *more = values
         right_stage = None if together else stage_address(b, right, counter)
         operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits)
-        if right_stage is None:
+        if right_stage is None and isinstance(left, BufferStages):
             right_stage = b.add(operand.stage, i32c(right.place - left.place))
         if sharing > 1:
             right_stage = b.add(right_stage, b.mul(group_number(b), i32c(right.smem_layout.offset(columns, 0))))

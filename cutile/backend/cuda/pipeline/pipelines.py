@@ -52,12 +52,15 @@ class Pipelines:
         tiles: the pipeline by which consumers are told of tile blocks; None where they need not be.
         numbers: where the numbers of these tile blocks are.
         written: the buffers that consumers write operands to.
+        staging: what results are stored through, and sums of a cluster are sent to.
+        more_barriers: the barriers besides those of pipelines.
     """
+
+    staging: Value
+    more_barriers: Value
 
     def __init__(self, walk: WarpSpecialised) -> None:
         self._walk = walk
-        self._staging: Value | None = None
-        self._more_barriers: Value | None = None
         self.values: list[Value] = []
         self.buffers: list[list[Value]] = []
         self.counters: list[Value] = []
@@ -65,18 +68,6 @@ class Pipelines:
         self.tiles: Value | None = None
         self.numbers: Value | None = None
         self.written: dict[SmemLayout, Value] = {}
-
-    @property
-    def staging(self) -> Value:
-        """What results are stored through, and sums of a cluster are sent to."""
-        assert self._staging is not None
-        return self._staging
-
-    @property
-    def more_barriers(self) -> Value:
-        """The barriers besides those of pipelines."""
-        assert self._more_barriers is not None
-        return self._more_barriers
 
     def reserve(self) -> None:
         """Add everything, and start the barriers.
@@ -93,7 +84,7 @@ class Pipelines:
             buffer.attributes["stage_bytes"] = smem_layout.place_bytes
             context.smem.share(buffer, context.smem.reserve(smem_layout.place_bytes))
         if plan.staging_bytes:
-            self._staging = self._scratch(plan.staging_bytes, "staging")
+            self.staging = self._scratch(plan.staging_bytes, "staging")
         barriers: list[tuple[Op, int]] = []
         for number, buffers in enumerate(self.buffers):
             stages, cluster = plan.stages[number], plan.tiles.cluster
@@ -104,7 +95,7 @@ class Pipelines:
             barriers.append((pipeline, 2 * stages))
         if plan.more_barriers:
             more_barriers = Barriers(count=plan.more_barriers, arrivals=WARPS_PER_WARPGROUP if plan.pingpong else 1)
-            self._more_barriers = self._named(more_barriers, "turns" if plan.pingpong else "arrived")
+            self.more_barriers = self._named(more_barriers, "turns" if plan.pingpong else "arrived")
             barriers.append((more_barriers, plan.more_barriers))
         if plan.verdict is not None:
             verdict = Pipeline((), stages=VERDICT_STAGES, arrivals=plan.readers(plan.verdict))
@@ -123,7 +114,8 @@ class Pipelines:
         for op, count in barriers:
             context.smem.share(op, place)
             place += count * BARRIER_BYTES
-        started = [value for value in (*self.values, self._more_barriers, self.tiles, self.flag) if value is not None]
+        more = [self.more_barriers] if plan.more_barriers else []
+        started = [value for value in (*self.values, *more, self.tiles, self.flag) if value is not None]
         context.builder.add(BarriersStart(tuple(started), cluster=plan.clustered))
 
     def _reserve_buffers(self, number: int) -> list[Value]:

@@ -19,7 +19,7 @@ from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
-from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Tiles, order_of
+from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Schedule, Tiles, order_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import division, summing_loop
 from cutile.backend.cuda.pipeline.stages import groups_of, max_stages, stages_of
@@ -97,13 +97,13 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     loop = summing_loop(kernel)
     if isinstance(loop, For) and (guards or kernel.stores_views or order != Order()):
         loop = "it asserts, stores at any place, or has an order of its tile blocks"
-    if isinstance(loop, For):
-        tiles = replace(tiles, schedule=division(kernel, loop, dots[kernel.products[0]], warpgroups, tiles, options))
+    if isinstance(loop, str):
+        schedule: Schedule = Cooperative(loop)
     else:
-        tiles = replace(tiles, schedule=Cooperative(loop))
-    if isinstance(tiles.schedule, Cooperative):
-        why = tiles.schedule.undivided
-        require((options.num_pieces or 1) == 1, f"{options.num_pieces} pieces of a tile block are asked for: {why}")
+        schedule = division(kernel, loop, dots[kernel.products[0]], warpgroups, tiles, options)
+    if isinstance(schedule, Cooperative):
+        undivided = f"{options.num_pieces} pieces of a tile block are asked for: {schedule.undivided}"
+        require((options.num_pieces or 1) == 1, undivided)
     first = Plan(
         warpgroups=warpgroups,
         dots=dots,
@@ -118,7 +118,7 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         reads=by_threads.operands,
         kept=by_threads.kept,
         anchors=tuple(anchors),
-        tiles=tiles,
+        tiles=replace(tiles, schedule=schedule),
         summing=loop if isinstance(loop, For) else None,
     )
     in_loops = {
