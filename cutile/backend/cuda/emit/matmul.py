@@ -147,7 +147,10 @@ def _stages(buffer: Value, k_major: bool, kernel: Kernel) -> Call:
 
 
 def dot(op: Dot, kernel: Kernel) -> Call:
-    """`begin_dot(counter, left, acc)`, or `begin_dot(counter, acc)` where one counter tells of both operands."""
+    """`begin_dot(counter, left, acc)`.
+
+    `begin_dot(counter, acc)` where one counter tells of both operands.
+    """
     left = kernel.layout(op.attributes["source"]) if op.from_registers else _stages(op.left, op.left_k_major, kernel)
     together = op.left_counter is op.counter
     left_argument = [] if together else [op.left if op.left_counter is None else op.left_counter]

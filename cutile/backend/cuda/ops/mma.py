@@ -61,7 +61,7 @@ class Subtile(Op, name="cuda.subtile"):
 
 
 class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
-    """Begin to multiply by warpgroups (`wgmma`), and to add to sums where there are any.
+    """Begin to multiply by warpgroups (`wgmma`), and to add to sums, if any.
 
     `rest` is the left operand and the sums: a buffer and the counter of its stage, or a tile in registers; then the
     sums, unless the product is `fresh`; then, if it `replaces` them, whether they are added to or replaced. The result

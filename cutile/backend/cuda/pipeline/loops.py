@@ -84,9 +84,10 @@ class Nests:
         return self.walk.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
     def _block(self, op: Op, source: Block, late: Values = (), inside: Callable[[], Values] | None = None) -> Block:
-        """A block of a nest, with the counters of its pipelines, and numbers that are carried besides.
+        """A block of a nest, with the counters of its pipelines.
 
-        `inside` adds what is in it and returns those numbers; without it, that is the block's operations alone.
+        `late` are numbers that are carried besides. `inside` adds what is in the block and returns them as they are
+        then; without it, that is the block's operations alone.
         """
         context, pipelines, used, places = self.walk, self.walk.pipelines, self._used(op), self._places(op)
         own = len(source.arguments) - len(op.results)  # the loop's variable
@@ -140,9 +141,9 @@ class Nests:
     def _iterations(
         self, op: For, bounds: Values, carried: Values, late: Values = (), inside: Callable[[], Values] | None = None
     ) -> Values:
-        """The loop, from the values on that it carries; numbers that it carries besides begin as zeros.
+        """The loop, from the values on that it carries.
 
-        Those behind the loop are the result.
+        Numbers that it carries besides begin as zeros; those behind the loop are the result.
         """
         context, (start, stop, step) = self.walk, bounds
         before = [context.pipelines.counters[number] for number in self._used(op)]
@@ -174,11 +175,11 @@ class Nests:
             products.added, products.counts = (), True
             if delayed:
                 delayed.write_under(induction, start, step)
-            found = indices.found(later, late, context.tiles.number)
+            numbers = indices.found(later, late, context.tiles.number)
             products.settle_last_iteration(later, counters, multiplied, dots)
             for number in used:
                 pipelines.next_stage(number)
-            return found
+            return numbers
 
         numbers = self._iterations(op, bounds, carried, late, iteration)
         if context.plan.pingpong:
@@ -191,7 +192,9 @@ class Nests:
         return ran
 
     def _starts_undefined(self, op: For) -> bool:
-        """Whether the first product of a main loop may replace its sums, which start from zeros.
+        """Whether the first product of a main loop may replace its sums.
+
+        They start from zeros.
 
         Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
         where the sums of one tile have been done with and those of the next have not begun.
@@ -240,7 +243,7 @@ class Nests:
         pipelines.set_counters([0], done.results[2:])
 
     def _only_multiplies(self, op: For) -> bool:
-        """Whether a loop only adds products to what it carries, in iterations that count up."""
+        """Whether a loop that counts up only adds products to what it carries."""
         plan, step = self.walk.plan, self.walk.definitions.get(op.step)
         body = op.body.operations[:-1]
         dots = [nested for nested in body if nested in plan.dots]

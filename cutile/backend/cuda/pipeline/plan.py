@@ -359,7 +359,10 @@ class Plan:
 
     @property
     def skipped(self) -> frozenset[Op]:
-        """The loads into stages, and what happens to operands on their way and needs no instruction."""
+        """What needs no instruction of its own.
+
+        The loads into stages, and what happens to operands on their way.
+        """
         passed = {op for store in self.stores.values() for op in store.passed}
         passed.update(op for dot in self.dots.values() for operand in dot.operands for op in operand.passed)
         passed.update(op for dot in self.dots.values() if dot.written is not None for op in dot.written.passed)
