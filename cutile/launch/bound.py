@@ -199,7 +199,7 @@ class BoundLaunch:
         if checked.facts.layout is not old.facts.layout or declared:
             raise ArgumentError(
                 f"{signature.name}: argument {parameter.name!r} has another layout than the one bound: "
-                f"{checked.facts} in place of {old.facts}; bind a new launch for it"
+                f"{_layout(checked)} in place of {_layout(old)}; bind a new launch for it"
             )
         if isinstance(checked, TiledView) and checked.grid != self._grid:
             raise LaunchError(
@@ -257,3 +257,11 @@ def refuse_shared(kernel: str, uses: Sequence[Use]) -> None:
                     f"{kernel}: arguments {other.argument!r} and {use.argument!r} share memory, and the kernel writes "
                     "it; pass a copy (dup()) for one of the two"
                 )
+
+
+def _layout(view: View | TiledView) -> str:
+    """What a kernel is specialized to of a tensor, and its extents."""
+    layout = view.facts.layout
+    unit = "no stride of 1" if 1 not in layout.strides else f"stride 1 along axis {layout.strides.index(1)}"
+    tiles = "" if layout.tile is None else f", tiles of {layout.tile}"
+    return f"{layout.dtype} of shape {view.shape} ({unit}, aligned to {layout.alignment} bytes{tiles})"
