@@ -25,6 +25,7 @@ from cutile.frontend.structure import field_names
 from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, SharedMut, Tensor
 
 _WORDS = "Expected Mut, SharedMut, Tensor, Ptr, or a dtype such as f32; tuples, named tuples and dataclasses of them."
+_NUMBERS = (bool, int, float)
 _CONSTANTS = (bool, int, float, str, tuple, type(None), DType, Callable, types.FunctionType)
 
 
@@ -131,6 +132,12 @@ class Annotations:
 
     def _maybe(self, name: str, annotation: Any, sides: tuple[Any, ...], place: Location) -> Declared:
         kinds = [each for each in sides if not _is_none(each)]
+        dtypes = [each for each in kinds if is_dtype(self._try_parts(each)[0])]
+        numbers = [each for each in kinds if self._try_parts(each)[0] in _NUMBERS]
+        if len(dtypes) == 1 and len(numbers) == len(kinds) - 1 > 0:  # `f32 | float`: for a checker, 0.5 is no f32
+            if len(kinds) == len(sides):
+                return self.parameter(name, dtypes[0], place)
+            kinds, sides = dtypes, (dtypes[0], None)
         if len(kinds) != 1 or len(sides) != 2:
             raise KernelTypeError(
                 f"kernel {self._kernel!r}: parameter {name!r} is annotated with {_text(annotation)}, and one of "
@@ -231,6 +238,9 @@ class Annotations:
         for fact in facts or ():
             for side in self._sides(fact) or (fact,):
                 kind: Any = type(None) if _is_none(side) else self._parts(side)[0]
+                inner = self._parts(side)[1] if kind is type else None
+                if inner:  # type[DType], as type checkers want it
+                    kind = self._parts(inner[0])[0]
                 known = kind in _CONSTANTS or (isinstance(kind, type) and issubclass(kind, enum.Enum))
                 if not known and (not isinstance(kind, type) or field_names(cast("type[Any]", kind)) is None):
                     place = self._locate(side) if isinstance(side, ast.expr) else None

@@ -21,6 +21,7 @@ __all__ = (
     "ShapeLike",
     "Span",
     "as_shape",
+    "axis_key",
     "index_layout",
     "is_contiguous",
     "reshape_shape",
@@ -196,7 +197,7 @@ def transpose_layout(axes: ShapeLike | None, shape: tuple[int, ...], strides: tu
 
 
 def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
-    """A rectangular part, one span per axis from the first on.
+    """A rectangular part, one span per axis from the first on; or one list of them.
 
     The axes that are left are whole.
 
@@ -206,6 +207,8 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
         ArgumentTypeError: a span is no range, slice or pair.
         ArgumentError: there are more spans than axes, or one is outside its axis.
     """
+    if len(spans) == 1 and isinstance(spans[0], list):
+        spans = cast("list[Any]", spans[0])
     if len(spans) > len(shape):
         raise ArgumentError(
             f"slice: {len(spans)} ranges for the {len(shape)} axes of shape {show_shape(shape)}; at most one each"
@@ -236,6 +239,18 @@ def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
     if isinstance(span, tuple | list) and len(pair) == 2:
         return operator.index(pair[0]), operator.index(pair[1])
     raise ArgumentTypeError(f"slice: axis {axis}: expected range(start, stop) or (start, stop), got {span!r}")
+
+
+def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, stop: Any = None) -> tuple[slice, ...]:
+    """The key that cuts one axis, as `tensor[:, start:stop]` does.
+
+    Raises:
+        ArgumentError: there is no such axis.
+    """
+    at = operator.index(axis)
+    if not -len(shape) <= at < len(shape):
+        raise ArgumentError(f"slice: axis {at} of a tensor with {len(shape)} axes, of shape {show_shape(shape)}")
+    return (slice(None),) * (at % len(shape)) + (slice(start, stop),)
 
 
 def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:

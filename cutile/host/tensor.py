@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from cutile.host.shapes import (
     DTypeSpec,
     ShapeLike,
     Span,
+    axis_key,
     index_layout,
     is_contiguous,
     slice_layout,
@@ -45,6 +46,7 @@ from cutile.launch.views import OpenTiledView, SharedView, TiledView, View
 if TYPE_CHECKING:
     from cuda_async.collective import Buffer
     from cutile.host.shared import SharedTensor
+    from cutile.tile import Tile
 
 __all__ = ("Tensor", "TensorView")
 
@@ -439,16 +441,20 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         """
         return TensorView(reshaped(self._usable("view"), whole_shape(shape, more, "view"), "view"), self)
 
-    # In a kernel a slice is along one axis, which is named.
-    def slice(self, *ranges: Span | Sequence[Span]) -> TensorView:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A read-only view of a rectangular part.
+    @overload
+    def slice(self, *ranges: Span | Sequence[Span]) -> TensorView: ...
 
-        One range for each axis, from the first on.
+    @overload
+    def slice(self, axis: int, start: int | Tile | None = None, stop: int | Tile | None = None) -> TensorView: ...
 
-        Bounds are not clipped. `tensor[2:6, ::2]` is NumPy's form of it, with steps and negative positions.
+    def slice(self, *ranges: Any, **named: Any) -> TensorView:
+        """A read-only view of a part: a range for each axis, or an axis and bounds.
+
+        Ranges are of the axes from the first on, and are not clipped. `tensor[2:6, ::2]` is NumPy's form of it.
 
         Args:
             ranges: `range(2, 6)`, `slice(2, 6)` or `(2, 6)`; also one list of them.
+            axis, start, stop: the one axis to cut and its bounds, which are clipped; negative ones count from the end.
 
         Raises:
             ArgumentError: there are more ranges than axes, or one is empty or out of bounds.
@@ -457,14 +463,13 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         Example:
             >>> from cutile import api, i32
             >>> x = api.arange(1024, i32).sync()
-            >>> x.slice(range(100, 200)).slice(range(10, 12)).to_numpy().sync()
-            array([110, 111], dtype=int32)
+            >>> x.slice(range(100, 200)).slice(0, -2).to_numpy().sync()
+            array([198, 199], dtype=int32)
         """
-        spans: Sequence[Any] = ranges
-        if len(ranges) == 1 and isinstance(ranges[0], list):
-            spans = ranges[0]
+        if named or (ranges and hasattr(ranges[0], "__index__")):
+            return self[axis_key(self.shape, *ranges, **named)]
         view = self._usable("slice")
-        return TensorView(piece(view, *slice_layout(spans, view.shape, view.strides)), self)
+        return TensorView(piece(view, *slice_layout(ranges, view.shape, view.strides)), self)
 
     def __getitem__(self, key: Any) -> TensorView:
         """A read-only view of a part: integers, slices, `...` and None, as in NumPy."""

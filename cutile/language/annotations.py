@@ -137,7 +137,7 @@ class Tensor(Subscriptable):
         """
         outside_kernel("Tensor.strides")
 
-    def slice(self, axis: int, start: int | None = None, stop: int | None = None) -> Tensor:
+    def slice(self, axis: int, start: int | Tile | None = None, stop: int | Tile | None = None) -> Tensor:
         """The elements from `start` to before `stop` along an axis.
 
         A tensor of its own, without a copy.

@@ -57,6 +57,22 @@ def test_offsets_accumulate(host: Device) -> None:
     assert matrix[1:3][0][2:4].view((2, 1)).to_numpy().sync().tolist() == [[34], [35]]
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1, -2])
+@pytest.mark.parametrize("bounds", [(), (1,), (-2,), (1, 3), (None, -1), (3, 1), (-9, 9)])
+def test_an_axis_and_bounds_are_cut_as_in_kernels(host: Device, axis: int, bounds: tuple[Any, ...]) -> None:
+    values = np.arange(20, dtype=np.int32).reshape(4, 5)
+    view = api.from_numpy(values).sync().slice(axis, *bounds)
+    start, stop = (*bounds, None, None)[:2]
+    spans = [slice(None), slice(None)]
+    spans[axis] = slice(start, stop)
+    np.testing.assert_array_equal(view.to_numpy().sync(), values[tuple(spans)])
+
+
+def test_an_axis_that_is_not_there_is_named(host: Device) -> None:
+    with pytest.raises(ArgumentError, match=r"slice: axis 2 of a tensor with 2 axes, of shape \(4, 8\)"):
+        api.zeros((4, 8)).sync().slice(2, stop=3)
+
+
 def test_a_view_can_be_read_row_by_row(x: Tensor) -> None:
     assert [row.to_host_vec().sync()[0] for row in x] == [0, 8, 16, 24]
     assert (len(x), len(x.T)) == (4, 8)

@@ -62,7 +62,7 @@ def tensor(array: np.ndarray[Any, Any] = X) -> Any:
 
 
 @ct.entry
-def weighted(y: Mut, x: Tensor, a: f32 = 2.0, n: i32 = 3, extra: Tensor | None = None):
+def weighted(y: Mut, x: Tensor, a: f32 | float = 2.0, n: i32 | int = 3, extra: Tensor | None = None):
     t = ct.load_tile_like(x, y) * a + ct.f32(n)
     if extra is not None:
         t += ct.load_tile_like(extra, y)
@@ -104,8 +104,8 @@ def chosen(
     FACTOR: Const[float] = 1.0,
     FLAG: Const[bool] = False,
     MODE: Const[Mode] = Mode.PLAIN,
-    DTYPE: Const[ct.DType] = f32,
-    PAIR: Const[tuple] = (0, 0.5),
+    DTYPE: Const[type[ct.DType]] = f32,
+    PAIR: Const[tuple[int, float]] = (0, 0.5),
     STEP: Const[Callable] = cube,  # type: ignore[type-arg]
     MORE: Const[int | None] = None,
 ):

@@ -45,6 +45,12 @@ def described(y: Mut, x: Tensor):
 
 
 @ct.entry
+def windowed(y: Mut, x: Tensor, a: f32 | float = 2.0, n: i32 | int = 3, *, DTYPE: Const[type[ct.DType]] = f32):
+    window = x.slice(0, 1, n).partition((8,))
+    y.store((a * window.load(0)).astype(DTYPE))
+
+
+@ct.entry
 def histogram(counts: SharedMut, x: Tensor):
     part, (block, _, _) = x.partition((8,)), ct.get_tile_block_id()
     for i in range(block, ct.num_tiles(part, 0), ct.get_num_tile_blocks()[0]):
