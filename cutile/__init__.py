@@ -90,7 +90,7 @@ __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return [*__all__, "pow"]
 
 
 if not TYPE_CHECKING:
@@ -99,7 +99,7 @@ if not TYPE_CHECKING:
         words = LANGUAGE.get(name) or FUNCTIONS.get(name)
         if name in api.__all__:
             words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")
-        near = _closest(name, __all__)
+        near = _closest(name, __dir__())
         remedy = f"; write {words}" if words else f"; did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"module 'cutile' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
 
@@ -165,3 +165,6 @@ __all__: tuple[str, ...] = (
     "use_backend",
 )
 __all__ += language.__all__
+if not TYPE_CHECKING:
+    # `ct.pow` is public. A star import must not hide Python's own, which kernels may call as well.
+    __all__ = tuple(name for name in __all__ if name != "pow")

@@ -155,7 +155,7 @@ def places_of_dtype(name: str) -> Iterator[Place]:
     leaf, codes, products = "cutile/dtypes.py", "cutile/host/foreign.py", "cutile/ops/matmul.py"
     yield Place(leaf, "a class, with bits, kind, NumPy's type and the format of a float", hasattr(dtypes, name))
     yield Place(leaf, "its place in `DTYPES` or `STORAGE_DTYPES`", dtype is not None)
-    yield Place("cutile/__init__.py", "the import, and the name in `__all__`", name in ct.__all__)
+    yield Place("cutile/__init__.py", "the import, and the name in `__all__`", name in dir(ct))
     exchanged = dtype is not None and (dtype.kind in _CODES or name in _FLOATS or name in NOT_EXCHANGED)
     yield Place(codes, "a row in `_FLOATS`, if DLPack has a code for it", exchanged)
     page = (ROOT / "docs/element_types.md").read_text(encoding="utf-8")

@@ -261,7 +261,7 @@ def library_of(function: Any) -> str | None:
 
 def in_module(owner: types.ModuleType, name: str) -> str:
     """The remedy for a name that a module does not have."""
-    public: Iterable[str] = getattr(owner, "__all__", None) or dir(owner)
+    public: Iterable[str] = dir(owner) if owner.__name__ == "cutile" else getattr(owner, "__all__", None) or dir(owner)
     if owner.__name__ == "cutile" and name in FUNCTIONS:
         return f"Write {FUNCTIONS[name]}."
     near = closest(name, list(public))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cutile", "cuda_async")
-UNSTARRED = frozenset({"zip"})  # public, and not in __all__: a star import would hide Python's own
+UNSTARRED = frozenset({"pow", "zip"})  # public, and not in __all__: a star import would hide Python's own
 
 
 @dataclass(frozen=True)
