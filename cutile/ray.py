@@ -39,10 +39,12 @@ LIMIT_S = 60.0
 
 
 class Workers:
-    """A process for each rank of one communicator, on one machine of a Ray cluster.
+    """A process for each rank of one communicator, placed by Ray.
 
-    Starts Ray on this machine where it does not run yet. Ranks find one another by files of their machine, so all are
-    placed on one.
+    On as few machines of the cluster as have room.
+
+    Starts Ray on this machine where it does not run yet. Ranks meet at an address of rank 0's machine, which Ray brings
+    to the others. Data pass through NCCL between GPUs, else through memory on one machine and sockets between several.
 
     Args:
         world: the number of ranks.
@@ -51,7 +53,7 @@ class Workers:
 
     Raises:
         ValueError: `world` is not positive.
-        CollectiveError: no machine of the cluster has room for them all within the limit.
+        CollectiveError: the cluster has no room for them all within the limit.
         LaunchError: Ray is not installed.
 
     Example:
@@ -80,11 +82,11 @@ class Workers:
 
     def _start(self) -> None:
         need: dict[str, float] = {"CPU": 1.0, **({"GPU": 1.0} if self.gpus else {})}
-        self._place = _ray("ray.util.placement_group").placement_group([need] * self.world, strategy="STRICT_PACK")
+        self._place = _ray("ray.util.placement_group").placement_group([need] * self.world, strategy="PACK")
         if not self._place.wait(self._limit_s):
             _ray("ray.util.placement_group").remove_placement_group(self._place)
             raise CollectiveError(
-                f"no machine of the cluster had room for {self.world} processes with {need} each within "
+                f"the cluster had no room for {self.world} processes with {need} each within "
                 f"{self._limit_s:g} s; ask for fewer ranks, or start Ray with more: ray.init(num_cpus={self.world})"
             )
         where = _ray("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy(placement_group=self._place)
@@ -169,7 +171,7 @@ class _Worker:
         _share_tensors()
 
     def unique_id(self) -> str:
-        return Communicator.unique_id()
+        return Communicator.unique_id(_ray("ray.util").get_node_ip_address())
 
     def join(self, unique_id: str) -> None:
         self._communicator = Communicator.join(
