@@ -3,6 +3,7 @@
 """Collectives on GPUs beside torch.distributed's, both with NCCL. Needs two GPUs, torch and nccl4py.
 
     python -m benchmarks.collectives [--output docs/benchmarks/runtime/collectives.json]
+    python -m benchmarks.collectives --cpu      # two ranks of the CPU, small, beside gloo: that it runs, not how fast
 
 A process for each GPU. Ours and torch's take turns in each of them, on tensors of their own; a turn is some calls
 without a pause, then a wait for the GPU. Bus bandwidth is counted as nccl-tests counts it: 2 (n - 1) / n times the
@@ -33,6 +34,11 @@ SIZES = (8, 1 << 20, 1 << 24, 1 << 27, 1 << 30)
 PAIRS = 20
 
 
+def on_gpu(rank: Communicator) -> bool:
+    """Whether the rank is on a GPU; else it is on the CPU, as torch is."""
+    return rank.devices[0].kind == "cuda"
+
+
 def calls_of(nbytes: int) -> int:
     """Calls of one turn: some milliseconds."""
     return max(4, min(100, (1 << 28) // nbytes))
@@ -58,10 +64,13 @@ def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> d
     number, world = rank.rank, rank.world
     stream = rank.devices[0].new_stream()
     values = np.random.default_rng(number).standard_normal(nbytes // 4, np.float32)
-    ours, theirs = Buffer.put(values).sync_on(stream), torch.from_numpy(values).cuda(number)
+    ours, theirs = Buffer.put(values).sync_on(stream), torch.from_numpy(values.copy())
+    if on_gpu(rank):
+        theirs = theirs.cuda(number)
     rank.all_reduce(ours).sync_on(stream)
     distributed.all_reduce(theirs)
-    torch.cuda.synchronize()
+    wait_for_torch: Callable[[], object] = torch.cuda.synchronize if on_gpu(rank) else lambda: None
+    wait_for_torch()
     right = bool((ours.get().sync_on(stream) == theirs.cpu().numpy()).all())
     # Sums of sums grow: zeros from here on. NCCL's time does not depend on the values.
     ours, theirs, calls = Buffer.put(np.zeros_like(values)).sync_on(stream), theirs.zero_(), calls_of(nbytes)
@@ -71,7 +80,7 @@ def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> d
     def turn_of_torch() -> None:
         for _ in range(calls):
             distributed.all_reduce(theirs)
-        torch.cuda.synchronize()
+        wait_for_torch()
 
     turns: dict[str, Callable[[], object]] = {
         "torch": turn_of_torch,
@@ -94,16 +103,17 @@ def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> d
     }
 
 
-def rank_main(number: int, out: Path) -> None:
+def rank_main(number: int, out: Path, cpu: bool) -> None:
     """One rank's program."""
     torch: Any = importlib.import_module("torch")
     distributed: Any = importlib.import_module("torch.distributed")
-    torch.cuda.set_device(number)
-    distributed.init_process_group("nccl", rank=number, world_size=int(os.environ["WORLD_SIZE"]))
-    device = Device(number)
+    if not cpu:
+        torch.cuda.set_device(number)
+    distributed.init_process_group("gloo" if cpu else "nccl", rank=number, world_size=int(os.environ["WORLD_SIZE"]))
+    device = Device.host() if cpu else Device(number)
     rank = Communicator.join(device=device)
     rows: list[dict[str, Any]] = []
-    for nbytes in SIZES:
+    for nbytes in SIZES[:2] if cpu else SIZES:
         row = measured(torch, distributed, rank, nbytes)
         rows.append(row)
         if number:
@@ -117,7 +127,8 @@ def rank_main(number: int, out: Path) -> None:
 
 def slowest(torch: Any, distributed: Any, seconds: float) -> float:
     """The longest of the ranks' times."""
-    times = torch.tensor([seconds], device="cuda", dtype=torch.float64)
+    where = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    times = torch.tensor([seconds], device=where, dtype=torch.float64)
     distributed.all_reduce(times, op=distributed.ReduceOp.MAX)
     return float(times[0])
 
@@ -126,13 +137,14 @@ def main() -> int:
     """Start a process for each GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.collectives", description=__doc__)
     parser.add_argument("--output", type=Path, default=OUT)
+    parser.add_argument("--cpu", action="store_true", help="two ranks of the CPU, small")
     options = parser.parse_args()
     if "RANK" in os.environ:
-        rank_main(int(os.environ["RANK"]), options.output)
+        rank_main(int(os.environ["RANK"]), options.output, options.cpu)
         return 0
-    world = device_count()
+    world = 2 if options.cpu else device_count()
     if world < 2:
-        print("two GPUs are needed", file=sys.stderr)
+        print("two GPUs are needed; --cpu runs the same on the CPU", file=sys.stderr)
         return 2
     shared = {
         **os.environ,
@@ -142,6 +154,7 @@ def main() -> int:
         "MASTER_PORT": "29533",
     }
     command = [sys.executable, "-m", "benchmarks.collectives", "--output", str(options.output)]
+    command += ["--cpu"] * options.cpu
     processes = [subprocess.Popen(command, env=shared | {"RANK": str(i)}) for i in range(world)]
     return max(process.wait() for process in processes)
 

@@ -1,0 +1,293 @@
+"""What programs of two ranks show on two GPUs: one command, one line for each claim.
+
+    python -m benchmarks.distributed [--output docs/benchmarks/runtime/distributed.json]
+    python -m benchmarks.distributed --cpu      # the same programs on the CPU, small: that they run, not how fast
+
+Starts a process for each of two ranks. Runs the tests of collectives on GPUs, all-reduces beside torch.distributed
+(`benchmarks.collectives`), a layer split over both GPUs, steps with a sum of their results inside, a captured step that
+is replayed, and the training of a classifier; and the same training on Ray's workers, where Ray is installed. The exit
+status is 1 where a line misses its goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels.digits import load_images
+from benchmarks.record import FOLDER, machine, write
+from cuda_async import Device, DeviceOp, Stream, device_count, value
+from cuda_async.collective import Communicator
+from cutile import Tensor, api, bf16, f32
+from kernels.gemm import matmul
+from kernels.mlp import Trainer, first_weights
+from kernels.parallel import split_layer, streams, sum_gradients
+from kernels.softmax import row_softmax
+
+OUT = FOLDER / "runtime" / "distributed.json"
+WORLD, TURNS, PIECES, STEPS = 2, 7, 8, 10
+LOSS_STEPS, RATE = 20, 1.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One claim: what was measured, and the least or most that it has to be; None for a claim without a number."""
+
+    name: str
+    measured: float | str
+    least: float | None = None
+    most: float | None = None
+    holds: bool = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether the goal is reached."""
+        if isinstance(self.measured, str):
+            return self.holds
+        above = self.least is None or self.measured >= self.least
+        return self.holds and above and (self.most is None or self.measured <= self.most)
+
+    def __str__(self) -> str:
+        number = self.measured if isinstance(self.measured, str) else f"{self.measured:.3f}"
+        limits = (("at least", self.least), ("at most", self.most))
+        goal = ", ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None) or "–"
+        return f"| {self.name} | {goal} | {number} | {'yes' if self.kept else 'NO'} |"
+
+
+class Rank:
+    """One rank's measurements.
+
+    Args:
+        communicator: this rank.
+        cpu: small extents of f32, on the CPU.
+    """
+
+    def __init__(self, communicator: Communicator, cpu: bool) -> None:
+        self.communicator = communicator
+        self.device = communicator.devices[0]
+        self.stream: Stream = self.device.new_stream()
+        self.extent, self.dtype = (128, f32) if cpu else (16384, bf16)
+        self.rng = np.random.default_rng(0)  # the same on all ranks
+
+    def put(self, array: Any) -> Tensor:
+        return api.from_numpy(np.ascontiguousarray(array)).sync_on(self.stream)
+
+    def largest(self, seconds: float) -> float:
+        """The longest of the ranks' times."""
+        both = self.put(np.array([seconds]))
+        return float(self.communicator.all_reduce(both, op="max").then(lambda x: x.to_numpy()).sync_on(self.stream)[0])
+
+    def seconds(self, turn: Callable[[], object], *, alone: bool = False) -> float:
+        """The time of a turn, which waits for the GPU: of the slowest rank, or of rank 0 while the others wait."""
+        self.communicator.barrier().sync_on(self.stream)
+        begin = time.perf_counter()
+        if not alone or self.communicator.rank == 0:
+            turn()
+        return self.largest(time.perf_counter() - begin)
+
+    def scaling(self, one: Callable[[], object], both: Callable[[], object]) -> tuple[float, float]:
+        """Medians of what rank 0 takes alone and of what all take together, in turns."""
+        pairs = [(self.seconds(one, alone=True), self.seconds(both)) for _ in range(TURNS + 2)][2:]
+        return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+    def layer(self) -> list[Line]:
+        """`x @ up @ down` on one GPU, and split over all."""
+        n, world, number = self.extent, self.communicator.world, self.communicator.rank
+        x, up, down = (
+            (self.rng.standard_normal((n, n), np.float32) / n**0.25).astype(self.dtype.numpy) for _ in range(3)
+        )
+        whole = [self.put(array) for array in (x, up, down)]
+        mine = slice(number * n // world, (number + 1) * n // world)
+        columns, rows = self.put(up[:, mine]), self.put(down[mine])
+        pieces = [whole[0][i * n // PIECES : (i + 1) * n // PIECES] for i in range(PIECES)]
+
+        def one() -> Tensor:
+            return matmul(whole[0], whole[1]).then(lambda hidden: matmul(hidden, whole[2])).sync_on(self.stream)
+
+        def both() -> list[Tensor]:
+            return asyncio.run(split_layer(self.communicator, pieces, columns, rows))
+
+        split = [piece.to_numpy().sync_on(self.stream)[0] for piece in both()]
+        some = [i * n // PIECES for i in range(PIECES)]
+        expected = x[some].astype(np.float64) @ up.astype(np.float64) @ down.astype(np.float64)
+        error = np.abs(np.stack(split).astype(np.float64) - expected).max() / np.abs(expected).max()
+        alone, together = self.scaling(one, both)
+        return [
+            Line("a layer split over two ranks, largest error", float(error), most=2e-2),
+            Line(f"a layer of two products of {n} cubed, times one GPU", alone / together, least=1.85),
+        ]
+
+    def steps(self) -> list[Line]:
+        """Products and softmaxes, each result added up over the ranks under the next product."""
+        n = self.extent // 2
+        x = self.put((self.rng.standard_normal((n, n), np.float32) / n**0.5).astype(self.dtype.numpy))
+        on = streams(self.communicator, 2)
+
+        def step() -> DeviceOp[Tensor]:
+            return matmul(x, x).then(row_softmax)
+
+        def one() -> None:
+            op = step()
+            for _ in range(STEPS - 1):
+                op = op.then(lambda _: step())
+            op.sync_on(self.stream)
+
+        def both() -> list[Tensor]:
+            sums = sum_gradients(self.communicator, [step() for _ in range(STEPS)], value, on=on)
+            return list(asyncio.run(sums))
+
+        last = both()[-1].to_numpy().sync_on(self.stream).astype(np.float32)
+        total = float(np.abs(last.sum(axis=1) - self.communicator.world).max())
+        alone, together = self.scaling(one, both)
+        return [
+            Line("steps with a sum inside: rows add up to the number of ranks, error", total, most=5e-2),
+            Line("steps with a sum inside, scaling", self.communicator.world * alone / together, least=1.9),
+        ]
+
+    def replays(self) -> list[Line]:
+        """A captured step with a collective, replayed."""
+        n, rank = self.extent // 16, self.communicator
+        x = self.put(np.full((n, n), 1 / n, np.float32).astype(self.dtype.numpy))
+        z = self.put(np.zeros((n, n), np.float32).astype(self.dtype.numpy))
+
+        def step() -> DeviceOp[Tensor]:
+            return matmul(x, x, out=z).then(rank.all_reduce)
+
+        step().sync_on(self.stream)
+        eager = self.seconds(lambda: [step().sync_on(self.stream) for _ in range(STEPS)]) / STEPS
+        with step().graph_on(self.stream) as graph:
+            for _ in range(3):
+                graph.launch().sync_on(self.stream)
+            replayed = self.seconds(lambda: [graph.launch().sync_on(self.stream) for _ in range(STEPS)]) / STEPS
+        result = z.to_numpy().sync_on(self.stream).astype(np.float32)
+        error = float(np.abs(result * n - rank.world).max())
+        return [
+            Line("a captured step with an all-reduce, replayed: error", error, most=2e-2),
+            Line("a replayed step, of the time of one that is built anew", replayed / eager, most=1.0),
+        ]
+
+    def training(self) -> list[Line]:
+        """The classifier of digits, beside the same on one rank."""
+        images, labels = load_images()
+        weights, data = first_weights(64, 32, 10), (images / 16).astype(np.float32)
+        loss = asyncio.run(Trainer(self.communicator, data, labels, weights).train(LOSS_STEPS, RATE))
+        with Communicator.of([self.device]) as alone:
+            one = asyncio.run(Trainer(alone, data, labels, weights).train(LOSS_STEPS, RATE))
+        return [Line("training of digits: difference to one rank's loss, relative", abs(loss - one) / one, most=1e-3)]
+
+
+def rank_main(out: Path, cpu: bool) -> None:
+    """One rank's program; rank 0 writes its lines."""
+    device = Device.host() if cpu else Device(int(os.environ["RANK"]))
+    lines: list[Line] = []
+    with device, Communicator.join(device=device) as communicator:
+        rank = Rank(communicator, cpu)
+        for measure in (rank.training, rank.replays, rank.steps, rank.layer):
+            measured = measure()
+            lines += measured
+            if communicator.rank == 0:
+                print(*measured, sep="\n", file=sys.stderr, flush=True)
+                out.write_text(json.dumps([asdict(line) for line in lines]), encoding="utf-8")
+        communicator.barrier().sync_on(rank.stream)
+
+
+def programs(cpu: bool) -> list[Line]:
+    """The lines of both ranks' program."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "lines.json"
+        command = [sys.executable, "-m", "benchmarks.distributed", "--output", str(out), *(["--cpu"] if cpu else [])]
+        shared = {**os.environ, "WORLD_SIZE": str(WORLD), "CUDA_ASYNC_UNIQUE_ID": Communicator.unique_id()}
+        processes = [subprocess.Popen(command, env=shared | {"RANK": str(i)}) for i in range(WORLD)]
+        statuses = [process.wait() for process in processes]
+        lines = [Line(**line) for line in json.loads(out.read_text("utf-8"))] if out.exists() else []
+    return [*lines, Line("both ranks end well", f"exit statuses {statuses}", holds=not any(statuses))]
+
+
+def tests(cpu: bool) -> Line:
+    """The tests of collectives: on GPUs, or the suite of all engines."""
+    file = "tests/cuda_async/test_collective.py" if cpu else "tests/cuda_async/test_collective_gpus.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-200:]]
+    passed = done.returncode == 0 and (cpu or "skipped" not in lines[-1])
+    return Line(f"the same results as NumPy: {file}", lines[-1], holds=passed)
+
+
+def beside_torch(cpu: bool) -> list[Line]:
+    """All-reduces beside torch.distributed's."""
+    if importlib.util.find_spec("torch") is None:
+        return [Line("all-reduces beside torch.distributed", "torch is not installed", holds=cpu)]
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "collectives.json"
+        command = [sys.executable, "-m", "benchmarks.collectives", "--output", str(out), *(["--cpu"] if cpu else [])]
+        status = subprocess.run(command, check=False).returncode
+        if status or not out.exists():
+            return [Line("all-reduces beside torch.distributed", f"exit status {status}", holds=False)]
+        rows: list[dict[str, Any]] = json.loads(out.read_text("utf-8"))["rows"]
+    lines = [Line("all-reduces beside torch.distributed: the same bits", str(all(row["same bits"] for row in rows)))]
+    for row in rows:
+        if row["bytes"] >= 1 << 20:
+            lines.append(Line(f"all-reduce of {row['bytes'] >> 20} MiB, of torch's rate", row["of torch"], least=0.95))
+        else:
+            late = row["us"]["ours"] - row["us"]["torch"]
+            lines.append(Line(f"all-reduce of {row['bytes']} bytes, us beyond torch's", late, most=5.0))
+    return lines
+
+
+def on_ray(cpu: bool) -> Line:
+    """The training of digits on Ray's workers."""
+    name = "training of digits on two Ray workers: difference to one rank's loss, relative"
+    if importlib.util.find_spec("ray") is None:
+        return Line(name, "Ray is not installed", holds=cpu)
+    from cutile.ray import Workers
+
+    images, labels = load_images()
+    data, weights = (images / 16).astype(np.float32), first_weights(64, 32, 10)
+    with Workers(WORLD, gpus=not cpu) as workers:
+        losses = workers.run(_trained, data, labels, weights)
+    with Device.host() if cpu else Device(0) as device, Communicator.of([device]) as alone:
+        one = _trained(alone, data, labels, weights)
+    return Line(name, max(abs(loss - one) / one for loss in losses), most=1e-3)
+
+
+def _trained(rank: Communicator, images: Any, labels: Any, weights: Any) -> float:
+    return asyncio.run(Trainer(rank, images, labels, weights).train(LOSS_STEPS, RATE))
+
+
+def main() -> int:
+    """Run all of it, print a line for each claim, write the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed", description=__doc__)
+    parser.add_argument("--output", type=Path, default=OUT)
+    parser.add_argument("--cpu", action="store_true", help="small, on the CPU: to see that the programs run")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        rank_main(options.output, options.cpu)
+        return 0
+    if not options.cpu and device_count() < WORLD:
+        print("two GPUs are needed; --cpu runs the same programs on the CPU", file=sys.stderr)
+        return 2
+    lines = [*programs(options.cpu), tests(options.cpu), *beside_torch(options.cpu), on_ray(options.cpu)]
+    print("| claim | goal | measured | holds |", "| --- | --- | --- | --- |", *lines, sep="\n")
+    if options.cpu:  # times of a CPU are no figures: what has to hold are the errors
+        return int(not all(line.kept for line in lines if line.least is None and "time of" not in line.name))
+    record = {"command": "python -m benchmarks.distributed", **machine(Device(0))}
+    write(options.output, {**record, "lines": [{**asdict(line), "kept": line.kept} for line in lines]})
+    return int(not all(line.kept for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
