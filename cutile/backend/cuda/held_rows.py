@@ -43,10 +43,12 @@ from cutile.ops.cast import Convert
 from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import LoadMut
 from cutile.ops.reduce import Reduce, ReduceExtreme, ReduceMax, ReduceMin, ReduceProd, ReduceSum
+from cutile.ops.registry import family
 from cutile.ops.view import LoadView
 
 MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
+NARROW_BITS = 16
 FOLDS: dict[type[Reduce], type[Add | Mul | Max | Min]] = {
     ReduceSum: Add, ReduceProd: Mul, ReduceMax: Max, ReduceMin: Min,
 }  # fmt: skip
@@ -59,13 +61,15 @@ class Held:
     Attributes:
         loads: the loads that several passes need.
         nbytes: of their tiles.
-        elements: of one tile.
+        elements: of their tiles.
+        is_cheap: elements are of 16 bits or fewer, and nothing is computed of them anew that takes many instructions.
         width: elements of the widest access to the row; slices are whole multiples of it.
     """
 
     loads: tuple[Load, ...]
     nbytes: int
     elements: int
+    is_cheap: bool
     width: int
 
 
@@ -79,11 +83,18 @@ def held_in(function: Function, row: RowAxis) -> Held | None:
     late = [load for load in passes.loads if isinstance(load, LoadMut) and load not in loads]
     if not loads or late or any(_copies(load, row) is None for load in loads):
         return None
-    nbytes = sum(load.result.tile.size * load.result.tile.dtype.bits // 8 for load in loads)
+    tiles = [load.result.tile for load in loads]
+    anew = [op for op in function.body.operations if family(type(op)) == "math" and len(passes.users(op)) > 1]
     accesses = [op for op in function.body.operations if isinstance(op, Load | Store) and row.has(op)]
-    tiles = [op.value if isinstance(op, Store) else op.result for op in accesses]
-    widths = [vector_width(op.operands[0].tensor, x.tile.shape) for op, x in zip(accesses, tiles, strict=True)]
-    return Held(loads, nbytes, loads[0].result.tile.size, max(width[1] for width in widths if width is not None))
+    values = [op.value if isinstance(op, Store) else op.result for op in accesses]
+    widths = [vector_width(op.operands[0].tensor, x.tile.shape) for op, x in zip(accesses, values, strict=True)]
+    return Held(
+        loads,
+        sum(tile.size * tile.dtype.bits // 8 for tile in tiles),  # bits to bytes
+        sum(tile.size for tile in tiles),
+        not anew and all(tile.dtype.bits <= NARROW_BITS for tile in tiles),
+        max(width[1] for width in widths if width is not None),
+    )
 
 
 def held_rows(function: Function, row: RowAxis, parts: int) -> Function:
