@@ -9,36 +9,40 @@ from cutile.dtypes import DTypeLike, f32, f64
 from tests.support.kernels import kernel
 from tests.support.memory import launch
 
+BITS = ("(a ^ t) & u", "(a | t) & u", "(a | t) ^ u", "a & (t ^ u)", "a ^ (t | u) & t")
 
-@pytest.mark.parametrize("expression", ["(a ^ t) & u", "(a | t) & u", "(a | t) ^ u", "a & (t ^ u)", "a ^ (t | u) & t"])
-def test_operators_on_bits_keep_their_parentheses(expression: str) -> None:
+
+def test_operators_on_bits_keep_their_parentheses() -> None:
+    names = [f"out{at}" for at in range(len(BITS))]
+    stores = "".join(f"    {name}.store({bits})\n" for name, bits in zip(names, BITS, strict=True))
     text = f"""
-def k(out: Mut, x: Tensor, y: Tensor, a: i64):
-    t, u = ct.load_tile_like(x, out), ct.load_tile_like(y, out)
-    out.store({expression})
-"""
+def k({": Mut, ".join(names)}: Mut, x: Tensor, y: Tensor, a: i64):
+    t, u = ct.load_tile_like(x, out0), ct.load_tile_like(y, out0)
+{stores}"""
     x, y = np.arange(-50, 50), np.arange(100) * 7 % 61
-    out = np.zeros(100, np.int64)
-    launch(kernel(text), (out, (32,)), x, y, 5, backend="cpu")
-    np.testing.assert_array_equal(out, eval(expression, {"t": x, "u": y, "a": 5}))
+    outs = [np.zeros(100, np.int64) for _ in BITS]
+    launch(kernel(text), *((out, (32,)) for out in outs), x, y, 5, backend="cpu")
+    for out, bits in zip(outs, BITS, strict=True):
+        np.testing.assert_array_equal(out, eval(bits, {"t": x, "u": y, "a": 5}), bits)
 
 
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
-@pytest.mark.parametrize("name", ["min", "max"])
-def test_an_extreme_of_what_cannot_be_nan_still_drops_nan(name: str, dtype: DTypeLike) -> None:
+def test_an_extreme_of_what_cannot_be_nan_still_drops_nan(dtype: DTypeLike) -> None:
     """Columns beyond the last whole vector take another path through the machine code."""
-    text = f"""
-def k(out: Mut, x: Tensor):
-    t = {name}(ct.load_tile_like(x, out), 2)
-    out.store(ct.reduce_{name}(t, 0).reshape((1, -1)).broadcast(t.shape))
+    text = """
+def k(least: Mut, most: Mut, x: Tensor):
+    x = ct.load_tile_like(x, least)
+    t, u = min(x, 2), max(x, 2)
+    least.store(ct.reduce_min(t, 0).reshape((1, -1)).broadcast(t.shape))
+    most.store(ct.reduce_max(u, 0).reshape((1, -1)).broadcast(t.shape))
 """
     x = np.random.default_rng(3).uniform(-4, 4, (6, 29)).astype(dtype.numpy)
     x[1, ::3] = np.nan
-    out = np.zeros_like(x)
-    launch(kernel(text), (out, (2, 33)), x, backend="cpu")
-    drop, reduce = (np.fmin, np.min) if name == "min" else (np.fmax, np.max)
-    wanted = reduce(drop(x, 2).reshape(3, 2, 29), axis=1, keepdims=True)
-    np.testing.assert_array_equal(out.reshape(3, 2, 29), np.broadcast_to(wanted, (3, 2, 29)))
+    least, most = np.zeros_like(x), np.zeros_like(x)
+    launch(kernel(text), (least, (2, 33)), (most, (2, 33)), x, backend="cpu")
+    for out, drop, reduce in ((least, np.fmin, np.min), (most, np.fmax, np.max)):
+        wanted = reduce(drop(x, 2).reshape(3, 2, 29), axis=1, keepdims=True)
+        np.testing.assert_array_equal(out.reshape(3, 2, 29), np.broadcast_to(wanted, (3, 2, 29)))
 
 
 def test_a_choice_between_one_value_and_itself_is_that_value() -> None:
@@ -83,10 +87,9 @@ def k(out: Mut, x: Tensor, n: i32):
     out.store(t)
 """
     x = np.random.default_rng(4).uniform(-2, 2, (5, 43, 30)).astype(np.float32)
-    for tile in ((1, 8, 4), (2, 5, 7)):
-        out = np.zeros_like(x)
-        launch(kernel(text), (out, tile), x, 3, backend="cpu")
-        np.testing.assert_allclose(out, np.tanh(x) * x, rtol=1e-5, atol=1e-6)
+    out = np.zeros_like(x)
+    launch(kernel(text), (out, (1, 8, 4)), x, 3, backend="cpu")
+    np.testing.assert_allclose(out, np.tanh(x) * x, rtol=1e-5, atol=1e-6)
 
 
 def test_a_tensor_chosen_for_tiles_of_one_element_has_a_plan_to_tell() -> None:
