@@ -21,23 +21,6 @@ def softmax(y: Mut, x: Tensor):
 
 
 @ct.entry
-def long_softmax(y: Mut, x: Tensor, *, B: Const = 8192):
-    """Softmax of a row that is read twice, in pieces."""
-    row = ct.get_tile_block_id()[0]
-    part = x.partition((1, B), padding=ct.padding.NEG_INF)
-    out = y.partition_mut((1, B))
-    top, total = ct.constant(float("-inf"), (1,), f32), ct.constant(0, (1,), f32)
-    for k in range(ct.num_tiles(part, 1)):
-        t = part.load((row, k)).astype(f32)
-        higher = ct.max_tile(top, ct.reduce_max(t, 1))
-        total = total * ct.exp(top - higher) + ct.reduce_sum(ct.exp(t - higher[:, None]), 1)
-        top = higher
-    for k in range(ct.num_tiles(part, 1)):
-        t = part.load((row, k)).astype(f32)
-        out.store((ct.exp(t - top[:, None]) / total[:, None]).astype(y.dtype), (0, k))
-
-
-@ct.entry
 def softmax_backward(dx: Mut, y: Tensor, dy: Tensor):
     """The gradient of a softmax: y * (dy - sum(y * dy))."""
     t, d = ct.load_tile_like(y, dx).astype(f32), ct.load_tile_like(dy, dx).astype(f32)
