@@ -119,6 +119,9 @@ def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
 def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
     """The mean along constant axes, which the result lacks.
 
+    All elements of the tile count, padding among them. Where a tile is wider than the row, divide a sum instead:
+    `ct.reduce_sum(t, axis) / x.shape[axis]`.
+
     Args:
         x: a tile of floats.
         axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
@@ -141,7 +144,8 @@ def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tile:
     """The variance along constant axes, which the result lacks.
 
-    The mean of the squared distances from the mean. It loses nothing where the mean is large beside it.
+    The mean of the squared distances from the mean. It loses nothing where the mean is large beside it. All elements of
+    the tile count, padding among them: where a tile is wider than the row, mask as docs/memory.md shows.
 
     Args:
         x: a tile of floats.
