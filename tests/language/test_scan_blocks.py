@@ -20,6 +20,10 @@ def composed(f: Any, g: Any) -> Any:
     return (m << 16) | (c & 0xFFFF)
 
 
+def either(a: Any, b: Any) -> Any:
+    return a | b
+
+
 def compositions(x: Any) -> Any:
     """What `composed` makes of an array, one by one."""
     results = [int(x[0])]
@@ -77,11 +81,12 @@ def test_blocks_are_in_the_order_of_their_indices(shape: tuple[int, ...]) -> Non
 def test_every_width_of_a_total(dtype: str) -> None:
     """Its bits pass through words of 32 bits. Small whole numbers, and bools, which are combined by `or`."""
     element = ct.bool_ if dtype == "bool" else getattr(ct, dtype)
+    combined = either if dtype == "bool" else operator.add
 
     @ct.entry
     def firsts(y: Mut, x: Tensor, state: SharedMut):
         total = ct.load_tile_like(x, y).reshape(())
-        y.store(ct.scan_blocks(state, total, 0, operator.or_ if dtype == "bool" else operator.add).reshape(y.shape))
+        y.store(ct.scan_blocks(state, total, 0, combined).reshape(y.shape))
 
     x = np.array([0, 0, 1, 0, 1, 1] if dtype == "bool" else [5, -3 if dtype[0] in "if" else 3, 7, 0, 1, 2])
     x = x.astype(element.numpy)
