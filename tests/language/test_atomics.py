@@ -281,3 +281,28 @@ def test_an_exchange_by_index_gives_what_was_there(backend: str) -> None:
     kept = np.arange(64) != 3
     np.testing.assert_array_equal(found.ravel(), np.where(kept, x, start.ravel()))
     np.testing.assert_array_equal(old, np.where(kept, start.ravel(), 0))
+
+
+ROWS = """
+def rows(y: ct.SharedMut, x: Tensor, index: Tensor, *, R: int = 16, N: int = 32):
+    i = ct.get_tile_block_id()[0]
+    chosen = ct.load_tile(index, (R,), (i,))
+    ct.atomic_add(y, (chosen[:, None], ct.iota((N,))[None, :]), ct.load_tile(x, (R, N), (i, 0)))
+"""
+
+
+@pytest.mark.parametrize("backend", ["reference", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("columns", [32, 29])
+@pytest.mark.parametrize("dtype", [f32, f16, bf16], ids=str)
+def test_rows_that_are_added_at_once(dtype: DTypeLike, columns: int, backend: str) -> None:
+    """Rows of 32 elements beside one another; of 29, whose ends are added one by one, and begin anywhere."""
+    rng = np.random.default_rng(7)
+    x, index = rng.integers(-2, 3, (320, columns)), rng.integers(-2, 42, 320).astype(np.int32)
+    with on(backend):
+        y = api.ones((40, columns), dtype).sync()
+        given = api.from_numpy(x.astype(dtype.numpy)).sync(), api.from_numpy(index).sync()
+        y = ct.entry(define(ROWS))(y, *given, grid=20).first().sync().numpy()
+    wanted = np.ones((40, columns))
+    inside = (index >= 0) & (index < 40)
+    np.add.at(wanted, index[inside], x[inside])
+    np.testing.assert_array_equal(y.astype(np.float64), wanted)

@@ -24,6 +24,7 @@ from cutile.backend.cuda.ops import Barrier, FailUnless, Store, Subtile
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
 from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.address_runs import updated_at_once
 from cutile.backend.gpu.failures import subjects
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.backend.gpu.layout_assignment import broadcast_source, extended, is_tile, same_but_ones
@@ -190,6 +191,8 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
     if isinstance(op, AtomicRmw):
         access.attributes["used"] = used
         access.attributes["native"] = is_native(op.kind, op.value.tile.dtype, context.arch)
+        if layout is not None and not used and context.arch.major >= 9:  # from where on there are wide updates
+            access.attributes["width"] = updated_at_once(op, layout, context.definitions)
     if broadcasts_result(op, layout, used):
         dtype = op.results[0].tile.dtype
         size = move_bytes(dtype, layout) if layout is not None else dtype.bits // 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from cutile.frontend.source import take_source
 from cutile.ir.core import Function
 from cutile.ir.types import MutType, TensorType, TileType, Type
 from cutile.passes.pipeline import run_passes
-from tests.backend.cuda.programs import compiled, instructions, lowered, source
+from tests.backend.cuda.programs import compiled, disassembly, instructions, lowered, source
 from tests.support.golden import Golden
 from tests.support.kernels import define, kernel
 from tests.support.programs import mut, scalar, tensor
@@ -258,6 +259,28 @@ def layer_norm(y: Mut, x: Tensor):
     centred = ct.select(part.inside(row) & y.inside(), t - (ct.reduce_sum(t, 1) / n)[:, None], 0.0)
     y.store(centred * ct.rsqrt(ct.reduce_sum(centred * centred, 1) / n + 1e-5)[:, None])
 """
+
+
+ROWS = (
+    "def rows(y: ct.SharedMut, x: Tensor, index: Tensor):\n"
+    "    chosen = ct.load_tile(index, (64,), (ct.get_tile_block_id()[0],))\n"
+    "    tile = ct.load_tile(x, (64, 32), (ct.get_tile_block_id()[0], 0))\n"
+    "    ct.atomic_add(y, (chosen[:, None], ct.iota((32,))[None, :]), tile)\n"
+)
+
+
+@pytest.mark.parametrize(("dtype", "arch", "at_once"), [
+    (f32, "sm_80", 0), (f32, "sm_90a", 2), (f32, "sm_100a", 2), (f16, "sm_90a", 1), (bf16, "sm_90a", 1),
+])  # fmt: skip
+def test_rows_are_added_in_wide_updates(dtype: DTypeLike, arch: str, at_once: int, tmp_path: Path) -> None:
+    """16 bytes each, of lines that were asked for before; without spills. An architecture that lacks them has none."""
+    y = replace(tensor(2, dtype), stable=False)
+    executable = compiled(safe(ROWS, y=y, x=tensor(2, dtype), index=tensor(1, i32)), arch)
+    lines = disassembly(executable, tmp_path).splitlines()
+    wide = f".ADD.{dtype.name.upper()}x{128 // dtype.bits}."
+    assert sum("RED" in line and wide in line for line in lines) == at_once
+    assert sum("CCTL.E.PF2" in line for line in lines) == at_once
+    assert (executable.facts["spills"], executable.facts["stack"]) == (0, 0)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

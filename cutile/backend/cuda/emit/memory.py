@@ -158,6 +158,7 @@ def update(op: atomic.AtomicRmw, kernel: Kernel) -> Call:
         f"used={facts['used']}",
         f"native={facts['native']}",
         f"exchange={_exchange(op)}",
+        *([f"width={facts['width']}"] if facts.get("width", 1) > 1 else []),
     )
     return Call(function, tuple(map(kernel.use, op.operands)))
 
