@@ -59,7 +59,9 @@ class LoweringContext(ABC):
         self.products = any(isinstance(op, Mma) for op in function.walk())
         self.unsafe = bool(function.facts.get("unsafe", False))
         self.exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
-        self.shared_tensors = self.find_shared_tensors(function) | self.exposed
+        # Of a tensor that nothing writes, no thread can meet another's store, whoever takes its address.
+        exposed = {tensor for tensor in self.exposed if not self.is_constant(tensor)}
+        self.shared_tensors = self.find_shared_tensors(function) | exposed
         self.uses = Counter(value for op in function.walk() for value in op.operands)
         self.definitions = {value: op for op in function.walk() for value in op.results}
         self.builder = Builder(Block())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutile import api
+from cutile.backend.cuda.ops import Barrier
 from cutile.dtypes import DTYPES, DTypeLike, bf16, f16, f32, f64, i32, u64
 from cutile.frontend.build import build
 from cutile.frontend.source import take_source
@@ -281,6 +282,17 @@ def test_rows_are_added_in_wide_updates(dtype: DTypeLike, arch: str, at_once: in
     assert sum("RED" in line and wide in line for line in lines) == at_once
     assert sum("CCTL.E.PF2" in line for line in lines) == at_once
     assert (executable.facts["spills"], executable.facts["stack"]) == (0, 0)
+
+
+def test_loads_of_a_tensor_that_is_gathered_from_wait_for_nobody() -> None:
+    """Nothing writes `x`: no barrier keeps its loads apart."""
+    text = (
+        "def k(y: Mut, x: Tensor):\n"
+        "    t = ct.load_tile_like(x, y) + ct.load_tile(x, y.shape, (1,))\n"
+        "    y.store(t + ct.gather(x, ct.iota(y.shape)))\n"
+    )
+    operations = list(lowered(safe(text, y=mut(64), x=tensor(1))).walk())
+    assert not any(isinstance(op, Barrier) for op in operations)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
