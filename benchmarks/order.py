@@ -21,11 +21,11 @@ import torch
 
 import cutile as ct
 import cutile.torch as ctt
-from kernels.order import largest, sorted_rows
+from kernels.order import largest, search_of, sorted_rows
 
 CASES = (
-    "sort,4096", "sort,4096,4", "sort,1000", "top,8,1024,bf16,1", "top,8,8192,bf16", "top,64,8192,bf16,8,3",
-    "top,8,2048,f32,4", "top,64,4096,f32,4",
+    "sort,4096", "sort,4096,4", "sort,1000", "top,8,4096,bf16,8", "top,64,8192,bf16,8", "top,8,4096,f32,8",
+    "top,64,4096,f32,8",
 )  # fmt: skip
 SORTED_ROWS, LONG_ROWS, COLUMNS = 16384, 4096, 128256
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -84,11 +84,11 @@ def top_case(k: str, piece: str, dtype: str = "bf16", warps: str = "", blocks: s
     x = torch.randn(LONG_ROWS, COLUMNS, device="cuda").to(DTYPES[dtype])
     values = torch.full((LONG_ROWS, count), 7.0, device="cuda", dtype=x.dtype)
     places = torch.full(values.shape, -1, device="cuda", dtype=torch.int32)
-    more = options(warps, blocks)
+    more, search = options(warps, blocks), search_of(COLUMNS, count, x.element_size() * 8, int(piece))
 
     def ours() -> None:
         outputs = (ctt.partition(values, (1, count)), ctt.partition(places, (1, count)))
-        ctt.launch(largest, *outputs, x, BN=int(piece), **more)
+        ctt.launch(largest, *outputs, x, **search, **more)
 
     ours()
     assert torch.equal(values, torch.topk(x, count, dim=1).values)

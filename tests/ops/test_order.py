@@ -76,14 +76,19 @@ def test_special_rows(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, INTERPRET])
-def test_the_largest_of_rows_in_pieces(backend: str) -> None:
-    """Rows longer than a piece, with ties across pieces, NaN, and an end that fills no piece."""
+@pytest.mark.parametrize("columns", [0, 16])
+def test_the_largest_of_rows_in_pieces(columns: int, backend: str) -> None:
+    """Rows longer than a piece, with ties across pieces, NaN, and an end that fills no piece.
+
+    Rows 5 and 6 have few equal elements: the largest of their columns are searched.
+    """
     rng = np.random.default_rng(1)
-    x = rng.integers(-9, 10, (5, 200)).astype(np.float32)
+    x = rng.integers(-9, 10, (7, 200)).astype(np.float32)
     x[1] = np.sort(x[1])
-    x[2, [70, 199]], x[3, ::7], x[4] = NAN, NAN, -INF
-    values, places = np.full((5, 4), 77, np.float32), np.full((5, 4), -1, np.int32)
-    launch(largest, (values, (1, 4)), (places, (1, 4)), x, backend=backend, BN=64)
+    x[2, [70, 199]], x[3, ::7], x[4], x[5:] = NAN, NAN, -INF, rng.permutation(400).reshape(2, 200) // 2
+    x[6, [9, 73, 137]] = 1000, 1000, NAN  # one column of pieces of 64
+    values, places = np.full((7, 4), 77, np.float32), np.full((7, 4), -1, np.int32)
+    launch(largest, (values, (1, 4)), (places, (1, 4)), x, backend=backend, BN=64, P=4, C=columns)
     wanted = backward(x)[:, :4]
     np.testing.assert_array_equal(places, wanted)
     np.testing.assert_array_equal(values, np.take_along_axis(x, wanted, 1))

@@ -12,7 +12,7 @@ from cutile.backend.cuda.sort_lowering import TopKRoom, sort_bytes, top_k_groups
 from cutile.backend.gpu.layout import Layout, along, blocked
 from cutile.dtypes import DTypeLike, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from cutile.errors import KernelTypeError
-from kernels.order import largest
+from kernels.order import WARPS, largest, search_of
 from tests.backend.cuda.emulated import Emulated, collect, scatter
 from tests.backend.cuda.programs import compiled, lowered, shipped, written
 from tests.samples.sort import _comparable, _descending, _places
@@ -97,9 +97,9 @@ def test_nothing_spills(arch: str) -> None:
         for dtype, n in longest
     ]
     parameters = {"values": mut(1, 64, dtype=bf16), "places": mut(1, 64, dtype=i32), "x": tensor(2, bf16)}
-    programs.append(shipped(largest, parameters))
-    for program in programs:
-        facts = compiled(program, arch).facts
+    rows = shipped(largest, parameters, **search_of(128256, 64, 16))
+    for program in (*programs, rows):
+        facts = compiled(program, arch, **({"num_worker_warps": WARPS} if program is rows else {})).facts
         assert (facts["spills"], facts["stack"]) == (0, 0), program.name
 
 
