@@ -31,7 +31,6 @@ from cutile.host.memory import Array, DevicePointer
 from cutile.host.meta import meta
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
 from cutile.host.random import rand, randn, randn_f16
-from cutile.host.scans import scan_op
 from cutile.host.shapes import DTypeSpec, ShapeLike, as_shape, element_type, new_shape, number_type
 from cutile.host.shared import SharedTensor
 from cutile.host.tensor import Tensor, TensorView
@@ -424,6 +423,8 @@ def scan(
 def _scan(
     x: Any, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeSpec | None, what: str
 ) -> DeviceOp[Tensor]:
+    from cutile.host.kernels import scan_op  # late: kernels take a moment to import
+
     tensor = _tensor(x, what, "x")
     element = tensor.dtype if dtype is None else element_type(dtype, what)
     if element not in DTYPES or (what == "cumsum" and element.is_bool):

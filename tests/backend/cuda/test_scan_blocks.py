@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cutile.dtypes import f32, i64, u64
-from cutile.host.scans import TILE_BYTES, _kernel  # pyright: ignore[reportPrivateUsage]
+from cutile.host.kernels import TILE_BYTES, scan_kernel
 from tests.backend.cuda.programs import compiled, shipped
 from tests.backend.cuda.test_compile import ARCHITECTURES, assert_clean
 from tests.support.programs import mut, tensor
@@ -19,7 +19,9 @@ from tests.support.programs import mut, tensor
 def test_a_scan_of_an_array_spills_nothing(arch: str, dtype: Any) -> None:
     state = dataclasses.replace(tensor(1, u64), stable=False)
     tile = TILE_BYTES * 8 // dtype.bits
-    function = shipped(_kernel(operator.add, 0), {"y": mut(tile, dtype=dtype), "x": tensor(1, dtype), "state": state})
+    function = shipped(
+        scan_kernel(operator.add, 0), {"y": mut(tile, dtype=dtype), "x": tensor(1, dtype), "state": state}
+    )
     executable = compiled(function, arch)
     assert_clean(executable)
     if dtype is f32:  # two thread blocks fit a multiprocessor: one loads while the other waits
