@@ -48,6 +48,7 @@ from cutile.backend.cuda.ops import (
     Scratch,
     SendTile,
     SetMaxRegisters,
+    SimtMma,
     Store,
     Subtile,
     TileIndex,
@@ -56,10 +57,13 @@ from cutile.backend.cuda.ops import (
     TmaPrefetch,
     TmaStore,
     TmaStoreWait,
+    Undef,
     Uniform,
+    WarpgroupIndex,
     WriteOperand,
+    ZeroUnless,
 )
-from cutile.backend.cuda.ops.pipeline import BufferType
+from cutile.backend.cuda.ops.pipeline import BufferType, buffer_types
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
@@ -257,6 +261,8 @@ class ThreadBlock:
             case FailUnless():
                 if not values[op.condition]:
                     raise Executed(f"an assertion fails: {op.message}")
+            case WarpgroupIndex():
+                results = [np.int32(group.number)]
             case Elected():
                 results = [np.True_]
             case Failed():
@@ -276,8 +282,17 @@ class ThreadBlock:
             case TileIndex():
                 results = [np.int32(np.unravel_index(int(values[op.number]), self._grid)[op.axis])]
             case Subtile():
-                columns = op.result.tile.shape[1]
-                results = [self._read(values[op.x], op)[:, op.part * columns : (op.part + 1) * columns]]
+                x = values[op.x]
+                tile = x.tile if isinstance(x, Words) else self._read(x, op)
+                columns = tile.shape[1] // op.parts
+                tile = tile[:, op.part * columns : (op.part + 1) * columns]
+                results = [Words(tile) if isinstance(x, Words) else tile]
+            case Undef():  # who reads it finds what no result holds
+                results = [np.full(op.shape, -77, op.dtype.numpy)]
+            case ZeroUnless():
+                results = [self._read(values[op.x], op) * values[op.condition]]
+            case SimtMma():
+                results = [self._added(op, group)]
             case PackPairs() | PackQuads():
                 results = [Words(self._read(values[op.x], op))]
             case _ if isinstance(op, NOTHING):
@@ -319,7 +334,9 @@ class ThreadBlock:
                 self._started.update(op.of)
             case TmaStore() | Store():
                 index = [int(values[each]) for each in op.index]
-                tile = self._read(values[op.value], op)
+                value = values[op.value]
+                packed = isinstance(op, TmaStore) and op.packed and isinstance(value, Words)
+                tile = value.tile if packed else self._read(value, op)
                 if isinstance(op, TmaStore) and op.shape:
                     tile = tile.reshape(op.shape)
                 store(values[op.x], tile, index)
@@ -423,7 +440,9 @@ class ThreadBlock:
 
     # Products.
 
-    def _operand(self, op: Dot | ReadBuffer, buffer: Value, counter: Value, group: Warpgroup) -> tuple[Array, Fill]:
+    def _operand(
+        self, op: Dot | ReadBuffer | SimtMma, buffer: Value, counter: Value, group: Warpgroup
+    ) -> tuple[Array, Fill]:
         """What is in a stage of a buffer: rows of what is contiguous in memory."""
         name = buffer.name
         if buffer in self._written:
@@ -458,6 +477,15 @@ class ThreadBlock:
             mine = np.arange(len(tile)) // WGMMA_ROWS % groups == group.number
             held[mine] = tile[mine]
         fill.tiles[op.buffer] = held
+
+    def _added(self, op: SimtMma, group: Warpgroup) -> Array:
+        """Sums with a product that is over when it has begun."""
+        sides: list[Array] = []
+        for buffer in (op.left, op.right):
+            held, _ = self._operand(op, buffer, op.counter, group)
+            (kind,) = buffer_types([buffer])
+            sides.append(held if SmemLayout(*kind.smem_layout).k_major else held.T)
+        return group.walker.values[op.acc] + sides[0] @ sides[1].T
 
     def _begin(self, op: Dot, group: Warpgroup) -> Begun:
         values = group.walker.values

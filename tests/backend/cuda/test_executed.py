@@ -11,7 +11,7 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.ops.pipeline import PipelineType
 from cutile.backend.reference.interpret import run_block
-from cutile.dtypes import bf16, i32
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f32, i32
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
 from cutile.ir.core import Function, Value
@@ -104,6 +104,15 @@ def started(z: Mut, x: Tensor, y: Tensor, n: i32):
 """
 """The first iteration stands ahead of the others, and there what is counted is a constant."""
 
+PLAIN = """
+def plain(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, f32)
+    for k in range(n):
+        acc = ct.mma(ct.load_tile(x, (z.shape[0], 64), (i, k)), ct.load_tile(y, (64, z.shape[1]), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
 
 PROGRAMS = (NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED)
 
@@ -127,6 +136,18 @@ def compare(function: Function, out: tuple[int, ...], arguments: list[Any], grid
         found[...] = 7
         execute(lowered_function, [found, *arguments], grid, blocks, seed)
         np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("tile", "dtype"), [((64, 64), bf16), ((128, 64), bf16), ((24, 128), bf16), ((64, 64), f32), ((64, 64), f8e4m3fn)]
+)
+def test_plain_products_are_what_the_kernel_means(tile: tuple[int, int], dtype: DTypeLike, count: int) -> None:
+    """Few rows too, whose operands change places, and a result that waits while the next one is added up."""
+    right = TensorType(dtype, (None, None), (1, None), 16) if dtype is f8e4m3fn else tensor(2, dtype)
+    types: dict[str, Type] = {"z": mut(*tile, dtype=bf16), "x": tensor(2, dtype), "y": right, "n": scalar(i32)}
+    x, y = (whole(*shape, seed=seed).astype(dtype.numpy) for seed, shape in enumerate(((150, 300), (300, 140))))
+    compare(written(PLAIN, types), (150, 140), [x, y, np.int32(count)], (150 // tile[0] + 1, 140 // tile[1] + 1, 1))
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
