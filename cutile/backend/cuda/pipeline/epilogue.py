@@ -23,15 +23,13 @@ from cutile.backend.cuda import ops
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.ops import ConvertLayout, OptimizationBarrier, PackPairs, Store, StoreSubtile, Subtile, Undef
 from cutile.backend.cuda.pipeline.accumulators import vector_load_layout, with_columns
-from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import TmaStore
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.dtypes import i32
-from cutile.ir.control import For, If
+from cutile.ir.control import If
 from cutile.ir.core import Op, Value
 from cutile.ops.arith import Add, And, Mul
-from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Lt, Ne
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 
@@ -158,27 +156,6 @@ class Epilogue:
 FIRST_ITERATION = 1
 """The iteration under whose product the first piece is written: with another before it under way, a warpgroup that is
 late with the next leaves the tensor cores no gap."""
-DELAYED_WARPGROUPS = 2
-"""That share a tile: one has small tiles, of which a thread block has one; three have no registers left."""
-MAX_DELAYED_PIECES = 4
-"""Of a result: each is some hundred instructions under a product."""
-MAX_DELAYED_SUMS = 128
-"""Of a thread: with half as many words of the result before they leave 32 of its registers to the rest."""
-
-
-def may_delay(kernel: Kernel, loop: For, store: TmaStore, sums: int, pieces: int) -> bool:
-    """Whether a result can wait in registers.
-
-    It can if nothing but conversions and its store follow the main loop.
-
-    Args:
-        kernel, loop, store: the kernel, its main loop, the store that TMA does.
-        sums: of a thread.
-        pieces: in which the result goes through shared memory.
-    """
-    kind = store.op.value.tile
-    plain = all(op is store.op or (isinstance(op, Convert) and op.result.tile == kind) for op in kernel.behind(loop))
-    return plain and sums <= MAX_DELAYED_SUMS and pieces <= MAX_DELAYED_PIECES
 
 
 class DelayedStore:

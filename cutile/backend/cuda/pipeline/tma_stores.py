@@ -61,7 +61,8 @@ def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None
     if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_read(kernel, stores[0]):
         return None
     sums = loop.results[0]
-    store = _store_of_rows(kernel, stores[0], {sums: group_accumulator(sums.tile.shape, warpgroups)}, warpgroups)
+    rows, columns = sums.tile.shape
+    store = _store_of_rows(kernel, stores[0], {sums: group_accumulator((rows, columns), warpgroups)}, warpgroups)
     return None if store is None or store.passed else store
 
 
