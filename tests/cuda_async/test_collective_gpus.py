@@ -1,4 +1,4 @@
-"""Collectives on two GPUs, with NCCL: one process, and a process for each."""
+"""Collectives on two GPUs, with NCCL: one process, and a process for each. Some also on the CPU."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from tests.cuda_async.work import Affine
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [
+ONE_GPU = (
     pytest.mark.gpu,
     pytest.mark.skipif(importlib.util.find_spec("nccl") is None, reason="needs nccl4py"),
-]
-two_gpus = pytest.mark.skipif(device_count() < 2, reason="needs two GPUs")
+)
+TWO_GPUS = (*ONE_GPU, pytest.mark.skipif(device_count() < 2, reason="needs two GPUs"))
+two_gpus = pytest.mark.parametrize("cpu", [pytest.param("", marks=TWO_GPUS, id="gpus")])
+either = pytest.mark.parametrize("cpu", [pytest.param("", marks=TWO_GPUS, id="gpus"), pytest.param("1", id="cpu")])
+"""Also on the CPU, where the program shows that it is right before it has two GPUs."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -37,7 +40,7 @@ def get(buffers: list[Buffer]) -> list[Array]:
     return [buffer.get().sync_on(Device(i).new_stream()) for i, buffer in enumerate(buffers)]
 
 
-@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("joins", [pytest.param(joins, marks=ONE_GPU) for joins in (False, True)])
 def test_one_gpu_is_a_world_of_its_own(joins: bool) -> None:
     """All that one GPU can show of NCCL: it is found, its calls are ordered, recorded and ended."""
     device = Device(0)
@@ -60,9 +63,8 @@ def test_one_gpu_is_a_world_of_its_own(joins: bool) -> None:
         rank.barrier().sync_on(stream)
 
 
-@two_gpus
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint64, np.int16], ids=str)
-@pytest.mark.parametrize("count", [1, 7, 1 << 20])
+@pytest.mark.parametrize("count", [pytest.param(count, marks=TWO_GPUS) for count in (1, 7, 1 << 20)])
 def test_every_collective_is_what_numpy_says(count: int, dtype: Any) -> None:
     rng = np.random.default_rng(count)
     parts = [rng.integers(0, 5, 2 * count).astype(dtype) for _ in range(2)]
@@ -88,7 +90,7 @@ def test_every_collective_is_what_numpy_says(count: int, dtype: Any) -> None:
 
 
 @two_gpus
-def test_a_graph_repeats_collectives_among_kernels() -> None:
+def test_a_graph_repeats_collectives_among_kernels(cpu: str) -> None:
     stream = Device(0).new_stream()
     with Communicator.of([Device(0), Device(1)]) as ranks:
         x = put([np.full(1000, i + 1, np.uint32) for i in range(2)])
@@ -123,6 +125,7 @@ else:
     rank.recv(x, source=0).sync_on(stream)
 graph = rank.all_reduce(x).graph_on(stream)
 graph.launch().sync_on(stream)
+graph.close()
 assert (x.get().sync_on(stream) == np.arange(count, dtype=np.float32) * 6).all()
 what = os.environ.get("WHAT")
 if what == "dies" and number == 1:
@@ -167,27 +170,27 @@ def run(**environment: str) -> tuple[list[str], float]:
 
 
 @two_gpus
-def test_processes_add_up() -> None:
-    texts, _ = run()
+def test_processes_add_up(cpu: str) -> None:
+    texts, _ = run(CPU=cpu)
     assert texts == ["passed\n"] * 2
 
 
-@two_gpus
-def test_a_process_that_dies_ends_the_others_call_with_an_error() -> None:
-    texts, seconds = run(WHAT="dies")
+@either
+def test_a_process_that_dies_ends_the_others_call_with_an_error(cpu: str) -> None:
+    texts, seconds = run(WHAT="dies", CPU=cpu)
     assert "rank 1 is gone (its process ended)" in texts[0]
-    assert seconds < 40
+    assert seconds < (15 if cpu else 40), "the others are told at once, not when their limit is over"
 
 
 @two_gpus
-def test_a_rank_that_is_late_is_named() -> None:
-    texts, _ = run(WHAT="late", LIMIT="6")
+def test_a_rank_that_is_late_is_named(cpu: str) -> None:
+    texts, _ = run(WHAT="late", LIMIT="6", CPU=cpu)
     assert "waited 6 s: rank 1 has not come" in texts[0]
 
 
-@two_gpus
-def test_ranks_that_call_different_things_are_named() -> None:
-    texts, _ = run(WHAT="differs")
+@either
+def test_ranks_that_call_different_things_are_named(cpu: str) -> None:
+    texts, _ = run(WHAT="differs", CPU=cpu)
     for text in texts:
         assert "called different things" in text
         assert "all_reduce(float32[1048576], max)" in text

@@ -22,6 +22,7 @@ from cutile.frontend.source import take_source
 from cutile.ir.core import Function
 from cutile.ir.types import Type
 from cutile.passes.pipeline import run_passes
+from kernels import mlp
 from kernels.gemm import gemm
 from kernels.row_min import row_min
 from kernels.saxpy import saxpy
@@ -69,6 +70,16 @@ def gemm_program(dtype: DTypeLike, tile: tuple[int, int], depth: int) -> Functio
 def row_min_program(rows: int) -> Function:
     """The row minima, by iota and select."""
     return shipped(row_min, {"lowest": mut(rows), "column": mut(rows, dtype=i32), "x": tensor(2)}, BN=128)
+
+
+def mlp_programs() -> dict[str, Function]:
+    """The kernels between the products of a classifier's training."""
+    scores = {"gradient": mut(64, 10), "loss": mut(64), "scores": tensor(2), "truth": tensor(2), "share": scalar()}
+    return {
+        "cross_entropy": shipped(mlp.cross_entropy, scores),
+        "relu_gradient": shipped(mlp.relu_gradient, {"y": mut(64, 64), "hidden": tensor(2)}),
+        "descend": shipped(mlp.descend, {"weight": mut(64, 64), "gradient": tensor(2), "rate": scalar()}),
+    }
 
 
 def lowered(function: Function, target: Target = HOPPER, **options: Any) -> Function:

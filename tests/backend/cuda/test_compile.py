@@ -36,6 +36,7 @@ from tests.backend.cuda.programs import (
     compiled,
     gemm_program,
     instructions,
+    mlp_programs,
     row_min_program,
     saxpy_program,
     softmax_program,
@@ -70,6 +71,7 @@ def shipped() -> dict[str, Function]:
         "gemm bf16": gemm_program(bf16, (128, 256), 64),
         "gemm bf16 96x80": gemm_program(bf16, (96, 80), 24),
         "row_min": row_min_program(16),
+        **mlp_programs(),
     }
 
 
