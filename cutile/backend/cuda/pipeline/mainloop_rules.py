@@ -56,7 +56,7 @@ from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
-from cutile.backend.cuda.smem_layout import ALIGNMENT, WARPGROUP, WGMMA_ROWS, SmemLayout
+from cutile.backend.cuda.smem_layout import ALIGNMENT, WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
@@ -152,8 +152,7 @@ class _Rules:
             self._require_pingpong(guards, store, tiles)
             accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
             more = kernel.computes_behind(loop) and not self._goes_narrow()
-            sums = loop.results[0].tile.size // WARPGROUP
-            self._require_held("a group alone", MAX_PINGPONG_SUMS, sums, accumulator, held_by_each_warpgroup, more)
+            self._require_held("a group alone", MAX_PINGPONG_SUMS, accumulator, held_by_each_warpgroup, more)
         columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
         dot = Dot(
             *(product, left, right, accumulator),
@@ -284,21 +283,13 @@ class _Rules:
             dtype, more = self.product.a.tile.dtype, self.kernel.computes_behind(self.loop)
             require(not how.swap_ab, f"{THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups")
             require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
-            of = (MAX_THREE_WARPGROUP_SUMS, columns // 2, usual, among_three, more)
-            self._require_held("three warp groups", *of, apart=how.promotes)
+            self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, usual, among_three, more)
         if how.a_from_registers:
             return a_from_registers_accumulator((rows, columns), groups, left.smem_layout.size, swap_ab=how.swap_ab)
         return usual
 
     def _require_held(
-        self,
-        whose: str,
-        most: tuple[int, int, int],
-        sums: int,
-        accumulator: Layout,
-        holds: Callable[[Layout], bool],
-        more: bool,
-        apart: bool = False,
+        self, whose: str, most: tuple[int, int, int], accumulator: Layout, holds: Callable[[Layout], bool], more: bool
     ) -> None:
         """Check that uneven warpgroups hold the sums, and what follows the main loop.
 
@@ -306,13 +297,12 @@ class _Rules:
 
         Args:
             whose: the warpgroups.
-            most: sums of a thread, alone, where `more` follows the main loop, where products add up `apart`.
-            sums: of a thread.
+            most: sums of a thread, alone, where `more` follows the main loop, where products add up apart from them.
             accumulator: their layout.
             holds: whether these warpgroups hold every element of a tile.
             more: whether more than conversions follow the main loop.
-            apart: whether products are added up apart from the sums.
         """
+        apart, sums = self.how.promotes, accumulator.registers
         room = most[2 if apart else int(more)]
         beside = " beside their products" if apart else " beside what follows the loop" if more else ""
         require(sums <= room, f"a thread of {whose} would hold {sums} sums, and has registers for {room}{beside}")
