@@ -10,12 +10,18 @@ for every launch. All arithmetic is exact; `Affine.fits` says whether the kernel
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutile.dtypes import DTypeLike
-from cutile.ir.core import Attribute
+from cutile.ir.constant import Constant
+from cutile.ir.core import Attribute, Op, Value
+from cutile.ops.arith import Add, Mul, Sub
+from cutile.ops.cast import Convert
+from cutile.ops.create import Iota
 from cutile.ops.memory import MAX_EXTENT
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
+from cutile.ops.shape import Broadcast, Reshape
 
 
 @dataclass(frozen=True)
@@ -246,3 +252,118 @@ def count_of(text: str, names: Sequence[str]) -> Attribute:
                 raise ValueError(f"{text!r} is no sum, quotient, minimum or maximum of what a launch knows")
 
     return read(ast.parse(text, mode="eval").body)
+
+
+# -- addresses that lie side by side ---------------------------------------------------------------
+
+ACCESS_BYTES = 16
+"""The widest access of one thread."""
+LEAST_BYTES = 4
+"""The narrowest access that serves several elements."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a tile of whole numbers grows along an axis.
+
+    Attributes:
+        step: from element to element.
+        divisor: a power of two that divides the first one, at most `ACCESS_BYTES`.
+    """
+
+    step: int
+    divisor: int
+
+
+def access_run(op: Op, definitions: Mapping[Value, Op]) -> tuple[int, int] | None:
+    """Along which axis an access's lanes lie side by side, and how many are one.
+
+    None where each element is an access of its own.
+
+        index = rows[:, None], iota((64,))[None, :]         # the addresses of gather(x, index):
+        address(x) + 2 * (index[0] * stride + index[1])     # neighbours along axis 1, at multiples of 16 bytes
+
+    What is asked of an address is by how much it grows along an axis, and which power of two divides it where it
+    begins.
+    """
+    if not isinstance(op, LoadPointer | StorePointer) or op.order != "weak" or op.pointers.tile.is_scalar:
+        return None
+    pointers, size = op.pointers, (op.pad if isinstance(op, LoadPointer) else op.value).tile.dtype.bits // 8
+    shape = pointers.tile.shape
+    for axis in reversed(range(len(shape))):
+        growth = _growth(pointers, axis, definitions)
+        if growth is None or growth.step != size or shape[axis] == 1:
+            continue
+        width = growth.divisor // size
+        while width > 1 and shape[axis] % width:
+            width //= 2
+        return (axis, width) if width > 1 and width * size >= LEAST_BYTES else None
+    return None
+
+
+def _lowest_bit(number: int) -> int:
+    """The power of two that divides a number, at most `ACCESS_BYTES`."""
+    return min(number & -number, ACCESS_BYTES) if number else ACCESS_BYTES
+
+
+def _growth(value: Value, axis: int, definitions: Mapping[Value, Op]) -> Growth | None:
+    """How a value grows along an axis; None where it is not known."""
+    op = definitions.get(value)
+    shape = value.tile.shape
+    if isinstance(op, Constant):
+        return Growth(0, _lowest_bit(int(op.value)))
+    if isinstance(op, Iota):
+        return Growth(1, ACCESS_BYTES)
+    if isinstance(op, Convert) and value.tile.dtype.kind in ("int", "uint") and op.x.tile.dtype.kind in ("int", "uint"):
+        return _growth(op.x, axis, definitions) if value.tile.dtype.bits >= op.x.tile.dtype.bits else None
+    if isinstance(op, Broadcast):
+        if op.x.tile.is_scalar:
+            return _growth(op.x, 0, definitions)
+        inner = _growth(op.x, axis, definitions)
+        return Growth(0, inner.divisor if inner else 1) if op.x.tile.shape[axis] == 1 else inner
+    if isinstance(op, Reshape) and not op.x.tile.is_scalar:
+        wide = [at for at, extent in enumerate(shape) if extent != 1]
+        source = [at for at, extent in enumerate(op.x.tile.shape) if extent != 1]
+        same = [shape[at] for at in wide] == [op.x.tile.shape[at] for at in source]
+        if same and axis in wide:
+            return _growth(op.x, source[wide.index(axis)], definitions)
+    if isinstance(op, Add | Sub):
+        return _sum(op, axis, definitions)
+    if isinstance(op, Mul):
+        return _product(op, axis, definitions)
+    if isinstance(op, TensorAddress):
+        return Growth(0, _lowest_bit(op.x.tensor.alignment))
+    if isinstance(op, TensorStride):
+        tensor = op.x.tensor
+        known = tensor.strides[op.axis]
+        return Growth(0, _lowest_bit(tensor.alignment * 8 // tensor.dtype.bits if known is None else known))
+    return Growth(0, 1) if value.tile.is_scalar or shape[axis] == 1 else None
+
+
+def _sum(op: Add | Sub, axis: int, definitions: Mapping[Value, Op]) -> Growth | None:
+    x, y = (_growth(each, axis, definitions) for each in (op.x, op.y))
+    if x is None or y is None:
+        return None
+    return Growth(x.step - y.step if isinstance(op, Sub) else x.step + y.step, min(x.divisor, y.divisor))
+
+
+def _product(op: Mul, axis: int, definitions: Mapping[Value, Op]) -> Growth | None:
+    x, y = (_growth(each, axis, definitions) for each in (op.x, op.y))
+    if x is None or y is None:
+        return None
+    divisor = min(x.divisor * y.divisor, ACCESS_BYTES)
+    if not x.step and not y.step:
+        return Growth(0, divisor)
+    for growing, other in ((x, op.y), (y, op.x)):
+        factor = _number(other, definitions)
+        if factor is not None:
+            return Growth(growing.step * factor, divisor)
+    return None
+
+
+def _number(value: Value, definitions: Mapping[Value, Op]) -> int | None:
+    """The constant that all elements of a tile are."""
+    op = definitions.get(value)
+    if isinstance(op, Broadcast):
+        return _number(op.x, definitions)
+    return int(op.value) if isinstance(op, Constant) else None

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.ops import StagedMma
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.gpu.layout import Layout
-from cutile.backend.gpu.layout_assignment import round_up
+from cutile.backend.gpu.layout import Layout, round_up
 from cutile.errors import KernelTypeError
 from cutile.ir.core import Function, Value
 from cutile.ops.matmul import Mma

@@ -38,17 +38,17 @@ from cutile.ops.memory import StoreMut
 from cutile.ops.reduce import Reduce, ReduceExtreme
 from cutile.ops.view import StoreView
 
-MIN_ELEMENTS = 1 << 15
-"""Elements of all tiles that wait from which on they do so in shared memory: of 512 threads, each would have 64 in
-registers as what is computed of them in f32, and little room beside them."""
-MIN_CHEAP_EXTENT = 1 << 13
-"""Elements of a row from which on that is better where they are of 16 bits and quickly computed on: more rows share a
-multiprocessor. On an H200, of a copy, layer_norm of 8192 bf16 0.94 for 0.69, of 16384 0.93 for 0.57; but softmax, which
-takes its exponentials twice, of 16384 0.67 for 0.69."""
+MIN_ELEMENTS = 1 << 14
+"""Elements of all tiles that wait from which on they do so in shared memory: with 16 warps, few rows share a
+multiprocessor. On an H200, of a copy, softmax of 16384 bf16 0.82 for 0.73, of 8192 0.79 for 0.89."""
+MIN_CHEAP_EXTENT = 1 << 12
+"""Elements of a row from which on that is better where they are of 16 bits and quickly computed on. On an H200, of a
+copy, layer_norm of 4096 bf16 0.96 for 0.94, of 8192 0.94 for 0.88, of 16384 0.92 for 0.57."""
 SLICE_BYTES = 1 << 16
 """Bytes of a thread block, where a cluster has the rest: three blocks of them share a multiprocessor."""
 FEW_WARPS, WARPS, CROWDED_WARPS = 4, 8, 16
-"""Of a thread block whose row would else be a single slice, of others, and of one alone on its multiprocessor."""
+"""Of a thread block whose row would else be a single slice, or two that take long (softmax of 16384 on an H200: 0.82 of
+a copy for 0.75); of others; and of one alone on its multiprocessor."""
 THREAD_ELEMENTS = 32
 """Elements of a thread in a slice. Rows of 32768 bf16 on an H200, of a copy: layer_norm 0.72 with 8, 0.83 with 16, 0.88
 with 32, since the addresses of an access cost as much as several elements."""
@@ -123,7 +123,7 @@ def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: Co
         return None
     elements = held.elements // (blocks * len(held.loads))  # of a tile
     usual = CROWDED_WARPS if 2 * held.nbytes > blocks * room else WARPS
-    if elements <= 32 * usual * THREAD_ELEMENTS:
+    if elements <= (1 if held.is_cheap or blocks > 1 else 2) * 32 * usual * THREAD_ELEMENTS:
         usual = FEW_WARPS
     warps = options.num_worker_warps or usual
     least = -(-elements // (32 * warps * THREAD_ELEMENTS))

@@ -12,13 +12,14 @@ from cutile.backend.cuda.multistage_rules import MAX_STAGES_AHEAD
 from cutile.backend.cuda.ops import StagedMma, StageTile
 from cutile.backend.cuda.private_updates import UnreadUpdates
 from cutile.backend.cuda.product_loops import Key, can_split_step, flatten, key_of, operand_words, with_half_steps
+from cutile.backend.cuda.rows import choose_warps, row_passes
 from cutile.backend.cuda.smem_sizes import HALVES, step_of
 from cutile.backend.cuda.target import Architecture, architecture
-from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS, choose_warps
+from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError
-from cutile.ir.control import For
+from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
@@ -46,6 +47,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
+    function = row_passes(function, warps)
     room = shared_room(arch, options.occupancy or 1)
     first, lowered = _within(room, function, warps, arch)
     while options.num_worker_warps is None and warps < MAX_MMA_WARPS and _filled(lowered) > MAX_PRODUCT_REGISTERS:
@@ -167,6 +169,7 @@ class OneGroup(LoweringContext):
             self.make_block_ids()
             self.operations(source.body.operations)
         lowered = Function(source.name, body, source.source, source.file, "cuda")
+        self.smem.relax(op.body for op in lowered.walk() if isinstance(op, For | While))
         self.smem.place()
         lowered.facts = self.facts(threads=self.warps * 32, min_blocks=self._blocks)
         return lowered

@@ -125,11 +125,12 @@ class LoweringContext(ABC):
     def find_shared_tensors(self, function: Function) -> set[Value]:
         """Tensors of which one thread may load or overwrite what another has stored.
 
-        They are accessed more than once, in more than one layout or at more than one place, or loaded where several
-        threads hold an element.
+        They are accessed more than once, in more than one layout or in more than one grid of tiles, or loaded where
+        several threads hold an element. Of one grid, two tiles are the same or have no element in common.
         """
         layouts: dict[Value, set[Layout]] = {}
-        loaded, moved, stored = set[Value](), set[Value](), Counter[Value]()
+        grids: dict[Value, set[tuple[int, ...] | None]] = {}  # one of more than one where tiles overlap
+        loaded, stored = set[Value](), Counter[Value]()
         for op in function.walk():
             if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
                 continue
@@ -139,9 +140,8 @@ class LoweringContext(ABC):
             layouts.setdefault(tensor, set()).add(self.access_layout(tensor.tensor, tile, steps))
             stored[tensor] += stores
             loaded.update(() if stores else (tensor,))
-            if isinstance(op, LoadView | StoreView):  # tiles at other places: elements change threads
-                moved.add(tensor)
-        changing = {tensor for tensor, places in layouts.items() if tensor in moved or len(places) > 1}
+            grids.setdefault(tensor, set()).update({None} if steps is None else {tuple(steps), tile.tile.shape})
+        changing = {tensor for tensor, places in layouts.items() if len(places) > 1 or len(grids[tensor]) > 1}
         held_twice = {of for of, places in layouts.items() if any(at.free_lanes or at.free_warps for at in places)}
         again = {tensor for tensor, count in stored.items() if count > 1}
         return (loaded & {of for of in stored if stored[of]} & (changing | held_twice)) | (again & changing)
@@ -208,7 +208,8 @@ class LoweringContext(ABC):
         if widest is not None:
             axis, width = widest[0], min(widest[1], layout.vector(widest[0]))
             vector = (axis, width) if width > 1 else None
-        return {"layout": self.layout_name(layout), "vector": vector}
+        # Registers of a product are counted to the last one, and an edge in wide accesses takes more.
+        return {"layout": self.layout_name(layout), "vector": vector, "wide_edges": bool(vector) and not self.products}
 
     def is_constant(self, tensor: Value) -> bool:
         """Whether nothing writes to a tensor while the kernel runs.

@@ -140,6 +140,7 @@ class Loop:
         stable: whether nothing writes to a tensor while the kernel runs.
         arch: what it is compiled for.
         most: stages at most.
+        pads: whether tiles that are padded with other numbers than 0 are loaded ahead, and padded when they are read.
         operations: of the loop, those in its branches too.
         inner: the operation of the loop behind a value.
         users: those that read it.
@@ -151,6 +152,7 @@ class Loop:
     stable: Callable[[Value], bool]
     arch: Architecture
     most: int = MAX_STAGES_AHEAD
+    pads: bool = False
     operations: list[Op] = field(default_factory=list[Op])
     inner: dict[Value, Op] = field(default_factory=dict[Value, Op])
     users: dict[Value, list[Op]] = field(default_factory=dict[Value, list[Op]])
@@ -205,10 +207,15 @@ class Loop:
                 yield from self.candidates(op.then, (*guards, (op, True)))
                 yield from self.candidates(op.orelse, (*guards, (op, False)))
             elif isinstance(op, LoadTile | LoadView) and is_tile(op.result) and self.stable(op.x):
-                padded = isinstance(op, LoadView) and op.padding not in ("zero", "none")
-                if op.x not in self.inner and not padded and all(map(self.recomputable, op.index)):
+                known = op.x not in self.inner and all(map(self.recomputable, op.index))
+                if known and (self.pads or not is_padded(op)):
                     latency = op.latency if isinstance(op, LoadTile) else 0
                     yield op, LoadAhead(op, latency, guards, self.layouts[op.result])
+
+
+def is_padded(load: Load) -> bool:
+    """Whether something else than zeros lies past the edges."""
+    return isinstance(load, LoadView) and load.padding not in ("zero", "none")
 
 
 def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
@@ -283,7 +290,8 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
         nbytes *= shape[other]
     nbytes = -(-nbytes * size // COPY_ALIGNMENT) * COPY_ALIGNMENT if side is None else side.stage.bytes
     own = layout == ahead.layout
-    return replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
+    staged = replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
+    return staged if own or not is_padded(load) else None  # who reads an element pads it
 
 
 def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistagePlan | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
+from cutile.analysis.affine import access_run
 from cutile.backend.cuda.held_rows import LOWERINGS as HELD
 from cutile.backend.cuda.long_rows import LOWERINGS as CLUSTER
 from cutile.backend.cuda.lowering_context import LoweringContext
@@ -26,8 +27,8 @@ from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.address_runs import updated_at_once
 from cutile.backend.gpu.failures import subjects
-from cutile.backend.gpu.layout import Layout, blocked
-from cutile.backend.gpu.layout_assignment import broadcast_source, extended, is_tile, same_but_ones
+from cutile.backend.gpu.layout import Layout, blocked, extended, same_but_ones
+from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile
 from cutile.dtypes import DTypeLike, bf16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While, Yield
@@ -185,6 +186,9 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
         access.attributes["lanes"] = context.layout_name(layout)
         if op.results:
             access.attributes["layout"] = context.layout_name(layout)
+    run = access_run(op, context.definitions) if layout is not None else None
+    if run and layout and not broadcasts_result(op, layout, used=True):
+        access.attributes["width"] = min(run[1], layout.vector(run[0]))
     if isinstance(access, LoadPointer) and context.early:
         access.attributes["constant"] = False  # see `is_constant`
     used = bool(op.results) and context.uses[op.results[0]] > 0

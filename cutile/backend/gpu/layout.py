@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 Basis = tuple[int, ...]
@@ -301,19 +301,22 @@ def repeats_of(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) 
     return tuple((axis, count) for axis, count in counts if count > 1)
 
 
-def blocked(shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[int] | None = None) -> Layout:
+def blocked(
+    shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[int] | None = None, *, rows: bool = False
+) -> Layout:
     """The layout for memory.
 
     Neighbouring lanes hold neighbouring vectors, so that a warp's access is one stretch.
 
     Of the ways to spread the threads over the axes, the one with the fewest registers is taken, and among these the
-    one with the longest stretch along the first axis of `order`.
+    one with the longest stretch along the first axis of `order`; of `rows`, the one with the fewest warps along it.
 
     Args:
         shape: the tile's extents.
         warps: a power of two.
         vector: consecutive elements per thread along the first axis of `order`; a power of two.
         order: axes, the contiguous one first; by default the last axis first.
+        rows: warps have rows of their own, as far as there are rows: one that is reduced then crosses few warps.
 
     Example:
         >>> print(blocked((96, 80), warps=4, vector=4))
@@ -328,9 +331,10 @@ def blocked(shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[i
     start = [vector if axis == order[0] else 1 for axis in order]
     limits = [(round_up(shape[axis]) // s).bit_length() - 1 for axis, s in zip(order, start, strict=True)]
 
-    def cost(split: tuple[int, ...]) -> int:
+    def cost(split: tuple[int, ...]) -> tuple[int, int]:
         cores = (s << n for s, n in zip(start, split, strict=True))
-        return math.prod(-(-shape[axis] // core) for axis, core in zip(order, cores, strict=True))
+        registers = math.prod(-(-shape[axis] // core) for axis, core in zip(order, cores, strict=True))
+        return registers, max(0, split[0] - LANE_BITS) if rows else 0
 
     best = min(_splits(bits, limits), key=cost)  # min keeps the first of equals
     bases: list[Basis] = []
@@ -449,3 +453,35 @@ def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
         tuple(of_threads[:LANE_BITS]),
         tuple(of_threads[LANE_BITS:]),
     )
+
+
+def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
+    """The layout of a tile of several parts that each lie as `layout` says.
+
+    None where they do not follow each other in a thread's registers.
+    """
+    if layout.rank != len(shape) or any(layout.shape[axis] % layout.core[axis] for axis in range(layout.rank)):
+        return None
+    counts = dict(layout.repeat)
+    for axis, extent in enumerate(shape):
+        if extent != layout.shape[axis]:
+            counts[axis] = counts.get(axis, 1) * extent // layout.shape[axis]
+    return replace(layout, shape=tuple(shape), repeat=tuple(counts.items()))
+
+
+def same_but_ones(layout: Layout, shape: Sequence[int]) -> Layout | None:
+    """The layout of a tile of `shape` that differs in axes of extent 1 alone.
+
+    None where it differs otherwise.
+    """
+    if [e for e in layout.shape if e != 1] != [e for e in shape if e != 1]:
+        return None
+    for axis in reversed(range(layout.rank)):
+        if layout.shape[axis] == 1:
+            if layout.core[axis] != 1:
+                return None  # the core stands out over this axis: its registers do not carry over
+            layout = layout.drop(axis)
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            layout = layout.insert(axis)
+    return layout

@@ -11,9 +11,9 @@ meet in other ways, the target converts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-from cutile.backend.gpu.layout import Layout, blocked, round_up
+from cutile.analysis.affine import access_run
+from cutile.backend.gpu.layout import Layout, blocked, extended, same_but_ones
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
@@ -24,7 +24,6 @@ from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Fold, Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Extract, Permute, Reshape
-from cutile.ops.sort import Sort, TopK
 from cutile.ops.view import LoadView, StoreView
 
 ACCESS_BYTES = 16
@@ -75,35 +74,11 @@ def vector_width(
     return (axis, width) if width > 1 else None
 
 
-SORTED = 16
-"""Elements of a thread that are sorted: with its place, one takes two registers, and one of 64 bits three."""
-
 MAX_MMA_WARPS = 8
 """Warps of a block with products, where nobody asks for more."""
 
 
-def choose_warps(function: Function) -> int:
-    """Warps per block: a power of two, from the largest tile or accumulator.
-
-    The accumulator where there are products.
-    """
-    tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
-    products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
-    if products:
-        return min(MAX_MMA_WARPS, max(1, round_up(max(products)) // 2048))
-    tiles = [value.tile for value in _values(function) if is_tile(value)]
-    most = max((tile.size for tile in tiles), default=1)
-    size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == most), default=1)
-    warps = min(8, max(1, round_up(most * size) // 1024))
-    scattered = any(isinstance(op, ACCESSES) for op in function.walk())
-    per_thread = 8 if scattered else 32  # beyond that registers run short: an address alone takes two
-    sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort | TopK) and op.of_all]
-    while warps < 16 and (most > warps * 32 * per_thread or max(sorted_tiles, default=0) > warps * 32 * SORTED):
-        warps *= 2
-    return warps
-
-
-def _values(function: Function) -> Iterator[Value]:
+def values_of(function: Function) -> Iterator[Value]:
     """Every value, once per definition."""
     yield from function.parameters
     for op in function.walk():
@@ -166,7 +141,7 @@ class LayoutAssignment:
         self._propagate()
         self._anchor_memory(loads=False)
         self._propagate()
-        for value in _values(function):
+        for value in values_of(function):
             if is_tile(value) and self.find(value) is None:
                 self._set(value, blocked(value.tile.shape, warps, ACCESS_BYTES // max(4, value.tile.dtype.bits // 8)))
                 self._propagate()
@@ -185,7 +160,7 @@ class LayoutAssignment:
         return True
 
     def _join(self, op: Op) -> None:
-        if family(type(op)) in ELEMENTWISE or isinstance(op, ACCESSES):
+        if family(type(op)) in ELEMENTWISE or isinstance(op, ACCESSES) or getattr(op, "elementwise", False):
             self._groups.join([value for value in (*op.results, *op.operands) if is_tile(value)])
         elif isinstance(op, Mma):
             self._groups.join([op.acc, op.result])
@@ -250,6 +225,7 @@ class LayoutAssignment:
         The widest access any of its members allows.
         """
         accesses: dict[Value, tuple[int, int | None, Value]] = {}
+        reduced = self._reduced()
         for op in self._operations:
             if loads and (isinstance(op, LoadTile | LoadMut | LoadView) or getattr(op, "loads", False)):
                 tensor, value = op.operands[0].tensor, op.result
@@ -270,18 +246,35 @@ class LayoutAssignment:
             if axis is not None:
                 order.remove(axis)
                 order.insert(0, axis)
-            self._set(value, blocked(value.tile.shape, self.warps, width, order))
+            rows = (self._groups.find(value), order[0]) in reduced
+            self._set(value, blocked(value.tile.shape, self.warps, width, order, rows=rows))
+
+    def _reduced(self) -> set[tuple[Value, int]]:
+        """Groups of rows that are reduced as they are loaded, with the axis.
+
+        None where something else is loaded, or a loop carries sums: each warp would load what all rows share.
+        """
+        loaded = {op.result.tile.shape for op in self._operations if isinstance(op, LoadTile | LoadMut | LoadView)}
+        if len(loaded) > 1 or any(isinstance(op, For | While) for op in self._operations):
+            return set()
+        return {
+            (self._groups.find(op.operands[0]), op.axis) for op in self._operations if isinstance(op, Reduce | Fold)
+        }
 
     def _anchor_accesses(self) -> None:
         """For accesses by address.
 
-        Neighbouring lanes hold neighbours, since each element is an access of its own.
+        Neighbouring lanes hold neighbours: elements, since each is an access of its own, or runs of them.
         """
+        definitions = {value: op for op in self._operations for value in op.results}
         for op in self._operations:
             if isinstance(op, ACCESSES):
                 value = op.operands[0]
                 if is_tile(value) and self.find(value) is None:
-                    self._set(value, blocked(value.tile.shape, self.warps))
+                    axis, width = access_run(op, definitions) or (-1, 1)
+                    order = list(reversed(range(len(value.tile.shape))))
+                    order.insert(0, order.pop(order.index(axis % len(order))))
+                    self._set(value, blocked(value.tile.shape, self.warps, width, order))
                     self._propagate()
 
     def _propagate(self) -> None:
@@ -329,35 +322,3 @@ def broadcast_source(op: Broadcast, target: Layout) -> Layout:
         if extent == 1 < target.shape[axis]:
             target = target.collapse(axis)
     return target
-
-
-def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """The layout of a tile of several parts that each lie as `layout` says.
-
-    None where they do not follow each other in a thread's registers.
-    """
-    if layout.rank != len(shape) or any(layout.shape[axis] % layout.core[axis] for axis in range(layout.rank)):
-        return None
-    counts = dict(layout.repeat)
-    for axis, extent in enumerate(shape):
-        if extent != layout.shape[axis]:
-            counts[axis] = counts.get(axis, 1) * extent // layout.shape[axis]
-    return replace(layout, shape=tuple(shape), repeat=tuple(counts.items()))
-
-
-def same_but_ones(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """The layout of a tile of `shape` that differs in axes of extent 1 alone.
-
-    None where it differs otherwise.
-    """
-    if [e for e in layout.shape if e != 1] != [e for e in shape if e != 1]:
-        return None
-    for axis in reversed(range(layout.rank)):
-        if layout.shape[axis] == 1:
-            if layout.core[axis] != 1:
-                return None  # the core stands out over this axis: its registers do not carry over
-            layout = layout.drop(axis)
-    for axis, extent in enumerate(shape):
-        if extent == 1:
-            layout = layout.insert(axis)
-    return layout

@@ -8,9 +8,11 @@ that is used once, outside of loops, needs no wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cutile.ir.core import Op
+from cutile.ir.core import Block, Op
+from cutile.ops.reduce import Fold, Reduce
 
 SMALL = 2048
 """Bytes up to which a use gets a place of its own."""
@@ -88,6 +90,18 @@ class SmemAllocator:
             self._span.used = True
         else:
             self._small += aligned(size)
+
+    def relax(self, bodies: Iterable[Block]) -> None:
+        """Leave out the waits of loops' uses that no thread can be early for.
+
+        Where two reductions with places of their own stand in the body of a loop, threads meet in the other one before
+        they come to the one again.
+        """
+        small = {use.op for use in self._uses if use.span is None and use.op.attributes["fence"]}
+        for body in bodies:
+            meeting = [op for op in body.operations if op in small and isinstance(op, Reduce | Fold)]
+            for op in meeting:
+                op.attributes["fence"] = len(meeting) == 1
 
     def begin(self, size: int) -> tuple[Span, bool]:
         """Memory for operations that work on it together from here to `end`.

@@ -55,6 +55,17 @@ class Vector:
         self.data = data
 
 
+class Phi(Vector):
+    """What threads have that did not go through a branch, then what those have that did."""
+
+    def __init__(self, type: Any, taken: Array) -> None:
+        super().__init__(type, None)
+        self._taken = taken
+
+    def add_incoming(self, value: Vector, block: Any) -> None:
+        self.data = value.data if self.data is None else _where(self._taken, value.data, self.data)
+
+
 class _Globals:
     """Every function is known, by its name."""
 
@@ -138,6 +149,9 @@ class Emulated:
 
     def xor(self, x: Any, y: Any) -> Vector:
         return self._binary(np.bitwise_xor, x, y)
+
+    def not_(self, x: Any) -> Vector:
+        return self._made(x.type, np.invert(self._of(x)))
 
     def shl(self, x: Any, y: Any) -> Vector:
         return self._binary(np.left_shift, x, y)
@@ -286,12 +300,19 @@ class Emulated:
             self.memory[places[thread]] = np.array([old[thread] + data[thread]], kind).view(np.uint8)
         return Vector(pointer.type.pointee, old)
 
+    block = None
+    """Where instructions stand: of no account here, where all of them run."""
+
     @contextmanager
-    def if_then(self, condition: Any) -> Generator[None]:
+    def if_then(self, condition: Any, likely: bool | None = None) -> Generator[None]:
         before = self._active
-        self._active = before & self._of(condition)
+        self._active = self._taken = before & self._of(condition)
         yield
         self._active = before
+
+    def phi(self, kind: Any) -> Phi:
+        """A value from ahead of the latest branch, or from within it."""
+        return Phi(kind, self._taken)
 
     @contextmanager
     def if_else(self, condition: Any) -> Generator[tuple[AbstractContextManager[None], AbstractContextManager[None]]]:

@@ -11,9 +11,12 @@ import numpy as np
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.copies import Copies
 from cutile.backend.cuda.ops import (
+    Again,
     Barrier,
     ConvertLayout,
     FailUnless,
+    PadEdges,
+    RowQuotient,
     StageCommit,
     StagedMma,
     StagePut,
@@ -27,6 +30,7 @@ from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.backend.reference.memory import load, load_view, store
 from cutile.ir.core import Function, Op, Value
+from cutile.ops.view import padding_value
 
 Array = np.ndarray[Any, Any]
 
@@ -83,6 +87,16 @@ class StagedWalker(Walker):
                 store(values[op.x], values[op.value], [int(values[each]) for each in op.index])
             case FailUnless():
                 assert values[op.operands[0]]
+            case Again():
+                return [values[op.x]]
+            case RowQuotient():
+                return [values[op.x] / values[op.y]]
+            case PadEdges():
+                starts = [int(values[at]) * step for at, step in zip(op.index, op.steps, strict=False)]
+                limits = {axis: int(values[at]) for axis, at in zip(op.limited, op.index[len(op.steps) :], strict=True)}
+                inside = load_view(np.ones(values[op.x].shape), op.value.tile.shape, starts, limits, 0) == 1
+                padding = np.asarray(padding_value(op.padding)).astype(values[op.value].dtype)
+                return [np.where(inside, values[op.value], padding)]
             case _:
                 return super().operation(op)
         return []

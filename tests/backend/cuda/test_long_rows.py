@@ -234,14 +234,16 @@ def test_rows_are_cut_where_they_do_not_fit_registers() -> None:
         chosen = plan_row(function, row, architecture(arch), CompileOptions(**options))
         return None if chosen is None else (chosen.blocks, chosen.warps, chosen.parts)
 
-    assert [plan(columns) for columns in (16384, 32768, 65536)] == [None, (1, 8, 4), (2, 8, 4)]
+    lengths = (8192, 16384, 32768, 65536)
+    assert [plan(columns) for columns in lengths] == [None, (1, 4, 4), (1, 8, 4), (2, 8, 4)]
     assert [plan(columns) for columns in (128256, 262144)] == [(4, 8, 4), (8, 8, 4)]
     assert plan(128256, num_cta_in_cga=8) == (8, 8, 2)
     assert plan(65536, num_cta_in_cga=2, num_worker_warps=4) == (2, 4, 8)
     assert plan(65536, "sm_80", num_cta_in_cga=2) == (1, 16, 4)  # there are none
     assert plan(128256, "sm_80") is None  # it does not fit
     cheap = SOFTMAX.replace("ct.exp(", "(")  # nothing takes long to be computed again
-    assert [plan(columns, text=cheap) for columns in (4096, 8192, 16384)] == [None, (1, 4, 2), (1, 8, 2)]
+    lengths = (2048, 4096, 8192, 16384)
+    assert [plan(columns, text=cheap) for columns in lengths] == [None, (1, 4, 1), (1, 4, 2), (1, 8, 2)]
     assert plan(65537) is None  # nothing but single elements can be copied
 
 

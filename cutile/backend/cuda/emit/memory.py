@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.emit.generic import emitter
-from cutile.backend.cuda.ops import AddTile, Store
+from cutile.backend.cuda.ops import AddTile, PadEdges, Store
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.backend.gpu.text import Call, Expression, quoted
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops import atomic, memory, pointer
-from cutile.ops.view import LoadView, StoreView, TensorView
+from cutile.ops.view import LoadView, StoreView, TensorView, padding_value
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
@@ -35,7 +35,8 @@ def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expre
 def options(attributes: dict[str, Any]) -> list[str]:
     """What an access's intrinsic is told of how it is done."""
     vector = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
-    return vector + (["constant=True"] if attributes.get("constant") else [])
+    flags = [f"{name}=True" for name in ("constant", "wide_edges") if attributes.get(name)]
+    return vector + flags
 
 
 def load(op: memory.LoadTile, kernel: Kernel) -> Call:
@@ -79,6 +80,16 @@ def load_view(op: LoadView, kernel: Kernel) -> Call:
     return Call(function, arguments(op.x, op.index, kernel))
 
 
+def pad_edges(op: PadEdges, kernel: Kernel) -> Call:
+    """`pad_x(tile, x, x_extent_0, i)`."""
+    tensor, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    steps = [f"steps={op.steps!r}"] if op.steps != op.value.tile.shape else []
+    limited = [f"limited={op.limited!r}"] if op.limited else []
+    how = [*steps, *limited, f"padding={kernel.float_text(padding_value(op.padding))}"]
+    function = kernel.bind(f"pad_{op.x.name or 'view'}", "memory.pad", tensor, layout, *how)
+    return Call(function, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
+
+
 def store_view(op: StoreView, kernel: Kernel) -> Call:
     """`store_y(tile, y, y_extent_0, i)`."""
     return _store(f"store_{op.x.name or 'view'}", op, kernel, _view_options(op, op.value))
@@ -94,7 +105,7 @@ def tensor_view(op: TensorView, kernel: Kernel) -> Call:
                 kernel.body.write(f"{name} = ", kernel.typed(number))
                 kernel.set_part(op.result, kind, axis, name)
     dtype: Any = op.address.tile.dtype
-    return Call(kernel.bind("pointer_at", "view.pointer_at", kernel.dtype(dtype)), (kernel.use(op.address),))
+    return Call(kernel.bind("pointer_at", "pointer.pointer_at", kernel.dtype(dtype)), (kernel.use(op.address),))
 
 
 # Elements by address.
@@ -127,14 +138,21 @@ def load_pointer(op: pointer.LoadPointer, kernel: Kernel) -> Call:
         quoted(op.scope),
         f"constant={op.constant}",
         f"exchange={_exchange(op)}",
+        *_width(op),
     )
     return Call(function, tuple(map(kernel.use, op.operands)))
+
+
+def _width(op: Op) -> list[str]:
+    """Of an access that serves several elements."""
+    return [f"width={op.attributes['width']}"] if op.attributes.get("width", 1) > 1 else []
 
 
 def store_pointer(op: pointer.StorePointer, kernel: Kernel) -> Call:
     """`store_at(addresses, value, mask)`."""
     dtype = kernel.dtype(op.value.tile.dtype)
-    function = kernel.bind("store_at", "pointer.store", dtype, _lanes(op, kernel), quoted(op.order), quoted(op.scope))
+    how = (quoted(op.order), quoted(op.scope), *_width(op))
+    function = kernel.bind("store_at", "pointer.store", dtype, _lanes(op, kernel), *how)
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
@@ -205,6 +223,7 @@ EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     AddTile: add_tile,
     LoadView: load_view,
     StoreView: store_view,
+    PadEdges: pad_edges,
     TensorView: tensor_view,
     pointer.LoadPointer: load_pointer,
     pointer.StorePointer: store_pointer,

@@ -5,7 +5,7 @@ f16 and bf16 are computed in f32 and rounded after every operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from cutile.backend.cuda.intrinsics.extremes import greater, lesser
 from cutile.backend.cuda.intrinsics.fragment import elementwise, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F64,
+    I1,
     I16,
     I32,
     asm,
@@ -20,6 +21,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     const,
     float_type,
     halves_of_pair,
+    i32c,
     ir,
     narrow,
     number,
@@ -27,7 +29,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     register_type,
     widen,
 )
-from cutile.dtypes import DTypeLike, bool_, f64
+from cutile.dtypes import DTypeLike, bool_, f32, f64
 
 Scalar = Callable[[Any, DTypeLike, Any, Any], Any]
 
@@ -328,3 +330,52 @@ def fma(dtype: DTypeLike, n: int) -> Any:
         return pack(b, results, n)
 
     return intrinsic("fma", frag(dtype, n), [frag(dtype, n)] * 3, generate)
+
+
+NEAR_ULPS = 2
+"""How far a product with a reciprocal may be from the quotient, in units in the last place: two roundings."""
+AT_ONCE = 8
+"""Quotients that are made together: what they are made of waits in registers until all are known to be right."""
+NORMAL = (2.0**-125, 2.0**125)
+"""Magnitudes whose reciprocals are normal numbers."""
+
+
+@cache
+def row_quotient(n: int) -> Any:
+    """`f(x, y)`: quotients of f32, so near that they round to the same bf16.
+
+    `rows.py` says where that is enough.
+    """
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
+        groups = (rows[first : first + AT_ONCE] for first in range(0, n, AT_ONCE))
+        return pack(b, [each for group in groups for each in _row_quotients(b, group)], n)
+
+    return intrinsic("row_quotient", frag(f32, n), [frag(f32, n)] * 2, generate)
+
+
+def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
+    one, least, most = (const(rows[0][0].type, number) for number in (1.0, *NORMAL))
+    unsure: Any = const(I1, 0)
+    products: list[Any] = []
+    for x, y in rows:
+        near = b.fmul(x, b.fdiv(one, y))  # one division for each row: the compiler finds that they are the same
+        # The lower half of an f32 is what bf16 rounds away, and half of its range is where it rounds up.
+        past = b.shl(b.add(b.bitcast(near, I32), i32c((1 << 15) + NEAR_ULPS)), i32c(16))
+        unsure = b.or_(unsure, b.icmp_unsigned("<=", past, i32c(2 * NEAR_ULPS << 16)))
+        size = call(b, "llvm.fabs.f32", x.type, [y])
+        normal = b.and_(b.fcmp_ordered(">=", size, least), b.fcmp_ordered("<=", size, most))
+        unsure = b.or_(unsure, b.not_(normal))
+        products.append(near)
+    before = b.block
+    with b.if_then(unsure, likely=False):
+        quotients = [b.fdiv(x, y) for x, y in rows]
+        behind = b.block
+    results: list[Any] = []
+    for near, quotient in zip(products, quotients, strict=True):
+        result = b.phi(near.type)
+        result.add_incoming(near, before)
+        result.add_incoming(quotient, behind)
+        results.append(result)
+    return results

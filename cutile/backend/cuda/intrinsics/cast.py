@@ -22,6 +22,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I64,
     asm,
     const,
+    from_memory,
     halves_of_pair,
     i32c,
     memory_type,
@@ -30,6 +31,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     register_type,
     widen,
 )
+from cutile.backend.cuda.intrinsics.memory import join, split
 from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
 from cutile.dtypes import DTypeLike, bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, i64, tf32, u8, u16, u32, u64
 
@@ -339,3 +341,25 @@ def bitcast(source: DTypeLike, target: DTypeLike, n: int) -> Any:
         return b.bitcast(bits, register_type(target)) if target in (f32, f64) else bits
 
     return elementwise("bitcast", (source,), target, n, one)
+
+
+@cache
+def again(dtype: DTypeLike, n: int) -> Any:
+    """`f(x)`: the same elements, which the compiler takes for others."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], n)
+        per_word = max(1, 32 // dtype.bits)
+        # 0 for whoever runs it, and unknown to ptxas, which looks through moves: shared memory is given out in units of
+        # 128 bytes (PTX ISA, "%total_smem_size").
+        text = "{ .reg .b32 s; mov.u32 s, %total_smem_size; and.b32 $0, s, 1; }"
+        zero = asm(b, I32, [], text, "=r", effect=True)
+        made: list[Any] = []
+        for first in range(0, n, per_word):
+            group = elements[first : first + per_word]
+            word = join(b, dtype, group)
+            word = b.xor(word, zero if word.type == I32 else b.trunc(zero, word.type))
+            made += split(b, dtype, word, len(group)) if len(group) > 1 else [from_memory(b, dtype, word)]
+        return pack(b, made, n)
+
+    return intrinsic("again", frag(dtype, n), [frag(dtype, n)], generate)

@@ -166,6 +166,9 @@ _REGISTERS = {8: ("r", "u8", I32), 16: ("h", "b16", I16), 32: ("r", "b32", I32),
 
 
 F32_BYTES = 4
+WORD_BITS = 32
+VECTORS = (1, 2, 4)
+"""Words of an access (PTX ISA, "ld")."""
 
 
 def _bits_of(dtype: DTypeLike, value: float) -> int:
@@ -268,14 +271,15 @@ def _words(b: Any, count: int, result: Any) -> Any:
     return vector
 
 
-def _load_words(b: Any, address: Any, words: int, condition: Any) -> Any:
+def _load_words(b: Any, address: Any, fill: Sequence[int], condition: Any) -> Any:
     """1, 2 or 4 words in one access.
 
-    Zeros, and nothing read, if `condition` does not hold.
+    Those of `fill`, and nothing read, if `condition` does not hold.
     """
+    words = len(fill)
     registers = [f"${i}" for i in range(words)]
     listed = "{" + ", ".join(registers) + "}" if words > 1 else registers[0]
-    clear = " ".join(f"mov.b32 {each}, 0;" for each in registers)
+    clear = " ".join(f"mov.b32 {each}, {word};" for each, word in zip(registers, fill, strict=True))
     access = f"ld.global.{f'v{words}.' if words > 1 else ''}b32 {listed}, [${words}];"
     text = f"{{.reg .pred p; setp.ne.b32 p, ${words + 1}, 0; {clear} @p {access}}}"
     result = ir.LiteralStructType([I32] * words) if words > 1 else I32
@@ -284,20 +288,37 @@ def _load_words(b: Any, address: Any, words: int, condition: Any) -> Any:
     return _words(b, words, asm(b, result, [address, b.zext(condition, I32)], text, constraints, effect=True))
 
 
-def _load_wide(b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, condition: Any | None) -> Any:
+def load_words(b: Any, dtype: DTypeLike, address: Any, width: int, condition: Any) -> Any:
+    """`width` neighbours in one access of 4, 8 or 16 bytes, unsplit.
+
+    Zeros, and nothing read, if `condition` does not hold.
+    """
+    words = _load_words(b, address, [0] * _whole_words(dtype, width), condition)
+    return b.bitcast(words, vector_type(dtype, width))
+
+
+def _whole_words(dtype: DTypeLike, width: int) -> int:
+    """The words of an access of 4, 8 or 16 bytes; 0 where it is none."""
+    words, rest = divmod(dtype.bits * width, WORD_BITS)
+    return words if not rest and words in VECTORS else 0
+
+
+def _load_wide(
+    b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, condition: Any | None, fill: int = 0
+) -> Any:
     """`width` neighbouring elements in one access, unsplit.
 
-    `constant`: nothing writes there during the launch.
+    `constant`: nothing writes there during the launch. `fill`: the bits of each if `condition` does not hold.
     """
     kind = vector_type(dtype, width)
     if condition is not None:
-        # Whole words in one access of 4, 8 or 16 bytes; else element by element.
-        words, rest = divmod(dtype.bits * width, 32)
-        if not rest and words in (1, 2, 4):
-            return b.bitcast(_load_words(b, address, words, condition), kind)
+        if words := _whole_words(dtype, width):  # else element by element
+            pattern = sum(fill << (dtype.bits * i) for i in range(width))
+            filled = [pattern >> (32 * i) & 0xFFFFFFFF for i in range(words)]
+            return b.bitcast(_load_words(b, address, filled, condition), kind)
         size = dtype.bits // 8
         places = [b.gep(address, [const(I64, size * i)]) for i in range(width)]
-        return join(b, dtype, [_load_one(b, dtype, each, condition) for each in places])
+        return join(b, dtype, [_load_one(b, dtype, each, condition, fill) for each in places])
     loaded = b.load(pointer(b, address, kind, GLOBAL))
     loaded.align = dtype.bits * width // 8
     if constant:
@@ -318,6 +339,7 @@ def load(
     layout: Layout,
     *,
     vector: tuple[int, int] | None = None,
+    wide_edges: bool = False,
     constant: bool = False,
     steps: tuple[int, ...] | None = None,
     limited: tuple[int, ...] = (),
@@ -329,6 +351,7 @@ def load(
 
     Args:
         vector: (axis, width) of a wide access along an axis of stride 1; base, strides and tile extent allow it.
+        wide_edges: of a tile that is cut off, what is whole is accessed as wide; else element by element.
         constant: nothing writes to the tensor during the launch.
         steps: elements from tile to tile along each axis, where they are not the tile's extents.
         limited: the axes on which the tensor ends at a limit.
@@ -353,14 +376,80 @@ def load(
         def edge() -> list[Any]:
             access.enter()
             fill = _bits_of(dtype, padding)
-            single = [_load_one(b, dtype, access.address(r), access.inside(r), fill) for r in range(count)]
-            return [join(b, dtype, [single[r] for r in group]) for group in groups]
+
+            if not wide_edges or not _whole_words(dtype, width) or width == 1:
+                single = [_load_one(b, dtype, access.address(r), access.inside(r), fill) for r in range(count)]
+                return [join(b, dtype, [single[r] for r in group]) for group in groups]
+
+            def one_by_one(group: list[int]) -> Any:
+                single = [_load_one(b, dtype, access.address(r), access.inside(r), fill) for r in group]
+                return join(b, dtype, single)
+
+            accesses: list[Any] = []
+            for group in groups:  # one at a time: the elements of all of them would fill more registers than the tile
+                access.enter()
+                whole = access.inside(group[-1])
+                wide = _load_wide(b, dtype, access.address(group[0]), width, constant, whole, fill)
+                cut = b.and_(access.inside(group[0]), b.not_(whole))
+                before = b.block
+                with b.if_then(cut):
+                    access.enter()
+                    single = one_by_one(group)
+                    behind = b.block
+                words = b.phi(wide.type)
+                words.add_incoming(wide, before)
+                words.add_incoming(single, behind)
+                accesses.append(words)
+            return accesses
 
         # the branches meet in whole accesses: small elements stay together in their words
         wide = _either(b, access.interior, fast, edge)
         return pack(b, [each for loaded in wide for each in split(b, dtype, loaded, width)], held)
 
     return intrinsic("load", frag(dtype, held), view.arguments(len(limited)), generate)
+
+
+@cache
+def pad(
+    view: View,
+    layout: Layout,
+    *,
+    padding: float,
+    steps: tuple[int, ...] | None = None,
+    limited: tuple[int, ...] = (),
+) -> Any:
+    """`f(tile, base, *extents, *strides, *tile index, *limits)`: the tile, padded.
+
+    Past the tensor's edges; the arguments are those of `load`.
+    """
+    dtype, count = view.dtype, layout.registers
+    per_word = max(1, 32 // dtype.bits)
+    groups = [range(first, min(first + per_word, count)) for first in range(0, count, per_word)]
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        elements = unpack(b, values[0], count)
+        access = Access(b, view, layout, values[1:], steps, limited)
+        fill = const(memory_type(dtype), _bits_of(dtype, padding))
+
+        def inside() -> list[Any]:
+            return [join(b, dtype, [elements[r] for r in group]) for group in groups]
+
+        def edge() -> list[Any]:
+            access.enter()
+            words: list[Any] = []
+            for group in groups:
+                bits = [b.select(access.inside(r), to_memory(b, dtype, elements[r]), fill) for r in group]
+                words.append(join(b, dtype, [from_memory(b, dtype, each) for each in bits]))
+            return words
+
+        words = _either(b, access.interior, inside, edge)
+        return pack(
+            b,
+            [each for word, group in zip(words, groups, strict=True) for each in split(b, dtype, word, len(group))],
+            count,
+        )
+
+    return intrinsic("pad", frag(dtype, count), [frag(dtype, count), *view.arguments(len(limited))], generate)
 
 
 def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]]) -> list[Any]:
@@ -418,6 +507,7 @@ def store(
     layout: Layout,
     *,
     vector: tuple[int, int] | None = None,
+    wide_edges: bool = False,
     steps: tuple[int, ...] | None = None,
     limited: tuple[int, ...] = (),
     adds: bool = False,
@@ -458,12 +548,28 @@ def store(
         b.branch(done)
         b.position_at_end(edge)
         access.enter()
-        for register in range(count):
-            where, inside = access.address(register), access.inside(register)
-            if adds:
-                _add_one(b, elements[register], where, inside)
-            else:
-                _store_one(b, dtype, elements[register], where, inside)
+
+        def one_by_one(group: Sequence[int]) -> None:
+            for register in group:
+                where, inside = access.address(register), access.inside(register)
+                if adds:
+                    _add_one(b, elements[register], where, inside)
+                else:
+                    _store_one(b, dtype, elements[register], where, inside)
+
+        for group in groups:
+            if not wide_edges or width == 1 or adds:
+                one_by_one(group)
+                continue
+            whole = access.inside(group[-1])
+            with b.if_then(whole):
+                access.enter()
+                _store_wide(b, dtype, access.address(group[0]), [elements[each] for each in group])
+            access.enter()
+            with b.if_then(b.and_(access.inside(group[0]), b.not_(whole))):
+                access.enter()
+                one_by_one(group)
+            access.enter()
         b.branch(done)
         b.position_at_end(done)
 

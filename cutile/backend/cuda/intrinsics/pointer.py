@@ -14,6 +14,7 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
+    GLOBAL,
     I8,
     I16,
     I32,
@@ -25,12 +26,14 @@ from cutile.backend.cuda.intrinsics.llvm import (
     from_memory,
     from_shared,
     i32c,
+    ir,
     memory_type,
     pointer,
     shared,
     thread,
     to_memory,
 )
+from cutile.backend.cuda.intrinsics.memory import join, load_words, split
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, u64
@@ -136,11 +139,40 @@ def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, acc
     return narrowed(b, dtype, asm(b, wide, operands, text, constraints, effect=not constant))
 
 
+def _load_neighbours(
+    b: Any, dtype: DTypeLike, group: Sequence[tuple[Any, Any, Any]], access: str, constant: bool
+) -> Any:
+    """Elements that lie side by side, in one access if all of them are wanted."""
+    (first, *_), active = group[0], [each for _, each, _ in group]
+    every, any_active = functools.reduce(b.and_, active), functools.reduce(b.or_, active)
+    pads = join(b, dtype, [pad for *_, pad in group])
+    wide = b.select(every, load_words(b, dtype, first, len(group), every), pads)
+    before = b.block
+    with b.if_then(b.and_(any_active, b.not_(every)), likely=False):
+        single = [_load_one(b, dtype, address, flag, pad, access, constant) for address, flag, pad in group]
+        apart = join(b, dtype, single)
+        behind = b.block
+    words = b.phi(wide.type)
+    words.add_incoming(wide, before)
+    words.add_incoming(apart, behind)
+    return split(b, dtype, words, len(group))
+
+
 @cache
 def load(
-    dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, constant: bool, exchange: Exchange | None
+    dtype: DTypeLike,
+    layout: Layout | None,
+    order: str,
+    scope: str,
+    *,
+    constant: bool,
+    exchange: Exchange | None,
+    width: int = 1,
 ) -> Any:
-    """`f(addresses, mask, pad)`: the elements where the mask is set, `pad` elsewhere."""
+    """`f(addresses, mask, pad)`: the elements where the mask is set, `pad` elsewhere.
+
+    Of so many registers in a row (`width`) one access serves all, where all of their masks are set.
+    """
     count = layout.registers if layout is not None else 0
     behind = order == "acquire" and count > 1  # one fence behind all of a thread's loads, which then need not wait
     left = "relaxed" if behind else order
@@ -150,11 +182,15 @@ def load(
     def generate(b: Any, values: list[Any]) -> Any:
         lanes = Lanes(b, layout)
         columns = [unpack(b, value, count) for value in values]
-        loaded: list[Any] = []
+        rows: list[tuple[Any, Any, Any]] = []
         for register, (address, mask, pad) in enumerate(zip(*columns, strict=True)):
             who = lanes.inside(register) if exchange is None else lanes.mine(register)
-            active = as_flag(both(b, mask, who))
-            loaded.append(_load_one(b, dtype, address, active, pad, access, constant))
+            rows.append((address, as_flag(both(b, mask, who)), pad))
+        if width > 1:
+            groups = (rows[first : first + width] for first in range(0, count, width))
+            loaded = [each for group in groups for each in _load_neighbours(b, dtype, group, access, constant)]
+        else:
+            loaded = [_load_one(b, dtype, address, active, pad, access, constant) for address, active, pad in rows]
         if behind:  # an acquire pattern, as those before stores are release patterns: see `release_once`
             asm(b, VOID, [], f"fence.acq_rel.{SCOPES[scope]};", "~{memory}", effect=True)
         if exchange is not None:
@@ -166,8 +202,11 @@ def load(
 
 
 @cache
-def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str) -> Any:
-    """`f(addresses, value, mask)`: write the elements where the mask is set."""
+def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, width: int = 1) -> Any:
+    """`f(addresses, value, mask)`: write the elements where the mask is set.
+
+    `width` is as in `load`.
+    """
     count = layout.registers if layout is not None else 0
     letter, kind, _, _ = REGISTERS[dtype.bits]
 
@@ -178,9 +217,27 @@ def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str) -> An
         access = "st.global" if order == "weak" else f"st.{left}.{SCOPES[scope]}.global"
         # Predicated: an inactive lane's address may be any. Order and scope are qualifiers of `st` (PTX ISA, "st").
         text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p {access}.{kind} [$1], $0;}}"
-        for address, element, flag in zip(addresses, elements, active, strict=True):
-            operands = [widened(b, dtype, element), address, b.zext(flag, I32)]
-            asm(b, VOID, operands, text, f"{letter},l,r,~{{memory}}", effect=True)
+        rows = list(zip(addresses, elements, active, strict=True))
+
+        def one_by_one(group: Sequence[tuple[Any, Any, Any]]) -> None:
+            for address, element, flag in group:
+                operands = [widened(b, dtype, element), address, b.zext(flag, I32)]
+                # As `text` says.
+                asm(b, VOID, operands, text, f"{letter},l,r,~{{memory}}", effect=True)
+
+        for first in range(0, len(rows), width):
+            group = rows[first : first + width]
+            if width == 1:
+                one_by_one(group)
+                continue
+            flags = [flag for *_, flag in group]
+            with b.if_else(functools.reduce(b.and_, flags)) as (every, not_every):
+                with every:
+                    bits = join(b, dtype, [element for _, element, _ in group])
+                    place = b.inttoptr(group[0][0], ir.PointerType(bits.type, GLOBAL))
+                    b.store(bits, place).align = dtype.bits * width // 8
+                with not_every:
+                    one_by_one(group)
 
     operands = [frag(u64, count), frag(dtype, count), frag(bool_, count)]
     return intrinsic("store_at", None, operands, generate)
@@ -190,3 +247,13 @@ def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str) -> An
 def address() -> Any:
     """`f(x)`: the address of a tensor's first element."""
     return intrinsic("address_of", frag(u64, 0), [POINTER], lambda b, values: b.ptrtoint(values[0], I64))
+
+
+@cache
+def pointer_at(dtype: DTypeLike) -> Any:
+    """`f(address)`: the base address of a tensor, from an integer of `dtype`."""
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        return b.inttoptr(values[0], ir.PointerType(I8))
+
+    return intrinsic("pointer_at", POINTER, [frag(dtype, 0)], generate)

@@ -13,11 +13,14 @@ Most name the `intrinsic` that they become, which `emit/generic.py` writes; the 
 
 from cutile.backend.cuda.ops.memory import (
     AddTile,
+    Again,
     Barrier,
     ConvertLayout,
     Failed,
     FailUnless,
     PackPairs,
+    PadEdges,
+    RowQuotient,
     StageCommit,
     StagedMma,
     StagePut,
@@ -89,6 +92,7 @@ from cutile.backend.cuda.ops.roles import (
 
 __all__ = (
     "AddTile",
+    "Again",
     "Barrier",
     "Barriers",
     "BarriersStart",
@@ -118,6 +122,7 @@ __all__ = (
     "OrderBarrierWait",
     "PackPairs",
     "PackQuads",
+    "PadEdges",
     "Pipeline",
     "PipelineAcquire",
     "PipelineRelease",
@@ -126,6 +131,7 @@ __all__ = (
     "ReceiveTile",
     "ReducePartials",
     "Roles",
+    "RowQuotient",
     "ScatterPartials",
     "Scratch",
     "SendTile",

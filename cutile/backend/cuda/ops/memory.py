@@ -28,6 +28,32 @@ from cutile.ir.core import (
 from cutile.ir.types import TileType, Type
 
 
+class Again(Op, name="cuda.again", effect=Effect.WRITE):
+    """The same tile, which the compiler takes for another one.
+
+    So what is computed of it is computed anew.
+    """
+
+    x: Value = operand(ANY_TILE)
+    intrinsic = Intrinsic("cast.again", ("dtype", "count"))
+    elementwise = True
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class RowQuotient(Op, name="cuda.row_quotient"):
+    """`x / y`, so near that it rounds to the same bf16. Neighbours have one divisor."""
+
+    x: Value = operand(ANY_TILE)
+    y: Value = operand(ANY_TILE)
+    intrinsic = Intrinsic("arith.row_quotient", ("count",))
+    elementwise = True
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
 class Store(Op, name="cuda.store", effect=Effect.WRITE):
     """Write a tile at a tile index; what lies past the edges is dropped."""
 
@@ -210,6 +236,23 @@ class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.dtype, self.shape),)
+
+
+class PadEdges(Op, name="cuda.pad_edges"):
+    """A tile of `x`, as `load_view` would load it.
+
+    `padding` is in place of what lies past the edges.
+    """
+
+    value: Value = operand(ANY_TILE)
+    x: Value = operand(ANY_TENSOR)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
+    steps: tuple[int, ...] = attribute()
+    limited: tuple[int, ...] = attribute(())
+    padding: str = attribute("zero")
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.value.type,)
 
 
 class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):

@@ -1,0 +1,332 @@
+"""Kernels without products, which reduce rows: passes of tile IR, and warps.
+
+`row_passes` is all of them, in this order:
+
+- `loads_first`: the loads of a stretch are begun before one of them is used;
+- `recompute`: a row waits for its reduction in the registers of what it was loaded from;
+- `row_quotients`: quotients of a row by one number, as products with its reciprocal.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from cutile.analysis.affine import access_run
+from cutile.backend.cuda.ops import Again, RowQuotient
+from cutile.backend.gpu.layout import round_up
+from cutile.backend.gpu.layout_assignment import (
+    ACCESSES,
+    ELEMENTWISE,
+    MAX_MMA_WARPS,
+    is_tile,
+    values_of,
+)
+from cutile.backend.gpu.op_facts import is_scalar_work
+from cutile.conversion import NEAREST_EVEN
+from cutile.dtypes import bf16, f32
+from cutile.ir.constant import Constant
+from cutile.ir.core import Block, Effect, Function, Op, Value
+from cutile.ir.rewriter import KEEP, Copier, Replacement, Rewriter, rewrite
+from cutile.ir.types import TensorType
+from cutile.ops.arith import Abs, Add, Div, Fma, Max, Min, Mul, Neg, Sub
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Select
+from cutile.ops.math import Exp, Exp2
+from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadMut, LoadTile
+from cutile.ops.reduce import Fold, Folding, Reduce, Scan
+from cutile.ops.registry import family
+from cutile.ops.shape import Broadcast
+from cutile.ops.sort import Sort, TopK
+from cutile.ops.view import LoadView
+
+SCATTERED = 8
+"""Elements of a thread that are accessed one by one: an address alone takes two registers."""
+HELD_WORDS = 64
+"""Registers of a thread for all that is loaded, up to which rows are held by 32 warps: beyond that these spill far more
+than 16 do (layer_norm of 65536 on an H200: 2577 us for 754)."""
+SORTED = 16
+"""Elements of a thread that are sorted: with its place, one takes two registers, and one of 64 bits three."""
+
+
+def choose_warps(function: Function) -> int:
+    """Warps per block: a power of two, from the largest tile or accumulator.
+
+    The accumulator where there are products.
+    """
+    tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
+    products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
+    if products:
+        return min(MAX_MMA_WARPS, max(1, round_up(max(products)) // 2048))
+    tiles = [value.tile for value in values_of(function) if is_tile(value)]
+    most = max((tile.size for tile in tiles), default=1)
+    size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == most), default=1)
+    definitions = {value: op for op in function.walk() for value in op.results}
+    rows = [op.tiles[0] if isinstance(op, Folding) else op.x for op in function.walk() if isinstance(op, Reduce | Fold)]
+    held = any(row.tile.size == most and _is_narrow(row, definitions) for row in rows)
+    # A row of 16 bits waits for its sum in half as many registers: 32 elements to a thread leave room for more rows.
+    warps = min(8, max(1, round_up(most * size) // (4096 if held and size == 4 else 1024)))
+    accesses = [op for op in function.walk() if isinstance(op, ACCESSES) and access_run(op, definitions) is None]
+    scattered = [op.operands[0].tile.size for op in accesses if is_tile(op.operands[0])]
+    sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort | TopK) and op.of_all]
+    limits = ((most, 32), (max(scattered, default=0), SCATTERED), (max(sorted_tiles, default=0), SORTED))
+    most_warps = 32 if held and loaded_words(function, 32 * 32) <= HELD_WORDS else 16
+    while warps < most_warps and any(count > warps * 32 * each for count, each in limits):
+        warps *= 2
+    return warps
+
+
+def loaded_words(function: Function, threads: int) -> int:
+    """Registers of a thread for all that is loaded."""
+    loaded = [op.result.tile for op in function.walk() if isinstance(op, LoadTile | LoadMut | LoadView)]
+    return sum(tile.size * tile.dtype.bits // 32 // threads for tile in loaded)
+
+
+def _is_narrow(row: Value, definitions: Mapping[Value, Op]) -> bool:
+    """Whether a tile is computed of narrow loads of its size alone.
+
+    Of 16 bits or less; not of what a loop carries.
+    """
+    op, size = definitions.get(row), row.tile.size
+    if isinstance(op, LoadTile | LoadMut | LoadView):
+        return row.tile.dtype.bits <= 16
+    if op is None or family(type(op)) not in ELEMENTWISE:
+        return False
+    made_of = [value for value in op.operands if is_tile(value) and value.tile.size == size]
+    computed = [value for value in made_of if not isinstance(definitions.get(value), Broadcast | Constant)]
+    return bool(computed) and all(_is_narrow(value, definitions) for value in computed)
+
+
+def row_passes(function: Function, warps: int) -> Function:
+    """A copy of a function without products after all passes; itself where it has any."""
+    if any(isinstance(op, Mma) for op in function.walk()):
+        return function
+    return row_quotients(recompute(loads_first(function, warps), warps))
+
+
+# -- loads ----------------------------------------------------------------------------------------
+
+MAX_WORDS = 16
+"""Registers of a thread for what is loaded ahead in a stretch: more cost the thread blocks that hide a wait (layer_norm
+of 4096 on an H200: 92 registers instead of 80, 0.88 of a copy instead of 0.94)."""
+
+
+def loads_first(function: Function, warps: int) -> Function:
+    """A copy of the function in which loads come before what waits for them.
+
+        c = convert(load(cos))                  t = load(cos)
+        s = convert(load(sin))          -->     u = load(sin)
+                                                c = convert(t)
+                                                s = convert(u)
+
+    A thread waits where it first computes with what it has loaded. A stretch of operations ends with a reduction, since
+    threads meet there and what is loaded ahead would fill registers, and with an effect outside of the kernel.
+    """
+    return function if function.facts.get("unsafe") else _LoadsFirst(32 * warps).function(function)
+
+
+class _LoadsFirst(Copier):
+    """The walk: each block is cut into stretches, and each stretch put in order."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self._threads = threads
+
+    def block(self, block: Block) -> Block:
+        ordered: list[Op] = []
+        stretch: list[Op] = []
+        for op in block.operations:
+            stretch.append(op)
+            if op.regions or op.effect > Effect.WRITE or isinstance(op, Reduce | Fold | Scan | Sort | TopK):
+                ordered += self._in_order(stretch)
+                stretch = []
+        with self.builder.block(*map(self.value, block.arguments)) as copy:
+            for op in (*ordered, *self._in_order(stretch)):
+                self.operation(op)
+        return copy
+
+    def _in_order(self, stretch: Sequence[Op]) -> list[Op]:
+        """What stands before the first load, the loads with their indices, the others."""
+        definitions = {value: op for op in stretch for value in op.results}
+        ahead: set[Op] = set()
+        first = len(stretch)
+        words = 0
+        for place, op in enumerate(stretch):
+            if not isinstance(op, LoadTile | LoadView) or not is_tile(op.result):
+                continue
+            work = _work(op.index, definitions)
+            words += _words(op, self._threads)
+            if _is_stable(op.x) and op.x not in definitions and work is not None and words <= MAX_WORDS:
+                ahead |= work
+                ahead.add(op)
+                first = min(first, place)
+        rest = stretch[first:]
+        return [*stretch[:first], *(op for op in rest if op in ahead), *(op for op in rest if op not in ahead)]
+
+
+def _words(load: LoadTile | LoadView, threads: int) -> int:
+    """Registers of a thread for what is loaded."""
+    return -(-load.result.tile.size * load.result.tile.dtype.bits // (32 * threads))
+
+
+def _is_stable(tensor: Value) -> bool:
+    """Whether nothing writes to a tensor while the kernel runs."""
+    return isinstance(tensor.type, TensorType) and tensor.type.stable
+
+
+def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] | None:
+    """The operations that numbers are made of.
+
+    None where one of them does more than compute with numbers.
+    """
+    work: set[Op] = set()
+    pending = list(values)
+    while pending:
+        op = definitions.get(pending.pop())
+        if op is None or op in work:
+            continue
+        if not is_scalar_work(op):
+            return None
+        work.add(op)
+        pending += op.operands
+    return work
+
+
+# -- rows that wait -------------------------------------------------------------------------------
+
+LEAST_ELEMENTS = 64
+"""Elements of a thread from which on it is worth it. With 32, there are registers for the tile itself, and the time of
+computing it is lost (softmax of 4096 on an H200: 0.93 of a copy, 0.96 without)."""
+NARROW_BITS = 16
+
+CHEAP = (Abs, Add, Convert, Exp, Exp2, Fma, Max, Min, Mul, Neg, Select, Sub)
+
+
+def recompute(function: Function, warps: int) -> Function:
+    """A copy of the function in which rows wait as they were loaded.
+
+        t = convert(x)                          t = convert(x)
+        s = reduce_sum(t * t)                   s = reduce_sum(t * t)
+        y = t * rsqrt(s)                -->     u = convert(again(x))
+                                                y = u * rsqrt(s)
+
+    A row of bf16 takes half as many registers as what is computed of it in f32, and all of it waits until every
+    thread's part is added up. So what is cheap to compute is computed again behind the reduction. `again` is the same
+    value, and nobody knows it: else the compiler would find that it has been computed before.
+    """
+    return (
+        _Recompute(function, warps).function(function) if loaded_words(function, 32 * warps) <= HELD_WORDS else function
+    )
+
+
+class _Recompute(Copier):
+    """The walk: behind a reduction, which ends a stretch, tiles are computed anew."""
+
+    def __init__(self, function: Function, warps: int) -> None:
+        super().__init__()
+        self._threads = 32 * warps
+        self._definitions = {value: op for op in function.walk() for value in op.results}
+        self._home: dict[Value, Block] = {}
+        self._stretch: dict[Value, int] = {}
+        self._number = 0
+        self._anew: dict[Value, Value] = {}
+        self._open: list[Block] = []
+
+    def block(self, block: Block) -> Block:
+        self._open.append(block)
+        before, self._anew = self._anew, {}
+        copy = super().block(block)
+        self._anew = before
+        self._open.pop()
+        return copy
+
+    def operation(self, op: Op) -> None:
+        ends = isinstance(op, Reduce | Fold) and self._is_large(op.operands[0])
+        before: dict[Value, Value] = {}
+        for value in op.operands:
+            late = self._stretch.get(value, self._number) < self._number and self._home[value] is self._open[-1]
+            if late and self._is_large(value) and self._source(value) not in (None, value):
+                before[value] = self.values[value]
+                self.values[value] = self._computed(value)
+        super().operation(op)
+        self.values.update(before)
+        for value in op.results:
+            self._home[value], self._stretch[value] = self._open[-1], self._number
+        if ends:
+            self._number += 1
+            self._anew = {}
+
+    def _is_large(self, value: Value) -> bool:
+        return is_tile(value) and value.tile.size >= LEAST_ELEMENTS * self._threads
+
+    def _source(self, value: Value) -> Value | None:
+        """The one narrow load of which a tile is computed cheaply.
+
+        None where there is none, or are several.
+        """
+        op = self._definitions.get(value)
+        if isinstance(op, LoadTile | LoadMut | LoadView):
+            return value if value.tile.dtype.bits <= NARROW_BITS else None
+        if not isinstance(op, CHEAP):
+            return None
+        sources = {self._source(operand) for operand in op.operands if self._is_computed(operand)}
+        return sources.pop() if len(sources) == 1 else None
+
+    def _is_computed(self, value: Value) -> bool:
+        """Whether a tile has registers of its own.
+
+        Not one number everywhere, nor one for each row.
+        """
+        op = self._definitions.get(value)
+        return self._is_large(value) and (op is None or op.name not in ("constant", "broadcast"))
+
+    def _computed(self, value: Value) -> Value:
+        """A tile, computed anew in this stretch."""
+        if self._stretch.get(value, self._number) == self._number or not self._is_computed(value):
+            return self.values[value]
+        if value not in self._anew:
+            op = self._definitions[value]
+            if isinstance(op, LoadTile | LoadMut | LoadView):
+                copy: Op = Again(x=self.values[value])
+            else:
+                copy = op.copy_with([self._computed(operand) for operand in op.operands], (), ())
+            self._anew[value] = self.builder.value(copy, value.name)
+        return self._anew[value]
+
+
+# -- quotients ------------------------------------------------------------------------------------
+
+REPEATED = 8
+"""Quotients of one divisor from which on its reciprocal is worth it."""
+
+
+def row_quotients(function: Function) -> Function:
+    """A copy of the function with products for quotients that are rounded to bf16.
+
+        y = convert(e / broadcast(s))      -->      y = convert(row_quotient(e, broadcast(s)))
+
+    A correctly rounded quotient takes a dozen instructions, its product with the reciprocal one. That is off by 2 units
+    in the last place at most, and rounds to the same bf16, unless it is as near to where bf16 rounds up: where that is
+    so, and where the divisor has no normal reciprocal, the thread divides after all. So every result is what it was.
+    """
+    definitions = {value: op for op in function.walk() for value in op.results}
+    uses = Counter(value for op in function.walk() for value in op.operands)
+    rounded = {
+        op.x
+        for op in function.walk()
+        if isinstance(op, Convert) and op.dtype is bf16 and op.rounding in (None, NEAREST_EVEN) and uses[op.x] == 1
+    }
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        source = rewriter.original
+        if not isinstance(op, Div) or source.result not in rounded or op.x.tile.dtype is not f32:
+            return KEEP
+        divisor = definitions.get(source.operands[1])
+        if not isinstance(divisor, Broadcast) or divisor.result.tile.size < REPEATED * divisor.x.tile.size:
+            return KEEP
+        return rewriter.builder.value(RowQuotient(x=op.x, y=op.y), source.result.name)
+
+    return rewrite(function, rule)

@@ -1,0 +1,187 @@
+"""Rows that are reduced: quotients, layouts, loads ahead, barriers, machine code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.memory import kernels
+from cutile.backend.cuda.intrinsics import arith
+from cutile.backend.cuda.intrinsics.llvm import F32
+from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.ops import PadEdges, StageTile
+from cutile.backend.reference.interpret import run_block
+from cutile.dtypes import DTypeLike, bf16
+from cutile.ir.core import Function, Op
+from cutile.ir.types import Type
+from cutile.ir.verify import verify
+from cutile.ops.cast import Convert
+from cutile.ops.memory import LoadTile
+from cutile.ops.reduce import Reduce
+from cutile.ops.view import LoadView
+from tests.backend.cuda.emulated import Emulated, Vector
+from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, written
+from tests.backend.cuda.staged import run_lowered
+from tests.support.programs import mut, tensor
+
+THREADS = 1 << 17
+WIDTH = 8
+
+
+def quotients(x: Any, y: Any) -> Any:
+    """What a thread makes of each row of dividends and a row of divisors."""
+    columns = [[Vector(F32, np.ascontiguousarray(column)) for column in each.T] for each in (x, y)]
+    both = [Vector(None, each) for each in columns]
+    return np.stack([each.data for each in arith.row_quotient(WIDTH).generate(Emulated(len(x)), both).data], 1)
+
+
+def drawn(kind: str) -> tuple[Any, Any]:
+    rng = np.random.default_rng()
+    shape = (THREADS, WIDTH)
+    y = rng.integers(0, 1 << 32, shape, np.uint32).view(np.float32)
+    if kind == "ordinary":
+        return rng.random(shape, np.float32), rng.uniform(1, 1e5, shape).astype(np.float32)
+    if kind == "any bits":
+        return rng.integers(0, 1 << 32, shape, np.uint32).view(np.float32), y
+    # Quotients within a few units of where bf16 rounds up or down.
+    middle = (rng.integers(0, 1 << 16, shape, np.uint32) << 16) + 0x8000 + rng.integers(-6, 7, shape).astype(np.uint32)
+    y = rng.uniform(1, 2, shape).astype(np.float32) * np.float32(2.0) ** rng.integers(-20, 21, shape)
+    return (middle.view(np.float32) * y.astype(np.float64)).astype(np.float32), y.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "any bits", "near ties"])
+@np.errstate(all="ignore")
+def test_quotients_by_reciprocals_round_to_the_same_bf16(kind: str) -> None:
+    x, y = drawn(kind)
+    made, exact = (each.astype(np.float32).astype(bf16.numpy) for each in (quotients(x, y), x / y))
+    same = (made.view(np.uint16) == exact.view(np.uint16)) | (np.isnan(made) & np.isnan(exact))
+    assert same.all()
+
+
+@np.errstate(all="ignore")
+def test_most_quotients_are_not_divided() -> None:
+    x, y = drawn("ordinary")
+    assert (quotients(x, y) == x * (np.float32(1) / y)).mean() > 0.9  # the others are near ties, or in their group
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def softmax(columns: int = 4096, rows: int = 1, dtype: DTypeLike = bf16) -> Function:
+    return shipped(kernels.softmax, {"y": mut(rows, columns, dtype=dtype), "x": tensor(2, dtype)})
+
+
+IN_PIECES = """
+def softmax(y: Mut, x: Tensor):
+    row = ct.get_tile_block_id()[0]
+    part, out = x.partition((1, 256), padding=ct.padding.NEG_INF), y.partition_mut((1, 256))
+    top, total = ct.constant(float("-inf"), (1,), f32), ct.constant(0, (1,), f32)
+    for k in range(ct.num_tiles(part, 1)):
+        t = part.load((row, k))
+        higher = ct.max_tile(top, ct.reduce_max(t, 1))
+        total = total * ct.exp(top - higher) + ct.reduce_sum(ct.exp(t - higher[:, None]), 1)
+        top = higher
+    for k in range(ct.num_tiles(part, 1)):
+        out.store(ct.exp(part.load((row, k)) - top[:, None]) / total[:, None], (0, k))
+"""
+
+
+def all_of(function: Function, kind: type[Op]) -> list[Any]:
+    return [op for op in function.walk() if isinstance(op, kind)]
+
+
+def run(function: Function, made: Function, arrays: list[Any], grid: tuple[int, int, int]) -> tuple[Any, Any]:
+    """What the kernel writes, and what the lowered one does."""
+    wanted, found = arrays[0].copy(), arrays[0].copy()
+    for index in np.ndindex(grid):
+        values = dict(zip(function.parameters, map(np.asarray, [wanted, *arrays[1:]]), strict=True))
+        run_block(function, values, index, grid)
+    run_lowered(made, [found, *arrays[1:]], grid)
+    return wanted, found
+
+
+# -- pieces of rows -------------------------------------------------------------------------------
+
+
+def test_padded_pieces_are_copied_ahead_and_padded_when_they_are_read() -> None:
+    rng = np.random.default_rng()
+    function = written(IN_PIECES, {"y": mut(1, 1000), "x": tensor(2)})
+    made = lowered(function)
+    verify(made)
+    assert all_of(made, StageTile)
+    assert not all_of(made, LoadView)
+    assert {op.padding for op in all_of(made, PadEdges)} == {"neg_inf"}
+    x = rng.standard_normal((3, 1000)).astype(np.float32) - 5  # zeros past the edge would be the largest
+    wanted, found = run(function, made, [np.full_like(x, np.nan), x], (3, 1, 1))
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
+
+
+# -- layouts and loads ----------------------------------------------------------------------------
+
+
+def test_a_warp_reduces_rows_of_its_own() -> None:
+    made = lowered(softmax(1024, 4))
+    assert made.facts["warps"] == 4
+    assert made.facts["shared_bytes"] == 0
+    assert not any(
+        layout.free_warps for layout in layouts_of(made).values() if layout.rank == 2 and layout.shape[1] > 1
+    )
+
+
+def test_loads_are_begun_before_one_of_them_is_used() -> None:
+    given: dict[str, Type] = {"y": mut(1, 32, 128, dtype=bf16), "x": tensor(3, bf16)}
+    given |= {"cos": tensor(2, bf16), "sin": tensor(2, bf16)}
+    kinds = [type(op) for op in lowered(shipped(kernels.rotary, given)).walk() if isinstance(op, LoadTile | Convert)]
+    assert kinds[:4] == [LoadTile] * 4
+    text = """
+        def kernel(y: Mut, x: Tensor, z: Tensor):
+            n = ct.get_tile_block_id()[0]
+            for k in ct.static_range(3):
+                n = n * 3 + 1
+            y.store(ct.load_tile(x, (64,), (n,)).astype(f32) + ct.load_tile(z, (64,), (n,)).astype(f32))
+    """
+    made = lowered(written(dedent(text), {"y": mut(64), "x": tensor(1, bf16), "z": tensor(1, bf16)}))
+    assert [type(op) for op in made.walk() if isinstance(op, LoadTile | Convert)] == [LoadTile] * 2 + [Convert] * 2
+
+
+# -- barriers -------------------------------------------------------------------------------------
+
+PIECES = """
+def kernel(y: Mut, x: Tensor):
+    part, total = x.partition((1, 1024)), ct.constant(0, (1,), f32)
+    for k in range(ct.num_tiles(part, 1)):
+        t = part.load((0, k))
+        total = total + ct.reduce_max(t, 1){more}
+    y.store(total)
+"""
+
+
+def test_threads_wait_once_where_reductions_follow_each_other_in_a_loop() -> None:
+    given: dict[str, Type] = {"y": mut(1), "x": tensor(2)}
+    (alone,) = all_of(lowered(written(PIECES.format(more=""), given)), Reduce)
+    assert alone.attributes["fence"]  # others may still read what was written in the iteration before
+    two = all_of(lowered(written(PIECES.format(more=" * ct.reduce_sum(t, 1)"), given)), Reduce)
+    assert [op.attributes["fence"] for op in two] == [
+        False,
+        False,
+    ]  # nobody comes back before all have met in the other
+    assert two[0].attributes["offset"] != two[1].attributes["offset"]
+
+
+# -- machine code ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_a_row_is_loaded_once_and_divides_rarely(arch: str, tmp_path: Path) -> None:
+    made = compiled(softmax(), arch)
+    assert made.facts["threads"] == 128
+    assert made.facts["spills"] == made.facts["stack"] == 0
+    found = instructions(made, tmp_path)
+    for kind in ("LDG.E.128", "STG.E.128"):
+        assert sum(n for each, n in found.items() if each.startswith(kind)) == 2 * 4  # in the tensor, and at its edge
+    assert found["FCHK"] == 32  # divisions of each element, where a group of eight is not sure
