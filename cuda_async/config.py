@@ -21,7 +21,7 @@ from functools import cache
 
 from cuda_async.errors import ArgumentError
 
-__all__ = ("Config", "Process", "config", "process_of_launcher", "usable_cores")
+__all__ = ("Config", "Process", "config", "leave_multicast_off", "process_of_launcher", "usable_cores")
 
 
 def usable_cores() -> int:
@@ -80,6 +80,15 @@ def config() -> Config:
         exit_limit_s=_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0),
         check=_switch("CUDA_ASYNC_CHECK"),
     )
+
+
+def leave_multicast_off() -> None:
+    """Set `NCCL_NVLS_ENABLE=0` for NCCL, unless it is set to something else.
+
+    The switches are shared by all programs of a machine: one that dies with multicast in use can keep it from others.
+    """
+    if not os.environ.get("NCCL_NVLS_ENABLE"):
+        os.environ["NCCL_NVLS_ENABLE"] = "0"
 
 
 @dataclass(frozen=True)

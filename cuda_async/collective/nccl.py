@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cuda_async.collective.engine import Seat
+from cuda_async.config import leave_multicast_off
 from cuda_async.driver.interface import DriverStream
 from cuda_async.errors import ArgumentError, CollectiveError, LaunchError
 
@@ -147,11 +148,12 @@ class Nccl:
 
 
 def load_nccl() -> Nccl:
-    """Load NCCL.
+    """Load NCCL, without sums within NVLink's switches unless they are asked for.
 
     Raises:
         LaunchError: it is not installed.
     """
+    leave_multicast_off()
     try:
         return Nccl(importlib.import_module("nccl.bindings.nccl"))
     except (ImportError, RuntimeError) as error:

@@ -6,9 +6,13 @@ The programs are the same; NumPy is the judge.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -235,6 +239,15 @@ def test_what_gpus_cannot_reduce_is_refused_and_still_moved():
         np.testing.assert_array_equal(got, np.concatenate(parts))
     for rank in ranks.ranks:
         rank.close()
+
+
+@pytest.mark.parametrize(("asked", "there"), [("", "0"), ("1", "1")])
+def test_sums_within_nvswitches_are_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str, there: str):
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", asked)
+    for name in ("nccl", "nccl.bindings", "nccl.bindings.nccl"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    load_nccl()
+    assert os.environ["NCCL_NVLS_ENABLE"] == there
 
 
 def test_without_nccl_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -464,6 +477,20 @@ def test_a_cancelled_task_leaves_the_others_their_result(make: Callable[..., Ran
     for i in (1, 2):
         got = x[i].get().sync_on(ranks.devices[i].new_stream())
         np.testing.assert_array_equal(got, np.full(4, WORLD))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals a thread of its own process")
+@pytest.mark.parametrize("make", ["host", "joined", "across", "gpus"], indirect=True)  # a simulation waits for nobody
+def test_ctrl_c_ends_the_wait_for_the_others_and_nothing_else(make: Callable[..., Ranks]):
+    ranks = make(limit_s=None)
+    x = ranks.put([np.ones(4, np.float32)] * WORLD)
+    signals = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    signals.start()
+    with pytest.raises(KeyboardInterrupt):
+        ranks.ranks[0].all_reduce(x[0]).sync_on(ranks.devices[0].new_stream())
+    signals.join()
+    ranks.run(value(None), *(rank.all_reduce(x[i]) for i, rank in enumerate(ranks.ranks) if i))
+    np.testing.assert_array_equal(ranks.get(x), np.full((WORLD, 4), WORLD))
 
 
 def test_operands_are_lent(make: Callable[..., Ranks]):
