@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cutile.backend.cuda.half_products import halve_products
+from cutile.backend.cuda.intrinsics.arith import binary
 from cutile.backend.cuda.intrinsics.cast import convert
 from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.gpu.layout import blocked
@@ -113,6 +114,19 @@ def test_bytes_become_16_bits_by_their_bits(source: DTypeLike, target: DTypeLike
     made = convert(source, target, layout.registers)
     got = collect(made.generate(_Bits(layout.threads), [scatter(values, layout, source)]), layout, target)
     np.testing.assert_array_equal(got.view(np.uint16), values.astype(target.numpy).view(np.uint16))
+
+
+@pytest.mark.parametrize("counts", [(4, 4), (0, 0), (15, 15), (16, 16), (4, 5), (40000, 3)])
+def test_two_of_16_bits_are_shifted_in_one_word(counts: tuple[int, int]) -> None:
+    layout = blocked((16, 16), 2, 1)
+    values = np.arange(256, dtype=np.uint16).reshape(16, 16) * 257
+    by = np.broadcast_to(np.array(counts, np.uint16), (8, 2)).reshape(-1)
+    by = np.broadcast_to(by, (16, 16))
+    shift = binary("shr", u16, layout.registers)
+    fragments = [scatter(each, layout, u16) for each in (values, by)]
+    got = collect(shift.generate(_Bits(layout.threads), fragments), layout, u16)
+    wanted = np.where(by < 16, values.astype(np.uint32) >> np.minimum(by, 15), 0)
+    np.testing.assert_array_equal(got, wanted)
 
 
 def test_a_kernel_without_such_products_is_itself() -> None:

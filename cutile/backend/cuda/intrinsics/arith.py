@@ -29,7 +29,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     register_type,
     widen,
 )
-from cutile.dtypes import DTypeLike, bool_, f32, f64
+from cutile.dtypes import DTypeLike, bool_, f32, f64, u16
 
 Scalar = Callable[[Any, DTypeLike, Any, Any], Any]
 
@@ -262,7 +262,31 @@ def binary(name: str, dtype: DTypeLike, n: int) -> Any:
     def one(b: Any, x: Any, y: Any) -> Any:
         return combine(b, name, dtype, x, y)
 
-    return elementwise(name + "_", (dtype, dtype), dtype, n, one)
+    function = elementwise(name + "_", (dtype, dtype), dtype, n, one)
+    if name != "shr" or dtype is not u16 or not n or n % 2:
+        return function
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
+        return pack(b, [half for two in zip(rows[::2], rows[1::2], strict=True) for half in _shr_two(b, *two)], n)
+
+    pairs = intrinsic("shr_", frag(dtype, n), [frag(dtype, n)] * 2, generate)
+    pairs.element = one
+    return pairs
+
+
+def _shr_two(b: Any, low: tuple[Any, Any], high: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Shift two of u16 in one word, where both are shifted as far.
+
+    Of constants LLVM knows that, and would shift each alone.
+    """
+    apart = [_shr(b, u16, *each) for each in (low, high)]
+    inside = b.icmp_unsigned("<", low[1], number(u16, u16.bits))
+    count = b.zext(b.select(inside, low[1], number(u16, 0)), I32)
+    kept = b.mul(b.lshr(i32c(0xFFFF), count), i32c(0x10001))  # of each half, the bits that come from it
+    word = b.and_(b.lshr(pair_of_halves(b, low[0], high[0]), count), kept)
+    together = b.and_(inside, b.icmp_unsigned("==", low[1], high[1]))
+    return tuple(b.select(together, one, other) for one, other in zip(halves_of_pair(b, word), apart, strict=True))
 
 
 def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
