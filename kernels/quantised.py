@@ -13,39 +13,45 @@ from kernels.example import Array, Arrays, Case, Example, Problem, Tensors, prod
 
 GROUP = 64
 """Of K, that have a scale together."""
+FEW_ROWS = 64
+"""Of a tile; with fewer, all of x that goes with some weights is loaded at once."""
 
 
 @ct.entry
-def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1):
-    """z = x @ (w * scale)^T for w of i8."""
+def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1, LEFT: Const = 1):
+    """z = x @ (w * scale)^T for w of i8, of which GROUPS of 64 are loaded at once, and LEFT of x."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
     for k in range(ct.ceil_div(w.shape[1], GROUPS * GROUP)):
-        left, groups = ct.load_tile(x, (BM, GROUPS * GROUP), (i, k)), ct.load_tile(w, (BN, GROUPS * GROUP), (j, k))
-        for g in ct.static_range(GROUPS):
-            by = ct.load_tile(scale, (1, BN), (GROUPS * k + g, j)).reshape((BN, 1)).astype(f32)
-            right = (ct.extract(groups, (0, g), (BN, GROUP)).astype(f32) * by).astype(x.dtype)
-            acc = ct.mma(ct.extract(left, (0, g), (BM, GROUP)), right.transpose(), acc)
+        groups = ct.load_tile(w, (BN, GROUPS * GROUP), (j, k))
+        for h in ct.static_range(GROUPS // LEFT):
+            left = ct.load_tile(x, (BM, LEFT * GROUP), (i, GROUPS // LEFT * k + h))
+            for g in ct.static_range(LEFT):
+                by = ct.load_tile(scale, (1, BN), (GROUPS * k + LEFT * h + g, j)).reshape((BN, 1)).astype(f32)
+                right = (ct.extract(groups, (0, LEFT * h + g), (BN, GROUP)).astype(f32) * by).astype(x.dtype)
+                acc = ct.mma(ct.extract(left, (0, g), (BM, GROUP)), right.transpose(), acc)
     z.store(acc.astype(z.dtype))
 
 
 @ct.entry
-def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1):
-    """z = x @ (w * scale)^T for w of u8, with two numbers of 4 bits each."""
+def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1, LEFT: Const = 1):
+    """z = x @ (w * scale)^T for w of u8, with two numbers of 4 bits each; GROUPS and LEFT as of `int8_weights`."""
     BM, BN = z.shape
     HALF = GROUP // 2
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
     for k in range(ct.ceil_div(w.shape[1], GROUPS * HALF)):
-        left, groups = ct.load_tile(x, (BM, GROUPS * GROUP), (i, k)), ct.load_tile(w, (BN, GROUPS * HALF), (j, k))
-        for g in ct.static_range(GROUPS):
-            by = ct.load_tile(scale, (1, BN), (GROUPS * k + g, j)).reshape((BN, 1)).astype(f32)
-            both = ct.extract(groups, (0, g), (BN, HALF))
-            lower = (((both & 15).astype(f32) - 8.0) * by).astype(x.dtype)
-            acc = ct.mma(ct.extract(left, (0, 2 * g), (BM, HALF)), lower.transpose(), acc)
-            upper = (((both >> 4).astype(f32) - 8.0) * by).astype(x.dtype)
-            acc = ct.mma(ct.extract(left, (0, 2 * g + 1), (BM, HALF)), upper.transpose(), acc)
+        groups = ct.load_tile(w, (BN, GROUPS * HALF), (j, k))
+        for h in ct.static_range(GROUPS // LEFT):
+            left = ct.load_tile(x, (BM, LEFT * GROUP), (i, GROUPS // LEFT * k + h))
+            for g in ct.static_range(LEFT):
+                by = ct.load_tile(scale, (1, BN), (GROUPS * k + LEFT * h + g, j)).reshape((BN, 1)).astype(f32)
+                both = ct.extract(groups, (0, LEFT * h + g), (BN, HALF))
+                lower = (((both & 15).astype(f32) - 8.0) * by).astype(x.dtype)
+                acc = ct.mma(ct.extract(left, (0, 2 * g), (BM, HALF)), lower.transpose(), acc)
+                upper = (((both >> 4).astype(f32) - 8.0) * by).astype(x.dtype)
+                acc = ct.mma(ct.extract(left, (0, 2 * g + 1), (BM, HALF)), upper.transpose(), acc)
     z.store(acc.astype(z.dtype))
 
 
@@ -75,7 +81,9 @@ def quantised(
     """
     kernel = int8_weights if w.shape[1] == x.shape[1] else int4_weights
     z = api.empty((x.shape[0], w.shape[0]), x.dtype) if out is None else out
-    return kernel(z.partition(tile), x, w, scale, GROUPS=groups).first().unpartition()
+    # Of few rows x is small, and waiting for its parts takes longer than having it sooner saves.
+    left = groups if tile[0] < FEW_ROWS else 1
+    return kernel(z.partition(tile), x, w, scale, GROUPS=groups, LEFT=left).first().unpartition()
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:

@@ -14,7 +14,7 @@ from cutile.backend.cuda.intrinsics.llvm import I32, I64
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import Barrier, ConvertLayout, Dot, ReadBuffer, Roles, TmaStore
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, Dot, ReadBuffer, Roles, TmaLoad, TmaStore
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.reference.interpret import run_block
@@ -23,7 +23,7 @@ from cutile.ir.core import Function, Value
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from cutile.ops.matmul import Mma
-from kernels.quantised import int4_weights, int8_weights, weights
+from kernels.quantised import FEW_ROWS, int4_weights, int8_weights, weights
 from kernels.swiglu import swiglu
 from tests.backend.cuda.emulated import Array, Emulated, Vector, scatter
 from tests.backend.cuda.executed import execute
@@ -34,7 +34,7 @@ from tests.support.programs import mut, tensor
 def quantised(bits: int, *tile: int, dtype: Any = bf16) -> Function:
     kernel, whole = (int8_weights, i8) if bits == 8 else (int4_weights, u8)
     given: dict[str, Type] = {"z": mut(*tile, dtype=dtype), "x": tensor(2, dtype), "w": tensor(2, whole)}
-    return shipped(kernel, {**given, "scale": tensor(2, dtype)}, GROUPS=2)
+    return shipped(kernel, {**given, "scale": tensor(2, dtype)}, GROUPS=2, LEFT=2 if tile[0] < FEW_ROWS else 1)
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -47,8 +47,12 @@ def test_computed_weights_come_from_registers_and_nothing_moves(bits: int, tile:
     assert check_layouts(function) > 3
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     dots = [op for op in roles.consumer.walk() if isinstance(op, Dot)]
-    depth = 64 * bits // 8  # of a product; each iteration has two groups of 64, which one load brings
-    assert [(op.right_first, op.depth) for op in dots] == [(first, depth) for first in range(0, 128, depth)]
+    depth = 64 * bits // 8  # of a product; each iteration has two groups of 64, and of few rows one load of x for both
+    loaded = 128 if tile[0] < FEW_ROWS else 64
+    assert [(op.right_first, op.depth) for op in dots] == [(first % loaded, depth) for first in range(0, 128, depth)]
+    # As consumers wait for them: weights and their scales first.
+    loads = [op.x.name for op in roles.producer.walk() if isinstance(op, TmaLoad)]
+    assert loads == ["w", "scale", "scale", *["x"] * (128 // loaded)]
     assert all(op.from_registers and op.shape == tile[::-1] for op in dots)
     assert any(isinstance(op, ReadBuffer) for op in roles.consumer.walk())
     assert not any(isinstance(op, Barrier) for op in roles.consumer.walk())

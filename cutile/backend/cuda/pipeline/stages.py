@@ -32,21 +32,23 @@ def stages_of(plan: Plan, looped: Sequence[bool], limits: Sequence[int], arch: A
 
     Two in loops and one else, and twice as many while shared memory has room.
 
-    A power of two each: the stage of a counter is a division's remainder, between the products.
+    A power of two each: the stage of a counter is a division's remainder, between the products. Where all left operands
+    are loaded, or all computed, one stage more counts for more than the remainder: there it is one more at a time.
     """
     room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - plan.written_bytes
     sizes = [plan.stage_bytes(number) for number in range(len(plan.operands))]
     stages = [min(2 if inside else 1, limit) for inside, limit in zip(looped, limits, strict=True)]
     total = sum(count * size for count, size in zip(stages, sizes, strict=True))
     require(total <= room, f"two stages of every pipeline take {total} bytes of shared memory, there are {room}")
-    grows = True
+    by_one, grows = len({dot.left is None for dot in plan.dots.values()}) == 1, True
     while grows:
         grows = False
         for number in sorted(range(len(stages)), key=lambda pipeline: stages[pipeline]):
             most = limits[number] if looped[number] else 2
-            if 2 * stages[number] <= most and total + stages[number] * sizes[number] <= room:
-                total += stages[number] * sizes[number]
-                stages[number] *= 2
+            more = 1 if by_one else stages[number]
+            if stages[number] + more <= most and total + more * sizes[number] <= room:
+                total += more * sizes[number]
+                stages[number] += more
                 grows = True
     return tuple(stages)
 

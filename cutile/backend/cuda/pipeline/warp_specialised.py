@@ -75,7 +75,7 @@ class WarpSpecialised(LoweringContext):
         self.epilogue = Epilogue(self)
         self._products = Products(self)
         self._verdict = Verdict(self)
-        self._producing = False
+        self._producing = self._ahead = False
 
     def run(self) -> Function:
         """The lowered function."""
@@ -232,8 +232,12 @@ class WarpSpecialised(LoweringContext):
         stores = (
             set[Op]() if plan.verdict is None else {op for op in operations if isinstance(op, StoreMut | StoreView)}
         )
-        rest = numbers.union(self._skipped, plan.slice.nests, stores) - first
-        self.operations([op for op in operations if op in rest])
+        rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - first]
+        # All numbers first: loads that arrive together begin where the first of them stands, as consumers wait for it.
+        several = any(group.first is not group.last for load, group in plan.groups.items() if load in rest)
+        outer, self._ahead = self._ahead, several and not any(op.regions for op in rest)
+        self.operations(sorted(rest, key=lambda op: self._ahead and op in self._skipped))
+        self._ahead = outer
 
     def operation(self, op: Op) -> None:
         """Lower one operation, as far as the role has to do with it."""
@@ -323,11 +327,12 @@ class WarpSpecialised(LoweringContext):
     def _take_stage(self, load: Op) -> None:
         """The next stage of a load's pipeline.
 
-        The producer fills it where the last of its loads stands, when all of their indices are known; consumers name it
-        where the first does.
+        The producer fills it where the last of its loads stands, when all of their indices are known, unless they are
+        known before; consumers name it where the first does.
         """
         group = self.plan.groups.get(load)
-        if group is None or load is not (group.last if self._producing else group.first):
+        late = self._producing and not self._ahead
+        if group is None or load is not (group.last if late else group.first):
             return
         if not self._producing:
             self._products.name_stage(group)
