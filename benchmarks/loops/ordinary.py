@@ -18,7 +18,7 @@ from kernels.convolution import convolution
 from kernels.experts import experts
 from kernels.gemm import facts_of, gemm
 from kernels.gemm_choice import choose
-from kernels.quantised import int4_weights, int8_weights
+from kernels.quantised import FEW_ROWS, int4_weights, int8_weights
 
 # -- kernels --------------------------------------------------------------------------------------
 
@@ -272,7 +272,8 @@ class Quantised:
         bits: of a weight.
         tile: rows and columns.
         groups: of 64 of K, which are loaded at once.
-        options: of the compilation.
+        options: of the compilation; launches choose by themselves how many pieces share a tile.
+        columns: of the result.
     """
 
     rows: int
@@ -280,16 +281,27 @@ class Quantised:
     tile: tuple[int, int]
     groups: int = 2
     options: CompileOptions | None = None
+    columns: int = 8192
+
+    @property
+    def name(self) -> str:
+        """Of the case."""
+        return f"int{self.bits}-{self.rows}" + (f"-{self.columns}" if self.columns != DEPTH else "")
 
 
-SPLIT, SPLIT_TWICE = CompileOptions(num_pieces=2), CompileOptions(num_pieces=2, occupancy=2)
+DEPTH = 8192
+"""Of products with quantised weights."""
+TWICE = CompileOptions(occupancy=2)
+"""Two thread blocks to a multiprocessor: of few rows, one alone converts too slowly."""
 QUANTISED = (
     Quantised(4096, 8, (256, 128)),
-    Quantised(128, 8, (128, 128), options=SPLIT),
-    Quantised(16, 8, (16, 64), options=SPLIT_TWICE),
+    Quantised(128, 8, (128, 128)),
+    Quantised(16, 8, (16, 64), options=TWICE),
+    Quantised(16, 8, (16, 64), options=TWICE, columns=28672),
     Quantised(4096, 4, (256, 128)),
-    Quantised(128, 4, (128, 128), options=SPLIT),
-    Quantised(16, 4, (16, 64), groups=4, options=SPLIT_TWICE),
+    Quantised(128, 4, (128, 128)),
+    Quantised(16, 4, (16, 64), groups=4, options=TWICE),
+    Quantised(16, 4, (16, 64), groups=4, options=TWICE, columns=28672),
 )
 ROTATING_BYTES = 1 << 28
 """Of weights that rotate where rows are few: more than fit the L2 cache, by far."""
@@ -299,7 +311,7 @@ MANY_ROWS = 512
 
 def quantised_arms(torch: Any, how: Quantised) -> Arms:
     """Weights of 8 or 4 bits with scales, beside our plain product with the same weights in bf16."""
-    k = n = 8192
+    k, n = DEPTH, how.columns
     x = drawn(torch, how.rows, k)
     w = torch.randint(0, 256, (n, k * how.bits // 8), device="cuda", dtype=torch.uint8)
     scale = (torch.rand(k // 64, n, device="cuda") / 64).bfloat16()
@@ -315,7 +327,8 @@ def quantised_arms(torch: Any, how: Quantised) -> Arms:
     left, by = api.from_dlpack(x), api.from_dlpack(scale)
 
     def quantised(number: int, out: Tensor) -> KernelOp:
-        op = kernel(out.mut.partition(how.tile), left, api.from_dlpack(copies[number]), by, GROUPS=how.groups)
+        at_once = {"GROUPS": how.groups, "LEFT": how.groups if how.tile[0] < FEW_ROWS else 1}
+        op = kernel(out.mut.partition(how.tile), left, api.from_dlpack(copies[number]), by, **at_once)
         return op if how.options is None else op.compile_options(how.options)
 
     def plain(number: int, out: Tensor) -> KernelOp:
@@ -327,7 +340,7 @@ def quantised_arms(torch: Any, how: Quantised) -> Arms:
 
 def _rotating(rows: int, weights: Any) -> int:
     """Copies of some weights that a graph goes through; one where the weights are not what takes the time."""
-    return 1 if rows >= MANY_ROWS else ROTATING_BYTES // weights.nbytes
+    return 1 if rows >= MANY_ROWS else max(1, ROTATING_BYTES // weights.nbytes)
 
 
 IMAGES, SIDE, CHANNELS, FILTERS = 16, 64, 256, 256
@@ -369,9 +382,9 @@ CASES = (
     Loop("scaled", f"x @ w^T with scales of blocks, {M} x {N} x {K}, f8e4m3fn", FLOPS, scaled_arms),
     *(
         Loop(
-            f"int{how.bits}-{how.rows}",
-            f"x @ w^T with w of {how.bits} bits, {how.rows} x 8192 x 8192, bf16",
-            2 * how.rows * 8192 * 8192,
+            how.name,
+            f"x @ w^T with w of {how.bits} bits, {how.rows} x {how.columns} x {DEPTH}, bf16",
+            2 * how.rows * how.columns * DEPTH,
             partial(quantised_arms, how=how),
         )
         for how in QUANTISED

@@ -21,7 +21,7 @@ from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.pipeline.rules import plan
-from cutile.backend.cuda.pipeline.schedule import Cooperative
+from cutile.backend.cuda.pipeline.schedule import NUM_SMS, Cooperative
 from cutile.backend.cuda.pipeline.split_k_rules import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
@@ -36,9 +36,6 @@ from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.fold import fold
 
 Rules = Callable[[Kernel, Architecture, CompileOptions], Plan | str]
-Specialised = tuple[Function, Plan, Architecture]
-"""A lowered kernel, its plan, and the architecture with the shared memory that the plan counts on."""
-
 FLOATS = (f16, bf16, f32, f64)
 """The dtypes in which one instruction multiplies and adds."""
 
@@ -66,43 +63,43 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     if not kernel.products:
         rows, wanted, blocks = cut_rows(function, arch, options)
         return number_tiles(lower_for_one_group(rows, target, wanted), blocks)
-    mainloop = _specialised(kernel, arch, options, plan_mainloop)
-    if not isinstance(mainloop, str):
-        lowered, plan_, room = mainloop
-        schedule = plan_.tiles.schedule
-        if isinstance(schedule, Cooperative) and schedule.divisible and options.num_pieces is None:
-            plan_for = partial(_divided, kernel, room, options)
-            lowered.facts |= launch_division(kernel, plan_, plan_for, target.units)
-        return lowered
+    mainloop = _specialised(kernel, arch, options, plan_mainloop, target.units)
+    if isinstance(mainloop, Function):
+        return mainloop
     reasons = [("specialised warps", mainloop)]
     swapped = swap(add_tiles(function))
     rotated = rotate(swapped)
     share = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
-    pipelined = _specialised(Kernel(rotated), share, options, plan)
+    pipelined = _specialised(Kernel(rotated), share, options, plan, target.units)
     if isinstance(pipelined, str) and rotated is not swapped:  # what rotation holds in registers may not fit
-        pipelined = _specialised(Kernel(swapped), share, options, plan)
+        pipelined = _specialised(Kernel(swapped), share, options, plan, target.units)
     if isinstance(pipelined, str):
         lowered = lower_for_one_group(function, target, options)
         reasons.append(("pipelines", pipelined))
     else:
-        lowered = pipelined[0]
+        lowered = pipelined
     lowered.facts["refused"] = tuple(reasons)
     return lowered
 
 
-def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules) -> Specialised | str:
+def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int) -> Function | str:
     """The kernel by specialised warps, as these rules have it; or why it cannot be.
 
     How much shared memory there has to be for what is no stage is known only when the kernel is lowered: where too
-    little is left, stages are fewer.
+    little is left, stages are fewer. Of loops that may be divided, facts say which of its launches divide them, on a
+    device with `sms` multiprocessors.
     """
     room = arch
     plan_ = rules(kernel, room, options)
     while isinstance(plan_, Plan):
         lowered = WarpSpecialised(kernel.function, plan_, arch).run()
         excess = lowered.facts["shared_bytes"] - arch.shared_bytes
+        schedule = plan_.tiles.schedule
+        if excess <= 0 and isinstance(schedule, Cooperative) and schedule.divisible and options.num_pieces is None:
+            plan_for = partial(_divided, kernel, room, options, rules)
+            lowered.facts |= launch_division(kernel, plan_, plan_for, (sms or NUM_SMS) * (options.occupancy or 1))
         if excess <= 0:
-            return lowered, plan_, room
+            return lowered
         # Of a main loop a whole stage: its number is any, and not a power of two.
         fewer = excess if plan_.mainloop is None else plan_.stage_bytes(0)
         room = replace(room, shared_bytes=room.shared_bytes - fewer)
@@ -110,6 +107,6 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
     return plan_
 
 
-def _divided(kernel: Kernel, arch: Architecture, options: CompileOptions, pieces: int) -> Plan | str:
+def _divided(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, pieces: int) -> Plan | str:
     """The plan for so many pieces, or the reason why there is none."""
-    return plan_mainloop(kernel, arch, replace(options, num_pieces=pieces))
+    return rules(kernel, arch, replace(options, num_pieces=pieces))

@@ -9,6 +9,7 @@ import pytest
 
 from cutile import bf16
 from cutile.backend.cuda.budget import shared_room
+from cutile.backend.cuda.grids import SplitKVariants
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Fixup, KSplits, ReducePartials, Store, StoreSubtile, TmaStore
@@ -108,10 +109,20 @@ def test_why_others_are_not_stands_in_the_dump(reason: str, change: tuple[str, s
     assert not any(isinstance(op, KSplits) for op in asked.walk())
 
 
-def test_a_kernel_that_asks_for_nothing_is_not_divided() -> None:
+def test_launches_divide_a_kernel_that_asks_for_nothing() -> None:
     made = lowered(scaled())
-    assert made.facts["divided"] == "no: nobody asks this kernel for it"
+    assert made.facts["divided"].startswith("by launches of up to 66 tile blocks")
     assert made.facts["persistent"] == 1
+
+
+@pytest.mark.parametrize(("tile", "occupancy", "most"), [((128, 128), 1, 66), ((16, 64), 2, 132)], ids=str)
+def test_launches_divide_weights_of_few_rows(tile: tuple[int, int], occupancy: int, most: int) -> None:
+    """Of 8192 columns, 128 or 64 in a tile, and 8192 of K."""
+    _, ways = lowered(quantised(8, *tile), occupancy=occupancy).facts["division"]
+    assert ways[-1][::2] == (most, 2)
+    variants = SplitKVariants(64, ways)
+    assert variants.choose(8192 // tile[1], 64) == (("num_pieces", 2),)
+    assert variants.choose(most + 1, 64) == ()
 
 
 @pytest.mark.parametrize("blocks", [2, 3])

@@ -61,7 +61,7 @@ from cutile.backend.cuda.ops import ReducePartials
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, parts_of, registers_of, sums_bytes
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Dot, Plan
-from cutile.backend.cuda.pipeline.schedule import NUM_SMS, Cooperative, SplitK, Tiles, block_axes
+from cutile.backend.cuda.pipeline.schedule import Cooperative, SplitK, Tiles, block_axes
 from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.interface import CompileOptions
@@ -212,7 +212,7 @@ def launch_division(
         kernel: the kernel.
         whole: its plan.
         plan_for: its plan for so many pieces, or why there is none.
-        units: multiprocessors; 0 where that is not known.
+        units: thread blocks that run at once.
     """
     turns = iterations_at_launch(kernel.function, whole)
     if turns is None:
@@ -248,7 +248,7 @@ def iterations_at_launch(function: Function, plan: Plan) -> str | None:
 
 
 def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions:
-    """How launches on a device with so many multiprocessors split their iterations.
+    """How launches split their iterations, where so many thread blocks run at once.
 
     More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
     worth more than any fewer. Where the sums are too large for a cluster, they meet in a workspace, and the kernel
@@ -256,9 +256,8 @@ def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions
 
     Args:
         plan_for: the plan of the kernel for so many pieces, or why there is none.
-        units: multiprocessors; 0 where that is not known.
+        units: thread blocks that run at once.
     """
-    units = units or NUM_SMS
     divisions: list[tuple[int, int, int]] = []
     costs = {1: 0.0}
     for pieces, share in CLUSTER_SHARES.items():
@@ -301,14 +300,13 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
 
     Of a thread block that has a tile block alone, or of one of several.
     """
-    rows, columns = plan.dot.op.acc.tile.shape
-    left = plan.dot.op.a.tile
+    size, left = plan.dot.op.acc.tile.size, [dot.op.a.tile for dot in plan.dots.values()]
     if plan.dot.simt:
-        return 2 * rows * columns * left.shape[1] / SIMT_FLOP_PER_S
-    loaded = sum(operand.smem_layout.nbytes for operand in plan.dot.operands) / (
+        return 2 * size * left[0].shape[1] / SIMT_FLOP_PER_S
+    loaded = sum(operand.smem_layout.nbytes for operands in plan.operands for operand in operands) / (
         LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
     )
-    multiplied = rows * columns * left.shape[1] * left.dtype.bits / 8 / MMA_BYTES_PER_S
+    multiplied = size * sum(tile.shape[1] * tile.dtype.bits / 8 for tile in left) / MMA_BYTES_PER_S
     return max(MIN_ITERATION_S, loaded, multiplied) * (1 if alone else max(1, ENOUGH_STAGES / plan.stages[0]))
 
 
