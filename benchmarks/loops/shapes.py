@@ -13,7 +13,7 @@ from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn
 from benchmarks.loops.cublaslt import fastest
 from benchmarks.loops.ordinary import plain_arm, plain_op
 from cuda_async import DeviceOp
-from cutile import Const, Mut, Tensor, api, f32
+from cutile import CompileOptions, Const, Mut, Tensor, api, f32
 
 LOG2_E = 1.4426950408889634
 SCALE = 1 / 8
@@ -56,10 +56,18 @@ def added(z: Mut, parts: Tensor, *, PARTS: Const):
     z.store(acc.astype(z.dtype))
 
 
-def by_parts(z: Tensor, x: Tensor, w: Tensor, parts: int, tile: tuple[int, int] = (128, 128)) -> DeviceOp[Any]:
+def by_parts(
+    z: Tensor,
+    x: Tensor,
+    w: Tensor,
+    parts: int,
+    tile: tuple[int, int] = (128, 128),
+    options: CompileOptions | None = None,
+) -> DeviceOp[Any]:
     """x @ w by two kernels: the products of `parts` shares of K, and their sum."""
     shares = api.empty((parts, *z.shape), f32)
     op = product_parts(shares.partition((1, *tile)), x, w)
+    op = op if options is None else op.compile_options(options)
     return op.first().unpartition().then(lambda done: added(z.mut.partition((4, 256)), done, PARTS=parts))
 
 
@@ -123,12 +131,14 @@ def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best
         peers.insert(0, TorchArm(torch, "cublaslt's fastest", product, exact))
     if not parts:
         return plain, peers
-    return ours("cutile", partial(by_parts, parts=parts, tile=PARTS_TILE)), [*peers, plain]
+    return ours("cutile", partial(by_parts, parts=parts, tile=PARTS_TILE, options=PARTS_OPTIONS)), [*peers, plain]
 
 
 ROTATED = 1 << 28
 """Bytes of operands that are gone through in turn: five times the L2 cache."""
-PARTS_TILE = (128, 256)
+PARTS_TILE = (128, 128)
+PARTS_OPTIONS = CompileOptions(num_cta_in_cga=2)
+"""Thread blocks that are neighbours along the rows of the result share what they load of the right operand."""
 
 
 def rotated(name: str, what: str, rows: int, columns: int, depth: int, parts: int, *, best: bool = False) -> Loop:
@@ -145,6 +155,6 @@ CASES = (
         2 * 65536 * 256 * 4096,
         partial(softmax_arms, rows=65536, columns=256, depth=4096),
     ),
-    rotated("parts", "x @ w in 16 parts of K by hand", 512, 512, 16384, 16),
+    rotated("parts", "x @ w in 8 parts of K by hand", 512, 512, 16384, 8),
     rotated("uneven", "x @ w", 1536, 3072, 8192, 0, best=True),
 )
