@@ -28,7 +28,7 @@ from cutile.language.reduce import reduce, reduce_min
 from cutile.language.shared_mut import SharedMut
 from cutile.tile import Tile
 
-__all__ = ("scan_blocks",)
+__all__ = ("scan_blocks", "scan_unchecked")
 
 READY = 1 << 32
 """The bit of a word that says that it was written."""
@@ -67,13 +67,16 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
         >>> running_sums(y, x, state).first().unpartition().to_numpy().sync().tolist()
         [0, 1, 3, 6, 10, 15]
     """
-    i, j, k = get_tile_block_id()
-    rows, columns, depth = get_num_tile_blocks()
-    block, size = (i * columns + j) * depth + k, LANES - 1
-    count = 2 if total.dtype.bits == 64 else 1
-    capacity = state.shape[0] // (2 * count)
+    _, blocks = _place()
     # A block that waits for a word which is not in the tensor would wait for ever.
-    assert rows * columns * depth <= capacity, "scan_blocks: state has less than 2 words for each tile block"
+    assert blocks <= _capacity(state, total), "scan_blocks: state has less than 2 words for each tile block"
+    return scan_unchecked(state, total, identity, function)
+
+
+def scan_unchecked(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any]) -> Tile:
+    """`scan_blocks` with a state that is known to be large enough."""
+    block, _ = _place()
+    capacity, size = _capacity(state, total), LANES - 1
     group, at = block // size, block % size
     _leave(state, capacity, block, total)
     # Blocks start in the order of their indices, so that all that this one waits for have started.
@@ -81,13 +84,25 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
     needed = (lanes <= at) & ((lanes > 0) | (group > 0))
     places = select(lanes == 0, capacity + group - 1, group * size + lanes - 1)
     bits = _words(state, places, needed)
-    if count == 2:
+    if total.dtype.bits == 64:
         bits = bits | (_words(state, places + 2 * capacity, needed) << 32)
     values = select(needed, _value_of(bits, total.dtype), constant(identity, (LANES,), total.dtype))
     before = reduce(values, 0, identity, function)
     if at == size - 1:
         _leave(state, capacity, capacity + group, function(before, total))
     return before
+
+
+def _place() -> tuple[Any, Any]:
+    """The number of this tile block, and how many there are."""
+    i, j, k = get_tile_block_id()
+    rows, columns, depth = get_num_tile_blocks()
+    return (i * columns + j) * depth + k, rows * columns * depth
+
+
+def _capacity(state: SharedMut, total: Any) -> Any:
+    """Tile blocks that a state has room for."""
+    return state.shape[0] // (4 if total.dtype.bits == 64 else 2)
 
 
 def _words(state: SharedMut, places: Any, needed: Any) -> Any:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from benchmarks.memory import kernels as k
 from cuda_async import DeviceOp
 from cutile import DType, Tensor, api, bf16, f32, i32, u64
+from cutile.host.kernels import scan_launch, scan_sizes
 
 Kind = type[DType]
 Ops = Callable[[Sequence[Tensor], Sequence[Tensor]], Iterable[DeviceOp[Any]]]
@@ -214,19 +216,20 @@ def gemv(rows: int, columns: int, dtype: Kind = bf16, *, height: int = 4) -> Cas
     )  # fmt: skip
 
 
-def array_cumsum(n: int, dtype: Kind = i32, piece: int = 8192) -> Case:
-    """Running sums of an array, in one pass."""
+def array_cumsum(n: int, dtype: Kind = i32) -> Case:
+    """Running sums of an array, as `api.cumsum` computes them."""
+    tile, words = scan_sizes(n, dtype)
 
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         y, state = outs
         yield api.fill(state, 0)
-        yield k.array_cumsum(y.mut.partition((piece,)), ins[0], state)
+        yield scan_launch(y.mut.partition((tile,)), ins[0], state, operator.add, 0, dtype)
 
     return Case(
         f"cumsum {dtype} 2**{n.bit_length() - 1}", (Array((n,), dtype),),
         (Array((n,), dtype, "positive", below=8 if dtype is i32 else 0),), ops,
         lambda xp, x: xp.cumsum(x, 0), lambda torch, x: torch.cumsum(x, 0, dtype=x.dtype), 0.85,
-        scratch=(Array((2 * (n // piece),), u64),), error=0 if dtype is i32 else 1e-5,
+        scratch=(Array((words,), u64),), error=0 if dtype is i32 else 1e-5,
     )  # fmt: skip
 
 

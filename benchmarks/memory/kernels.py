@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import operator
-
 import cutile as ct
-from cutile import Const, Mut, SharedMut, Tensor, f32, u32
+from cutile import Const, Mut, Tensor, f32, u32
 
 # -- rows -----------------------------------------------------------------------------------------
 
@@ -121,16 +119,6 @@ def gemv(y: Mut, a: Tensor, x: Tensor, *, B: Const = 1024):
     for k in range(ct.num_tiles(part, 1)):
         total = total + part.load((i, k)).astype(f32) * columns.load(k).astype(f32)[None, :]
     y.store(ct.reduce_sum(total, 1).astype(y.dtype))
-
-
-# -- scans of whole arrays ------------------------------------------------------------------------
-
-
-@ct.entry
-def array_cumsum(y: Mut, x: Tensor, state: SharedMut):
-    """Running sums of an array, in one pass; `state` is zeros."""
-    t = ct.load_tile_like(x, y)
-    y.store(ct.cumsum(t, 0) + ct.scan_blocks(state, ct.reduce_sum(t, 0), 0, operator.add))
 
 
 # -- moves ----------------------------------------------------------------------------------------

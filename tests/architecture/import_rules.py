@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     }
     | {"cuda_async"},
     "__main__": frozenset({"command"}),
-    "host": _LEAF | {"language", "block_scan", "compile.facts", "launch", "entry", "cuda_async"},
+    "host": _LEAF | {"language", "block_scan", "backend.interface", "compile.facts", "launch", "entry", "cuda_async"},
     "bench": frozenset({"errors", "cuda_async"}),
     # Imported by nobody: tensors of the host side, in parts.
     "sharding": _LEAF | {"host", "launch", "cuda_async"},

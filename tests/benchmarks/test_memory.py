@@ -23,7 +23,7 @@ SMALL = (
     cases.total(1 << 15, 4),
     cases.column_sums(48, 256, f32, groups=2, width=64),
     cases.gemv(8, 2048, f32),
-    cases.array_cumsum(1 << 9, piece=128),
+    cases.array_cumsum(1 << 9),
     cases.transpose(100, f32),
     cases.permute(2, 70, 40, f32),
     cases.cast(1 << 13),
