@@ -29,6 +29,14 @@ with Device.host():
         x = Buffer.put(np.arange(count) * (rank.rank + 1)).sync()
         got = rank.all_reduce(x).then(lambda buffer: buffer.get()).sync()
         assert (got == np.arange(count) * sum(range(1, rank.world + 1))).all()
+    if os.environ.get("MESH"):
+        from cutile.sharding import Mesh
+
+        mesh, table = Mesh(rank), np.arange(20).reshape(5, 4)   # rows and columns that 3 ranks cannot share evenly
+        for axis in (0, 1):
+            x = mesh.shard(table, axis=axis).sync().reshard(1 - axis).sync()
+            assert x.parts[0].shape[axis] == table.shape[axis] and x.shape == table.shape
+            assert (x.to_numpy().sync() == table).all()
     if os.environ.get("DIES") == str(rank.rank):
         os._exit(9)
     try:
@@ -59,11 +67,11 @@ def run(world: int, **environment: str) -> tuple[list[str], list[int], float]:
 
 @pytest.mark.slow
 def test_processes_that_a_launcher_started_add_up():
-    """As `torchrun` does: its own store has the port that it tells them."""
+    """As `torchrun` does: its own store has the port that it tells them. They have a mesh as well."""
     with socket.create_server(("127.0.0.1", 0)) as store:
         host, port = store.getsockname()
         before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set[str]()
-        texts, statuses, _ = run(3, MASTER_ADDR=host, MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="none")
+        texts, statuses, _ = run(3, MASTER_ADDR=host, MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="none", MESH="1")
     assert statuses == [0, 0, 0], texts
     assert texts == ["passed\n"] * 3
     if before:
