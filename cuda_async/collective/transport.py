@@ -81,7 +81,7 @@ class Address:
         key = secrets.token_hex(16)
         if host is None:
             return f"{new_folder()}:{key}"
-        with socket.create_server((host, 0)) as listener:
+        with socket.create_server((host, 0), family=_family(host)) as listener:
             return f"{_SCHEME}{host}:{listener.getsockname()[1]}#{key}"
 
     @staticmethod
@@ -111,6 +111,10 @@ def new_folder() -> str:
     return tempfile.mkdtemp(prefix="cuda-async-", dir=parent)
 
 
+def _family(host: str) -> int:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def listen(address: Address) -> socket.socket:
     """A socket on which rank 0 waits for the others.
 
@@ -124,7 +128,7 @@ def listen(address: Address) -> socket.socket:
             listener.listen(64)
             return listener
         try:
-            return socket.create_server((address.host, address.port), backlog=64)
+            return socket.create_server((address.host, address.port), family=_family(address.host), backlog=64)
         except OSError as error:
             if error.errno not in (99, 49) and not isinstance(error, socket.gaierror):  # EADDRNOTAVAIL: Linux, macOS
                 raise
