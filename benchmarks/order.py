@@ -54,7 +54,7 @@ def in_turn(functions: Mapping[str, Callable[[], object]]) -> dict[str, float]:
 def options(warps: str, blocks: str) -> dict[str, Any]:
     """The compile options of a case, as an argument of a launch."""
     names = {"num_worker_warps": warps, "occupancy": blocks}
-    given = {name: int(text) for name, text in names.items() if text}
+    given: dict[str, Any] = {name: int(text) for name, text in names.items() if text}
     return {"options": ct.CompileOptions(**given)} if given else {}
 
 

@@ -173,9 +173,8 @@ class _HeldRows(Copier):
         self._row, self._parts = row, parts
         self._passes = _Passes(function, row)
         held = held_in(function, row)
-        self._held: dict[Op, int] = {}
-        if held is not None:
-            self._held.update((load, number) for number, load in enumerate(held.loads))
+        self._loads = () if held is None else held.loads
+        self._held: dict[Op, int] = {load: number for number, load in enumerate(self._loads)}
 
     def function(self, source: Function) -> Function:
         rest = [op for op in source.body.operations if not self._row.has(op)]
@@ -184,7 +183,7 @@ class _HeldRows(Copier):
                 for op in rest:
                     if self._passes.number[op] == number:
                         self.operation(op)
-                for load in self._held:
+                for load in self._loads:
                     if self._passes.number[load] == number:
                         self._hold(load)
                 if ends:
@@ -310,8 +309,13 @@ def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
     part = Value(start.type, "part")
     with builder.block(part) as body:
         index[op.axis] = builder.value(Add(x=first, y=part))
-        lies = {"shape": op.shape, "strides": strides, "stage": (0, op.parts, nbytes), "held": True}
-        copy = StageTile(context.lowered[op.x], part, tuple(index), **lies)
+        copy = StageTile(
+            *(context.lowered[op.x], part, tuple(index)),
+            shape=op.shape,
+            strides=strides,
+            stage=(0, op.parts, nbytes),
+            held=True,
+        )
         context.add(copy, layout=context.layout_name(layout), vector=vector)
         context.smem.share(copy, place)
         builder.yield_()
@@ -324,8 +328,15 @@ def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
     """A slice, read by the threads that copied it."""
     parts, place, nbytes = context.held[op.row]
     layout, vector, strides = _lies(op.x, op.shape, context.warps)
-    lies = {"shape": op.shape, "strides": strides, "stage": (0, parts, nbytes)}
-    tile = StageRead(context.lowered[op.part], dtype=op.x.tensor.dtype, **lies, own=True, of=op.x.name)
+    tile = StageRead(
+        context.lowered[op.part],
+        dtype=op.x.tensor.dtype,
+        shape=op.shape,
+        strides=strides,
+        stage=(0, parts, nbytes),
+        own=True,
+        of=op.x.name,
+    )
     context.add(tile, layout=context.layout_name(layout), vector=vector)
     context.smem.share(tile, place)
     context.place(op.result, tile.result, layout)

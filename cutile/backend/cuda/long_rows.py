@@ -106,8 +106,8 @@ def plan_row(function: Function, row: RowAxis, arch: Architecture, options: Comp
     if held is None or (held.elements < MIN_ELEMENTS and (row.extent < MIN_CHEAP_EXTENT or not held.is_cheap)):
         return None
     clusters = (1, *CLUSTERS) if arch.major >= CLUSTERS_SINCE else (1,)
-    if options.num_cta_in_cga in clusters:
-        clusters = (options.num_cta_in_cga,)
+    if (asked := options.num_cta_in_cga) is not None and asked in clusters:
+        clusters = (asked,)
     plans = [plan for blocks in clusters if (plan := _over(blocks, row, held, arch, options)) is not None]
     short = (plan for plan in plans if held.nbytes <= plan.blocks * SLICE_BYTES)
     return next(short, plans[-1] if plans else None)

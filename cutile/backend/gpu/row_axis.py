@@ -96,7 +96,7 @@ class RowAxis:
         elif isinstance(op, StoreView):
             copy = op.copy_with([x, *value, *rest], (), ())
         else:
-            copy = StoreView(x=x, value=value[0], index=tuple(rest), steps=shape)
+            copy = StoreView(x=x, value=value[0], index=tuple(rest), steps=shape, limited=())
         if isinstance(op, LoadView | StoreView):
             copy.attributes["steps"] = shape
         return copy

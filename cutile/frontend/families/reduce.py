@@ -180,6 +180,10 @@ def _running(frame: Frame, tile: Value, axis: Any, backward: bool, identity: Any
     return _folded(frame, Scan, [tile], where, (identity,), step, False, reverse=backward)[0]
 
 
+_IDENTITIES: dict[type[Op], int] = {arith.Add: 0, arith.Mul: 1}
+"""What changes no result; of the larger of two numbers it is the lowest of their dtype."""
+
+
 def _running_by(name: str, op: type[Op]) -> Handler:
     """The handler of running results of an operation."""
 
@@ -190,7 +194,7 @@ def _running_by(name: str, op: type[Op]) -> Handler:
         if dtype.is_bool:
             frame.type_error(f"{name}: expected numbers, got {tile.type}", remedy="Convert it: x.astype(ct.i32).")
         lowest = float("-inf") if dtype.is_float else dtype.min
-        identity = {arith.Add: 0, arith.Mul: 1}.get(op, lowest)
+        identity = _IDENTITIES.get(op, lowest)
         # Sums and products of f16 and bf16 run in f32; the larger of two numbers is one of them.
         widened = dtype.is_float and dtype.bits < 32 and op is not arith.Max
         wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile

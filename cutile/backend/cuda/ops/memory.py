@@ -187,8 +187,8 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     shape: tuple[int, ...] = attribute()
     strides: tuple[int, ...] = attribute()
     stage: Stages = attribute()
-    steps: tuple[int, ...] = attribute(())
-    limited: tuple[int, ...] = attribute(())
+    steps: tuple[int, ...] = attribute(default=())
+    limited: tuple[int, ...] = attribute(default=())
     held: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
