@@ -258,7 +258,10 @@ def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
         return
     if isinstance(op, Cat):
         source: Any = (context.name_of(op.x), context.name_of(op.y))
-        size = op.result.tile.size * op.result.tile.dtype.bits // 8
+        parts = {(part.type, extended(context.layouts[part], op.result.tile.shape)) for part in op.operands}
+        # Nothing moves where each thread has its own of both.
+        alike = parts == {(op.x.type, context.layouts[op.result])}
+        size = 0 if alike else op.result.tile.size * op.result.tile.dtype.bits // 8
     else:
         source, size = context.name_of(op.x), move_bytes(op.x.tile.dtype, context.layouts[op.x])
     copy = context.in_shared(context.copied(op), size, source=source, layout=layout)

@@ -23,7 +23,7 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Fold, Folding, Reduce, Scan
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast, Extract, Permute, Reshape
+from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
 
 ACCESS_BYTES = 16
@@ -194,9 +194,10 @@ class LayoutAssignment:
                     self._set(value, layout)
                 view = definitions.get(view.x)
         for op in self._operations:
-            target = self.find(op.result) if isinstance(op, Extract) else None
-            if isinstance(op, Extract) and target and (whole := extended(target, op.x.tile.shape)):
-                self._set(op.x, whole)
+            if isinstance(op, Extract | Cat):
+                whole, part = (op.x, op.result) if isinstance(op, Extract) else (op.result, op.x)
+                if (target := self.find(part)) and (layout := extended(target, whole.tile.shape)):
+                    self._set(whole, layout)
 
     def _anchor_rows(self) -> None:
         """What is loaded to be broadcast over a product's sums lies as these do.

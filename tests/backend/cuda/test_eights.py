@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.loops.ordinary import scaled
+from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import Dot, TileIndex
+from cutile.backend.cuda.ops import Dot, Roles, TileIndex, TmaStore
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, u8
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function
 from cutile.ir.types import Type
+from cutile.ops.compare import Lt
 from kernels.gemm_choice import Lie, choose
 from kernels.gemm_fused import gemm_fused
 from tests.backend.cuda.chosen import described
+from tests.backend.cuda.executed import execute
 from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, source, written
 from tests.backend.cuda.test_specialise import GEMM, column_major, refusal, types
 from tests.support.programs import mut, tensor
@@ -123,3 +128,38 @@ def test_large_products_of_8_bit_floats_share_columns() -> None:
         for lie in lies:
             found = choose(size, size, size, f8e4m3fn, described("sm_90a"), lie=lie)
             assert found.cluster == (2 if many and lie == "along" else 1)
+
+
+def scales_of_blocks() -> Function:
+    operand, scale = tensor(2, f8e4m3fn), tensor(2, f32)
+    return shipped(scaled, {"z": mut(128, 256, dtype=bf16), "x": operand, "w": operand, "of_x": scale, "of_w": scale})
+
+
+def test_a_tile_of_two_blocks_with_scales_is_made_one_behind_the_other() -> None:
+    """By NumPy, with edges of rows and columns; the second block's sums take the registers of the first one's."""
+    function = lowered(scales_of_blocks())
+    assert check_function(function) > 10
+    assert check_layouts(function) > 3
+    (roles,) = (op for op in function.walk() if isinstance(op, Roles))
+    first, second = (op for op in roles.consumer.walk() if isinstance(op, Dot))
+    assert (first.fresh, first.replaces, second.fresh, second.replaces) == (True, False, False, True)
+    _, added = second.sums
+    (never,) = (op for op in roles.consumer.walk() if added in op.results)
+    assert isinstance(never, Lt)  # no counter is less than 0
+    assert any(isinstance(op, TmaStore) for op in roles.consumer.walk())  # both halves as one tile, without a move
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal((extent, 384)).astype(f8e4m3fn.numpy) for extent in (136, 384))
+    of_x, of_w = ((random.random((3, extent)) + 0.5).astype(np.float32) for extent in (136, 3))
+    z = np.full((136, 384), np.nan, bf16.numpy)
+    execute(function, [z, x, w, of_x, of_w], (2, 2, 1), blocks=2, seed=0)
+    left = x.astype(np.float64) * np.repeat(of_x.T, 128, axis=1)
+    right = w.astype(np.float64) * np.repeat(np.repeat(of_w.T, 128, axis=0), 128, axis=1)
+    wanted = left @ right.T
+    assert np.linalg.norm(z.astype(np.float64) - wanted) / np.linalg.norm(wanted) < 4e-3
+
+
+@pytest.mark.slow
+def test_two_blocks_with_scales_fit_in_registers(tmp_path: Path) -> None:
+    built = compiled(scales_of_blocks())
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert instructions(built, tmp_path)["QGMMA.64"] == 8

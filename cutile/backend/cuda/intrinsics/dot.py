@@ -98,7 +98,9 @@ class _FromRegisters(Instruction):
 class _Left:
     """The left operand of a product: registers, or descriptors of a stage."""
 
-    def __init__(self, b: Any, left: BufferStages | Layout, value: Any, groups: int, tall: int, bits: int) -> None:
+    def __init__(
+        self, b: Any, left: BufferStages | Layout, value: Any, groups: int, tall: int, bits: int, *, once: bool
+    ) -> None:
         self._b, self._left, self._rows, self._bits = b, left, WGMMA_ROWS * groups, bits
         if isinstance(left, Layout):
             self.words = unpack(b, value, left.registers)
@@ -106,7 +108,7 @@ class _Left:
             return
         self.stage = own = stage_address(b, left, value)
         if groups > 1:
-            own = b.add(own, b.mul(group_number(b), i32c(left.smem_layout.offset(WGMMA_ROWS, 0))))
+            own = b.add(own, b.mul(group_number(b, once=once), i32c(left.smem_layout.offset(WGMMA_ROWS, 0))))
         self._first = descriptor(b, left.smem_layout.descriptor, own)
 
     def at(self, m: int, k: int) -> Any:
@@ -182,11 +184,13 @@ def dot(
     def generate(b: Any, values: list[Any]) -> Any:
         counter, *more = values
         right_stage = None if together else stage_address(b, right, counter)
-        operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits)
+        operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits, once=not together)
         if right_stage is None and isinstance(left, BufferStages):
             right_stage = b.add(operand.stage, i32c(right.place - left.place))
         if sharing > 1:
-            right_stage = b.add(right_stage, b.mul(group_number(b), i32c(right.smem_layout.offset(columns, 0))))
+            right_stage = b.add(
+                right_stage, b.mul(group_number(b, once=True), i32c(right.smem_layout.offset(columns, 0)))
+            )
         right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
         elements = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
         apart = fresh or promote_columns > 0

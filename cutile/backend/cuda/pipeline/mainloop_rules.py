@@ -254,16 +254,14 @@ class _Rules:
         blocks = 1 if alone else self.options.num_cta_in_cga or 1
         require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
         # Of few rows there is one tile: no other block needs the same columns.
-        grid = [lead + 1] if swaps_ab(rows, columns) else [lead, lead + 1]
-        cut = [one for one in (left, right) if blocks > 1 and one.smem_layout.split(blocks) is not None]
-        moving = {one: block_axes((*one.index, *self._bounds), self.kernel.definitions) for one in cut}
-        fitting = [(one, axis) for one in cut for axis in grid if axis not in moving[one]]
+        grid = ([lead + 1] if swaps_ab(rows, columns) else [lead, lead + 1]) * (blocks > 1)
+        axes = {one: block_axes((*one.index, *self._bounds), self.kernel.definitions) for one in (left, right)}
+        fitting = [(one, at) for one in axes for at in grid if at not in axes[one] and one.smem_layout.split(blocks)]
         # The larger one is shared; of two that are as large, the one that is along the columns.
         shared, along = max(fitting, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
         left, right = (replace(one, shared=blocks) if one is shared else one for one in (left, right))
-        cluster = 1 if shared is None else blocks
-        grouped = square_group(rows, columns, cluster if along == 0 else 1)
-        return Tiles(cluster=cluster, along=along, rows=lead, columns=lead + 1, grouped=grouped), left, right
+        grouped = square_group(rows, columns, blocks if shared and along == 0 else 1)
+        return Tiles(blocks if shared else 1, along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
     def _accumulator(self, left: Operand, right: Operand) -> Layout:
         """Where the sums are, if the warpgroups share a tile."""

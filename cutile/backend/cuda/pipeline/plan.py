@@ -75,6 +75,7 @@ class Dot:
         promote_columns: columns whose products are added in f32 at once; 0 where the tensor cores add them to the sums.
         promote_interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all.
         written: its left operand, where that is computed and goes through shared memory.
+        over: the sums of another product, which nobody reads any more, and whose registers its own take; None for none.
     """
 
     op: Mma
@@ -88,6 +89,7 @@ class Dot:
     promote_columns: int = 0
     promote_interval: int = 0
     written: Written | None = None
+    over: Value | None = None
 
     @property
     def in_registers(self) -> bool:
@@ -126,6 +128,7 @@ class Group:
         pipeline: the number of the pipeline.
         within: whether all products that read them are in the same block.
         first, last: of the loads.
+        ahead: whether the producer begins all where the first one stands, ahead of what else is in the block.
     """
 
     operands: tuple[Operand, ...]
@@ -133,6 +136,7 @@ class Group:
     within: bool
     first: Op
     last: Op
+    ahead: bool
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import carried_groups
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
+from cutile.ops.compare import Lt
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
@@ -185,7 +186,8 @@ class Products:
                 uses.append(use)
         if dot.left is None:
             self.settle([op.a if dot.written is None else dot.written.value])
-        acc = None if dot.fresh else self._sums(dot)
+        over = dot.over and context.lowered[dot.over]
+        acc, added = over if dot.fresh else self._sums(dot), self.added
         context.builder.location = op.location
         for use in uses:
             self._wait(use)
@@ -200,16 +202,18 @@ class Products:
                 use.left -= 1
                 self._release_if_over(use)
             return
+        if over is not None:  # never added to, which the linker must not know: it would choose other registers
+            added = (context.builder.value(Lt(x=self._counter_of(dot.right), y=context.builder.constant(0))),)
         begun = ops.Dot(
-            *(right, self._counter_of(dot.right), (*left, *([] if acc is None else [acc]), *self.added)),
+            *(right, self._counter_of(dot.right), (*left, *([] if acc is None else [acc]), *added)),
             left_dtype=a.dtype,
             right_dtype=b.dtype,
             acc_dtype=op.acc.tile.dtype,
             shape=dot.accumulator.shape,
             depth=depth,
             from_registers=dot.in_registers,
-            fresh=dot.fresh,
-            replaces=bool(self.added),
+            fresh=acc is None,
+            replaces=bool(added),
             left_k_major=dot.left_k_major,
             right_k_major=dot.right.smem_layout.k_major,
             left_first=0 if dot.left is None else dot.left.first,

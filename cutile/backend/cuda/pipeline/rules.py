@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
@@ -69,6 +70,7 @@ def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     require(warps in (None, 4 * warpgroups), f"{warps} worker warps are asked for, the tiles have {4 * warpgroups}")
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
+    _take_turns(kernel, dots)
     roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
     by_threads = reads_of(kernel, dots, roomy)
     for load, operand in by_threads.operands.items():
@@ -188,6 +190,18 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = (across_accumulator if across else group_accumulator)((rows, columns), warpgroups)
     return Dot(op, left, right, accumulator, fresh, written=written)
+
+
+def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
+    """Have sums that begin at zero take registers of others in their block.
+
+    Of those of the product before, where nobody reads these any more. Of its own accord the linker would give each
+    product registers of its own, and spill others.
+    """
+    for before, dot in pairwise([dot for dot in dots.values() if dot.fresh]):
+        block, readers = kernel.home[dot.op].operations, (op for op in kernel.order if before.op.result in op.operands)
+        if before.accumulator == dot.accumulator and {before.op, *readers} <= set(block[: block.index(dot.op)]):
+            dots[dot.op] = replace(dot, over=before.op.result)
 
 
 def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:

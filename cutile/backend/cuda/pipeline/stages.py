@@ -95,7 +95,8 @@ def groups_of(
         arrival.within = all(home[op] is block for op in readers)
         number = _pipeline_of(kernel, arrival, users)
         users[number].append(arrival)
-        group = Group(tuple(arrival.operands), number, arrival.within, loads[0], loads[-1])
+        ahead = first < last and not any(op.regions for op in block.operations)
+        group = Group(tuple(arrival.operands), number, arrival.within, loads[0], loads[-1], ahead)
         groups.update((load, group) for load in loads)
     return groups, tuple(tuple(of[0].operands) for of in users)
 

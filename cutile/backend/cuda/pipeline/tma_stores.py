@@ -17,7 +17,7 @@ from cutile.dtypes import bf16, f16, f32
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
-from cutile.ops.shape import Reshape
+from cutile.ops.shape import Cat, Reshape
 from cutile.ops.view import LoadView, StoreView
 
 STORE_BUFFERS = 2
@@ -39,9 +39,13 @@ def tma_stores_of(
     They go by way of the same places, so that all are like the first.
     """
     sums = {dot.op.result: dot.accumulator for dot in dots.values()}
+    joined = [op.result for op in kernel.order if isinstance(op, Cat) and len(op.result.tile.shape) == 2]
+    lie = {value: group_accumulator((value.tile.shape[0], value.tile.shape[1]), warpgroups) for value in joined}
+    # Of columns that each thread has of its own.
+    sums |= {value: layout for value, layout in lie.items() if layouts[value] == layout}
     stores: dict[Op, TmaStore] = {}
     for op in kernel.order:
-        if not isinstance(op, Stored) or _is_read(kernel, op):
+        if not isinstance(op, Stored) or _is_unfit(kernel, op):
             continue
         store = None if isinstance(op, AddTile) else _transposed_store(op, layouts, warpgroups)
         store = store or _store_of_rows(kernel, op, sums, warpgroups)
@@ -58,7 +62,7 @@ def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None
     Behind its main loop; None else.
     """
     stores = [op for op in kernel.order if isinstance(op, StoreMut)]
-    if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_read(kernel, stores[0]):
+    if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_unfit(kernel, stores[0]):
         return None
     sums = loop.results[0]
     rows, columns = sums.tile.shape
@@ -66,10 +70,11 @@ def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None
     return None if store is None or store.passed else store
 
 
-def _is_read(kernel: Kernel, op: Stored) -> bool:
-    """Whether a kernel reads the tensor that it stores to."""
+def _is_unfit(kernel: Kernel, op: Stored) -> bool:
+    """Whether a kernel reads the tensor that it stores to, or stores a part of a tile."""
     loads = (load for load in kernel.order if isinstance(load, LoadMut | LoadTile | LoadView))
-    return any(load.operands[0] is op.x for load in loads)
+    partly = isinstance(op, StoreView) and (op.steps != op.value.tile.shape or bool(op.limited))
+    return partly or any(load.operands[0] is op.x for load in loads)
 
 
 def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], warpgroups: int) -> TmaStore | None:
@@ -79,8 +84,6 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
     """
     tensor, shape, adds = op.x.tensor, op.value.tile.shape, isinstance(op, AddTile)
     shapes = {layout.shape for layout in sums.values()}
-    if isinstance(op, StoreView) and (op.steps != shape or op.limited):
-        return None
     dtypes = (f32,) if adds else (f16, bf16)
     if tensor.dtype not in dtypes or tensor.alignment != 16 or not 2 <= tensor.rank <= MAX_TMA_AXES:
         return None
@@ -111,8 +114,6 @@ def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpg
     None where they do not.
     """
     tensor, shape = op.x.tensor, op.value.tile.shape
-    if isinstance(op, StoreView) and (op.steps != shape or op.limited):
-        return None
     if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or len(shape) != 2 or tensor.unit_axis != 1:
         return None
     rows, columns = shape

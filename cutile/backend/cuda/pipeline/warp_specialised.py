@@ -75,7 +75,7 @@ class WarpSpecialised(LoweringContext):
         self.epilogue = Epilogue(self)
         self._products = Products(self)
         self._verdict = Verdict(self)
-        self._producing = self._ahead = False
+        self._producing = False
 
     def run(self) -> Function:
         """The lowered function."""
@@ -233,11 +233,9 @@ class WarpSpecialised(LoweringContext):
             set[Op]() if plan.verdict is None else {op for op in operations if isinstance(op, StoreMut | StoreView)}
         )
         rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - first]
-        # All numbers first: loads that arrive together begin where the first of them stands, as consumers wait for it.
-        several = any(group.first is not group.last for load, group in plan.groups.items() if load in rest)
-        outer, self._ahead = self._ahead, several and not any(op.regions for op in rest)
-        self.operations(sorted(rest, key=lambda op: self._ahead and op in self._skipped))
-        self._ahead = outer
+        # Loads that arrive together begin where the first of them stands, as consumers wait for it: numbers come first.
+        ahead = any(plan.groups[op].ahead for op in rest if op in plan.groups)
+        self.operations(sorted(rest, key=lambda op: ahead and op in self._skipped))
 
     def operation(self, op: Op) -> None:
         """Lower one operation, as far as the role has to do with it."""
@@ -331,8 +329,7 @@ class WarpSpecialised(LoweringContext):
         known before; consumers name it where the first does.
         """
         group = self.plan.groups.get(load)
-        late = self._producing and not self._ahead
-        if group is None or load is not (group.last if late else group.first):
+        if group is None or load is not (group.last if self._producing and not group.ahead else group.first):
             return
         if not self._producing:
             self._products.name_stage(group)
