@@ -372,8 +372,8 @@ def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
 def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int, ...] = ()) -> Any:
     """`f(tile, map, *tile index)`: add a tile of f32 to memory by TMA.
 
-    As `store`; each element is added atomically. Ahead of the first piece all places are waited for: results may go by
-    way of them in between.
+    As `store`; each element is added atomically. All places are written at once, and waited for before: results may go
+    by way of them between two tiles.
 
     Args:
         layout: of the tile: a `group_accumulator` or an `across_accumulator`.
@@ -398,26 +398,28 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
         leads = b.icmp_unsigned("==", lane, i32c(0))
         corner = [_of_warp(b, layout, axis, warp) for axis in range(2)]
         starts = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
-        for number, (down, across) in enumerate(origins):
-            buffer = number % buffers
+        for first in range(0, len(origins), buffers):
+            boxes = list(enumerate(origins[first : first + buffers]))
             with b.if_then(leads):
-                _wait_until_read(b, 0 if number == 0 else buffers - 1)
+                _wait_until_read(b, 0)
             synchronize_warp(b)  # no lane writes before its first lane has waited
-            for column in range(0, span, MATRIX):
-                piece = b.xor(b.add(unit, i32c(column // 4)), row)
-                to = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
-                for below in (0, MATRIX):
-                    pair = [elements[registers[down + below, across + column + side]] for side in range(2)]
-                    # Two columns are half a piece, which the swizzle moves as a whole (PTX ISA, "Swizzling Modes").
-                    text = f"st.shared.v2.f32 [$0+{below * span * F32_BYTES}], {{$1, $2}};"
-                    asm(b, VOID, [to, *pair], text, "r,f,f,~{memory}", effect=True)
-            proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
+            for buffer, (down, across) in boxes:
+                for column in range(0, span, MATRIX):
+                    piece = b.xor(b.add(unit, i32c(column // 4)), row)
+                    to = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
+                    for below in (0, MATRIX):
+                        pair = [elements[registers[down + below, across + column + side]] for side in range(2)]
+                        # Two columns are half a piece, which the swizzle moves as one (PTX ISA, "Swizzling Modes").
+                        text = f"st.shared.v2.f32 [$0+{below * span * F32_BYTES}], {{$1, $2}};"
+                        asm(b, VOID, [to, *pair], text, "r,f,f,~{memory}", effect=True)
+            proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next; once for all boxes, since it is slow
             synchronize_warp(b)  # the first lane begins when all have written
             with b.if_then(leads):
-                source = b.add(mine, i32c(buffer * nbytes))
-                within = *_apart(b, b.add(corner[0], i32c(down)), ahead), b.add(corner[1], i32c(across))
-                coordinates = [b.add(*each) for each in zip(starts, within, strict=True)][::-1]
-                _begin_store(b, map_, source, coordinates, adds=True)
+                for buffer, (down, across) in boxes:
+                    source = b.add(mine, i32c(buffer * nbytes))
+                    within = *_apart(b, b.add(corner[0], i32c(down)), ahead), b.add(corner[1], i32c(across))
+                    coordinates = [b.add(*each) for each in zip(starts, within, strict=True)][::-1]
+                    _begin_store(b, map_, source, coordinates, adds=True)
 
     kind = frag(f32, layout.registers)
     return intrinsic("add", None, [kind, TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)], generate)

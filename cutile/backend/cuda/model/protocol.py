@@ -338,7 +338,8 @@ def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
     """The pieces of a tile that are stored."""
     facts = op.attributes
     for number in range(layout.registers * 2 // facts["span"]):
-        pending = 0 if facts["begins"] and number == 0 else facts["buffers"] - 1
+        begins = number % facts["buffers"] == 0 if op.adds else facts["begins"] and number == 0
+        pending = 0 if begins else facts["buffers"] - 1
         place = (facts["first"] + number) % facts["buffers"]
         yield Event(
             "store", facts["piece"] + number, 0, place, pending, bool(op.warp_bytes), id(op.through), tensor=op.x
