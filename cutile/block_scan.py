@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 from cutile.dtypes import bool_, i32, u8, u16, u32, u64
+from cutile.language.atomic import atomic_xchg
 from cutile.language.cast import bitcast
 from cutile.language.compare import select
 from cutile.language.create import constant, iota
-from cutile.language.element import gather, scatter
+from cutile.language.element import gather
 from cutile.language.grid import get_num_tile_blocks, get_tile_block_id
 from cutile.language.markers import ordering
 from cutile.language.reduce import reduce, reduce_min
@@ -114,11 +115,15 @@ def _words(state: SharedMut, places: Any, needed: Any) -> Any:
 
 
 def _leave(state: SharedMut, capacity: Any, place: Any, value: Any) -> None:
-    """Write the words of a value."""
+    """Write the words of a value.
+
+    By exchanges, which others see sooner: stores wait behind those of the tiles. Measured on an H200, a scan of 2**28
+    i32 took 0.63 ms with exchanges and 0.78 ms with stores.
+    """
     bits = _bits_of(value)
-    scatter(state, place, (bits & (READY - 1)) | READY, ordering=ordering.RELAXED)
+    atomic_xchg(state, place, (bits & (READY - 1)) | READY)
     if value.dtype.bits == 64:
-        scatter(state, place + 2 * capacity, (bits >> 32) | READY, ordering=ordering.RELAXED)
+        atomic_xchg(state, place + 2 * capacity, (bits >> 32) | READY)
 
 
 def _bits_of(value: Any) -> Any:

@@ -8,6 +8,7 @@ Imported when first needed, and compiled then, as any kernel.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -257,4 +258,6 @@ def scan_launch(
 ) -> KernelOp:
     """The launch that scans `x` onto the tiles of `y`; its `state` is zeros."""
     launch = scan_kernel(function, identity)(y, x, state, WIDE=int(dtype.is_half))
+    if function is not operator.add:  # whose registers are not known
+        return launch.compile_options(CompileOptions(num_worker_warps=8))
     return launch.compile_options(CompileOptions(num_worker_warps=8, occupancy=4 if dtype.bits <= 32 else 3))
