@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from cutile import CompileOptions, api
 from cutile.backend.cuda.grids import PersistentGrid, launch_blocks
 from cutile.backend.cuda.held_rows import held_rows
 from cutile.backend.cuda.long_rows import cluster_rows, plan_row
-from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, HeldSlice, HoldRow
+from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, HeldSlice, HoldRow, StageTile
 from cutile.backend.cuda.target import architecture
 from cutile.backend.gpu.row_axis import row_axis
 from cutile.backend.reference.interpret import Walker, run_block
@@ -291,3 +294,59 @@ def test_long_rows_agree_with_float64_on_a_gpu(rows: int, columns: int, blocks: 
     exact /= exact.sum(1, keepdims=True)
     assert np.linalg.norm(results[0] - exact) < 1e-6 * np.linalg.norm(exact)
     np.testing.assert_array_equal(results[0], results[1])
+
+
+Reduction = tuple[int, int]
+"""Where the words of all blocks arrive, and the barrier that counts their bytes."""
+
+
+def cluster_of(reductions: Sequence[Reduction], blocks: int, seed: int, waits: bool = True) -> None:
+    """Blocks of a cluster in a drawn order: each sends its words one by one, and waits for all that come to it."""
+    memory: list[dict[int, Any]] = [{} for _ in range(blocks)]
+    counts: list[Counter[int]] = [Counter() for _ in range(blocks)]
+    started, ended = set[int](), set[int]()
+
+    def block(rank: int) -> Iterator[None]:
+        yield
+        started.add(rank)
+        for number, (place, counter) in enumerate(reductions):
+            while waits and not number and len(started) < blocks:
+                yield
+            for peer in range(blocks):
+                assert peer in started - ended, f"block {rank} writes to block {peer}, which does not run"
+                assert place + 4 * rank not in memory[peer], "a place is written twice"
+                memory[peer][place + 4 * rank] = rank, number
+                counts[peer][counter] += 4
+                yield
+            while counts[rank][counter] < 4 * blocks:
+                yield
+            words = [memory[rank][place + 4 * sender] for sender in range(blocks)]
+            assert words == [(sender, number) for sender in range(blocks)]
+        ended.add(rank)
+
+    draw, running = random.Random(seed), [block(rank) for rank in range(blocks)]
+    for _ in range(100_000):
+        if not running:
+            return
+        chosen = draw.choice(running)
+        if next(chosen, running) is running:
+            running.remove(chosen)
+    raise AssertionError("a block waits for ever")
+
+
+def test_blocks_of_a_cluster_meet_in_any_order() -> None:
+    function = lowered(softmax_of(65536), num_cta_in_cga=4)
+    sums = [op for op in function.walk() if isinstance(op, ClusterReduce)]
+    reductions = [(op.attributes["offset"], op.attributes["counter"]) for op in sums]
+    for seed in range(50):
+        cluster_of(reductions, 4, seed)
+    with pytest.raises(AssertionError, match="does not run"):
+        cluster_of(reductions, 4, 0, waits=False)
+    # Nothing lies where something else does: rows, words of 16 bytes, barriers of 8.
+    (row,) = {
+        (op.attributes["offset"], op.stage[1] * op.stage[2]) for op in function.walk() if isinstance(op, StageTile)
+    }
+    places = [row, *((place, 16) for place, _ in reductions), *((counter, 8) for _, counter in reductions)]
+    ends = [(first, first + size) for first, size in sorted(places)]
+    assert all(end <= following for (_, end), (following, _) in pairwise(ends))
+    assert ends[-1][1] <= function.facts["shared_bytes"]
