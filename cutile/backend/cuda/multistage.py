@@ -25,7 +25,7 @@ from cutile.ops.view import LoadView, StoreView
 
 def begin(context: LoweringContext, op: For, max_stages: int) -> RunningLoop | None:
     """A loop of which something is loaded ahead, to be lowered; None where nothing is."""
-    if context.unsafe:  # a raw pointer may write what is loaded ahead
+    if context.unsafe or context.held:  # a raw pointer may write what is loaded ahead; long rows want all room
         return None
     # A kernel that only reads is bound by its instructions, and padding adds to them (an H200: cross entropy of 32000
     # is at 0.62 of reading with it, 0.72 without; softmax in pieces, which writes too, at 0.58 of a copy, and 0.46).

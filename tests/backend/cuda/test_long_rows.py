@@ -350,3 +350,12 @@ def test_blocks_of_a_cluster_meet_in_any_order() -> None:
     ends = [(first, first + size) for first, size in sorted(places)]
     assert all(end <= following for (_, end), (following, _) in pairwise(ends))
     assert ends[-1][1] <= function.facts["shared_bytes"]
+
+
+def test_nothing_else_takes_the_room_of_rows() -> None:
+    """Weights of f32 would be copied ahead into shared memory, and one row fewer would fit a multiprocessor."""
+    x = tensor(2)
+    types = {"y": MutType(x, (1, 16384)), "mean": MutType(tensor(1), (1,)), "x": x, "w": tensor(1), "eps": scalar(f32)}
+    function = lowered(written(NORM, types))
+    assert {op.x.name for op in function.walk() if isinstance(op, StageTile)} == {"x"}
+    assert function.facts["shared_bytes"] // 1024 == 64
