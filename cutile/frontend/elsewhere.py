@@ -76,7 +76,6 @@ FUNCTIONS: dict[str, str] = {
     "less": "x < y",
     "load": _EXPECTED,
     "local_array": "a tile: ct.constant(0, shape, dtype)",
-    "log10": "ct.log2(tile) * 0.30102999566",
     "logical_and": "condition & mask",
     "logical_not": "~condition",
     "logical_or": "condition | mask",

@@ -95,6 +95,26 @@ def log2(x: Tile | float) -> Tile:
 
 
 @operation(FLOATS)
+def log10(x: Tile | float) -> Tile:
+    """The logarithm to base 10; NaN below zero.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.log10(x), [1.0, 1000.0])
+        [0.0, 3.0]
+    """
+    ...
+
+
+@operation(FLOATS)
 def sqrt(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
     """The square root, rounded as asked; NaN below zero.
 
@@ -573,5 +593,5 @@ def atan2(x: Tile | float, y: Tile | float) -> Tile:
 
 __all__ = (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2",
-    "expm1", "floor", "log", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
+    "expm1", "floor", "log", "log10", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
 )  # fmt: skip

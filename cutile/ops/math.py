@@ -50,6 +50,10 @@ class Log2(FloatUnary, name="log2", spelled=("log2",), accuracy=Accuracy(f32=1.5
     """The logarithm to base 2; NaN below zero, -inf at zero."""
 
 
+class Log10(FloatUnary, name="log10", spelled=("log10",), accuracy=Accuracy(f32=2.0, f64=2.0)):
+    """The logarithm to base 10; NaN below zero, -inf at zero."""
+
+
 class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",), accuracy=CORRECT):
     """The square root, rounded to nearest; NaN below zero."""
 

@@ -346,6 +346,7 @@ FUNCTIONS: dict[str, Any] = {
     "erfc": _in_f32(_erfc, "erfc", 1),  # f32: at most 0.51 ulp
     # The C library's functions of f64, of both types.
     "atan2": _library("atan2", 2),  # f32: at most 0.51 ulp
+    "log10": _library("log10", 1),  # f32: at most 0.51 ulp
     "log1p": _library("log1p", 1),  # f32: at most 0.51 ulp
     "expm1": _library("expm1", 1),  # f32: at most 0.51 ulp
     "asin": _library("asin", 1),  # f32: at most 0.51 ulp

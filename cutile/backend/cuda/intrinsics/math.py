@@ -17,6 +17,7 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "exp2": ("__nv_exp2f", "__nv_exp2"),
     "log": ("__nv_logf", "__nv_log"),
     "log2": ("__nv_log2f", "__nv_log2"),
+    "log10": ("__nv_log10f", "__nv_log10"),
     "sqrt": ("__nv_fsqrt_rn", "__nv_dsqrt_rn"),
     "rsqrt": ("__nv_rsqrtf", "__nv_rsqrt"),
     "sin": ("__nv_sinf", "__nv_sin"),
