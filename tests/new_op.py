@@ -88,10 +88,10 @@ def classes(name: str) -> list[type[Op]]:
 def places(name: str, kind: str) -> Iterator[Place]:
     """Everything that a function `name` of the language in the family `kind` needs, in the order of writing it."""
     ops, declared = classes(name), name in DECLARED
-    made = declared and (
+    composed = declared and (
         name in COMPILE_TIME or DECLARED[name].composed
     )  # of other operations, or of none: no class, no emitter, no sample
-    if not made:
+    if not composed:
         words = f'a class with spelled=("{name}",): types, meaning in NumPy, accuracy'
         yield Place(f"cutile/ops/{kind}.py", words, bool(ops))
     home = f"cutile/language/{DECLARED[name].function.__module__.rpartition('.')[2] if declared else kind}.py"
@@ -102,7 +102,7 @@ def places(name: str, kind: str) -> Iterator[Place]:
         yield Place(home, "in the docstring: " + (", ".join(missing) or "all that it needs"), not missing)
     handler = f"cutile/frontend/families/{kind}.py"
     yield Place(handler, "a handler, unless @operation(FLOATS) or its kin derives it", name in OPERATIONS)
-    if not made:
+    if not composed:
         yield from of_backends(name, kind, ops)
         known = {*(row.op for row in ROWS), *(case.op for case in CASES), *TESTED_ELSEWHERE}
         tested = bool(ops) and all(op.name in known for op in ops)
@@ -140,7 +140,7 @@ def mentioned(op: type[Op], folder: str) -> bool:
 
 def lacking(name: str, kind: str) -> list[str]:
     """The sections that the docstring of a function lacks, and the parameters that it says nothing of."""
-    parts = dict(sections(inspect.getdoc(getattr(ct, name, None)) or ""))
+    parts = dict(sections(inspect.getdoc(DECLARED[name].function) or ""))
     if kind not in (*VALUES, "cast"):
         documented = [parts, *(dict(sections(inspect.getdoc(op) or "")) for op in classes(name))]
         return [] if any({"Example", "Examples"} & {*each} for each in documented) else ["Example"]
@@ -179,11 +179,11 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     name: str = options.name
     family = options.family or family_of(name) or "math"
-    found = list(places_of_dtype(name) if options.dtype else places(name, family))
-    missing = [place for place in found if not place.there]
-    for place in found:
+    needed = list(places_of_dtype(name) if options.dtype else places(name, family))
+    missing = [place for place in needed if not place.there]
+    for place in needed:
         print(f"{'  ok     ' if place.there else '  MISSING'} {place.file}: {place.what}")
-    print(f"ct.{name}: {len(missing)} of {len(found)} places missing" if missing else "nothing is missing")
+    print(f"ct.{name}: {len(missing)} of {len(needed)} places missing" if missing else "nothing is missing")
     return bool(missing)
 
 
