@@ -47,12 +47,12 @@ def strangers(root: Path) -> Iterator[str]:
 
 def orphans(root: Path) -> Iterator[str]:
     """Yield each family that a target emits, or the samples test, and that ``cutile/ops`` does not define."""
-    known = {path.stem for path in (root / "cutile/ops").glob("*.py")}
+    stems = {path.stem for path in (root / "cutile/ops").glob("*.py")}
     # The structured control flow is part of the IR itself: cutile/ir/control.py.
-    known |= {path.stem for path in (root / "cutile/ir").glob("control.py")}
+    stems |= {path.stem for path in (root / "cutile/ir").glob("control.py")}
     for folder in SHARED:
         for path in sorted((root / folder).glob("*.py")):
-            if path.stem in FAMILIES and path.stem not in known:
+            if path.stem in FAMILIES and path.stem not in stems:
                 yield f"{folder}/{path.name}: cutile/ops defines no family {path.stem}"
 
 

@@ -69,13 +69,13 @@ def test_short_computations_without_a_pause_are_timed_by_batches() -> None:
 
 
 def test_figures_of_a_measurement() -> None:
-    found = Measurement((5.0, 1.0, 2.0, 4.0, 9.0, 3.0))
-    assert (found.median_ms, found.min_ms, found.mean_ms, found.reps) == (3.5, 1.0, 4.0, 6)
-    assert [found.quantile(q) for q in (0, 0.1, 0.5, 1)] == [1.0, 1.5, 3.5, 9.0]
-    assert found.quantile(0.9) == pytest.approx(float(np.quantile(found.times_ms, 0.9)))
-    assert (found.interval_ms.low, found.interval_ms.high) == (1.0, 9.0)
+    measurement = Measurement((5.0, 1.0, 2.0, 4.0, 9.0, 3.0))
+    assert (measurement.median_ms, measurement.min_ms, measurement.mean_ms, measurement.reps) == (3.5, 1.0, 4.0, 6)
+    assert [measurement.quantile(q) for q in (0, 0.1, 0.5, 1)] == [1.0, 1.5, 3.5, 9.0]
+    assert measurement.quantile(0.9) == pytest.approx(float(np.quantile(measurement.times_ms, 0.9)))
+    assert (measurement.interval_ms.low, measurement.interval_ms.high) == (1.0, 9.0)
     with pytest.raises(ValueError, match="between 0 and 1"):
-        found.quantile(1.5)
+        measurement.quantile(1.5)
 
 
 @pytest.mark.parametrize("wrong", [{"min_reps": 0}, {"min_reps": 9, "max_reps": 8}, {"rep_ms": -1.0}])
@@ -95,10 +95,10 @@ def stream(request: pytest.FixtureRequest) -> Iterator[Stream]:
 
 def test_a_fill_is_timed(stream: Stream) -> None:
     """One that allocates: it is made anew for each run."""
-    found = do_bench(lambda: api.full(1.0, (1 << 20,), f32), QUICK, stream=stream)
-    assert 3 <= found.reps <= 50
-    assert all(np.isfinite(each) and each >= 0 for each in found.times_ms)
-    assert 0 < found.min_ms <= found.median_ms
+    measurement = do_bench(lambda: api.full(1.0, (1 << 20,), f32), QUICK, stream=stream)
+    assert 3 <= measurement.reps <= 50
+    assert all(np.isfinite(each) and each >= 0 for each in measurement.times_ms)
+    assert 0 < measurement.min_ms <= measurement.median_ms
 
 
 def test_medians_are_in_the_order_of_the_work(stream: Stream) -> None:
@@ -129,10 +129,10 @@ def test_an_operation_of_a_kernel_that_never_ran_is_recorded(stream: Stream) -> 
 
 def test_pairs_say_which_is_the_faster(stream: Stream) -> None:
     one, other = (lambda n=n: api.full(1.0, (n,), f32) for n in (1 << 14, 1 << 24))
-    found = do_bench_paired(one, other, QUICK, stream=stream)
-    assert found.ratio.count == 20
-    assert found.first_s < found.second_s
-    assert found.ratio.median > 1  # how wide the interval is depends on who else is at work
+    comparison = do_bench_paired(one, other, QUICK, stream=stream)
+    assert comparison.ratio.count == 20
+    assert comparison.first_s < comparison.second_s
+    assert comparison.ratio.median > 1  # how wide the interval is depends on who else is at work
 
 
 def test_what_the_function_raises_arrives(stream: Stream) -> None:
@@ -187,13 +187,13 @@ def test_a_graph_is_closed_by_who_made_it() -> None:
 def test_each_run_of_the_function_is_timed_without_its_making() -> None:
     """The making takes a hundred times as long as the operation, which enqueues nothing."""
     device = Device.from_driver(SimDriver(seed=1))
-    made: list[int] = []
+    sums: list[int] = []
 
     def make() -> object:
-        made.append(sum(range(200_000)))
+        sums.append(sum(range(200_000)))
         return value(1)
 
-    found = do_bench(make, BenchOptions(warmup_ms=0, rep_ms=0, min_reps=20), stream=device.new_stream())
+    measurement = do_bench(make, BenchOptions(warmup_ms=0, rep_ms=0, min_reps=20), stream=device.new_stream())
     begin = do_bench(lambda: sum(range(200_000)), BenchOptions(warmup_ms=0, rep_ms=0), stream=device.new_stream())
-    assert len(made) == 20 + 3
-    assert statistics.median(found.times_ms) < begin.median_ms
+    assert len(sums) == 20 + 3
+    assert statistics.median(measurement.times_ms) < begin.median_ms

@@ -48,15 +48,15 @@ class Clockwork:
 def test_turns_alternate_and_are_of_equal_length() -> None:
     machine = Machine()
     ours, theirs = Clockwork(machine, "A", 1e-3), Clockwork(machine, "B", 4e-3)
-    found = compare(ours, theirs, Budget(warm_s=5, measure_s=4), now=machine.now)
+    comparison = compare(ours, theirs, Budget(warm_s=5, measure_s=4), now=machine.now)
     measured = machine.turns[-40:]
     assert [name for name, _, _ in measured] == ["A", "B"] * 20
-    assert found.repeats == (100, 25)
+    assert comparison.repeats == (100, 25)
     assert all(took == pytest.approx(0.1) for _, _, took in measured)
     warmed = sum(took for _, _, took in machine.turns[:-40])
     assert 5 <= warmed <= 5.3
-    assert (found.first_s, found.second_s) == pytest.approx((1e-3, 4e-3))
-    assert (found.ratio.low, found.ratio.median, found.ratio.high) == pytest.approx((4, 4, 4))
+    assert (comparison.first_s, comparison.second_s) == pytest.approx((1e-3, 4e-3))
+    assert (comparison.ratio.low, comparison.ratio.median, comparison.ratio.high) == pytest.approx((4, 4, 4))
 
 
 def test_a_drift_that_both_share_does_not_show() -> None:
@@ -72,10 +72,10 @@ def test_three_percent_are_told_from_noise() -> None:
     machine = Machine()
     ours = Clockwork(machine, "A", 1.00e-3, spread=0.02)
     theirs = Clockwork(machine, "B", 1.03e-3, noise=random.Random(2), spread=0.02)
-    found = compare(ours, theirs, Budget(warm_s=1, measure_s=4), now=machine.now)
-    assert 1 < found.ratio.low <= found.ratio.median <= found.ratio.high < 1.06
-    assert found.differ
-    assert found.ratio.count == 20
+    comparison = compare(ours, theirs, Budget(warm_s=1, measure_s=4), now=machine.now)
+    assert 1 < comparison.ratio.low <= comparison.ratio.median <= comparison.ratio.high < 1.06
+    assert comparison.differ
+    assert comparison.ratio.count == 20
 
 
 def test_what_the_first_call_compiles_does_not_count() -> None:
@@ -88,10 +88,10 @@ def test_what_the_first_call_compiles_does_not_count() -> None:
 
 def test_a_computation_longer_than_a_turn_is_run_once() -> None:
     machine = Machine()
-    found = compare(
+    comparison = compare(
         Clockwork(machine, "A", 2.0), Clockwork(machine, "B", 0.01), Budget(warm_s=0, measure_s=1), now=machine.now
     )
-    assert found.repeats == (1, 2)
+    assert comparison.repeats == (1, 2)
 
 
 def test_somebody_without_a_peer_is_timed_too() -> None:

@@ -95,10 +95,10 @@ def test_runs_are_interleaved_and_the_first_round_does_not_count() -> None:
 
         return run
 
-    found = interleaved({"a": scripted("a", 99, 1, 5, 3), "b": scripted("b", 99, 7, 7, 8)}, budget_s=0, least=3)
+    timings = interleaved({"a": scripted("a", 99, 1, 5, 3), "b": scripted("b", 99, 7, 7, 8)}, budget_s=0, least=3)
     assert order == ["a", "b"] * 4
-    assert (found["a"].median, found["a"].fastest, found["a"].runs) == (3, 1, 3)
-    assert found["b"].median == 7
+    assert (timings["a"].median, timings["a"].fastest, timings["a"].runs) == (3, 1, 3)
+    assert timings["b"].median == 7
 
 
 def test_a_ratio_above_one_means_faster_than_the_peer() -> None:

@@ -202,10 +202,10 @@ def test_attention_over_listed_blocks() -> None:
     z = api.full(np.nan, (2, 32, 16), f16).sync()
     inputs = (dq, dk, dv, tensor_of(blocks), tensor_of(counts))
     with use_backend("reference"):
-        found = result(attention.listed(z.mut.partition((1, 16, 16)), *inputs, 0.25, BN=16), z)
+        output = result(attention.listed(z.mut.partition((1, 16, 16)), *inputs, 0.25, BN=16), z)
     first = attention_of(q[:, :16], k[:, 32:], v[:, 32:], causal=False)
     last = attention_of(q[:, 16:], k, v, causal=False)
-    np.testing.assert_allclose(found, np.concatenate((first, last), 1), rtol=2e-2, atol=2e-3)
+    np.testing.assert_allclose(output, np.concatenate((first, last), 1), rtol=2e-2, atol=2e-3)
 
 
 def test_attention_of_8_bit_floats() -> None:

@@ -49,12 +49,12 @@ def drawn(array: Array, rng: np.random.Generator) -> Any:
 def test_a_kernel_computes_what_is_right(case: Case) -> None:
     rng = np.random.default_rng()
     ins = [drawn(each, rng) for each in case.ins]
-    given: list[Tensor] = [api.from_numpy(each).sync() for each in ins]
+    tensors: list[Tensor] = [api.from_numpy(each).sync() for each in ins]
     outs = [
         api.full(0 if case.adds or each.dtype.kind == "uint" else -1, each.shape, each.dtype).sync()
         for each in (*case.outs, *case.scratch)
     ]
-    for op in case.ops(outs, given):
+    for op in case.ops(outs, tensors):
         (op.interpret() if isinstance(op, KernelOp) else op).sync()
     exact = case.exact(np, *(each.astype(np.float64 if each.dtype.kind == "f" else np.int64) for each in ins))
     result = outs[0].to_numpy().sync().astype(np.float64).reshape(exact.shape)

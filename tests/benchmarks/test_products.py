@@ -41,19 +41,19 @@ def test_products_are_compared_judged_and_written(tmp_path: Path, capsys: pytest
     file = tmp_path / "figures" / "run.json"
     names = [case.name for case in SMALL]
     assert program.main(["bench", *QUICK, "--cases", *names, "--json", str(file)]) == 0
-    made: dict[str, Any] = json.loads(file.read_text())
-    found = {case["name"]: case for case in made["cases"]}
+    record: dict[str, Any] = json.loads(file.read_text())
+    cases = {case["name"]: case for case in record["cases"]}
     for name in ("small", "batched"):
-        ratio = found[name]["peers"]["numpy"]["ratio"]
+        ratio = cases[name]["peers"]["numpy"]["ratio"]
         assert 0 < ratio["low"] <= ratio["median"] <= ratio["high"]
         assert ratio["count"] == 6
-        assert found[name]["error"] < 1e-6
-    assert found["turned"]["absent"] == {"numpy": "NumPy has no fast product of f16"}
-    assert found["bytes"]["sets"] == 20
-    assert found["bytes"]["error"] == 0
-    assert 1e-6 < found["rounded"]["error"] < 1e-3
-    assert {"device", "host", "versions", "inputs", "command", "date"} <= made.keys()
-    assert made["versions"]["numpy"] == np.__version__
+        assert cases[name]["error"] < 1e-6
+    assert cases["turned"]["absent"] == {"numpy": "NumPy has no fast product of f16"}
+    assert cases["bytes"]["sets"] == 20
+    assert cases["bytes"]["error"] == 0
+    assert 1e-6 < cases["rounded"]["error"] < 1e-3
+    assert {"device", "host", "versions", "inputs", "command", "date"} <= record.keys()
+    assert record["versions"]["numpy"] == np.__version__
     printed = capsys.readouterr().out
     assert "small " in printed
     assert "without numpy: NumPy has no fast product of f16" in printed
@@ -199,14 +199,14 @@ def test_a_line_shows_the_rate_the_ratio_and_its_interval() -> None:
 
 
 def test_charts_are_made_of_what_was_measured(tmp_path: Path) -> None:
-    made = {"cases": [FOUND, {"name": "fp8", "skipped": "no"} | {"shape": [0, 1, 1, 1]}], "date": "2026-01-01"}
+    record = {"cases": [FOUND, {"name": "fp8", "skipped": "no"} | {"shape": [0, 1, 1, 1]}], "date": "2026-01-01"}
     rate = 2 * 4096**3 / 2e-4
-    assert chart.points(made)["cutile"] == [(pytest.approx(4096 / 3), rate, "bf16-4096")]
-    assert chart.by_size(made)["cutile", "bf16"] == [(4096, rate)]
-    assert chart.by_size(made)["torch", "bf16"][0][1] > rate
+    assert chart.points(record)["cutile"] == [(pytest.approx(4096 / 3), rate, "bf16-4096")]
+    assert chart.by_size(record)["cutile", "bf16"] == [(4096, rate)]
+    assert chart.by_size(record)["torch", "bf16"][0][1] > rate
     if importlib.util.find_spec("matplotlib") is None:
         return  # without it nothing is drawn; that it is said is tested above
-    chart.draw(tmp_path / "chart.png", made | {"device": {"name": "a GPU", "arch": "sm_90a"}})
+    chart.draw(tmp_path / "chart.png", record | {"device": {"name": "a GPU", "arch": "sm_90a"}})
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -214,13 +214,13 @@ def test_the_page_shows_what_the_files_say(tmp_path: Path) -> None:
     assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(page.FOLDER)
     case = FOUND | {"what": "4096 cubed", "device_time_of_graph": False, "tile": [128, 256, 64]}
     left_out = {"what": "fp8", "device_time_of_graph": True, "skipped": "no kernel"}
-    made = {"date": "2026-01-01", "command": "bench", "inputs": "normal", "cases": [case, left_out], "start": None}
-    made |= {
+    record = {"date": "2026-01-01", "command": "bench", "inputs": "normal", "cases": [case, left_out], "start": None}
+    record |= {
         "device": {"name": "a GPU", "arch": "sm_90a"},
         "host": {"cores": 2, "python": "3.13"},
         "versions": {"a": "1"},
     }
-    (tmp_path / "a.json").write_text(json.dumps(made | {"budget": {"pairs": 20, "warm_s": 5.0}}))
+    (tmp_path / "a.json").write_text(json.dumps(record | {"budget": {"pairs": 20, "warm_s": 5.0}}))
     (tmp_path / "a.png").write_bytes(b"")
     text = page.page(tmp_path)
     assert "| 4096 cubed | 128 x 256 x 64 | 200 us | 687 | torch | 0.950 | 0.940 to 0.960 | 1.7e-03 |" in text

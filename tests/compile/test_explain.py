@@ -81,12 +81,12 @@ def sums() -> Any:
     return saxpy(y.partition((256,)), 2.0, x)
 
 
-def text_of(op: Any, target: Target, **found: Any) -> str:
+def text_of(op: Any, target: Target, **facts: Any) -> str:
     """The plan without a toolchain, with what that would have found."""
     request = request_of(op, target)
     made_by, program = backend(target.backend), front(request)
     source = made_by.emit(lower(request, run_passes(program.function), True), target, request.options)
-    return plan_text(program.function, target, request.options, {**source.facts, **found})
+    return plan_text(program.function, target, request.options, {**source.facts, **facts})
 
 
 LINKED: dict[str, Any] = {"registers": 168, "spills": 0, "stack": 0, "remarks": ()}

@@ -73,13 +73,13 @@ def test_where_the_choice_spills_another_is_made(monkeypatch: pytest.MonkeyPatch
 def test_what_the_user_chose_stays_and_says_once_that_it_spills() -> None:
     request = request_of(num_worker_warps=1)
     with pytest.warns(SpillWarning) as said:
-        made, _ = compile_kernel(request), compile_kernel(request)
-    assert made.executable.facts["warps"] == 1
+        compiled, _ = compile_kernel(request), compile_kernel(request)
+    assert compiled.executable.facts["warps"] == 1
     (only,) = said
     text = str(only.message)
     assert text.startswith("kernel 'few' (z bf16[?, ?] in tiles of 16 x 128; x bf16[?, ?]; y bf16[?, ?]; n i32): its ")
     assert "its tiles do not fit into the 255 registers of each of 32 threads on sm_80" in text
-    assert f"{made.executable.facts['spills']} bytes" in text
+    assert f"{compiled.executable.facts['spills']} bytes" in text
     assert "Use smaller tiles; or more than num_worker_warps=1, or none given." in text
     assert "few" in request.source.name
     assert only.filename == request.source.file

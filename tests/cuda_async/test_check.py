@@ -108,15 +108,15 @@ def test_a_failed_neighbour_is_the_same_under_the_checker() -> None:
 def test_devices_that_exchange_memory_share_a_ledger() -> None:
     ledger = Ledger()
     first = SimDriver(seed=1)
-    one = Device.from_driver(CheckedDriver(first, ledger))
+    near = Device.from_driver(CheckedDriver(first, ledger))
     two = Device.from_driver(CheckedDriver(SimDriver(seed=2, ordinal=1, beside=first), ledger))
-    a, b = one.new_stream(), two.new_stream()
+    a, b = near.new_stream(), two.new_stream()
     source, target = words(7, count=8).sync_on(a), words(0, count=8).sync_on(b)
     Affine(source, 2, 0).sync_on(a)
     Across(target, source).sync_on(b)
     assert np.array_equal(Read(target).sync_on(b), np.full(8, 14))
     assert ledger.races == []
-    assert one.statistics().uses_checked == two.statistics().uses_checked == ledger.uses
+    assert near.statistics().uses_checked == two.statistics().uses_checked == ledger.uses
 
 
 def test_the_variable_switches_it_on_for_the_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,14 +38,14 @@ from tests.cuda_async.work import Affine
 @pytest.fixture(params=list(ENGINES))
 def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
     """Make ranks of an engine; they are closed at the end."""
-    made: list[Ranks] = []
+    engines: list[Ranks] = []
 
     def ranks_of_engine(**settings: Any) -> Ranks:
-        made.append(ENGINES[request.param](**settings))
-        return made[-1]
+        engines.append(ENGINES[request.param](**settings))
+        return engines[-1]
 
     yield ranks_of_engine
-    for ranks in made:
+    for ranks in engines:
         for rank in ranks.ranks:
             rank.close()
 
@@ -278,20 +278,20 @@ def test_collectives_are_ordered_with_kernels_on_other_streams(engine: Callable[
 
 
 def test_two_communicators_in_opposite_order_do_not_wait_for_each_other(make: Callable[..., Ranks]):
-    one, other = make(), make()
-    x, y = one.put([np.ones(3, np.int32)] * WORLD), one.put([np.ones(3, np.int32)] * WORLD)
-    policies = [[SingleStream(device) for _ in range(2)] for device in one.devices]
+    left, right = make(), make()
+    x, y = left.put([np.ones(3, np.int32)] * WORLD), left.put([np.ones(3, np.int32)] * WORLD)
+    policies = [[SingleStream(device) for _ in range(2)] for device in left.devices]
 
     async def main() -> None:
         waits: list[Any] = []
         for i in range(WORLD):
-            ops = [one.ranks[i].all_reduce(x[i]), other.ranks[i].all_reduce(y[i])]
+            ops = [left.ranks[i].all_reduce(x[i]), right.ranks[i].all_reduce(y[i])]
             order = (0, 1) if i % 2 else (1, 0)
             waits += [ops[k].schedule(policies[i][k]) for k in order]
         await asyncio.gather(*waits)
 
     asyncio.run(main())
-    np.testing.assert_array_equal(one.get(x) + one.get(y), np.full((2 * WORLD, 3), WORLD))
+    np.testing.assert_array_equal(left.get(x) + left.get(y), np.full((2 * WORLD, 3), WORLD))
 
 
 def test_programs_of_more_ranks_than_the_device_has_streams_do_not_wait_for_each_other():

@@ -91,12 +91,12 @@ def build(plans: list[Planned]) -> list[SharedDeviceOp[Storage]]:
     return nodes
 
 
-def run(device: Device, plans: list[Planned], wanted: list[Wanted]) -> list[tuple[int, list[int]]]:
+def run(device: Device, plans: list[Planned], expected: list[Wanted]) -> list[tuple[int, list[int]]]:
     """Ask for all results, from all threads at once."""
     streams = [device.new_stream() for _ in range(3)]
     nodes = build(plans)
     shares: dict[int, list[Wanted]] = {}
-    for each in wanted:
+    for each in expected:
         shares.setdefault(each.thread, []).append(each)
     results: list[tuple[int, list[int]]] = []
     errors: list[BaseException] = []
@@ -147,10 +147,10 @@ def programs(draw: st.DrawFn) -> tuple[list[Planned], list[Wanted]]:
 
 def check(driver: CheckedDriver, program: tuple[list[Planned], list[Wanted]]) -> None:
     device = Device.from_driver(driver)
-    plans, wanted = program
+    plans, nodes = program
     expected = sequential(plans)
-    results = run(device, plans, wanted)
-    assert len(results) == len(wanted)
+    results = run(device, plans, nodes)
+    assert len(results) == len(nodes)
     for node, result in results:
         assert result == expected[node]
     wait_all_idle(device)
@@ -190,13 +190,13 @@ def test_a_runtime_that_orders_nothing_is_found_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Stream, "follow", no_wait)
     monkeypatch.setattr(_Once, "_join", no_wait)
     plans = [Planned(number % 2, number, 3, number) for number in range(1, 6)]
-    wanted = [
+    expected = [
         Wanted(node, thread, thread, awaits) for node in (4, 5, 6) for thread in range(3) for awaits in (True, False)
     ]
     raced = 0
     for seed in range(5):
         driver = CheckedDriver(SimDriver(seed))
         with contextlib.suppress(AssertionError):  # a wrong result is the other way to be found out
-            check(driver, (plans, wanted))
+            check(driver, (plans, expected))
         raced += bool(driver.races)
     assert raced == 5

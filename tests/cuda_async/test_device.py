@@ -58,10 +58,10 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, found: Probe, 
 
 def test_the_probe_says_what_it_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_LIBRARIES", {sys.platform: ("libnowhere-a.so", "libnowhere-b.so")})
-    found = probe.probe.__wrapped__()
-    assert found.devices == 0
-    assert "libnowhere-a.so and libnowhere-b.so" in found.reason
-    assert "Device.host()" in found.reason
+    answer = probe.probe.__wrapped__()
+    assert answer.devices == 0
+    assert "libnowhere-a.so and libnowhere-b.so" in answer.reason
+    assert "Device.host()" in answer.reason
 
 
 @pytest.mark.parametrize("name", ["gpu0", "cuda:x", "", "cpu:1"])

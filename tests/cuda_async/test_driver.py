@@ -29,14 +29,14 @@ class Pinned:
 
 @pytest.fixture
 def pinned(device: Device):
-    made: list[Pinned] = []
+    buffers: list[Pinned] = []
 
     def make(count: int) -> Pinned:
-        made.append(Pinned(device, count))
-        return made[-1]
+        buffers.append(Pinned(device, count))
+        return buffers[-1]
 
     yield make
-    for memory in made:
+    for memory in buffers:
         memory.release()
 
 

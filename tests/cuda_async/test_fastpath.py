@@ -51,14 +51,14 @@ def test_it_needs_no_run_and_is_ordered_like_one(device: Device) -> None:
 def test_its_uses_are_in_the_checkers_records() -> None:
     driver = CheckedDriver(SimDriver(seed=2))
     device = Device.from_driver(driver)
-    one, two = device.new_stream(), device.new_stream()
-    storage = words(5).sync_on(one)
+    first, two = device.new_stream(), device.new_stream()
+    storage = words(5).sync_on(first)
     before = driver.uses
-    async_on(Affine(storage, 2, 0), one)
+    async_on(Affine(storage, 2, 0), first)
     async_on(Affine(storage, 3, 0), two)
     assert driver.uses == before + 2
     assert not driver.races
-    assert Read(storage).sync_on(one).tolist() == [30]
+    assert Read(storage).sync_on(first).tolist() == [30]
 
 
 def test_it_is_used_once(device: Device, stream: Stream) -> None:

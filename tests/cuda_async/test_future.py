@@ -111,13 +111,13 @@ def test_states(device: Device) -> None:
 def test_the_stream_is_chosen_at_schedule(device: Device) -> None:
     policy = StreamPoolRoundRobin(device, 4)
     futures = [Where().schedule(policy) for _ in range(5)]
-    chosen = [future.stream for future in futures]
-    assert chosen == [*policy.streams, policy.streams[0]]
+    streams = [future.stream for future in futures]
+    assert streams == [*policy.streams, policy.streams[0]]
 
     async def main() -> list[Stream]:
         return [await future for future in reversed(futures)]
 
-    assert asyncio.run(main()) == chosen[::-1]
+    assert asyncio.run(main()) == streams[::-1]
 
 
 def test_nothing_is_enqueued_before_the_first_await(device: Device) -> None:

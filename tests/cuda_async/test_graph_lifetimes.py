@@ -212,10 +212,10 @@ def test_random_programs_with_graphs(seed: int, steps: list[Step]) -> None:
 @pytest.mark.parametrize("block", range(len(BLOCKS)), ids=BLOCKS)
 def test_graphs_of_different_parts_live_beside_each_other(block: int) -> None:
     """Also where both are parts of one storage: all memory of a library is, of one device."""
-    one, other, third = (Work((block, part), (block, part), 3) for part in range(3))
-    steps = [Step("record", one, 0, 0), Step("record", other, 1, 1), Step("run", third, 0, 0)]
-    steps += [Step("launch", one, number, 0) for number in (0, 1, 0)]
-    assert check(1, [*steps, Step("close", one, 0, 0), Step("run", one, 0, 1), Step("launch", one, 1, 0)]) == []
+    first, other, third = (Work((block, part), (block, part), 3) for part in range(3))
+    steps = [Step("record", first, 0, 0), Step("record", other, 1, 1), Step("run", third, 0, 0)]
+    steps += [Step("launch", first, number, 0) for number in (0, 1, 0)]
+    assert check(1, [*steps, Step("close", first, 0, 0), Step("run", first, 0, 1), Step("launch", first, 1, 0)]) == []
 
 
 def test_the_check_finds_a_graph_that_holds_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -369,12 +369,12 @@ def test_the_memory_pool_is_looked_at_and_set(device: Device) -> None:
 
 def test_freed_memory_is_kept_up_to_the_threshold(sim_device: Device) -> None:
     pool = sim_device.default_mem_pool()
-    for threshold, kept in ((0, 0), (1 << 30, 1 << 20)):
+    for threshold, reserved in ((0, 0), (1 << 30, 1 << 20)):
         pool.trim()
         pool.set_release_threshold(threshold)
         storage = allocate(1 << 20).sync()
         del storage
         wait_all_idle(sim_device)
-        assert pool.mem_stats().reserved_current == kept
+        assert pool.mem_stats().reserved_current == reserved
     pool.reset_reserved_high()
     assert pool.mem_stats().reserved_high == 1 << 20

@@ -159,14 +159,14 @@ def test_threads_that_lend_at_once_never_hold_the_same_bytes_together(storage: S
         start.wait(60)
         while (count < 2000 or not any(refused)) and count < 1_000_000:  # until they have met
             count += 1
-            chosen = chance.sample(range(3), 2)
-            uses = [Use(f"a{i}", shared[i], chance.random() < 0.5) for i in chosen]
+            places = chance.sample(range(3), 2)
+            uses = [Use(f"a{i}", shared[i], chance.random() < 0.5) for i in places]
             try:
                 lease = lend(uses, object(), (__file__, number))
             except OwnershipError:
                 refused[number] += 1
                 continue
-            mine = [(i, (number, uses[k].write)) for k, i in enumerate(chosen)]
+            mine = [(i, (number, uses[k].write)) for k, i in enumerate(places)]
             for i, entry in mine:
                 holders[i].append(entry)
             for i, (_, write) in mine:

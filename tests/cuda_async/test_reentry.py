@@ -188,16 +188,16 @@ def test_a_handler_that_runs_an_operation_amid_a_lock() -> None:
 def test_every_lock_is_open_in_the_child_of_a_fork() -> None:
     from cuda_async.locks import new_lock, open_all
 
-    lock, taken, done = new_lock(), threading.Event(), threading.Event()
+    lock, held, done = new_lock(), threading.Event(), threading.Event()
 
     def hold() -> None:
         lock.acquire()
-        taken.set()
+        held.set()
         done.wait(30)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    taken.wait(30)
+    held.wait(30)
     assert not lock.acquire(blocking=False)
     open_all()  # what the child does
     assert lock.acquire(blocking=False)

@@ -279,12 +279,12 @@ def test_the_next_wait_raises_what_nobody_waited_for(launches: Launches) -> None
 
 
 def test_what_somebody_waits_for_is_told_to_nobody_else(launches: Launches) -> None:
-    wanted = ["WentWrongError(7)", "None", "WentWrongError(8)", "None"]
-    assert [launches.tell(said) for said in (7, 0, 8, 0)] == wanted
+    expected = ["WentWrongError(7)", "None", "WentWrongError(8)", "None"]
+    assert [launches.tell(said) for said in (7, 0, 8, 0)] == expected
     launches.driver.over = False
     ends = [launches.run(said) for said in (7, 0, 8, 0)]
     launches.driver.over = True
-    assert [told(end) for end in reversed(ends)] == wanted[::-1]
+    assert [told(end) for end in reversed(ends)] == expected[::-1]
 
 
 def test_a_report_is_taken_by_nobody_else_before_its_launch_is_over(launches: Launches) -> None:

@@ -20,12 +20,12 @@ from tests.cuda_async.work import Affine, Read, words
 def test_nothing_is_given_back_during_a_capture(sim_device: Device, sim: SimDriver) -> None:
     x, y = words(1, count=8).sync(), words(2, count=8).sync()
     sim_device.collect()
-    given: list[str] = []
+    events: list[str] = []
 
     def drop(storage: object) -> DeviceOp[object]:
         nonlocal y
         del y  # collected here and now, inside the capture
-        sim_device.defer(lambda: given.append("late"))
+        sim_device.defer(lambda: events.append("late"))
         return Affine(x, 3, 1)
 
     before = len(sim.log)
@@ -33,18 +33,18 @@ def test_nothing_is_given_back_during_a_capture(sim_device: Device, sim: SimDriv
         captured = sim.log[before:]
         assert captured[0].startswith("begin capture")
         assert not [line for line in captured if line.startswith("free")]
-        assert given == []
+        assert events == []
         graph.launch().sync()  # a submission: now it is safe
-        assert given == ["late"]
+        assert events == ["late"]
     assert [line for line in sim.log if line.startswith("free")]
 
 
 def test_a_capturing_stream_is_never_queried(sim_device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the capture itself, nor by anybody who waits meanwhile: on a GPU that would end the capture."""
-    asked: list[bool] = []
+    calls: list[bool] = []
 
     def query(stream: QueueStream) -> bool:
-        asked.append(True)
+        calls.append(True)
         assert stream._recorded is None, "a capturing stream was queried"  # pyright: ignore[reportPrivateUsage]
         return True
 
@@ -70,7 +70,7 @@ def test_a_capturing_stream_is_never_queried(sim_device: Device, monkeypatch: py
     thread.join()
     assert errors == []
     assert sim_device.new_stream().query()
-    assert asked
+    assert calls
 
 
 async def one(op: DeviceOp[object]) -> object:

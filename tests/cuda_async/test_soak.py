@@ -43,11 +43,11 @@ def test_the_judge_finds_faults() -> None:
     soak.awaited, soak.wrong, soak.lost = 99, 1, 1
     begun = time.perf_counter_ns()
     soak.steps.add(begun - 2_000_000)
-    found = "\n".join(soak.faults())
+    report = "\n".join(soak.faults())
     for fault in ("1 tasks never woke; 99 of 100", "1 results were wrong", "Python objects grow by 1000"):
-        assert fault in found
+        assert fault in report
     for fault in ("the process grows", "memory in use on the device grows by 64", "99.9th percentile"):
-        assert fault in found
+        assert fault in report
     soak.rounds[-1] = Round(1.0, 0, 0, 0, 0)  # a single round that did not grow: no leak
     assert "grow" not in "\n".join(soak.faults())
 

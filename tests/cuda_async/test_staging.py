@@ -62,10 +62,10 @@ def test_workers_are_waited_for_when_a_later_chunk_fails(number: int) -> None:
         storage = words(*range(COUNT)).sync_on(stream)
         driver.fail("record", at=number)
         moved = driver.calls["run:call"]
-        given = driver.calls["call"]
+        calls = driver.calls["call"]
         with pytest.raises(DeviceError, match="injected fault"):
             Read(storage).sync_on(stream)
-        assert driver.calls["run:call"] - moved == driver.calls["call"] - given
+        assert driver.calls["run:call"] - moved == driver.calls["call"] - calls
     wait_all_idle(device)
 
 

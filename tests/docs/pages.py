@@ -37,7 +37,7 @@ def _cells(line: str) -> tuple[str, ...]:
 
 def rows(page: Path) -> list[Row]:
     """The rows of every table of a page, without the headings."""
-    found: list[Row] = []
+    table: list[Row] = []
     section = ""
     heading = True
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
@@ -50,8 +50,8 @@ def rows(page: Path) -> list[Row]:
         if set("".join(cells)) <= set("-: "):
             heading = False
         elif not heading:
-            found.append(Row(number, section, cells))
-    return found
+            table.append(Row(number, section, cells))
+    return table
 
 
 def texts(page: Path) -> Iterator[tuple[int, str]]:
@@ -126,21 +126,21 @@ def _functions(path: Path) -> frozenset[str]:
 
 def wrong(page: Path) -> list[str]:
     """What a page claims and is not so: names that nothing has, files and tests that do not exist, open quotations."""
-    found: list[str] = []
+    faults: list[str] = []
     for line, text in texts(page):
         where = f"{page.name}:{line}"
         if "`" in _SPAN.sub("", text):
-            found.append(f"{where}: a backtick has no other one")
-        found += [f"{where}: {each} is not quoted" for each in _TEST.findall(_SPAN.sub("", text))]
+            faults.append(f"{where}: a backtick has no other one")
+        faults += [f"{where}: {each} is not quoted" for each in _TEST.findall(_SPAN.sub("", text))]
         for name in names(text):
             try:
                 resolve(name)
             except (AttributeError, ImportError):
-                found.append(f"{where}: there is no {name}")
+                faults.append(f"{where}: there is no {name}")
         for span in quoted(text):
             if _PATH.match(span):
-                found += [f"{where}: {what}" for what in _missing(span)]
-    return list(dict.fromkeys(found))
+                faults += [f"{where}: {what}" for what in _missing(span)]
+    return list(dict.fromkeys(faults))
 
 
 def _missing(place: str) -> Iterator[str]:

@@ -80,14 +80,14 @@ def test_the_readme_passes_strict_pyright(readme: Path) -> None:
         str(readme.parent),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found: dict[str, dict[int, str]] = {}
+    errors: dict[str, dict[int, str]] = {}
     for each in json.loads(done.stdout)["generalDiagnostics"]:
-        lines = found.setdefault(Path(each["file"]).name, {})
+        lines = errors.setdefault(Path(each["file"]).name, {})
         lines[each["range"]["start"]["line"] + 1] = each["message"]
     mistakes = (TYPES / "bad.py").read_text(encoding="utf-8").splitlines()
     marked = {number for number, line in enumerate(mistakes, 1) if "# error" in line}
-    assert found.pop("bad.py", {}).keys() == marked
-    assert found == {}
+    assert errors.pop("bad.py", {}).keys() == marked
+    assert errors == {}
 
 
 def links(text: str) -> list[str]:

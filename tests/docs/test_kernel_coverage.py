@@ -41,10 +41,10 @@ AT_LEAST = {  # features of the upstream's inventory, each named in a row
 
 def _exists(name: str) -> bool:
     owner, _, member = name.partition(".")
-    found = getattr(language, owner, None) or getattr(ct, owner, None)
+    holder = getattr(language, owner, None) or getattr(ct, owner, None)
     if not member:
-        return found is not None
-    return any(hasattr(each, member) for each in (found, getattr(ct, owner, None)) if each is not None)
+        return holder is not None
+    return any(hasattr(each, member) for each in (holder, getattr(ct, owner, None)) if each is not None)
 
 
 def test_every_name_exists() -> None:
@@ -54,12 +54,12 @@ def test_every_name_exists() -> None:
 
 
 def test_every_row_says_what_became_of_it() -> None:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for row in rows(PAGE):
         assert all(row.cells), row
-        found[row.section] = found.get(row.section, 0) + 1
-    assert found.keys() == AT_LEAST.keys()
-    assert {section: count for section, count in AT_LEAST.items() if found[section] < count} == {}
+        counts[row.section] = counts.get(row.section, 0) + 1
+    assert counts.keys() == AT_LEAST.keys()
+    assert {section: count for section, count in AT_LEAST.items() if counts[section] < count} == {}
 
 
 def test_every_operation_of_the_language_is_tested() -> None:

@@ -48,10 +48,10 @@ def test_a_notebook_runs_on_a_gpu(path: Path) -> None:
 
 @each_notebook
 def test_a_notebook_is_complete(path: Path) -> None:
-    kept = read(path)
-    cells = kept["cells"]
+    notebook = read(path)
+    cells = notebook["cells"]
     runs = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert written(kept) == path.read_text(encoding="utf-8")
+    assert written(notebook) == path.read_text(encoding="utf-8")
     assert [cell["execution_count"] for cell in runs] == list(range(1, len(runs) + 1))
     assert len({cell["id"] for cell in cells}) == len(cells)
     assert [cell["id"] for cell in runs if tags(cell) and not cell["outputs"]] == []
@@ -70,13 +70,13 @@ def test_what_a_notebook_names_exists(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_difference_is_seen_where_text_is_compared() -> None:
-    kept = read(NOTEBOOKS[0])
-    now = copy.deepcopy(kept)
+    notebook = read(NOTEBOOKS[0])
+    now = copy.deepcopy(notebook)
     compared = next(cell for cell in now["cells"] if cell["cell_type"] == "code" and not tags(cell) and cell["outputs"])
     free = next(cell for cell in now["cells"] if "varies" in tags(cell))
     for cell in (compared, free):
         cell["outputs"][-1]["data"]["text/plain"] = "something else"
-    (difference,) = differences(kept, now)
+    (difference,) = differences(notebook, now)
     assert difference.endswith("something else")
 
 

@@ -28,7 +28,7 @@ def test_every_test_that_a_page_names_is_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "faults"),
     [
         ("`cutile.nothing`", ["1: there is no cutile.nothing"]),
         ("`cutile.torch` `cutile.torch.register` `cutile.torch.nothing`", ["1: there is no cutile.torch.nothing"]),
@@ -50,7 +50,7 @@ def test_every_test_that_a_page_names_is_seen(name: str) -> None:
         ("| `a\\|b` | `cutile.nothing` |", ["1: there is no cutile.nothing"]),
     ],
 )
-def test_a_page_that_claims_too_much_is_found_out(tmp_path: Path, text: str, found: list[str]) -> None:
+def test_a_page_that_claims_too_much_is_found_out(tmp_path: Path, text: str, faults: list[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
-    assert wrong(page) == [f"page.md:{each}" for each in found]
+    assert wrong(page) == [f"page.md:{each}" for each in faults]

@@ -58,7 +58,7 @@ def test_what_is_said_to_be_missing_is() -> None:
 
 
 def test_no_part_of_the_documents_is_missing() -> None:
-    found = Counter(row.section for row in rows(PAGE))
-    assert set(found) == set(AT_LEAST)
+    counts = Counter(row.section for row in rows(PAGE))
+    assert set(counts) == set(AT_LEAST)
     for section, count in AT_LEAST.items():
-        assert found[section] >= count, f"{section}: {found[section]} rows, {count} were there"
+        assert counts[section] >= count, f"{section}: {counts[section]} rows, {count} were there"

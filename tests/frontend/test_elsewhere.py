@@ -52,13 +52,13 @@ BOUND = (
 
 def expressions() -> list[str]:
     """The counterparts that are written out; the others are said in words."""
-    found: list[str] = []
+    parts: list[str] = []
     for text in (*FUNCTIONS.values(), *METHODS.values(), *TENSORS.values(), *OUTPUTS.values()):
         for part in re.split(r", or |, which |, whose | for elements| of loaded| of tiles|, of the", text):
             with contextlib.suppress(SyntaxError):
                 ast.parse(part, mode="eval")
-                found.append(part)
-    return list(dict.fromkeys(found))
+                parts.append(part)
+    return list(dict.fromkeys(parts))
 
 
 def compiles(expression: str, bound: str) -> bool:

@@ -26,10 +26,10 @@ NEWER = {"TryStar": (3, 11), "TypeAlias": (3, 12), "TemplateStr": (3, 14)}
 
 def concrete() -> set[str]:
     """The classes of nodes that a parser makes."""
-    found = {each for each in vars(ast).values() if isinstance(each, type) and issubclass(each, ast.AST)}
-    abstract = {base for each in found for base in each.__bases__}
+    nodes = {each for each in vars(ast).values() if isinstance(each, type) and issubclass(each, ast.AST)}
+    abstract = {base for each in nodes for base in each.__bases__}
     old = {"slice", "Index", "ExtSlice", "Suite", "AugLoad", "AugStore", "Param", "Num", "Str", "Bytes", "NameConstant"}
-    return {each.__name__ for each in found - abstract} - old - {"Ellipsis"}
+    return {each.__name__ for each in nodes - abstract} - old - {"Ellipsis"}
 
 
 def sampled() -> set[str]:

@@ -14,7 +14,7 @@ def built(body: str) -> Function:
 
 
 def test_tokens_cost_nothing_and_pass_through_control_flow() -> None:
-    made = built(
+    function = built(
         "token = ct.join_tokens(ct.new_token_unordered(), ct.get_tensor_token(x))\n"
         "for i in range(3):\n"
         "    token = ct.join_tokens((token, ct.get_partition_token(x.partition((4,)))))\n"
@@ -22,7 +22,7 @@ def test_tokens_cost_nothing_and_pass_through_control_flow() -> None:
         "    token = ct.get_tensor_token(y)\n"
         "ct.set_tensor_token(y, token)\n"
     )
-    assert {op.name for op in made.walk()} <= {"constant", "for", "if", "gt", "load_mut", "store_mut", "yield"}
+    assert {op.name for op in function.walk()} <= {"constant", "for", "if", "gt", "load_mut", "store_mut", "yield"}
 
 
 @pytest.mark.parametrize(

@@ -109,12 +109,12 @@ def of_nothing(shape: tuple[int, int]) -> tuple[Any, Any]:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_has_no_elements_is_read_as_padding(backend: str) -> None:
     """The kernel is another one for each axis that has none."""
-    wanted = np.array([[6.0] * 4] * 2 + [[7.0] * 4] * 2)  # the second block reads ones, not padding, once more
+    expected = np.array([[6.0] * 4] * 2 + [[7.0] * 4] * 2)  # the second block reads ones, not padding, once more
     with on(backend):
         for shape in ((0, 5), (4, 0)):
             y, z = of_nothing(shape)
             np.testing.assert_array_equal(y, np.full(4, shape[0] * 10 + shape[1]))
-            np.testing.assert_array_equal(z, wanted)
+            np.testing.assert_array_equal(z, expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -98,12 +98,12 @@ def test_other_protocols(host: Device) -> None:
 
 def test_straight_into_kernels(host: Device) -> None:
     x, y = np.arange(8, dtype=np.float32), np.ones(8, np.float32)
-    given = Wrapped(x)
-    out = saxpy(api.partition(y, (4,)), 2.0, given).sync()
-    assert out.x is given
+    wrapped = Wrapped(x)
+    out = saxpy(api.partition(y, (4,)), 2.0, wrapped).sync()
+    assert out.x is wrapped
     np.testing.assert_array_equal(y, 2 * x + 1)
     stream = host.new_stream()
-    bound = saxpy(api.partition(Wrapped(y), (4,)), 1.0, given).bind(stream)
+    bound = saxpy(api.partition(Wrapped(y), (4,)), 1.0, wrapped).bind(stream)
     bound()
     bound()
     stream.synchronize()
@@ -208,14 +208,14 @@ def test_wrong_arguments(host: Device, case: str) -> None:
 
 def test_numpy_reads_our_memory(host: Device) -> None:
     y = api.arange(12, f64).reshape((3, 4)).sync()
-    for ours, wanted in (
+    for ours, expected in (
         (y, np.arange(12.0).reshape(3, 4)),
         (y.T[1:, ::-1], np.arange(12.0).reshape(3, 4).T[1:, ::-1]),
     ):
         theirs = np.from_dlpack(ours)
         assert theirs.ctypes.data == ours.device_pointer()
         assert not theirs.flags.writeable
-        np.testing.assert_array_equal(theirs, wanted)
+        np.testing.assert_array_equal(theirs, expected)
 
 
 def test_an_export_reads(host: Device) -> None:
@@ -378,14 +378,14 @@ def test_a_gpu_librarys_stream_and_ours_take_turns(library: Any) -> None:
     side = library.cuda.Stream() if torch else library.cuda.Stream(non_blocking=True)
     with device, library.cuda.stream(side) if torch else side:
         t = library.zeros(n, dtype=library.float32, **({"device": "cuda"} if torch else {}))
-        one = library.ones_like(t)
+        ones = library.ones_like(t)
         part, expected, ours = api.partition(t, (1024,)), 0.0, device.new_stream()
-        bound = saxpy(part, 2.0, one).bind(ours)
+        bound = saxpy(part, 2.0, ones).bind(ours)
         for step in range(20):
             t += step  # on the library's stream
             bound()  # nobody waits on the host
             expected += step + 2
-        saxpy(part, 2.0, one).sync_on(ours)
+        saxpy(part, 2.0, ones).sync_on(ours)
         t *= 2
         expected += 2
         assert float(t.min()) == float(t.max()) == 2 * expected

@@ -24,11 +24,11 @@ def test_a_chain_in_one_line() -> None:
 def test_metadata_methods_are_forwarded() -> None:
     x = api.arange(24, i32).reshape((4, 6))
     assert x.view((2, 12)).sync().shape == (2, 12)
-    wanted = np.arange(24).reshape(4, 6)
+    expected = np.arange(24).reshape(4, 6)
     np.testing.assert_array_equal(
-        api.arange(24, i32).reshape((4, 6)).slice((1, 3), (0, 2)).to_numpy().sync(), wanted[1:3, :2]
+        api.arange(24, i32).reshape((4, 6)).slice((1, 3), (0, 2)).to_numpy().sync(), expected[1:3, :2]
     )
-    np.testing.assert_array_equal(api.arange(24, i32).reshape((4, 6)).transpose().to_numpy().sync(), wanted.T)
+    np.testing.assert_array_equal(api.arange(24, i32).reshape((4, 6)).transpose().to_numpy().sync(), expected.T)
     assert x.shared is not None
     assert api.zeros((5, 5)).partition((2, 3)).sync().shape == (2, 3)
 

@@ -48,12 +48,12 @@ JaxArray.__module__ = "jaxlib._jax"
 
 
 def test_arrays_of_jaxs_form_are_read_and_never_written(host: Device) -> None:
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
     values = np.arange(12, dtype=np.float32)
-    array: Any = JaxArray(values, asked)
+    array: Any = JaxArray(values, requests)
     x = api.from_dlpack(array)
     assert x.device_pointer() == values.ctypes.data
-    assert asked == [{"max_version": (1, 0), "dl_device": None, "copy": None}]
+    assert requests == [{"max_version": (1, 0), "dl_device": None, "copy": None}]
     y = api.ones((12,), f32).sync()
     saxpy(y.mut.partition((4,)), 2.0, array).sync()  # straight into a kernel
     np.testing.assert_array_equal(y.to_numpy().sync(), 2 * values + 1)

@@ -63,15 +63,15 @@ def test_an_output_given_up_is_refused_by_name(x: api.Tensor, y: api.Tensor) -> 
 
 
 def test_a_launch_that_fails_gives_the_tensor_back_though_the_error_is_kept(x: api.Tensor, y: api.Tensor) -> None:
-    kept: list[BaseException] = []
+    errors: list[BaseException] = []
     bad: list[tuple[Any, Any]] = [("two", x), (1.0, None)]
     for factor, source in bad:
         try:
             shift(y.partition((2, 2)), factor, source)
         except ArgumentError as error:
-            kept.append(error)  # and its traceback, as a notebook does
+            errors.append(error)  # and its traceback, as a notebook does
         assert y.to_host_vec().sync().tolist() == [0] * 32
-    assert len(kept) == 2
+    assert len(errors) == 2
 
 
 def test_a_partition_of_another_rank_is_refused_where_it_is_made(x: api.Tensor, y: api.Tensor) -> None:

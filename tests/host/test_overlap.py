@@ -124,10 +124,10 @@ def test_it_is_found_exactly(axes: list[tuple[int, int]]) -> None:
     assert (common is not None) == (len({place(index) for index in indices}) < math.prod(shape))
     assert may_overlap(shape, strides) or common is None
     if common is not None:
-        one, other = common
-        assert one != other
-        assert place(one) == place(other)
-        assert {one, other} <= set(indices)
+        left, right = common
+        assert left != right
+        assert place(left) == place(right)
+        assert {left, right} <= set(indices)
 
 
 def test_large_and_strange_layouts() -> None:

@@ -38,10 +38,10 @@ def test_long_patterns_come_from_kernels() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (5, 5), (3, 7), (7, 3)])
 @pytest.mark.parametrize("dtype", [f32, bf16, i32, bool_])
 def test_eye(device: Device, shape: tuple[int, int], dtype: Any) -> None:
-    found = api.eye_rect(*shape, dtype).to_numpy().sync()
-    np.testing.assert_array_equal(found, np.eye(*shape).astype(dtype.numpy))
+    matrix = api.eye_rect(*shape, dtype).to_numpy().sync()
+    np.testing.assert_array_equal(matrix, np.eye(*shape).astype(dtype.numpy))
     if shape[0] == shape[1]:
-        np.testing.assert_array_equal(api.eye(shape[0], dtype).to_numpy().sync(), found)
+        np.testing.assert_array_equal(api.eye(shape[0], dtype).to_numpy().sync(), matrix)
 
 
 NUMBERS = np.array([[0.0, 1.75, -1.75], [100.5, 3.0, -0.25]])

@@ -135,10 +135,10 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 def test_views_come_out_in_row_major_order(name: str) -> None:
     array = random((5, 8))
     tensor = api.from_numpy(array).sync()
-    view, wanted = VIEWS[name](tensor), VIEWS[name](array)
-    np.testing.assert_array_equal(view.to_numpy().sync(), wanted)
-    np.testing.assert_array_equal(view.to_host_vec().sync(), wanted.reshape(-1))
-    np.testing.assert_array_equal(api.copy_device_to_host_vec(view).sync(), wanted.reshape(-1))
+    view, expected = VIEWS[name](tensor), VIEWS[name](array)
+    np.testing.assert_array_equal(view.to_numpy().sync(), expected)
+    np.testing.assert_array_equal(view.to_host_vec().sync(), expected.reshape(-1))
+    np.testing.assert_array_equal(api.copy_device_to_host_vec(view).sync(), expected.reshape(-1))
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -184,11 +184,11 @@ def test_memcpy_through_views() -> None:
     api.memcpy(dst, src.T).sync()
     np.testing.assert_array_equal(dst.to_numpy().sync(), array.T)
     api.memcpy(dst[1:3, ::2].mut, api.full(-1, (4,), i32).sync()).sync()
-    wanted = array.T.copy()
-    wanted[1:3, ::2] = -1
-    np.testing.assert_array_equal(dst.to_numpy().sync(), wanted)
+    expected = array.T.copy()
+    expected[1:3, ::2] = -1
+    np.testing.assert_array_equal(dst.to_numpy().sync(), expected)
     api.memcpy(dst.reshape((4, 6)), dst[::-1].dup().sync()[::-1]).sync()
-    np.testing.assert_array_equal(dst.to_numpy().sync(), wanted)
+    np.testing.assert_array_equal(dst.to_numpy().sync(), expected)
 
 
 @pytest.mark.usefixtures("host")

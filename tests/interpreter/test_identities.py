@@ -75,9 +75,9 @@ def folds(y: Mut, x: Tensor):
 @pytest.mark.parametrize("first", [-np.inf, 0.0])
 def test_tiles_that_are_folded_together(first: float) -> None:
     y, x = api.zeros((8,)).sync(), api.from_numpy(NUMBERS).sync()
-    made = kernel(ARGMAX.format(identity=f"(float('{first}'), 0)"))(y.partition((8,)), x).interpret()
+    op = kernel(ARGMAX.format(identity=f"(float('{first}'), 0)"))(y.partition((8,)), x).interpret()
     if first == 0.0:
         with pytest.raises(ct.IdentityError, match=r"\(0\.0, 0\) is no identity .* element -3\.0 of tile 0"):
-            made.sync()
+            op.sync()
     else:
-        assert made.first().unpartition().to_numpy().sync()[0] == 4
+        assert op.first().unpartition().to_numpy().sync()[0] == 4

@@ -38,10 +38,10 @@ def test_what_lies_inside_is_known(backend: str) -> None:
         x = api.zeros((7, 11), f16).sync()
         z, w, v = (api.zeros(shape, i32).sync() for shape in ((8, 16), (16, 8), (8, 16)))
         inside(z.mut.partition((4, 8)), w.mut.partition((8, 4)), v.mut.partition((4, 8)), x).sync()
-        wanted = np.zeros((8, 16), np.int32)
-        wanted[:7, :11] = 1
-        np.testing.assert_array_equal(z.numpy(), wanted + 2)
-        np.testing.assert_array_equal(w.numpy(), wanted.T)
+        expected = np.zeros((8, 16), np.int32)
+        expected[:7, :11] = 1
+        np.testing.assert_array_equal(z.numpy(), expected + 2)
+        np.testing.assert_array_equal(w.numpy(), expected.T)
         np.testing.assert_array_equal(v.numpy(), 1)
 
         rows = windows(api.zeros((3, 4)).partition((1, 4)), api.arange(8, f32).sync()).first().unpartition().sync()
@@ -67,15 +67,15 @@ def norm(y: Mut, x: Tensor):
 def test_a_layer_norm_with_a_tile_wider_than_the_row() -> None:
     x = api.randn(3.0, 1.0, (5, 10), 1, f32).sync()
     a = x.numpy().astype(np.float64)
-    wanted = (a - a.mean(1, keepdims=True)) / np.sqrt(a.var(1, keepdims=True) + 1e-5)
+    expected = (a - a.mean(1, keepdims=True)) / np.sqrt(a.var(1, keepdims=True) + 1e-5)
     wrong, right = kernel(NORM.format(mask="")), kernel(NORM.format(mask="d = ct.select(part.inside(row), d, 0.0)"))
 
     def run(norm: Any, **interpreted: bool) -> Any:
         op = norm(api.zeros((5, 10)).partition((2, 16)), x)
         return (op.interpret(**interpreted) if interpreted else op).first().unpartition().sync().numpy()
 
-    assert np.abs(run(wrong) - wanted).max() > 1
-    np.testing.assert_allclose(run(right), wanted, atol=1e-5)
+    assert np.abs(run(wrong) - expected).max() > 1
+    np.testing.assert_allclose(run(right), expected, atol=1e-5)
     with pytest.warns(PaddingWarning) as caught:
         run(wrong, check=True)
     assert len(caught) == 1  # of three tile blocks

@@ -51,12 +51,12 @@ def test_print_shows_tiles_block_by_block(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_breakpoint_in_the_kernel_is_hit(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[str] = []
+    totals: list[str] = []
 
     class Debugger(pdb.Pdb):
         def interaction(self, frame: Any, *rest: Any) -> None:  # type: ignore[override]
             if frame is not None and frame.f_code.co_name == "breaks":
-                found.append(str(frame.f_locals["total"]))
+                totals.append(str(frame.f_locals["total"]))
             self.set_continue()
 
     debugger = Debugger(nosigint=True, readrc=False)
@@ -64,7 +64,7 @@ def test_a_breakpoint_in_the_kernel_is_hit(monkeypatch: pytest.MonkeyPatch) -> N
     first: int = wrapped.__code__.co_firstlineno
     debugger.set_break(__file__, first + 4)
     debugger.runcall(breaks(ints(1, 2, 3).partition((3,))).interpret().sync)
-    assert found == ["6"]
+    assert totals == ["6"]
 
 
 def test_an_error_shows_the_users_line_and_the_users_frame() -> None:

@@ -173,11 +173,11 @@ if old == 4:
 """.strip()
 
 
-@pytest.mark.parametrize(("body", "wanted"), [(RELEASED, [2, 11]), (LAST_ADDS_UP, [5, 0])], ids=["flag", "last adds"])
-def test_what_was_released_and_acquired_is_in_order(body: str, wanted: list[int]) -> None:
+@pytest.mark.parametrize(("body", "values"), [(RELEASED, [2, 11]), (LAST_ADDS_UP, [5, 0])], ids=["flag", "last adds"])
+def test_what_was_released_and_acquired_is_in_order(body: str, values: list[int]) -> None:
     op, x = raw(body, blocks=5)
     op.sync()
-    assert x.to_numpy().sync()[:2].tolist() == wanted
+    assert x.to_numpy().sync()[:2].tolist() == values
 
 
 def test_without_the_acquire_it_is_a_race() -> None:

@@ -49,10 +49,10 @@ def test_printing_and_parsing_gives_the_same_function(make: Callable[[], Functio
 
 def test_functions_that_differ_are_unequal() -> None:
     assert gemm() != branches()
-    one = parse(print_function(branches()), OPS)
+    parsed = parse(print_function(branches()), OPS)
     two = parse(print_function(branches()).replace("-inf", "inf"), OPS)
-    assert one == branches()
-    assert one != two
+    assert parsed == branches()
+    assert parsed != two
 
 
 def test_the_text_of_a_kernel(golden: Golden) -> None:

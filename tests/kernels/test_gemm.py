@@ -99,10 +99,10 @@ def test_batches_of_whole_tiles_are_multiplied_as_one_product(given: bool) -> No
     a, b = on_device(x), on_device(y)
     assert stackable(a, b, Choice(256, 64, 256))
     assert not stackable(a.transpose((0, 2, 1)), b, Choice(256, 64, 256))
-    made = batched_matmul(a, b, out=out).sync()
-    assert out is None or made is out
-    assert made.shape == (3, 256, 40)
-    assert relative_error(made.to_numpy().sync(), x.astype(np.float64) @ y) < TOLERANCE[f32]
+    product = batched_matmul(a, b, out=out).sync()
+    assert out is None or product is out
+    assert product.shape == (3, 256, 40)
+    assert relative_error(product.to_numpy().sync(), x.astype(np.float64) @ y) < TOLERANCE[f32]
 
 
 @pytest.mark.usefixtures("_device")
@@ -169,11 +169,11 @@ def test_the_model_fills_the_device() -> None:
 
 def test_short_products_go_to_halves_of_thread_blocks() -> None:
     """Where K is short, writing is much of a tile's time; where there is a tile for each block, there is no other."""
-    found = best(8192, 8192, 512, HOPPER, 132, halves=True)
-    assert (found.rows, found.halved) == (128, True)
-    assert found.options is not None
-    assert found.options.num_worker_warps == 4
-    assert found.seconds < best(8192, 8192, 512, HOPPER, 132).seconds
+    plan = best(8192, 8192, 512, HOPPER, 132, halves=True)
+    assert (plan.rows, plan.halved) == (128, True)
+    assert plan.options is not None
+    assert plan.options.num_worker_warps == 4
+    assert plan.seconds < best(8192, 8192, 512, HOPPER, 132).seconds
     for size in ((512, 512, 512), (2048, 2048, 2048), (128, 8192, 8192)):
         assert best(*size, HOPPER, 132, halves=True) == best(*size, HOPPER, 132)
     assert not best(8192, 8192, 512, AMPERE, 108, halves=True).halved
@@ -192,12 +192,12 @@ def test_what_may_be_halved_the_copy_engine_loads_and_stores() -> None:
 @pytest.mark.parametrize("chip", [HOPPER, AMPERE], ids=["hopper", "ampere"])
 def test_the_best_is_no_slower_than_any_other(chip: Any) -> None:
     for shape in ((777, 1000, 333), (16, 8192, 8192), (8192, 8192, 512), (4096, 4096, 4096)):
-        found = best(*shape, chip, 108)
+        plan = best(*shape, chip, 108)
         others = (predict(*shape, each, chip, 108) for each in candidates(*shape, chip))
-        assert found.seconds <= min(others) * WORTH_DIVIDING
-        flops = 2 * shape[0] * shape[1] * shape[2] / found.seconds
+        assert plan.seconds <= min(others) * WORTH_DIVIDING
+        flops = 2 * shape[0] * shape[1] * shape[2] / plan.seconds
         assert flops < 108 * chip.flops
-        assert (shape[0] * shape[2] + shape[2] * shape[1]) * 2 / found.seconds < chip.memory_bytes
+        assert (shape[0] * shape[2] + shape[2] * shape[1]) * 2 / plan.seconds < chip.memory_bytes
 
 
 def test_few_rows_get_tiles_of_few_rows() -> None:
@@ -210,22 +210,22 @@ def test_few_rows_get_tiles_of_few_rows() -> None:
 
 
 def test_blocks_that_need_the_same_columns_share_them_where_the_cache_does_not_hold_them() -> None:
-    found = best(128, 8192, 8192, HOPPER, 132)
-    assert (found.rows, found.columns, found.cluster) == (64, 128, 2)
+    plan = best(128, 8192, 8192, HOPPER, 132)
+    assert (plan.rows, plan.columns, plan.cluster) == (64, 128, 2)
     assert best(128, 2048, 2048, HOPPER, 132).cluster == 1
     assert best(4096, 4096, 4096, HOPPER, 132).cluster == 1
-    assert found.options == CompileOptions(num_cta_in_cga=2)
+    assert plan.options == CompileOptions(num_cta_in_cga=2)
 
 
 def test_the_steps_of_few_tiles_are_divided_by_their_launch() -> None:
     """Measured on an H200: of 16 x 1024 x 8192, six pieces took 7.1 us, four 7.7 and eight in a workspace 8.1."""
     for shape, pieces in (((16, 1024, 8192), 6), ((512, 512, 8192), 3), ((256, 256, 16384), 6), ((64, 64, 65536), 16)):
-        found = best(*shape, HOPPER, 132)
-        assert (found.pieces, found.options) == (pieces, None)
-        blocks = -(-shape[0] // found.rows) * -(-shape[1] // found.columns)
-        kernel = lowered(gemm_program(bf16, (found.rows, found.columns), found.depth), Target("cuda", "sm_90a", 132))
+        plan = best(*shape, HOPPER, 132)
+        assert (plan.pieces, plan.options) == (pieces, None)
+        blocks = -(-shape[0] // plan.rows) * -(-shape[1] // plan.columns)
+        kernel = lowered(gemm_program(bf16, (plan.rows, plan.columns), plan.depth), Target("cuda", "sm_90a", 132))
         _, ways = kernel.facts["division"]
-        turns = -(-shape[2] // found.depth)
+        turns = -(-shape[2] // plan.depth)
         assert next(n for most, least, n in ways if blocks <= most and turns >= least) == pieces
     for shape in ((512, 512, 512), (1024, 1024, 1024), (8192, 8192, 8192)):
         assert best(*shape, HOPPER, 132).options is None

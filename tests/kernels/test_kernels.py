@@ -79,20 +79,20 @@ def test_main_prints_a_line_for_each_case(module: Any, capsys: pytest.CaptureFix
 
 def test_a_wrong_element_is_an_error() -> None:
     problem = softmax.EXAMPLE.problem(Case((4, 8)), np.random.default_rng(0))
-    wanted = softmax.reference(problem)
-    spoiled = wanted[0].copy()
+    expected = softmax.reference(problem)
+    spoiled = expected[0].copy()
     spoiled[2, 3] += 0.01
     with pytest.raises(AssertionError, match=r"softmax 4x8 f32: wrong result, error 0\.0"):
-        softmax.EXAMPLE.judge(Case((4, 8)), (spoiled,), wanted)
+        softmax.EXAMPLE.judge(Case((4, 8)), (spoiled,), expected)
 
 
 def test_an_element_that_was_not_written_is_an_error() -> None:
     problem = softmax.EXAMPLE.problem(Case((4, 8)), np.random.default_rng(0))
-    wanted = softmax.reference(problem)
-    missed = wanted[0].copy()
+    expected = softmax.reference(problem)
+    missed = expected[0].copy()
     missed[3, 7] = problem.outputs[0][3, 7]  # the poison
     with pytest.raises(AssertionError, match="error nan"):
-        softmax.EXAMPLE.judge(Case((4, 8)), (missed,), wanted)
+        softmax.EXAMPLE.judge(Case((4, 8)), (missed,), expected)
 
 
 def test_the_error_is_relative_to_the_largest_element() -> None:

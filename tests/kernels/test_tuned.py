@@ -30,11 +30,11 @@ SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 def test_each_kernel_is_tuned_from_its_own_choice_on(name: str, device: str) -> None:
     size, space = SMALL[name]
     with Device.parse(device):
-        found, own, ratio = tune(name, Case(size), options=QUICK, space=space)
-    assert found.trials[0].config == own  # the winner has faced it
-    assert {trial.config for trial in found.ranking} == {own, *GridSearch(**space)}
+        record, own, ratio = tune(name, Case(size), options=QUICK, space=space)
+    assert record.trials[0].config == own  # the winner has faced it
+    assert {trial.config for trial in record.ranking} == {own, *GridSearch(**space)}
     assert ratio > 0
-    assert (ratio == 1.0) == (found.best == own)
+    assert (ratio == 1.0) == (record.best == own)
 
 
 def test_the_library_chooses_by_the_model() -> None:

@@ -55,12 +55,12 @@ def check_copies(width: int = GIB) -> None:
     y = negated(api.empty((5, width), u8).partition((1, 4096)), x).first().unpartition().sync()
     for row in range(5):
         for start in (0, width // 2 - 500, width - 1024):
-            wanted = pattern([row], np.arange(start, start + 1024), 3, 1).astype(np.uint8)
+            expected = pattern([row], np.arange(start, start + 1024), 3, 1).astype(np.uint8)
             here = np.s_[row : row + 1, start : start + 1024]
-            np.testing.assert_array_equal(x[here].to_numpy().sync(), wanted)
-            np.testing.assert_array_equal(y[here].to_numpy().sync(), -wanted)
+            np.testing.assert_array_equal(x[here].to_numpy().sync(), expected)
+            np.testing.assert_array_equal(y[here].to_numpy().sync(), -expected)
             some = picked(api.empty((1024,), u8).partition((1024,)), x, row, start).first().unpartition().sync()
-            np.testing.assert_array_equal(some.to_numpy().sync(), wanted[0])
+            np.testing.assert_array_equal(some.to_numpy().sync(), expected[0])
     print("right: copies", flush=True)
 
 
@@ -70,12 +70,12 @@ def check_operand(m: int = 80000, k: int = 32768, n: int = 64) -> None:
     wide = pattern(np.arange(k), np.arange(n), 1, 3).astype(np.float64)
     middle = min(65536, m // 2)
     rows = np.r_[0:3, middle - 2 : middle + 3, m - 3 : m]
-    wanted = pattern(rows, np.arange(k), 5, 1).astype(np.float64) @ wide
+    expected = pattern(rows, np.arange(k), 5, 1).astype(np.float64) @ wide
     for tile in ((128, 64), (32, 32)):
         result = gemm(api.empty((m, n), f32).partition(tile), x, y).first().unpartition().sync()
-        np.testing.assert_array_equal(result.to_numpy().sync()[rows], wanted)
+        np.testing.assert_array_equal(result.to_numpy().sync()[rows], expected)
         turned = gemm(api.empty((n, m), f32).partition((64, tile[1])), y.T, x.T).first().unpartition().sync()
-        np.testing.assert_array_equal(turned.to_numpy().sync()[:, rows], wanted.T)
+        np.testing.assert_array_equal(turned.to_numpy().sync()[:, rows], expected.T)
     print("right: operand", flush=True)
 
 
@@ -84,10 +84,10 @@ def check_result(m: int = 70000, n: int = 40000, k: int = 64) -> None:
     x, y = filled((m, k), bf16, 5, 1), filled((k, n), bf16, 1, 3)
     middle = min(53687, m // 2)
     rows = np.r_[0:3, middle - 2 : middle + 3, m - 3 : m]
-    wanted = pattern(rows, np.arange(k), 5, 1).astype(np.float64) @ pattern(np.arange(k), np.arange(n), 1, 3)
+    expected = pattern(rows, np.arange(k), 5, 1).astype(np.float64) @ pattern(np.arange(k), np.arange(n), 1, 3)
     for tile in ((128, 256), (96, 80)):
         z = gemm(api.full(99, (m, n), bf16).partition(tile), x, y).first().unpartition().sync()
-        for row, right in zip(rows, wanted, strict=True):
+        for row, right in zip(rows, expected, strict=True):
             np.testing.assert_array_equal(z[int(row)].to_numpy().sync(), right.astype(bf16.numpy))
     print("right: result", flush=True)
 

@@ -72,7 +72,7 @@ def weighted(y: Mut, x: Tensor, a: f32 | float = 2.0, n: i32 | int = 3, extra: T
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_arguments_have_defaults_and_names(backend: str) -> None:
     with on(backend):
-        for arguments, named, wanted in (
+        for arguments, named, expected in (
             ((), {}, 2 * X + 3),
             ((0.5,), {}, 0.5 * X + 3),
             ((), {"n": 1}, 2 * X + 1),
@@ -81,7 +81,7 @@ def test_arguments_have_defaults_and_names(backend: str) -> None:
         ):
             out = weighted(part(), tensor(), *arguments, **named)
             assert out.arity == 5
-            np.testing.assert_array_equal(result(out), wanted)
+            np.testing.assert_array_equal(result(out), expected)
         assert weighted(part(), x=tensor()).sync().n == 3
 
 
@@ -131,7 +131,7 @@ def double(t: Any) -> Any:
 def test_constants_are_of_any_kind(backend: str) -> None:
     cubed = X * np.maximum(X, 0)
     with on(backend):
-        for named, wanted in (
+        for named, expected in (
             ({}, cubed),
             ({"NAME": "scaled", "FACTOR": 0.5}, cubed / 4),
             ({"FLAG": True, "PAIR": (np.int32(2), np.float64(0.25))}, cubed + 2.25),
@@ -139,7 +139,7 @@ def test_constants_are_of_any_kind(backend: str) -> None:
             ({"STEP": double}, 2 * X),
             ({"STEP": lambda t: t, "MORE": 3}, X + 3),
         ):
-            np.testing.assert_array_equal(result(chosen(part(), tensor(), **named)), wanted)
+            np.testing.assert_array_equal(result(chosen(part(), tensor(), **named)), expected)
     listed = chosen(part(), tensor()).generics(["scaled", 2.0, True, Mode.PLAIN, f32, (1, 1), double, None])
     np.testing.assert_array_equal(result(listed), 4 * X + 2)
 
@@ -193,11 +193,11 @@ def test_groups_are_taken_apart(backend: str) -> None:
     with on(backend):
         x, ones = tensor(), tensor(ONES)
         model = Model(Layer((x, ones), 2.0), [Scaled(x, 0.5), Scaled(ones, 3.0)])
-        wanted = 2 * (X + 1) + 0.5 * X + 6
+        expected = 2 * (X + 1) + 0.5 * X + 6
         out = layered(part(), model).sync()
         assert out.model == Model(model.first, tuple(model.rest))  # type: ignore[arg-type]
         assert out.pair == (1.0, 0)
-        np.testing.assert_array_equal(out.y.unpartition().to_numpy().sync(), wanted)
+        np.testing.assert_array_equal(out.y.unpartition().to_numpy().sync(), expected)
         model = Model(Layer((x,), 1.0, ones, Mode.NEGATED), [])
         np.testing.assert_array_equal(result(layered(part(), model, [2.0, 5])), -2 * (X + 1) + 5)
     before = layered.specializations

@@ -34,12 +34,12 @@ def k(old: Mut, p: ct.Ptr, x: Tensor, index: Tensor):
 
 def updated(mode: str, dtype: DTypeLike, index: Any, x: Any, start: Any, backend: str, order: str = "RELAXED") -> Any:
     """What is in memory afterwards, and what each lane found."""
-    made = ct.entry(unsafe=True)(define(RMW.format(mode=mode, order=order)))
+    atomic = ct.entry(unsafe=True)(define(RMW.format(mode=mode, order=order)))
     with on(backend):
         memory = api.from_numpy(start).sync()
         given = [api.from_numpy(each).sync() for each in (x, index)]
         old = api.zeros(index.shape, dtype).partition((96,))
-        out = made(old, memory.device_pointer(), *given).sync()
+        out = atomic(old, memory.device_pointer(), *given).sync()
         return memory.to_numpy().sync(), out[0].unpartition().to_numpy().sync()
 
 
@@ -95,11 +95,11 @@ def k(taken: Mut, x: Tensor):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "u64", "f32", "f64"])
 def test_each_place_is_taken_once(dtype: str, backend: str) -> None:
-    made = kernel(TICKETS.format(empty=0).replace("taken_size", "40"))
+    tickets = kernel(TICKETS.format(empty=0).replace("taken_size", "40"))
     wishes = np.random.default_rng(6).integers(0, 40, 16 * 32).astype(np.int32)
     with on(backend):
         taken = api.zeros((41,), BY_NAME[dtype]).partition((41,))
-        out = made(taken, api.from_numpy(wishes).sync()).grid((1,)).first().unpartition().sync().to_numpy().sync()
+        out = tickets(taken, api.from_numpy(wishes).sync()).grid((1,)).first().unpartition().sync().to_numpy().sync()
         first = np.unique(wishes[:32])
         assert out[40] == len(first)  # one block: every wished place is found empty once
         assert (out[first] == 1).all()
@@ -145,10 +145,10 @@ def everyone(y: Mut, n: i32):
 def test_all_blocks_add_to_one_tile(backend: str) -> None:
     with on(backend):
         out = everyone(api.zeros((512, 16)).partition((16, 16)), 100).first().unpartition().sync()
-        wanted = np.zeros((512, 16))
-        wanted[:16] = 32
-        wanted[100, 0] = 16
-        np.testing.assert_array_equal(out.to_numpy().sync(), wanted)
+        expected = np.zeros((512, 16))
+        expected[:16] = 32
+        expected[100, 0] = 16
+        np.testing.assert_array_equal(out.to_numpy().sync(), expected)
 
 
 @ct.entry(unsafe=True)
@@ -165,11 +165,11 @@ def test_tiles_of_the_whole_tensor_are_updated(backend: str) -> None:
     x = np.arange(20 * 7, dtype=np.float32).reshape(20, 7)
     with on(backend):
         out = columns(api.zeros((20, 7)).partition((7, 7)), api.from_numpy(x).sync()).first().unpartition().sync()
-        wanted = np.zeros((20, 7))
+        expected = np.zeros((20, 7))
         for i in range(3):
-            wanted[8 * i : 8 * i + 8, 3 * i : 3 * i + 3] += x[8 * i : 8 * i + 8, 3 * i : 3 * i + 3]
-        wanted[8:16, 6:] += 3
-        np.testing.assert_array_equal(out.to_numpy().sync(), wanted)
+            expected[8 * i : 8 * i + 8, 3 * i : 3 * i + 3] += x[8 * i : 8 * i + 8, 3 * i : 3 * i + 3]
+        expected[8:16, 6:] += 3
+        np.testing.assert_array_equal(out.to_numpy().sync(), expected)
 
 
 HISTOGRAM = """
@@ -205,11 +205,11 @@ def k(y: Mut, flag: ct.Ptr[ct.i32], data: ct.Ptr[ct.i32]):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_was_released_is_acquired(backend: str) -> None:
     """No block waits for another; one that sees the flag sees the data."""
-    made = ct.entry(unsafe=True)(define(SIGNAL))
+    signal = ct.entry(unsafe=True)(define(SIGNAL))
     with on(backend):
         memory = api.zeros((65,), i32).sync()
         flag, data = memory.device_pointer(), memory.slice(range(1, 65)).device_pointer()
-        out = made(api.zeros((64 * 40,), i32).partition((64,)), flag, data).sync()[0].unpartition().to_numpy().sync()
+        out = signal(api.zeros((64 * 40,), i32).partition((64,)), flag, data).sync()[0].unpartition().to_numpy().sync()
         rows = out.reshape(40, 64)
         assert (rows[0] == np.arange(64) + 7).all()
         assert all((row == 0).all() or (row == np.arange(64) + 7).all() for row in rows)
@@ -228,10 +228,10 @@ def test_what_was_released_is_acquired(backend: str) -> None:
     ],
 )
 def test_what_cannot_be_updated_is_refused(body: str, message: str) -> None:
-    made = kernel(f"def k(y: Mut, x: Tensor):\n    {body}\n")
+    reading = kernel(f"def k(y: Mut, x: Tensor):\n    {body}\n")
     x = api.zeros((4,)).sync()
     with pytest.raises(KernelTypeError, match=message):
-        made(api.zeros((4,)).sync().partition((4,)), x).sync()
+        reading(api.zeros((4,)).sync().partition((4,)), x).sync()
 
 
 FRIENDLY: dict[str, Any] = {
@@ -265,11 +265,11 @@ def test_updates_by_index(name: str, dtype: DTypeLike, backend: str) -> None:
     rows, columns = (rng.integers(-1, extent + 1, 64).astype(np.int32) for extent in (3, 4))
     x, start = draw(dtype, (64,), "any", 10), draw(dtype, (3, 4), "any", 11)
     x[5:9] = 3
-    found, old = by_index(name, dtype, start, x, rows, columns, backend)
+    sums, old = by_index(name, dtype, start, x, rows, columns, backend)
     inside = (rows >= 0) & (rows < 3) & (columns >= 0) & (columns < 4) & (x != 3)
     wanted = start.copy()
     FRIENDLY[name].at(wanted, (rows[inside], columns[inside]), x[inside])
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(sums, wanted)
     assert not old[~inside].any()
 
 
@@ -302,7 +302,7 @@ def test_rows_that_are_added_at_once(dtype: DTypeLike, columns: int, backend: st
         y = api.ones((40, columns), dtype).sync()
         given = api.from_numpy(x.astype(dtype.numpy)).sync(), api.from_numpy(index).sync()
         y = ct.entry(define(ROWS))(y, *given, grid=20).first().sync().numpy()
-    wanted = np.ones((40, columns))
+    expected = np.ones((40, columns))
     inside = (index >= 0) & (index < 40)
-    np.add.at(wanted, index[inside], x[inside])
-    np.testing.assert_array_equal(y.astype(np.float64), wanted)
+    np.add.at(expected, index[inside], x[inside])
+    np.testing.assert_array_equal(y.astype(np.float64), expected)

@@ -121,11 +121,11 @@ CASES: list[tuple[Kernel, Any, int | bool | None, float]] = [
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("kernel", "start", "scalar", "wanted"), CASES)
-def test_a_scalar_decides(kernel: Kernel, start: Any, scalar: int | bool | None, wanted: float, backend: str) -> None:
+@pytest.mark.parametrize(("kernel", "start", "scalar", "element"), CASES)
+def test_a_scalar_decides(kernel: Kernel, start: Any, scalar: int | bool | None, element: float, backend: str) -> None:
     y = start.copy()
     launch(kernel, (y, (4,)), *(() if scalar is None else (scalar,)), backend=backend)
-    assert (y == wanted).all(), y
+    assert (y == element).all(), y
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -158,10 +158,10 @@ def by_a_step(y: Mut, step: i32):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_of_0_gives_no_turns(backend: str) -> None:
-    for step, wanted in ((0, 0), (2, 7 + 400), (-2, 7)):
+    for step, total in ((0, 0), (2, 7 + 400), (-2, 7)):
         y = np.ones(4, np.int32)
         launch(by_a_step, (y, (4,)), step, backend=backend)
-        assert (y == wanted).all(), (step, y)
+        assert (y == total).all(), (step, y)
 
 
 @ct.entry

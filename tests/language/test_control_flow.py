@@ -31,10 +31,10 @@ def meant(text: str, x: Any, n: int, m: int) -> Any:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample(name: str, backend: str) -> None:
     sample = SAMPLES[name]
-    made = kernel(sample.text + KERNEL, __name__=__name__)
+    compiled = kernel(sample.text + KERNEL, __name__=__name__)
     for n, m in sample.calls:
         x = np.arange(-3, 13, dtype=np.int32)
         out = np.full(16, 77, np.int32)
-        launch(made, (out, (8,)), x, n, m, backend=backend)
+        launch(compiled, (out, (8,)), x, n, m, backend=backend)
         wanted = np.concatenate([meant(sample.text, x[:8], n, m), meant(sample.text, x[8:], n, m)])
         np.testing.assert_array_equal(out, wanted, err_msg=f"n={n}, m={m}")

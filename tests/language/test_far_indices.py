@@ -38,13 +38,13 @@ OUTSIDE = (2**31, 2**32, 2**63 - 1, -1, -(2**32), -(2**63))
 X = np.arange(1, 17, dtype=np.float32)
 
 
-def run(made: Kernel, output: tuple[Array, tuple[int, ...]], *arguments: Any, backend: str) -> None:
+def run(compiled: Kernel, output: tuple[Array, tuple[int, ...]], *arguments: Any, backend: str) -> None:
     """`launch`; interpreted, accesses outside of a tensor are allowed as they are elsewhere."""
     if backend != "interpret":
-        launch(made, output, *arguments, backend=backend)
+        launch(compiled, output, *arguments, backend=backend)
         return
     given = [api.from_numpy(each).sync() if isinstance(each, np.ndarray) else each for each in arguments]
-    done = made(api.from_numpy(output[0]).sync().partition(output[1]), *given).interpret(check=False).sync()
+    done = compiled(api.from_numpy(output[0]).sync().partition(output[1]), *given).interpret(check=False).sync()
     output[0][...] = done[0].unpartition().to_numpy().sync()
 
 
@@ -69,14 +69,14 @@ def rows(z, n):
 @pytest.mark.parametrize("backend", EVERYWHERE)
 @pytest.mark.parametrize("name", LOADS)
 def test_what_is_loaded_far_outside_is_padding(name: str, backend: str) -> None:
-    made = ct.entry(unsafe=True)(
+    compiled = ct.entry(unsafe=True)(
         define(f"{ROWS}def f(y: Mut, x: Tensor, z: Tensor, n: i64):\n    y.store({LOADS[name]})\n")
     )
     for index in FAR:
         y = np.full(4, np.nan, np.float32)
         if name == "elements" and index == 4:
             continue
-        run(made, (y, (4,)), X, X.reshape(4, 4), index, backend=backend)
+        run(compiled, (y, (4,)), X, X.reshape(4, 4), index, backend=backend)
         np.testing.assert_array_equal(y, 0, f"at {index}")
 
 
@@ -98,11 +98,11 @@ def test_a_far_index_in_a_loop_of_products_is_padding(backend: str) -> None:
         "        acc = ct.mma(x.load_tile((64, 64), (0, k + n)), y.load_tile((64, 64), (k, 0)), acc)\n"
         "    z.store(acc)\n"
     )
-    made, ones = kernel(text), np.ones((128, 128), np.float16)
-    for index, wanted in ((0, 128), (1, 64), (2**26, 0), (2**32, 0), (2**32 - 1, 0), (-(2**32), 0), (2**62, 0)):
+    compiled, ones = kernel(text), np.ones((128, 128), np.float16)
+    for index, expected in ((0, 128), (1, 64), (2**26, 0), (2**32, 0), (2**32 - 1, 0), (-(2**32), 0), (2**62, 0)):
         z = np.full((64, 64), np.nan, np.float32)
-        run(made, (z, (64, 64)), ones, ones, index, backend=backend)
-        np.testing.assert_array_equal(z, wanted, f"from {index}")
+        run(compiled, (z, (64, 64)), ones, ones, index, backend=backend)
+        np.testing.assert_array_equal(z, expected, f"from {index}")
 
 
 CHECKED = {
@@ -116,28 +116,28 @@ CHECKED = {
 @pytest.mark.parametrize("backend", EVERYWHERE)
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_checked_index_is_refused_by_the_launch(name: str, backend: str) -> None:
-    made = kernel(f"def f(y: Mut, x: Tensor, n: i64):\n    {CHECKED[name].format('n')}\n")
+    compiled = kernel(f"def f(y: Mut, x: Tensor, n: i64):\n    {CHECKED[name].format('n')}\n")
     for index in OUTSIDE:
         with pytest.raises((LaunchError, IndexError)):
-            launch(made, (np.zeros(4, np.float32), (4,)), X, index, backend=backend)
+            launch(compiled, (np.zeros(4, np.float32), (4,)), X, index, backend=backend)
 
 
 @pytest.mark.parametrize("backend", [*CPU_BACKENDS, "interpret"])
 @pytest.mark.parametrize("name", ["a partition", "an own tile"])
 def test_or_by_the_kernel_where_that_alone_knows_it(name: str, backend: str) -> None:
     text = f"def f(y: Mut, x: Tensor, t: Tensor):\n    {CHECKED[name].format('t.load_tile((1,), (0,)).reshape(())')}\n"
-    made = kernel(text)
+    compiled = kernel(text)
     for index in OUTSIDE:
         with pytest.raises((KernelAssertionError, IndexError)):
-            launch(made, (np.zeros(4, np.float32), (4,)), X, np.array([index], np.int64), backend=backend)
+            launch(compiled, (np.zeros(4, np.float32), (4,)), X, np.array([index], np.int64), backend=backend)
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_a_part_of_a_tile_is_the_nearest(backend: str) -> None:
-    made = kernel("def f(y: Mut, x: Tensor, n: i64):\n    y.store(ct.extract(x.load_tile((16,), 0), (n,), (4,)))\n")
+    compiled = kernel("def f(y: Mut, x: Tensor, n: i64):\n    y.store(ct.extract(x.load_tile((16,), 0), (n,), (4,)))\n")
     for index in (3, *FAR):
         y = np.zeros(4, np.float32)
-        run(made, (y, (4,)), X, index, backend=backend)
+        run(compiled, (y, (4,)), X, index, backend=backend)
         np.testing.assert_array_equal(y, X[:4] if index < 0 else X[12:])
 
 
@@ -150,19 +150,19 @@ def test_what_is_stored_far_outside_is_dropped(backend: str) -> None:
         "    ct.scatter(y, (max(n, n * 0 - 1),), 1.0)\n"
         "    ct.atomic_red_view_tko(part, 1.0, (n,), ct.atomic.ADDF)\n"
     )
-    made = ct.entry(unsafe=True)(define(text))
+    compiled = ct.entry(unsafe=True)(define(text))
     for index in FAR[3:]:
         y = np.zeros(16, np.float32)
-        run(made, (y, (16,)), index, backend=backend)
+        run(compiled, (y, (16,)), index, backend=backend)
         np.testing.assert_array_equal(y, 0, f"at {index}")
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
 @pytest.mark.parametrize("dtype", [ct.u8, ct.u32, ct.u64], ids=str)
 def test_unsigned_indices_are_not_negative_ones(dtype: type[ct.DType], backend: str) -> None:
-    made = kernel(f"def f(y: Mut, x: Tensor, n: {dtype}):\n    y.store(x.load_tile((4,), n) + 1)\n")
+    compiled = kernel(f"def f(y: Mut, x: Tensor, n: {dtype}):\n    y.store(x.load_tile((4,), n) + 1)\n")
     largest = int(np.iinfo(dtype.numpy).max)
-    for index, wanted in ((1, X[4:8] + 1), (largest, 1), (largest - 1, 1)):
+    for index, expected in ((1, X[4:8] + 1), (largest, 1), (largest - 1, 1)):
         y = np.zeros(4, np.float32)
-        run(made, (y, (4,)), X, index, backend=backend)
-        np.testing.assert_array_equal(y, wanted)
+        run(compiled, (y, (4,)), X, index, backend=backend)
+        np.testing.assert_array_equal(y, expected)

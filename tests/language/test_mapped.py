@@ -42,7 +42,7 @@ def schedule(counts: tuple[int, ...], groups: tuple[int, ...]) -> dict[tuple[int
     groups = (1,) * (2 - len(groups)) + groups
     rows, columns = counts[-2:]
     gm, gn = groups[-2:]
-    found: dict[tuple[int, ...], int] = {}
+    positions: dict[tuple[int, ...], int] = {}
     for number, leading in enumerate(np.ndindex(*counts[:-2])):
         for t in range(rows * columns):
             band = gm * columns
@@ -59,8 +59,8 @@ def schedule(counts: tuple[int, ...], groups: tuple[int, ...]) -> dict[tuple[int
                 group = r // capacity
                 q = r % capacity
                 m, n = first + q % size, group * gn + q // size
-            found[(*leading, m, n)] = number * rows * columns + t
-    return found
+            positions[(*leading, m, n)] = number * rows * columns + t
+    return positions
 
 
 ORDER = """
@@ -96,10 +96,10 @@ def test_the_schedule_is_exact(counts: tuple[int, ...], group: tuple[int, ...], 
         z = poisoned(*counts)
         compiled(ORDER)(z.mut.partition((1,) * len(counts)).map(group, blocks)).sync()
         got = z.to_numpy().sync()
-    wanted = np.full((1,) * (2 - len(counts)) + counts, MISSING, np.float32)
+    expected = np.full((1,) * (2 - len(counts)) + counts, MISSING, np.float32)
     for index, position in schedule(counts, group).items():
-        wanted[index] = position
-    np.testing.assert_array_equal(got, wanted.reshape(counts))
+        expected[index] = position
+    np.testing.assert_array_equal(got, expected.reshape(counts))
 
 
 DOUBLE = """
@@ -195,12 +195,12 @@ def part(z: ct.MappedPartitionMut, x: Tensor, first: i32, count: i32):
 )
 def test_a_part_of_the_tiles(ranges: str, rows: slice, backend: str) -> None:
     x = pattern(64, 32)
-    wanted = np.full_like(x, MISSING)
-    wanted[rows] = x[rows]
+    expected = np.full_like(x, MISSING)
+    expected[rows] = x[rows]
     with on(backend):
         z = poisoned(64, 32)
         compiled(WITHIN.format(ranges=ranges))(z.mut.partition((16, 16)).map((2, 1), 3), tensor(x), 1, 2).sync()
-        np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
+        np.testing.assert_array_equal(z.to_numpy().sync(), expected)
 
 
 @pytest.mark.parametrize(("first", "count"), [(1, -1), (-1, 2), (3, 2), (5, 0)])
@@ -222,12 +222,12 @@ def test_rows_of_a_cache_at_a_position(backend: str) -> None:
         "        cache.store(rows.load((head, row - position, 0)), index)\n"
     )
     new = pattern(2, 2, 16)
-    wanted = np.full((2, 8, 16), MISSING, np.float32)
-    wanted[:, 3:5] = new
+    expected = np.full((2, 8, 16), MISSING, np.float32)
+    expected[:, 3:5] = new
     with on(backend):
         cache = poisoned(2, 8, 16)
         compiled(text)(cache.mut.partition((1, 1, 16)).map((1, 1, 1), 3), tensor(new), 3, 2).sync()
-        np.testing.assert_array_equal(cache.to_numpy().sync(), wanted)
+        np.testing.assert_array_equal(cache.to_numpy().sync(), expected)
 
 
 OWNS = """
@@ -244,12 +244,12 @@ def rows(z: ct.MappedPartitionMut, x: Tensor):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_owned_axis_belongs_to_the_item(backend: str) -> None:
     x = pattern(40, 50)
-    wanted = x + 1
-    wanted[:, :16] = x[:, :16]
+    expected = x + 1
+    expected[:, :16] = x[:, :16]
     with on(backend):
         z = poisoned(40, 50)
         compiled(OWNS)(z.mut.partition((8, 16)).map((1, ct.OWNED), 2), tensor(x)).sync()
-        np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
+        np.testing.assert_array_equal(z.to_numpy().sync(), expected)
 
 
 COMPUTES = """
@@ -271,12 +271,12 @@ def number(z: ct.MappedPartitionMut):
 def test_a_component_is_an_integer(backend: str) -> None:
     row, column = np.indices((4, 3))
     sign = np.where((row == 0) & (column > 0), -1, 1)
-    wanted = sign * (row + 10 * column) + row * (row - 1) // 2 + column + np.maximum(row, column)
+    expected = sign * (row + 10 * column) + row * (row - 1) // 2 + column + np.maximum(row, column)
     with on("reference" if backend == "interpret" else backend):
         z = api.zeros((4, 3), ct.i32).sync()
         op = compiled(COMPUTES)(z.mut.partition((1, 1)).map((1, ct.OWNED), 2))
         (op.interpret() if backend == "interpret" else op).sync()
-        np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
+        np.testing.assert_array_equal(z.to_numpy().sync(), expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -390,12 +390,12 @@ def test_a_persistent_product(backend: str) -> None:
 
 def test_streams_run_as_plain_python() -> None:
     x = pattern(40, 50)
-    wanted = x + 1
-    wanted[:, :16] = x[:, :16]
+    expected = x + 1
+    expected[:, :16] = x[:, :16]
     with on("reference"):
         z = poisoned(40, 50)
         compiled(OWNS)(z.mut.partition((8, 16)).map((1, ct.OWNED), 2), tensor(x)).interpret().sync()
-        np.testing.assert_array_equal(z.to_numpy().sync(), wanted)
+        np.testing.assert_array_equal(z.to_numpy().sync(), expected)
         z = poisoned(40, 50)
         ranges = "(first, count), (0, -1)"
         mapped = z.mut.partition((8, 16)).map((2, 1), 3)

@@ -28,18 +28,18 @@ def test_an_outer_sum(backend: str) -> None:
 )
 def test_the_shape_is_numpys(brackets: str, interpreted: bool) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    wanted = eval(f"x[{brackets}]")
+    view = eval(f"x[{brackets}]")
     text = (
         "def f(y: Mut, x: Tensor):\n"
         f"    t = ct.load_tile(x, (2, 3), (0, 0))[{brackets}]\n"
-        f"    ct.static_assert(t.shape == {wanted.shape})\n"
+        f"    ct.static_assert(t.shape == {view.shape})\n"
         "    y.store(t.reshape((6,)))\n"
     )
     if interpreted:
-        text = text.replace(f"    ct.static_assert(t.shape == {wanted.shape})\n", "")
+        text = text.replace(f"    ct.static_assert(t.shape == {view.shape})\n", "")
     y = np.zeros(6, np.float32)
     launch(kernel(text), (y, (6,)), x, backend="interpret" if interpreted else "reference")
-    np.testing.assert_array_equal(y, wanted.ravel())
+    np.testing.assert_array_equal(y, view.ravel())
 
 
 @pytest.mark.parametrize("brackets", ["0", "1:", "None, :, :", "..., ...", "x"])

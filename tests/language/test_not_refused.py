@@ -117,11 +117,13 @@ def test_a_kernel_without_any_store_is_still_refused() -> None:
 @pytest.mark.parametrize("flag", [0, 1, True, np.bool_(True), np.int64(0), 1.0])
 def test_a_bool_may_be_given_as_a_number(flag: object) -> None:
     y = np.ones(4, np.float32)
-    chosen = kernel("def chosen(y: Mut, flag: ct.bool_):\n    y.store(ct.select(flag, y.load() + 1, y.load() * 5))\n")
-    launch(chosen, (y, (4,)), flag, backend="reference")
+    selecting = kernel(
+        "def chosen(y: Mut, flag: ct.bool_):\n    y.store(ct.select(flag, y.load() + 1, y.load() * 5))\n"
+    )
+    launch(selecting, (y, (4,)), flag, backend="reference")
     assert np.all(y == (2 if flag else 5))
     with pytest.raises(ct.ArgumentTypeError, match=r"'flag' must be a bool \(or 0 or 1\), got 2"):
-        launch(chosen, (y, (4,)), 2, backend="reference")
+        launch(selecting, (y, (4,)), 2, backend="reference")
 
 
 @pytest.mark.parametrize("backend", ALL)

@@ -25,23 +25,23 @@ VIEWS = {  # of x, 7 by 9, in tiles whose last ones reach past its edges; the in
 @pytest.mark.parametrize("backend", [*BACKENDS, "interpret"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_load_gives_what_a_weak_one_does(view: str, backend: str) -> None:
-    made, index, tile = VIEWS[view]
+    maker, index, tile = VIEWS[view]
     size = tile[0] * tile[1]
     load = "load_strided_view_tko" if view == "windows" else "load_view_tko"
     text = (
         "def f(y: Mut, x: Tensor):\n"
         "    i, j, _ = ct.get_tile_block_id()\n"
-        f"    view = {made}\n"
+        f"    view = {maker}\n"
         f"    tile = ct.{load}(view, {index}, ct.ordering.{{}}, ct.scope.SYSTEM)\n"
         f"    y.store(tile.reshape((1, 1, {size})))\n"
     )
     x = np.random.default_rng(1).standard_normal((7, 9)).astype(np.float32)
-    wanted = np.full((3, 3, size), 7, np.float32)
-    launch(kernel(text.format("WEAK")), (wanted, (1, 1, size)), x)
+    expected = np.full((3, 3, size), 7, np.float32)
+    launch(kernel(text.format("WEAK")), (expected, (1, 1, size)), x)
     for order in LOADS:
         got = np.full((3, 3, size), 7, np.float32)
         launch(kernel(text.format(order)), (got, (1, 1, size)), x, backend=backend)
-        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(got, expected)
 
 
 NESTED = """
@@ -61,12 +61,12 @@ def f(y: Mut, x: Tensor):
 def test_a_store_leaves_what_a_weak_one_does(nested: tuple[int, int], backend: str) -> None:
     """Also where nested tiles do not divide the block's: what reaches past it stays as it was."""
     start = np.arange(70, dtype=np.float64).reshape(7, 10)
-    wanted = start.copy()
-    launch(kernel(NESTED.format(nested=nested, load="WEAK", store="WEAK")), (wanted, (4, 4)), start)
+    expected = start.copy()
+    launch(kernel(NESTED.format(nested=nested, load="WEAK", store="WEAK")), (expected, (4, 4)), start)
     for load, store in zip(LOADS, STORES, strict=True):
         got = start.copy()
         launch(kernel(NESTED.format(nested=nested, load=load, store=store)), (got, (4, 4)), start, backend=backend)
-        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

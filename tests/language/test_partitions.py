@@ -21,11 +21,11 @@ def filled(*shape: int) -> Array:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("padding", "wanted"),
+    ("padding", "beyond"),
     [("ZERO", 0.0), ("NEG_ZERO", -0.0), ("NAN", np.nan), ("POS_INF", np.inf), ("NEG_INF", -np.inf)],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
-def test_loads_pad_with_what_was_chosen(padding: str, wanted: float, dtype: Any, backend: str) -> None:
+def test_loads_pad_with_what_was_chosen(padding: str, beyond: float, dtype: Any, backend: str) -> None:
     text = (
         "def pad(y: Mut, t: Mut, like: Mut, x: Tensor, right: Tensor):\n"
         f"    PADDING, i = ct.padding.{padding}, ct.get_tile_block_id()[0]\n"
@@ -36,7 +36,7 @@ def test_loads_pad_with_what_was_chosen(padding: str, wanted: float, dtype: Any,
     outputs = [filled(8, 8).astype(dtype) for _ in range(3)]
     x = X.astype(dtype)
     launch(kernel(text), *((y, (4, 8)) for y in outputs), x, x[:, 8:].copy(), backend=backend)
-    expected = np.full((8, 8), wanted, dtype)
+    expected = np.full((8, 8), beyond, dtype)
     expected[:7, :2] = X[:, 8:]
     for y in outputs:
         np.testing.assert_array_equal(y, expected)
@@ -83,12 +83,12 @@ def nested(y: Mut, x: Tensor):
 
 def stepwise(y: Array, outer: tuple[int, int], tile: tuple[int, int]) -> Array:
     """What nested tiles mean, element by element: an element's tile is that within its block's own tile."""
-    wanted = y.copy()
+    expected = y.copy()
     for row, column in np.ndindex(*y.shape):
         block, column_block = row // outer[0], column // outer[1]
         a, b = row % outer[0] // tile[0], column % outer[1] // tile[1]
-        wanted[row, column] += np.float32(1000 * block + 100 * column_block + 10 * a + b)
-    return wanted
+        expected[row, column] += np.float32(1000 * block + 100 * column_block + 10 * a + b)
+    return expected
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -79,10 +79,10 @@ def test_every_dtype_in_the_order_of_tokens(dtype: DTypeLike, backend: str) -> N
     with on(backend):
         x = api.from_numpy(values).sync()
         swap(x.device_pointer(), 50).grid(1).sync()
-        wanted = values.copy()
-        wanted[:50] = values[:50][::-1]
-        wanted[64:114] = wanted[:50]
-        np.testing.assert_array_equal(back(x).view(np.uint8), wanted.view(np.uint8))
+        expected = values.copy()
+        expected[:50] = values[:50][::-1]
+        expected[64:114] = expected[:50]
+        np.testing.assert_array_equal(back(x).view(np.uint8), expected.view(np.uint8))
 
 
 @ct.entry(unsafe=True)
@@ -190,10 +190,10 @@ def test_raw_pointers_are_interpreted() -> None:
     x = api.arange(16, f32).sync()
     half = define("def k(p: ct.Ptr[f32]):\n    q = p + ct.iota((8,))\n    q.store(q.load() * 0.5)\n    p.store(9.0)\n")
     ct.entry(unsafe=True)(half)(x.device_pointer()).grid(1).interpret().sync()
-    wanted = np.arange(16.0)
-    wanted[:8] /= 2
-    wanted[0] = 9
-    np.testing.assert_array_equal(back(x), wanted)
+    expected = np.arange(16.0)
+    expected[:8] /= 2
+    expected[0] = 9
+    np.testing.assert_array_equal(back(x), expected)
 
 
 def test_pointers_need_an_unsafe_entry() -> None:

@@ -36,19 +36,19 @@ calls: list[int] = []
 
 def primes(n: int) -> list[int]:
     """A list, a `while`, a `break` and a nested function."""
-    found: list[int] = []
+    primes: list[int] = []
 
     def divides(k: int) -> bool:
-        return any(k % each == 0 for each in found)
+        return any(k % each == 0 for each in primes)
 
     k = 2
     while True:
-        if len(found) == n:
+        if len(primes) == n:
             break
         if not divides(k):
-            found.append(k)
+            primes.append(k)
         k += 1
-    return found
+    return primes
 
 
 @functools.lru_cache
@@ -105,11 +105,11 @@ def test_what_has_effects_is_not_computed() -> None:
 def test_what_a_computed_function_reads_is_watched() -> None:
     scope: dict[str, Any] = {"BASE": 3}
     source = "def power(n):\n    r = 1\n    for _ in range(n):\n        r *= BASE\n    return r\n"
-    made = kernel(source + "\ndef reading(y: Mut, *, N: Const = 2):\n    y.store(power(N))\n", **scope)
-    assert result(made(part()))[0] == 9
-    made.__wrapped__.__globals__["BASE"] = 5
-    assert result(made(part()))[0] == 25
-    assert result(made(part(), N=3))[0] == 125
+    reader = kernel(source + "\ndef reading(y: Mut, *, N: Const = 2):\n    y.store(power(N))\n", **scope)
+    assert result(reader(part()))[0] == 9
+    reader.__wrapped__.__globals__["BASE"] = 5
+    assert result(reader(part()))[0] == 25
+    assert result(reader(part(), N=3))[0] == 125
 
 
 # Objects

@@ -109,10 +109,10 @@ def test_cumsum_of_an_array(backend: str) -> None:
     rng = np.random.default_rng(4)
     x = rng.integers(-9, 9, 50001).astype(np.int32)
     with on(backend):
-        given = api.from_numpy(x).sync()
-        np.testing.assert_array_equal(api.cumsum(given).sync().numpy(), np.cumsum(x, dtype=np.int32))
-        np.testing.assert_array_equal(api.cumsum(given, i64).sync().numpy(), np.cumsum(x, dtype=np.int64))
-        halves = api.cumsum(api.convert(given, f32).sync()[::2], bf16).sync().numpy()
+        array = api.from_numpy(x).sync()
+        np.testing.assert_array_equal(api.cumsum(array).sync().numpy(), np.cumsum(x, dtype=np.int32))
+        np.testing.assert_array_equal(api.cumsum(array, i64).sync().numpy(), np.cumsum(x, dtype=np.int64))
+        halves = api.cumsum(api.convert(array, f32).sync()[::2], bf16).sync().numpy()
     np.testing.assert_array_equal(halves, np.cumsum(x[::2].astype(np.float32)).astype(bf16.numpy))
 
 
@@ -128,10 +128,10 @@ def test_scan_by_a_function_that_does_not_commute(backend: str) -> None:
 def test_sums_of_floats_are_the_same_in_each_run() -> None:
     x = np.random.default_rng(6).standard_normal(1 << 25).astype(np.float32)
     with on("cuda"):
-        given = api.from_numpy(x).sync()
-        first = api.cumsum(given).sync().numpy()
+        array = api.from_numpy(x).sync()
+        first = api.cumsum(array).sync().numpy()
         for _ in range(20):
-            np.testing.assert_array_equal(api.cumsum(given).sync().numpy(), first)
+            np.testing.assert_array_equal(api.cumsum(array).sync().numpy(), first)
     exact = np.cumsum(x, dtype=np.float64)
     assert np.linalg.norm(first - exact) <= 1e-5 * np.linalg.norm(exact)
 

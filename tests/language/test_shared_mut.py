@@ -97,10 +97,10 @@ def test_the_launch_refuses_grids_whose_blocks_would_meet() -> None:
     with pytest.raises(LaunchError, match=r"'y' is written by a plain store .* axis 1 of the grid .*\(3, 2, 1\)"):
         chunks(zeros(2, 48), grid=(3, 2)).sync()
     number = kernel(HEAD + "ct.scatter(y, ct.iota((4,)) + (4 * b).astype(i32), b, mask=b < 4)\n")
-    given = zeros(16).sync(), zeros(1).sync(), zeros(16).sync(), 3
-    assert number(*given, grid=9).first().sync().numpy()[15] == 3
+    arguments = zeros(16).sync(), zeros(1).sync(), zeros(16).sync(), 3
+    assert number(*arguments, grid=9).first().sync().numpy()[15] == 3
     with pytest.raises(LaunchError, match="an index, which is multiplied in 32 bits, may become too large for them"):
-        number(*given, grid=2**29 + 1).sync()
+        number(*arguments, grid=2**29 + 1).sync()
     with pytest.raises(LaunchError, match="launch grid required"):
         total(zeros(1), zeros(64)).sync()
 

@@ -179,15 +179,15 @@ PLACES: dict[str, Any] = {
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_results_that_lie_strangely(backend: str, place: str, tile: tuple[int, int]) -> None:
     """What is around them stays as it was."""
-    wanted = np.full((208, 200), 77, bf16.numpy)
-    target = wanted.T if place == "turned" else wanted[PLACES[place]]
+    expected = np.full((208, 200), 77, bf16.numpy)
+    target = expected.T if place == "turned" else expected[PLACES[place]]
     x, y = draw(target.shape[0], 64, seed=9) % 3, draw(64, target.shape[1], seed=10) % 3
     target[...] = (x.astype(np.float64) @ y).astype(bf16.numpy)
     with on(backend):
-        whole = api.full(77, wanted.shape, bf16).sync()
+        whole = api.full(77, expected.shape, bf16).sync()
         a, b = api.from_numpy(x).sync(), api.from_numpy(y).sync()
         gemm(Cut(whole, PLACES[place], tile), a, b, BK=64).sync()
-        np.testing.assert_array_equal(whole.to_numpy().sync(), wanted)
+        np.testing.assert_array_equal(whole.to_numpy().sync(), expected)
 
 
 @pytest.mark.parametrize("cluster", [1, 2])

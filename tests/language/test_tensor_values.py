@@ -71,13 +71,13 @@ def chosen(y: Mut, x: Tensor, w: Tensor, n: i32):
     y.store(z.load_tile((2, 4), (0, 0)))
 """
     square = X[:16].reshape(4, 4)
-    made = kernel(text)
-    for n, wanted in ((1, square), (0, square.T * 2)):
+    compiled = kernel(text)
+    for n, expected in ((1, square), (0, square.T * 2)):
         transposed = tensor(square * 2).T
-        got = result(made(api.zeros((2, 4)).partition((2, 4)), tensor(square), transposed, n))
-        np.testing.assert_array_equal(got, wanted[:2])
+        got = result(compiled(api.zeros((2, 4)).partition((2, 4)), tensor(square), transposed, n))
+        np.testing.assert_array_equal(got, expected[:2])
     with pytest.raises(KernelError, match=r"different types in the two branches: tensor of f32 .* tensor of i32"):
-        made(api.zeros((2, 4)).partition((2, 4)), tensor(square), tensor(square.astype(np.int32)), 1).sync()
+        compiled(api.zeros((2, 4)).partition((2, 4)), tensor(square), tensor(square.astype(np.int32)), 1).sync()
 
 
 # Slices
@@ -116,10 +116,10 @@ def test_a_kernel_with_a_tensor_at_an_address_has_a_plan() -> None:
 def test_ragged_segments(backend: str) -> None:
     rows = np.arange(70, dtype=np.float32).reshape(10, 7)
     offsets = np.array([0, 3, 3, 4, 10], np.int32)
-    wanted = [rows[a:b].sum() + 1000 * (b - a) for a, b in itertools.pairwise(offsets)]
+    expected = [rows[a:b].sum() + 1000 * (b - a) for a, b in itertools.pairwise(offsets)]
     with on(backend):
         np.testing.assert_array_equal(
-            result(ragged(api.zeros((4,)).partition((1,)), tensor(rows), tensor(offsets))), wanted
+            result(ragged(api.zeros((4,)).partition((1,)), tensor(rows), tensor(offsets))), expected
         )
 
 
@@ -135,11 +135,11 @@ def sliced(y: Mut, x: Tensor, a: i32, b: i32):
         at_run_time = kernel(text.format("a", "b"))
         for a, b in BOUNDS:
             inside = rows[:, a:b]
-            wanted = np.full((4, 8), 100.0 * inside.shape[1] + 1)
-            wanted[:, : inside.shape[1]] += inside
+            expected = np.full((4, 8), 100.0 * inside.shape[1] + 1)
+            expected[:, : inside.shape[1]] += inside
             made = at_run_time if a is not None and b is not None else kernel(text.format(a, b))
             got = result(made(api.zeros((4, 8)).partition((4, 8)), tensor(rows), a or 0, b or 0))
-            np.testing.assert_array_equal(got, wanted, str((a, b)))
+            np.testing.assert_array_equal(got, expected, str((a, b)))
 
 
 def test_slices_are_compiled_for_gpus() -> None:

@@ -99,51 +99,51 @@ def device() -> Device:
 
 
 def test_the_numbers_are_those_of_the_general_way(device: Device) -> None:
-    made, *_, stream = make(device)
+    pending, *_, stream = make(device)
     sequence = stream.sequence
-    made.launch(stream)
-    op: Any = made.op
-    expected = numbers_of(made.compiled)(op._checked, op._grid)
-    assert made.gpu.launches == [(stream.driver, 4, expected)]
+    pending.launch(stream)
+    op: Any = pending.op
+    expected = numbers_of(pending.compiled)(op._checked, op._grid)
+    assert pending.gpu.launches == [(stream.driver, 4, expected)]
     assert expected[0] == op._checked[0].address
     assert 3.0 in expected
     assert stream.sequence == sequence + 1
-    assert made.gpu in stream.held.values()
+    assert pending.gpu in stream.held.values()
 
 
 def test_a_repeated_launch_has_the_same_numbers_but_its_own_addresses(device: Device) -> None:
-    made, *_, stream = make(device)
-    made.launch(stream)
-    op: Any = made.op
-    again = made.kernel.repeated(op._checked, op._grid)
+    pending, *_, stream = make(device)
+    pending.launch(stream)
+    op: Any = pending.op
+    again = pending.kernel.repeated(op._checked, op._grid)
     assert again is not None
     y, _, x = op._checked
     again(stream, y.address, 3.0, x.address)
     again(stream, 64, 4.0, 128)
-    first, second, third = (numbers for _, _, numbers in made.gpu.launches)
+    first, second, third = (numbers for _, _, numbers in pending.gpu.launches)
     assert second == first
     assert third == [{y.address: 64, x.address: 128, 3.0: 4.0}.get(each, each) for each in first]
-    assert [blocks for _, blocks, _ in made.gpu.launches] == [4] * 3
+    assert [blocks for _, blocks, _ in pending.gpu.launches] == [4] * 3
     assert stream.sequence >= 3
 
 
 def test_what_is_more_than_numbers_is_not_repeated(device: Device) -> None:
-    made, *_ = make(device, most=3)  # fewer than its four tile blocks
-    op: Any = made.op
-    assert made.kernel.repeated(op._checked, op._grid) is None
+    pending, *_ = make(device, most=3)  # fewer than its four tile blocks
+    op: Any = pending.op
+    assert pending.kernel.repeated(op._checked, op._grid) is None
 
-    made, *_ = make(device)
-    op, kernel = made.op, cast("Any", made.kernel)
+    pending, *_ = make(device)
+    op, kernel = pending.op, cast("Any", pending.kernel)
     kernel._condition = print  # which may be about the scalar
-    assert made.kernel.repeated(op._checked, op._grid) is None
+    assert pending.kernel.repeated(op._checked, op._grid) is None
 
 
 def test_it_is_ordered_behind_other_streams(device: Device) -> None:
-    made, y, x, stream = make(device)
+    pending, y, x, stream = make(device)
     other = device.new_stream()
     async_on(api.fill(x, 2.0), other)
-    made.launch(stream)
-    made.launch(stream)
+    pending.launch(stream)
+    pending.launch(stream)
     assert stream.statistics().waits == 1  # for the fill; the second launch follows the first anyway
     async_on(api.fill(y, 1.0), other)  # writes what the launches wrote
     assert other.statistics().waits == 1
@@ -152,21 +152,21 @@ def test_it_is_ordered_behind_other_streams(device: Device) -> None:
 
 
 def test_threads_have_memory_of_their_own(device: Device) -> None:
-    made, *_, stream = make(device)
-    made.launch(stream)
-    made.launch(stream)
-    thread = threading.Thread(target=made.launch, args=(stream,))
+    pending, *_, stream = make(device)
+    pending.launch(stream)
+    pending.launch(stream)
+    thread = threading.Thread(target=pending.launch, args=(stream,))
     thread.start()
     thread.join()
-    assert len(made.gpu.memories) == 2
+    assert len(pending.gpu.memories) == 2
 
 
 def test_an_argument_on_another_device_is_named(device: Device) -> None:
-    made, *_, stream = make(device)
+    pending, *_, stream = make(device)
     elsewhere, *_ = make(Device.from_driver(SimDriver(seed=2, ordinal=1)))
     with pytest.raises(ContextError, match=r"saxpy: argument 'y' is on sim:1, the launch on sim:0"):
-        made._replace(op=elsewhere.op).launch(stream)
-    assert not made.gpu.launches
+        pending._replace(op=elsewhere.op).launch(stream)
+    assert not pending.gpu.launches
 
 
 def test_too_many_blocks_go_the_general_way_which_refuses_them(device: Device) -> None:

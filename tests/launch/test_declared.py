@@ -43,10 +43,10 @@ def test_hints_are_for_their_architecture_and_come_after_the_launches_own() -> N
     kernel = ct.entry(options=ct.CompileOptions(occupancy=7), optimization_hints=hints)(define(TEXT))
     run(kernel)
     (plan,) = kernel.cache.plans.values()
-    asked = {arch: plan.request(Target("cuda", arch)) for arch in ("sm_80", "sm_90a", "sm_100a")}
-    assert {arch: each.options.occupancy for arch, each in asked.items()} == {"sm_80": 7, "sm_90a": 2, "sm_100a": 3}
-    assert "align 16" in str(asked["sm_80"].specialization.parameters["y"])
-    assert "align 4" in str(asked["sm_90a"].specialization.parameters["y"])
+    requests = {arch: plan.request(Target("cuda", arch)) for arch in ("sm_80", "sm_90a", "sm_100a")}
+    assert {arch: each.options.occupancy for arch, each in requests.items()} == {"sm_80": 7, "sm_90a": 2, "sm_100a": 3}
+    assert "align 16" in str(requests["sm_80"].specialization.parameters["y"])
+    assert "align 4" in str(requests["sm_90a"].specialization.parameters["y"])
     own = ct.CompileOptions(occupancy=1)
     y = ct.api.ones((16,), ct.f32).sync()
     kernel(y.partition((8,))).compile_options(own).discard()  # built, so that it is specialized

@@ -47,10 +47,10 @@ def numbers_only(n: ct.i32):
 def test_the_text_of_each_function_is_golden(golden: Golden) -> None:
     for kernel in (saxpy, two_outputs, numbers_only):
         golden(f"launch/recognize_{kernel.cache.signature.name}.py", recognizer_text(kernel.cache.signature))
-    made, *_ = make(Device.from_driver(SimDriver(seed=1)))
-    signature, parameters = saxpy.cache.signature, made.compiled.executable.parameters
+    pending, *_ = make(Device.from_driver(SimDriver(seed=1)))
+    signature, parameters = saxpy.cache.signature, pending.compiled.executable.parameters
     golden("launch/enqueue_saxpy.py", enqueue_text(signature, parameters, verifies=True))
-    op: Any = made.op
+    op: Any = pending.op
     golden("launch/repeat_saxpy.py", repeat_text(3, parameters, op._checked, op._grid))
 
 
@@ -137,11 +137,11 @@ def test_what_is_recognized_is_what_checking_finds(call: tuple[Kernel, list[Any]
     general = outcome(kernel, arguments, fast=False)  # makes the specialization that the recognizer knows
     assert outcome(kernel, arguments, fast=True) == general
     with suppress(ArgumentError, ArgumentTypeError):  # of a number; the same as checking says, as was seen above
-        known = recognize(tuple(arguments), lease)
-        RECOGNIZED.append(known is not None)
+        recognized = recognize(tuple(arguments), lease)
+        RECOGNIZED.append(recognized is not None)
         lease.give_back()
-        if known is not None and not isinstance(general, str):
-            assert not known[-1], "arguments are recognized that checking refuses, and nobody looks for conflicts"
+        if recognized is not None and not isinstance(general, str):
+            assert not recognized[-1], "arguments are recognized that checking refuses, and nobody looks for conflicts"
 
 
 def test_the_fast_path_is_the_usual_one() -> None:
@@ -168,17 +168,17 @@ def test_what_is_enqueued_is_what_the_general_way_enqueues(data: st.DataObject) 
         x = x[:, ::-1]
     op: Any = saxpy(y.mut.partition((tile, 4)), data.draw(st.sampled_from([0.5, 3])), x)
     most = data.draw(st.sampled_from([1, 2**31 - 1]))
-    made = make_of(saxpy, op, stream, gpu=Recording(most))
-    ways: list[Any] = [made.kernel.enqueue, cast("Any", made.kernel)._enqueue]
+    pending = make_of(saxpy, op, stream, gpu=Recording(most))
+    ways: list[Any] = [pending.kernel.enqueue, cast("Any", pending.kernel)._enqueue]
     marks: list[list[tuple[int, int]]] = []
     for way in data.draw(st.permutations(ways)):
         async_on(api.fill(x if x.strides[1] == 1 else y, 2.0), other)
         before = stream.statistics().waits
         way(op._checked, op._uses, op._grid, stream)
         marks.append([(use[2], stream.statistics().waits - before) for use in op._uses])
-        assert made.gpu in stream.held.values()
+        assert pending.gpu in stream.held.values()
     assert marks[0] == marks[1]
-    first, second = made.gpu.launches
+    first, second = pending.gpu.launches
     assert first == second
 
 
@@ -215,14 +215,14 @@ class Stops(bdb.Bdb):
 
 
 def test_a_breakpoint_in_a_generated_function_holds() -> None:
-    made, *_, stream = make(Device.from_driver(SimDriver(seed=1)))
-    file = cast("Any", made.kernel.enqueue).__code__.co_filename
+    pending, *_, stream = make(Device.from_driver(SimDriver(seed=1)))
+    file = cast("Any", pending.kernel.enqueue).__code__.co_filename
     line = next(i for i in range(1, 40) if linecache.getline(file, i).strip().startswith("s0.order("))
     debugger = Stops()
     assert debugger.set_break(file, line) is None, "the debugger finds no such line"
     tracer = sys.gettrace()
     try:
-        debugger.runcall(made.launch, stream)
+        debugger.runcall(pending.launch, stream)
     finally:
         sys.settrace(tracer)
         debugger.clear_all_breaks()
@@ -276,11 +276,11 @@ def bytecodes(function: Callable[[], object]) -> int:
 @pytest.mark.skipif(sys.version_info[:2] != (3, 13), reason="other versions of Python have other instructions")
 def test_a_launch_costs_no_more_bytecodes() -> None:
     device = Device.from_driver(SimDriver(seed=1))
-    made, y, x, stream = make(device)
-    part, op = y.mut.partition((8,)), cast("Any", made.op)
-    op._plan.memo[device] = made.kernel
+    pending, y, x, stream = make(device)
+    part, op = y.mut.partition((8,)), cast("Any", pending.op)
+    op._plan.memo[device] = pending.kernel
     y0, _, x0 = op._checked
-    repeat = made.kernel.repeated(op._checked, op._grid)
+    repeat = pending.kernel.repeated(op._checked, op._grid)
     assert repeat is not None
     costs = {
         "built and executed": lambda: async_on(saxpy(part, 3.0, x), stream),

@@ -136,12 +136,12 @@ def test_tile_blocks_and_turns_say_into_how_many_pieces(
     assert len(sums.cache) == len(backend.compiled)
 
 
-@pytest.mark.parametrize("asked", [1, 4])
-def test_what_is_asked_for_is_left_alone(asked: int, backend: Dividing, stream: Stream) -> None:
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_what_is_asked_for_is_left_alone(pieces: int, backend: Dividing, stream: Stream) -> None:
     y, x = operands(stream, 1, 20)
-    op = kernel(SUMS)(y.mut.partition((4,)), x).compile_options(CompileOptions(num_pieces=asked))
+    op = kernel(SUMS)(y.mut.partition((4,)), x).compile_options(CompileOptions(num_pieces=pieces))
     op.sync_on(stream)
-    assert backend.compiled == backend.launched == [asked]
+    assert backend.compiled == backend.launched == [pieces]
 
 
 def test_other_hints_are_those_of_the_launch(backend: Dividing, stream: Stream) -> None:
@@ -257,7 +257,7 @@ def test_however_a_product_is_launched_its_bits_are_the_same(
     with Device(0) as device:
         stream = device.new_stream()
         x, y = api.from_numpy(a).sync_on(stream), api.from_numpy(b).sync_on(stream)
-        made: list[Any] = []
+        results: list[Any] = []
         for way in ("graph", "run", "run again", "bound", "whole"):
             z = api.full(float("nan"), (m, n), f32).sync_on(stream)
             op = gemm(z.mut.partition(tile), x, y)
@@ -268,10 +268,10 @@ def test_however_a_product_is_launched_its_bits_are_the_same(
                     graph.launch().sync_on(stream)
             else:
                 (op.compile_options(CompileOptions(num_pieces=1)) if way == "whole" else op).sync_on(stream)
-            made.append(z.to_numpy().sync_on(stream))
+            results.append(z.to_numpy().sync_on(stream))
     wanted = a.astype(np.float64) @ b.astype(np.float64)
-    for each in made:
+    for each in results:
         assert np.abs(each - wanted).max() <= 1e-4 * np.abs(wanted).max()
-    *divided, whole = made
+    *divided, whole = results
     assert all(np.array_equal(each, divided[0]) for each in divided)
     assert not np.array_equal(whole, divided[0])  # which were added up in another order

@@ -117,11 +117,11 @@ def test_what_a_launch_yields_is_not_its_output() -> None:
             getattr(out, wrong)
     with pytest.raises(ArgumentTypeError, match=r"'y' must be a partition.* got a tuple of y, a; .* such as out\.y$"):
         SCALE(out, 2.0)
-    for made in (out, SCALE(part(), 2.0)):  # the same of a launch that has yet to run
+    for output in (out, SCALE(part(), 2.0)):  # the same of a launch that has yet to run
         with pytest.raises(
             ArgumentTypeError, match=r"'x' must be a tensor, got a tuple of y, a; .* out\.y\.unpartition"
         ):
-            reads(part(), made).sync()
+            reads(part(), output).sync()
     assert out.y.unpartition().to_numpy().sync().tolist() == [2] * 8
 
 

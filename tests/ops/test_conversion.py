@@ -95,15 +95,15 @@ def run(backend: str, text: str, source: DTypeLike, targets: tuple[DTypeLike, ..
         return [done[i].unpartition().to_numpy().sync() for i in range(len(targets))]
 
 
-def assert_same(got: Array, wanted: Array, x: Array, target: DTypeLike, what: str) -> None:
+def assert_same(got: Array, expected: Array, x: Array, target: DTypeLike, what: str) -> None:
     """Bit by bit, but for which NaN it is."""
     carrier = _UNSIGNED[target.bits // 8]
-    different = got.view(carrier) != wanted.view(carrier)
+    different = got.view(carrier) != expected.view(carrier)
     if target.format is not None and target.format.nan is not None:
         with np.errstate(invalid="ignore"):
-            different &= ~(np.isnan(got.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))
+            different &= ~(np.isnan(got.astype(np.float64)) & np.isnan(expected.astype(np.float64)))
     at = np.flatnonzero(different)[:5]
-    assert not at.size, f"{what}: {different.sum()} of {x.size}: {x[at]} gave {got[at]}, wanted {wanted[at]}"
+    assert not at.size, f"{what}: {different.sum()} of {x.size}: {x[at]} gave {got[at]}, wanted {expected[at]}"
 
 
 @pytest.mark.slow
@@ -225,13 +225,13 @@ def test_saturation() -> None:
         i64: [2**63 - 1, -(2**63), 2**63 - 1, -(2**63), 0, -1, 0],
         bool_: [True, True, True, True, True, True, False],
     }
-    for target, wanted in expected.items():
+    for target, values in expected.items():
         with np.errstate(invalid="ignore"):
             got = convert(x, f64, target)
             if target is f8e8m0fnu:  # 1e30 is no power of two: the nearest one
-                wanted[2] = float(got[2])
+                values[2] = float(got[2])
                 assert abs(np.log2(float(got[2])) - np.log2(1e30)) < 0.6
-            np.testing.assert_array_equal(got.astype(np.float64 if target.format else got.dtype), wanted)
+            np.testing.assert_array_equal(got.astype(np.float64 if target.format else got.dtype), values)
 
 
 BF16_ROUND_TRIP = [-3.5, -1, -0.0, 0, 0.125, 0.1, 1.1, 42]

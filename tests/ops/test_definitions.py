@@ -90,10 +90,10 @@ def test_docstrings_state_the_accuracy_of_the_operation() -> None:
     wrong: list[str] = []
     for name in math.__all__:
         accuracy = accuracy_of(name if DECLARED[name].composed else spelled(name)[0].name)
-        known = {dtype: accuracy.of(dtype) for dtype in ("f32", "f64") if accuracy.of(dtype) > 0.5}
+        bounds = {dtype: accuracy.of(dtype) for dtype in ("f32", "f64") if accuracy.of(dtype) > 0.5}
         returns = " ".join(dict(sections(inspect.getdoc(getattr(ct, name)) or ""))["Returns"].split())
         said = {dtype: float(bound) for bound, dtype in re.findall(r"([\d.]+) ulp in (f\d+)", returns)}
-        wrong += [f"{name}: the docstring says {said}, the operation {known}"] if said != known else []
+        wrong += [f"{name}: the docstring says {said}, the operation {bounds}"] if said != bounds else []
     assert wrong == []
 
 

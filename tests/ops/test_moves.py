@@ -70,13 +70,13 @@ EVERYWHERE = cases_on_backends([(dtype,) for dtype in EVERY_DTYPE], lambda dtype
 def test_the_bits_arrive(dtype: DTypeLike, backend: str) -> None:
     x, y = elements(dtype, 1), elements(dtype, 2)
     with on(backend):
-        given = [api.from_numpy(each, dtype).sync() for each in (x, y)]
-        given.append(given[0].dup().sync().reshape((4, 6)))
-        addresses = api.device_vec([given[0]]).sync()
+        tensors = [api.from_numpy(each, dtype).sync() for each in (x, y)]
+        tensors.append(tensors[0].dup().sync().reshape((4, 6)))
+        addresses = api.device_vec([tensors[0]]).sync()
         outputs = [api.from_numpy(y[::-1].copy(), dtype).sync() for _ in MOVES]
         pairs = [each for o in outputs for each in (o.mut.partition((24,)), o.device_pointer())]
         kernel = ct.entry(unsafe=True)(define(text_of()))
-        kernel(*pairs, *given, given[0].device_pointer(), addresses).sync()
+        kernel(*pairs, *tensors, tensors[0].device_pointer(), addresses).sync()
         for move, output in zip(MOVES, outputs, strict=True):
             wanted = np.asarray(move.numpy(x, y), x.dtype)
             assert output.to_numpy().sync().tobytes() == wanted.tobytes(), f"{move.names} of {dtype}"

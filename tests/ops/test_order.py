@@ -60,19 +60,19 @@ def ordered(x: Array, backend: str) -> dict[str, Array]:
 
 @pytest.mark.parametrize("backend", [*BACKENDS, INTERPRET])
 def test_special_rows(backend: str) -> None:
-    found = ordered(ROWS, backend)
+    outputs = ordered(ROWS, backend)
     places = ROWS.argsort(1, kind="stable")
-    np.testing.assert_array_equal(found["places"], places)
+    np.testing.assert_array_equal(outputs["places"], places)
     ascending = np.take_along_axis(ROWS, places, 1)
-    np.testing.assert_array_equal(found["ascending"], ascending)
+    np.testing.assert_array_equal(outputs["ascending"], ascending)
     numbers = ~np.isnan(ascending)  # zeros keep their signs
-    assert (np.signbit(found["ascending"]) == np.signbit(ascending))[numbers].all()
-    np.testing.assert_array_equal(found["extremes"], np.stack([ROWS.argmax(1), ROWS.argmin(1)], 1))
+    assert (np.signbit(outputs["ascending"]) == np.signbit(ascending))[numbers].all()
+    np.testing.assert_array_equal(outputs["extremes"], np.stack([ROWS.argmax(1), ROWS.argmin(1)], 1))
     # NaN first, then the numbers from the largest on; equal ones as they stood.
     back = backward(ROWS)
-    np.testing.assert_array_equal(found["back"], back)
-    np.testing.assert_array_equal(found["most"][:, :3], np.take_along_axis(ROWS, back, 1)[:, :3])
-    np.testing.assert_array_equal(found["most"][:, 3:], back[:, :3])
+    np.testing.assert_array_equal(outputs["back"], back)
+    np.testing.assert_array_equal(outputs["most"][:, :3], np.take_along_axis(ROWS, back, 1)[:, :3])
+    np.testing.assert_array_equal(outputs["most"][:, 3:], back[:, :3])
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, INTERPRET])

@@ -111,24 +111,24 @@ def test_matmul(dtype: DTypeLike, backend: str) -> None:
     factors = [(draw(dtype, a, 1), draw(dtype, b, 2)) for a, b in shapes]
     exact_factors = [(values(a, dtype), values(b, dtype)) for a, b in factors]
     wide = np.int32 if dtype in (i8, u8) else np.float64
-    wanted = [np.asarray(a.astype(wide) @ b.astype(wide)) for a, b in exact_factors]
+    expected = [np.asarray(a.astype(wide) @ b.astype(wide)) for a, b in exact_factors]
     result = dtype if dtype.computes and dtype.format is not None else i32 if dtype in (i8, u8) else f32
     lines = ["def k(" + ", ".join(f"z{i}: Mut, a{i}: Tensor, b{i}: Tensor" for i in range(len(shapes))) + "):"]
-    for i, ((a, b), each) in enumerate(zip(shapes, wanted, strict=True)):
+    for i, ((a, b), matrix) in enumerate(zip(shapes, expected, strict=True)):
         lines.append(f"    a, b = a{i}.load_tile({a}, {(0,) * len(a)}), b{i}.load_tile({b}, {(0,) * len(b)})")
         product = "ct.matmul(a, b)" if i % 2 == 0 else "a @ b"
-        lines.append(f"    z{i}.store(({product}).reshape({each.shape or (1,)}))")
+        lines.append(f"    z{i}.store(({product}).reshape({matrix.shape or (1,)}))")
     with on(backend):
         arguments: list[Any] = []
-        for (a, b), each in zip(factors, wanted, strict=True):
-            shape = each.shape or (1,)
+        for (a, b), matrix in zip(factors, expected, strict=True):
+            shape = matrix.shape or (1,)
             arguments += [api.full(7, shape, result).partition(shape), put(a, dtype), put(b, dtype)]
         done = kernel("\n".join(lines) + "\n")(*arguments).sync()
         found = [getattr(done, f"z{i}").unpartition().to_numpy().sync() for i in range(len(shapes))]
-    for got, each, (a, b) in zip(found, wanted, exact_factors, strict=True):
+    for got, matrix, (a, b) in zip(found, expected, exact_factors, strict=True):
         scale = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
         bound = max(ROUNDED[result.name], FP8_TOLERANCE if dtype is f8e4m3fn and backend == "cuda" else 0)
-        error = np.abs(got.astype(np.float64).reshape(each.shape) - each)
+        error = np.abs(got.astype(np.float64).reshape(matrix.shape) - matrix)
         assert (error <= bound * scale).all(), f"{a.shape} @ {b.shape}: {(error / scale).max()}, {bound} allowed"
 
 

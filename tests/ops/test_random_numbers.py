@@ -69,15 +69,15 @@ def test_numbers(backend: str) -> None:
     counter, other = (rng.integers(0, 2**64, count, np.uint64) for _ in range(2))
     key, block, expected = VECTORS[2]
     text = NUMBERS.format(seed=joined(key), counter=joined(block[:2]), subsequence=joined(block[2:]))
-    words, known = np.zeros((count, 4), np.uint32), np.zeros(16, np.uint32)
+    words, published = np.zeros((count, 4), np.uint32), np.zeros(16, np.uint32)
     strange, dice, wide = np.zeros(count, np.uint32), np.zeros(count, np.int32), np.zeros(count, np.int32)
     uniform, normal = np.zeros(count, np.float32), np.zeros(count, np.float32)
-    outputs = [(strange, (64,)), (words, (64, 4)), (known, (4,))]
+    outputs = [(strange, (64,)), (words, (64, 4)), (published, (4,))]
     outputs += [(each, (64,)) for each in (uniform, normal, dice, wide)]
     launch(kernel(text), *outputs, counter, other, seed, 6, backend=backend)
     at = np.arange(count)
     np.testing.assert_array_equal(words, philox(seed, counter, other).T)
-    assert known.reshape(4, 4).tolist() == [list(expected)] * 4
+    assert published.reshape(4, 4).tolist() == [list(expected)] * 4
     np.testing.assert_array_equal(strange, philox(-3, at - 70)[3])
     np.testing.assert_array_equal(uniform, (philox(seed, at, other)[0] >> 8).astype(np.float32) * np.float32(2**-24))
     np.testing.assert_array_equal(dice, _drawn(philox(11, at)[0], -3, 6))
@@ -123,7 +123,7 @@ def test_they_are_the_numbers_of_torch() -> None:
     """torch numbers its threads by subsequences, and takes 0 where cuRAND gives 1."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(123)
-    wanted = torch.rand(1000, device="cuda").cpu().numpy()
+    expected = torch.rand(1000, device="cuda").cpu().numpy()
     words = philox(123, 0, np.arange(1000))[0]
     uniform = words.astype(np.float32) * np.float32(2**-32) + np.float32(2**-33)
-    np.testing.assert_array_equal(np.where(uniform == 1, np.float32(0), uniform), wanted)
+    np.testing.assert_array_equal(np.where(uniform == 1, np.float32(0), uniform), expected)

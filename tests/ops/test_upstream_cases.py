@@ -74,16 +74,16 @@ def test_a_tile_of_8_by_16_turned(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "tile", "wanted"),
+    ("shape", "tile", "tiles"),
     [((32,), (8,), (4,)), ((64, 128), (16, 32), (4, 4)), ((100,), (32,), (4,)), ((1,), (128,), (1,))],
 )
 def test_how_many_tiles_there_are(
-    shape: tuple[int, ...], tile: tuple[int, ...], wanted: tuple[int, ...], backend: str
+    shape: tuple[int, ...], tile: tuple[int, ...], tiles: tuple[int, ...], backend: str
 ) -> None:
     counts = [f"ct.num_tiles(x.partition({tile}), {axis})" for axis in range(len(shape))]
     text = f"t = {counts[0]}\n" + "".join(f"t = t * 1000 + {each}\n" for each in counts[1:]) + "out.store(t)"
     out = run(text, (1,), np.zeros(shape, np.float32), backend=backend, dtype=np.int32)
-    assert out.tolist() == [sum(count * 1000 ** (len(wanted) - 1 - at) for at, count in enumerate(wanted))]
+    assert out.tolist() == [sum(count * 1000 ** (len(tiles) - 1 - at) for at, count in enumerate(tiles))]
 
 
 def test_ceil_div_is_right_where_a_sum_would_overflow(backend: str) -> None:

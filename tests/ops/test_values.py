@@ -50,18 +50,18 @@ def _flushed(x: Array) -> Array:
     return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
 
 
-def _wrong_sides(case: Case, got: Array, given: list[Array]) -> Array:
+def _wrong_sides(case: Case, got: Array, operands: list[Array]) -> Array:
     """Where a directed result is not the neighbour on its side."""
     arity = {"fma": 3, "sqrt": 1}.get(case.exact, 2)
-    given = given[:arity]
-    plain = np.asarray(PLAIN[case.exact](*given))
+    operands = operands[:arity]
+    plain = np.asarray(PLAIN[case.exact](*operands))
     wrong = differences(got, plain.astype(got.dtype))  # for what is no finite number
     for at in range(len(got)):
-        row = [float(each[at]) for each in given]
+        row = [float(each[at]) for each in operands]
         sign = exact_sign(case.exact, *row)
         if sign is None:
             if case.exact == "fma" and all(map(np.isfinite, row[:2])) and not np.isfinite(row[2]):
-                wrong[at] = differences(got[at : at + 1], given[2][at : at + 1])[0]
+                wrong[at] = differences(got[at : at + 1], operands[2][at : at + 1])[0]
             continue
         if _is_zero(sign):
             wrong[at] = got[at] != 0 or bool(np.signbit(got[at])) != zero_is_negative(case.exact, case.side, *row)
@@ -82,13 +82,13 @@ def _is_tiny(sign: Any, zero: float) -> bool:
     return (sign(0) < 0) == negative and (sign(-float(TINY)) > 0 if negative else sign(float(TINY)) < 0)
 
 
-def _errors(case: Case, got: Array, given: list[Array]) -> Array:
+def _errors(case: Case, got: Array, operands: list[Array]) -> Array:
     """The distances from the exact results in ulp; 0 where a case leaves the result open."""
     assert case.wide is not None
-    exact = np.asarray(case.wide(*(each.astype(np.float64).astype(np.longdouble) for each in given)))
+    exact = np.asarray(case.wide(*(each.astype(np.float64).astype(np.longdouble) for each in operands)))
     error = ulps_from(got, exact)
     if case.fast:
-        divisor = np.abs(given[1].astype(np.float64))
+        divisor = np.abs(operands[1].astype(np.float64))
         open_ = (divisor > 2.0**126) | ((divisor < 2.0**-126) & (divisor > 0))
         error[open_] = 0
     if case.ftz:
@@ -98,17 +98,17 @@ def _errors(case: Case, got: Array, given: list[Array]) -> Array:
     return error
 
 
-def wrong(case: Case, got: Array, given: list[Array]) -> Array:
+def wrong(case: Case, got: Array, operands: list[Array]) -> Array:
     """Where a case's result is not what it should be."""
     if case.ftz and case.numpy is None:
-        given = [_flushed(each) for each in given]
+        operands = [_flushed(each) for each in operands]
     if case.exact:
-        return _wrong_sides(case, got, given)
+        return _wrong_sides(case, got, operands)
     if case.wide is not None:
         bound = case.bound or accuracy_of(case.op).of(from_numpy(got.dtype).name)
-        return _errors(case, got, given) > bound + MARGIN
+        return _errors(case, got, operands) > bound + MARGIN
     assert case.numpy is not None
-    return differences(got, np.asarray(case.numpy(*given)))
+    return differences(got, np.asarray(case.numpy(*operands)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -119,17 +119,17 @@ def test_values(dtype: DTypeLike, backend: str) -> None:
         cases = cases[::3]  # computed in f32, of which all are compiled
     elif dtype not in (f32, f64, i32) and backend == "cpu":
         cases = cases[INTS.index(dtype) % 2 :: 2]  # each is compiled for half of the integers
-    given = list(operands(dtype, COUNT))
+    inputs = list(operands(dtype, COUNT))
     results = [np.full(COUNT, 77).astype(dtype.numpy) for _ in cases]
     for at in range(0, len(cases), AT_ONCE):
         outputs = [(each, (COUNT,)) for each in results[at : at + AT_ONCE]]
-        launch(kernel(text_of(cases[at : at + AT_ONCE])), *outputs, *given, backend=backend)
+        launch(kernel(text_of(cases[at : at + AT_ONCE])), *outputs, *inputs, backend=backend)
     failures: list[str] = []
     for case, got in zip(cases, results, strict=True):
         with np.errstate(all="ignore"):
-            where = np.flatnonzero(wrong(case, got, given))
+            where = np.flatnonzero(wrong(case, got, inputs))
         if len(where):
-            x, y, z = (each[where[0]] for each in given)
+            x, y, z = (each[where[0]] for each in inputs)
             failures.append(f"{case}: {len(where)} wrong, such as x={x!r}, y={y!r}, z={z!r}: {got[where[0]]!r}")
     assert not failures, f"{dtype} on {backend}:\n" + "\n".join(failures)
 

@@ -41,11 +41,11 @@ class Found:
         self.count += 1
         for what, value in said.about.items():
             self.about.setdefault(what, Counter())[value] += 1
-        for backend, each in said.seconds.items():
-            known = self.seconds.setdefault(backend, [])
-            if not known or each > max(known):
+        for backend, seconds in said.seconds.items():
+            times = self.seconds.setdefault(backend, [])
+            if not times or seconds > max(times):
                 self.slowest[backend] = text
-            known.append(each)
+            times.append(seconds)
 
 
 @dataclass

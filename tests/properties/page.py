@@ -32,17 +32,17 @@ def page(searches: dict[str, dict[str, Any]]) -> str:
     totals: dict[str, list[int]] = {}
     for name, search in searches.items():
         machine = f"{search['device'] or 'no GPU'}, {search['processors']} CPU cores"
-        for backend, found in search["backends"].items():
-            spread = found["compile_seconds"]
+        for backend, figures in search["backends"].items():
+            spread = figures["compile_seconds"]
             times = " | ".join(
                 f"{1000 * spread[key]:.0f} ms" if spread.get(key) else "–" for key in ("median", "p90", "longest")
             )
-            counts = f"{found['kernels']:,} | {found['disagreements']}"
+            counts = f"{figures['kernels']:,} | {figures['disagreements']}"
             search_of = f"{search['processes']} | {search['wall_seconds']:.0f} | {search['seed']}"
             rows.append(f"| [{name}]({name}) | {machine} | {search_of} | {backend} | {counts} | {times} |\n")
             total = totals.setdefault(backend, [0, 0])
-            total[0] += found["kernels"]
-            total[1] += found["disagreements"]
+            total[0] += figures["kernels"]
+            total[1] += figures["disagreements"]
     summed = "; ".join(f"{backend}: {count:,} kernels, {wrong} failures" for backend, (count, wrong) in totals.items())
     notes = "".join(f"- {name}: {search['note']}\n" for name, search in searches.items() if "note" in search)
     return f"{HEAD}{''.join(rows)}\nAll together, beside the reference: {summed}.\n\n{notes}"

@@ -96,21 +96,21 @@ def executed(case: RandomKernel, function: Function, blocks: int = 1, seed: int 
     bases: dict[str, Array] = {}
     arguments: list[Any] = []
     with on("reference"):
-        for each in case.arguments:
-            if isinstance(each, Scalar):
-                arguments.append(each.dtype.numpy.type(each.value))
+        for argument in case.arguments:
+            if isinstance(argument, Scalar):
+                arguments.append(argument.dtype.numpy.type(argument.value))
                 continue
-            assert isinstance(each, Input)
-            bases[each.name] = each.base(random).to_numpy().sync().copy()
-            arguments.append(each.look(bases[each.name]))
-    out = next(each for each in case.arguments if isinstance(each, Output))
+            assert isinstance(argument, Input)
+            bases[argument.name] = argument.base(random).to_numpy().sync().copy()
+            arguments.append(argument.look(bases[argument.name]))
+    out = next(argument for argument in case.arguments if isinstance(argument, Output))
     tiles = [-(-extent // step) for extent, step in zip(out.shape, out.tile, strict=True)]
     x, y, z = (*tiles, 1, 1)[:3]
     if any(isinstance(op, Roles) for op in function.walk()):
         execute(function, arguments, (x, y, z), blocks, seed)
     else:
         run_lowered(function, arguments, (x, y, z))
-    return {each.name: bases[each.name] for each in case.arguments if isinstance(each, Output)}
+    return {argument.name: bases[argument.name] for argument in case.arguments if isinstance(argument, Output)}
 
 
 def compiled(lowered: Lowered, arch: str) -> dict[str, str]:

@@ -169,26 +169,26 @@ def check(case: Random) -> None:
         "tile": None if tile is None else tile[:2],
         "depth": None if tile is None else tile[2],
     }
-    given = operand(x, case.x, random), operand(y, case.y, random)
+    operands = operand(x, case.x, random), operand(y, case.y, random)
     is_plain = case.dtype in PLAIN
     if case.converts:
         is_plain, tile = True, tile or (64, 64, 64)
         sums = "i32" if case.dtype is i8 else "f32"
         text = CONVERTED.format(tile=tile, sums=sums, dtype=case.dtype)
-        made = kernel(text)(options["out"].partition(tile[:2]), *given).first().unpartition()
+        product = kernel(text)(options["out"].partition(tile[:2]), *operands).first().unpartition()
         x, y = x.astype(dtype), y.astype(dtype)
     elif is_plain:
-        made = PLAIN[case.dtype](*given, **options)
+        product = PLAIN[case.dtype](*operands, **options)
     else:
-        made = matmul(
-            *given,
+        product = matmul(
+            *operands,
             **options,
             bias=api.from_numpy(bias).sync() if case.bias else None,
             residual=api.from_numpy(residual).sync() if case.residual else None,
             activation=case.activation,
             options=CompileOptions(num_cta_in_cga=case.cluster, num_pieces=case.pieces),
         )
-    result = made.sync().to_numpy().sync()
+    result = product.sync().to_numpy().sync()
     wide = [each.astype(np.float64) for each in (x, y, bias, residual)]
     wanted = wide[0] @ wide[1]
     largest = np.abs(wanted).max()

@@ -67,23 +67,23 @@ def compile_only(case: RandomKernel, arch: str) -> float:
         return time.perf_counter() - start
 
 
-def check(case: RandomKernel, wanted: dict[str, Array], got: dict[str, Array]) -> None:
+def check(case: RandomKernel, reference: dict[str, Array], got: dict[str, Array]) -> None:
     """Compare two results: integers exactly, floats within what rounding may have grown to.
 
     Raises:
         AssertionError: they differ; says in which output.
     """
     for argument in case.arguments:
-        if argument.name not in wanted:
+        if argument.name not in reference:
             continue
         name, dtype = argument.name, argument.dtype
-        expected, found = wanted[name], got[name]
+        expected, result = reference[name], got[name]
         tolerance = TOLERANCE.get(dtype.name)
         if tolerance is None or case.exact:
-            np.testing.assert_array_equal(found, expected, f"of {name}")
+            np.testing.assert_array_equal(result, expected, f"of {name}")
             continue
         if case.dtype.kind == "float":  # a result is no more exact than what it was made of
             tolerance = max(tolerance, TOLERANCE[case.dtype.name])
-        expected, found = expected.astype(np.float64), found.astype(np.float64)
+        expected, result = expected.astype(np.float64), result.astype(np.float64)
         scale = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=1.0))
-        np.testing.assert_allclose(found, expected, tolerance, tolerance * scale, err_msg=f"of {name}")
+        np.testing.assert_allclose(result, expected, tolerance, tolerance * scale, err_msg=f"of {name}")

@@ -60,11 +60,11 @@ class Report:
         return bool(self.summary and self.right) and not self.errors
 
     def __str__(self) -> str:
-        found = [f"{count} x {line}" for line, count in self.errors.most_common()]
+        errors = [f"{count} x {line}" for line, count in self.errors.most_common()]
         asked = f"{self.absent} functions that this driver does not have were asked for"
         stopped = f"the products did not all run; the last one that did: {self.last or 'none'}"
         said = [self.right or stopped, self.summary or "the tool said nothing in the end", asked]
-        return "\n  ".join(["clean" if self.clean else "NOT CLEAN", *said, *found])
+        return "\n  ".join(["clean" if self.clean else "NOT CLEAN", *said, *errors])
 
 
 def read(log: str) -> Report:

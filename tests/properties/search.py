@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     crew = Crew(
         batches(backends, options.seed, options.count, options.shrink, options.draw), _show, patience=options.patience
     )
-    found = crew.run(options.processes, options.limit)
+    results = crew.run(options.processes, options.limit)
     report = {
         "command": "python -m tests.properties.search " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "commit": options.commit,
@@ -83,18 +83,18 @@ def main(arguments: list[str] | None = None) -> int:
         "processes": options.processes,
         "wall_seconds": round(time.monotonic() - start, 1),
         **_machine(backends),
-        **_figures(found, backends),
+        **_figures(results, backends),
     }
     for backend in backends:
-        wrong = sum(each.backend == backend for each in found.failures)
-        print(f"{backend}: {found.count} kernels, {wrong} disagreements", flush=True)
-    for what, counts in found.about.items():
+        wrong = sum(each.backend == backend for each in results.failures)
+        print(f"{backend}: {results.count} kernels, {wrong} disagreements", flush=True)
+    for what, counts in results.about.items():
         print(f"{what}: " + ", ".join(f"{value} {count}" for value, count in counts.most_common()))
-    if others := [each for each in found.failures if each.backend not in backends]:
+    if others := [each for each in results.failures if each.backend not in backends]:
         print(f"elsewhere: {len(others)} failures")
     if options.output is not None:
         options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return 1 if found.failures else 0
+    return 1 if results.failures else 0
 
 
 def gone_through(backends: tuple[str, ...], seed: int, count: int, processes: int) -> Found:
@@ -103,16 +103,16 @@ def gone_through(backends: tuple[str, ...], seed: int, count: int, processes: in
     What a batch draws twice counts once: more batches make up for it.
     """
     one_core()
-    found = Found()
-    while found.count < count:
-        before = found.count
-        crew = Crew(batches(backends, seed, count - found.count), _show)
-        crew.found = found
+    total = Found()
+    while total.count < count:
+        before = total.count
+        crew = Crew(batches(backends, seed, count - total.count), _show)
+        crew.found = total
         crew.run(processes)
         seed += -(-count // BATCH)
-        if found.count == before:
+        if total.count == before:
             break
-    return found
+    return total
 
 
 def one_core() -> None:
@@ -146,19 +146,19 @@ def _machine(backends: tuple[str, ...]) -> dict[str, Any]:
     return {"device": device, "processor": platform.machine(), "processors": os.cpu_count(), "versions": versions}
 
 
-def _figures(found: Found, backends: tuple[str, ...]) -> dict[str, Any]:
-    each = {
+def _figures(results: Found, backends: tuple[str, ...]) -> dict[str, Any]:
+    figures = {
         backend: {
-            "kernels": len(found.seconds.get(backend, ())),
-            "disagreements": sum(failure.backend == backend for failure in found.failures),
-            "compile_seconds": _spread(found.seconds.get(backend, [])),
-            "slowest_to_compile": found.slowest.get(backend),
+            "kernels": len(results.seconds.get(backend, ())),
+            "disagreements": sum(failure.backend == backend for failure in results.failures),
+            "compile_seconds": _spread(results.seconds.get(backend, [])),
+            "slowest_to_compile": results.slowest.get(backend),
         }
         for backend in backends
     }
-    failures = [failure.text for failure in found.failures]
-    about = {what: dict(counts.most_common()) for what, counts in found.about.items()}
-    return {"kernels": found.count, "backends": each, "about": about, "failures": failures}
+    failures = [failure.text for failure in results.failures]
+    about = {what: dict(counts.most_common()) for what, counts in results.about.items()}
+    return {"kernels": results.count, "backends": figures, "about": about, "failures": failures}
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:

@@ -317,15 +317,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="those whose name has this in it")
     parser.add_argument("--list", action="store_true", help="print the names")
     options = parser.parse_args(arguments)
-    chosen = [case for case in CASES if options.only in case.name]
+    cases = [case for case in CASES if options.only in case.name]
     if options.list:
-        print("\n".join(case.name for case in chosen))
+        print("\n".join(case.name for case in cases))
         return 0
     with Device.parse(options.device):
-        for case in chosen:
+        for case in cases:
             case.run()
             print(f"right: {case.name}", flush=True)
-    print(f"{len(chosen)} products are right")
+    print(f"{len(cases)} products are right")
     return 0
 
 

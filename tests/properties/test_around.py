@@ -20,15 +20,15 @@ def lowers(case: Around) -> None:
     each tile where they take it to be."""
     with may_be_too_large():
         options = case.options
-        made = lowered(
+        function = lowered(
             written(case.text, case.types),
             num_cta_in_cga=options.num_cta_in_cga,
             num_pieces=options.num_pieces,
             num_worker_warps=options.num_worker_warps,
         )
-        verify(made)
-        check_function(made)
-        check_layouts(made)
+        verify(function)
+        check_function(function)
+        check_layouts(function)
 
 
 def test_whatever_stands_around_a_product_lowers() -> None:

@@ -52,8 +52,8 @@ def test_operands_lie_as_they_are_said_to() -> None:
         for turned in (False, True):
             alignments: set[int] = set()
             for lies in ("whole", "wide", "odd", "apart", "backwards"):
-                made = products.operand(values, Layout(turned, lies), random)
-                assert np.array_equal(made.to_numpy().sync(), values)
-                assert made.dtype is f16
-                alignments.add(made.spec().layout.alignment)
+                tensor = products.operand(values, Layout(turned, lies), random)
+                assert np.array_equal(tensor.to_numpy().sync(), values)
+                assert tensor.dtype is f16
+                alignments.add(tensor.spec().layout.alignment)
             assert alignments == {2, 16}

@@ -89,10 +89,10 @@ def test_functions_that_a_driver_lacks_are_told_from_errors() -> None:
     ],
 )
 def test_what_a_tool_finds_is_an_error(line: str) -> None:
-    found = read(f"1 products are right\n========= {line}\n=========     at gemm\n========= ERROR SUMMARY: 1 error\n")
-    assert not found.clean
-    assert found.errors == {line: 1}
-    assert line in str(found)
+    report = read(f"1 products are right\n========= {line}\n=========     at gemm\n========= ERROR SUMMARY: 1 error\n")
+    assert not report.clean
+    assert report.errors == {line: 1}
+    assert line in str(report)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def test_what_fails_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(worker, "compare", spoiled)
     said: list[Said] = []
     worker.search(Batch(3, 60, ("cpu",)), said.append)
-    found = [each for each in said if isinstance(each, Disagreed)]
-    assert len(found) == 2  # as it was met, and as small as it gets
-    assert len(found[1].text) < len(found[0].text)
-    assert found[1].text.count("\n") < 20
-    assert "reduce_max" in found[1].text
+    failures = [each for each in said if isinstance(each, Disagreed)]
+    assert len(failures) == 2  # as it was met, and as small as it gets
+    assert len(failures[1].text) < len(failures[0].text)
+    assert failures[1].text.count("\n") < 20
+    assert "reduce_max" in failures[1].text
     assert said[-1] == Finished()
     assert Agreed({"cpu": 0.5}) in said
 
@@ -67,15 +67,15 @@ def faulty(pipe: Connection) -> None:
 def test_processes_that_die_are_replaced_and_all_is_counted() -> None:
     shown: list[Disagreed] = []
     work = iter([Batch(number, 2, ("cpu",)) for number in range(4)])
-    found = Crew(work, shown.append, faulty).run(2, limit=60)
-    assert found.count == 8
-    assert shown == found.failures
+    results = Crew(work, shown.append, faulty).run(2, limit=60)
+    assert results.count == 8
+    assert shown == results.failures
     assert sorted((each.backend, each.text) for each in shown) == [
         ("a process", "kernel b\nthe process ended"),
         ("cpu", "kernel b is wrong"),
     ]
-    assert sorted(found.seconds["cpu"]) == [1.0] * 4 + [3.0] * 2
-    assert found.slowest == {"cpu": "kernel b"}
+    assert sorted(results.seconds["cpu"]) == [1.0] * 4 + [3.0] * 2
+    assert results.slowest == {"cpu": "kernel b"}
 
 
 def test_batches_cover_what_was_asked_for() -> None:
@@ -102,7 +102,7 @@ def test_a_wrong_result_is_seen() -> None:
 
     for dtype, near, far in ((f32, 1.00001, 1.01), (i32, 1, 2)):
         case = RandomKernel("", (Output("out", dtype, (2,), tile=(2,)),), 0)
-        wanted = {"out": np.ones(2, dtype.numpy)}
-        check(case, wanted, {"out": np.full(2, near, dtype.numpy)})
+        expected = {"out": np.ones(2, dtype.numpy)}
+        check(case, expected, {"out": np.full(2, near, dtype.numpy)})
         with pytest.raises(AssertionError, match="of out"):
-            check(case, wanted, {"out": np.full(2, far, dtype.numpy)})
+            check(case, expected, {"out": np.full(2, far, dtype.numpy)})

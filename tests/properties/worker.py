@@ -97,7 +97,7 @@ def compare(case: RandomKernel, backends: tuple[str, ...]) -> Agreed:
     about: dict[str, str] = {}
     at = "reference"
     try:
-        wanted = run(case, at) if any(not each.startswith("sm_") for each in backends) else None
+        reference = run(case, at) if any(not each.startswith("sm_") for each in backends) else None
         for at in backends:
             if at == MODELS or (at != "cpu" and case.exact):
                 start = time.perf_counter()
@@ -107,8 +107,8 @@ def compare(case: RandomKernel, backends: tuple[str, ...]) -> Agreed:
                     continue
                 if at == MODELS:
                     prove(lowered.after)
-                    if lowered.plan == PIPELINES and wanted is not None and lowered.after is not None:
-                        check(case, wanted.arrays, executed(case, lowered.after, 2, case.seed))
+                    if lowered.plan == PIPELINES and reference is not None and lowered.after is not None:
+                        check(case, reference.arrays, executed(case, lowered.after, 2, case.seed))
                     seconds[at] = time.perf_counter() - start
                     continue
                 if at.startswith("sm_"):
@@ -117,9 +117,9 @@ def compare(case: RandomKernel, backends: tuple[str, ...]) -> Agreed:
                     continue
             if at.startswith("sm_"):
                 seconds[at] = compile_only(case, at)
-            elif wanted is not None:
+            elif reference is not None:
                 got = run(case, at)
-                check(case, wanted.arrays, got.arrays)
+                check(case, reference.arrays, got.arrays)
                 seconds[at] = got.compile_seconds
     except DeviceLostError:
         raise

@@ -21,11 +21,11 @@ SOME = (f16, bf16, f32, f64, i8, i32, u64)
 
 
 def _masked(x: Any, y: Any) -> Any:
-    taken = y.copy()
+    result = y.copy()
     for each in range(len(x)):
         if each % 3:
-            taken[each] = x[each]
-    return taken
+            result[each] = x[each]
+    return result
 
 
 ROWS = (

@@ -120,12 +120,12 @@ def _by_function() -> tuple[Row, ...]:
 
 def _recurrence(x: Any, y: Any) -> Any:
     """`h[i] = h[i - 1] * x[i] + y[i]`: a function that does not commute."""
-    made = np.empty_like(y)
+    result = np.empty_like(y)
     held = y.dtype.type(0)
     for place in range(len(y)):
         held = held * x[place] + y[place]
-        made[place] = held
-    return made
+        result[place] = held
+    return result
 
 
 def _several_axes() -> tuple[Row, ...]:
@@ -207,12 +207,12 @@ def _in_f32(function: Any, x: Any, **named: Any) -> Any:
 
 def _circled(x: Any, w: Any) -> Any:
     """`a + b + w * a * b` along the rows, which associates."""
-    made = x.copy()
+    result = x.copy()
     with np.errstate(all="ignore"):
         for place in range(1, x.shape[1]):
-            a, b = made[:, place - 1 : place], x[:, place : place + 1]
-            made[:, place : place + 1] = a + b + w * a * b
-    return made
+            a, b = result[:, place - 1 : place], x[:, place : place + 1]
+            result[:, place : place + 1] = a + b + w * a * b
+    return result
 
 
 ROWS = (

@@ -186,7 +186,7 @@ FLOAT = (
 
 
 def _directed() -> tuple[Case, ...]:
-    made: list[Case] = []
+    cases: list[Case] = []
     calls = {
         "add": "addf(x, y, {})", "sub": "subf(x, y, {})", "mul": "mulf(x, y, {})", "div": "divf(x, y, {})",
         "fma": "fma(x, y, z, {})", "sqrt": "sqrt(x, {})",
@@ -194,10 +194,10 @@ def _directed() -> tuple[Case, ...]:
     for name, call in calls.items():
         for side in ("positive_inf", "negative_inf", "zero"):
             mode = f"ct.rounding.{side.upper()}"
-            made.append(Case(f"rounded_{name}", "ct." + call.format(mode), (f32, f64), side=side, exact=name))
+            cases.append(Case(f"rounded_{name}", "ct." + call.format(mode), (f32, f64), side=side, exact=name))
         flushed = "ct." + call.format("ftz=True")
-        made.append(Case(f"rounded_{name}", flushed, (f32,), side="nearest_even", exact=name, ftz=True))
-    return tuple(made)
+        cases.append(Case(f"rounded_{name}", flushed, (f32,), side="nearest_even", exact=name, ftz=True))
+    return tuple(cases)
 
 
 ROUNDED = (
@@ -217,7 +217,7 @@ ROUNDED = (
 
 def _comparisons() -> tuple[Case, ...]:
     """As numbers: 1 where true, so that they are stored beside the others."""
-    made: list[Case] = []
+    cases: list[Case] = []
     both = FLOATS + INTS
     functions: dict[str, tuple[str, Function, str, str]] = {
         "eq": ("==", np.equal, "EQUAL", "eq_tile"),
@@ -240,15 +240,15 @@ def _comparisons() -> tuple[Case, ...]:
             return (f(x, y) | (x != x) | (y != y)).astype(x.dtype)
 
         marker = f"ct.predicate.{predicate}"
-        made += [
+        cases += [
             Case(name, flag.format(f"x {operator} y"), both, plain),
             Case(name, flag.format(f"ct.{ordered_name}(x, y)"), (*FLOATS, i32, u8), ordered),
             Case(name, flag.format(f"ct.cmpi(x, y, {marker})"), (i64, u16), plain),
             Case(name, flag.format(f"ct.cmpf(x, y, {marker})"), FLOATS, ordered),
             Case(name, flag.format(f"ct.cmpf(x, y, {marker}, ct.cmp_ordering.UNORDERED)"), FLOATS, unordered),
         ]
-    made.append(Case("select", "ct.select(x < y, x, z)", both, lambda x, y, z: _where(x < y, x, z)))
-    return tuple(made)
+    cases.append(Case("select", "ct.select(x < y, x, z)", both, lambda x, y, z: _where(x < y, x, z)))
+    return tuple(cases)
 
 
 CASES = (*INTEGER, *FLOAT, *ROUNDED, *_comparisons())

@@ -98,10 +98,10 @@ def check(folder: Path, pid: int) -> list[str]:
     wrong = [] if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 else ["the one that was not killed failed"]
     store = DiskStore(folder, capacity=100 * LARGEST)
     for key in KEYS:
-        found = store.get(key)
-        if found is not None and found != executable(key):
+        entry = store.get(key)
+        if entry is not None and entry != executable(key):
             wrong.append(f"{key[:2]} is what nobody wrote")
-        if found is None:
+        if entry is None:
             store.put(key, executable(key))
             if store.get(key) != executable(key):
                 wrong.append(f"{key[:2]} cannot be written again")

@@ -39,13 +39,13 @@ def draw(dtype: DTypeLike, shape: tuple[int, ...], domain: str, seed: int) -> np
         values = np.abs(values) + 0.1
     if domain == "small":
         values = np.clip(values, -4, 4)
-    made = values.astype(dtype.numpy)
+    array = values.astype(dtype.numpy)
     if domain != "any":
-        return made
+        return array
     info = _limits(dtype.numpy)
     special: list[float] = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, float(info.max), float(info.tiny)]
     special.append(float(info.smallest_subnormal))
-    return _mix(made, np.array(special, np.float64).astype(dtype.numpy), rng)
+    return _mix(array, np.array(special, np.float64).astype(dtype.numpy), rng)
 
 
 def _mix(values: np.ndarray[Any, Any], special: np.ndarray[Any, Any], rng: np.random.Generator) -> Any:
@@ -53,17 +53,17 @@ def _mix(values: np.ndarray[Any, Any], special: np.ndarray[Any, Any], rng: np.ra
     return np.where(_coin(rng, values.shape, 0.3), chosen, values)
 
 
-def ulps_between(got: Any, wanted: Any) -> float:
+def ulps_between(got: Any, expected: Any) -> float:
     """The largest distance in units of the last place of `wanted`; infinite where only one is NaN or infinite."""
-    if got.dtype.kind in "iub" and got.dtype.names is None and wanted.dtype.kind in "iub":
-        return 0.0 if np.array_equal(got, wanted) else float("inf")
-    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    if got.dtype.kind in "iub" and got.dtype.names is None and expected.dtype.kind in "iub":
+        return 0.0 if np.array_equal(got, expected) else float("inf")
+    a, b = got.astype(np.float64), expected.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if np.all(same):
         return 0.0
     a, b = a[~same], b[~same]
     if not np.all(np.isfinite(a) & np.isfinite(b)):
         return float("inf")
-    info = _limits(wanted.dtype)
+    info = _limits(expected.dtype)
     exponent = np.floor(np.log2(np.maximum(np.abs(b), float(info.tiny))))
     return float(np.max(np.abs(a - b) / (np.exp2(exponent) * float(info.eps))))

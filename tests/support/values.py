@@ -57,11 +57,11 @@ def _random(dtype: DTypeLike, count: int, rng: np.random.Generator) -> Array:
     return chosen.astype(dtype.numpy)
 
 
-def differences(got: Array, wanted: Array) -> Array:
+def differences(got: Array, expected: Array) -> Array:
     """Where two arrays are not the same: NaN is NaN, and zeros have signs."""
-    same = got == wanted
+    same = got == expected
     if got.dtype.kind not in "iub":
-        same = (same & (np.signbit(got) == np.signbit(wanted))) | (np.isnan(got) & np.isnan(wanted))
+        same = (same & (np.signbit(got) == np.signbit(expected))) | (np.isnan(got) & np.isnan(expected))
     return ~same
 
 
@@ -72,7 +72,7 @@ def ulps_from(got: Array, exact: Array) -> Array:
     infinity's value, as rounding has it.
     """
     info = _info(got.dtype)
-    wanted = exact.astype(np.float64).astype(got.dtype) if got.dtype.itemsize < 8 else exact.astype(got.dtype)
+    rounded = exact.astype(np.float64).astype(got.dtype) if got.dtype.itemsize < 8 else exact.astype(got.dtype)
     limit = np.longdouble(float(info.max)) * (1 + np.longdouble(float(info.eps)) / 2)
     wide = got.astype(np.float64).astype(np.longdouble)
     beyond = np.isinf(wide) & (np.sign(wide) == np.sign(exact)) & (np.abs(exact) >= limit)
@@ -86,7 +86,7 @@ def ulps_from(got: Array, exact: Array) -> Array:
     infinite = np.isinf(exact)
     error = np.where(infinite, np.where(wide == exact, 0, np.inf), error)
     zero = (exact == 0) & ~nan
-    error = np.where(zero, np.where((got == 0) & (np.signbit(got) == np.signbit(wanted)), 0, np.inf), error)
+    error = np.where(zero, np.where((got == 0) & (np.signbit(got) == np.signbit(rounded)), 0, np.inf), error)
     return np.asarray(error)
 
 
@@ -94,11 +94,11 @@ Sign = Callable[[Fraction], int]
 """The sign of an exact result less a number."""
 
 
-def exact_sign(name: str, *given: float) -> Sign | None:
+def exact_sign(name: str, *operands: float) -> Sign | None:
     """How an operation's exact result compares with numbers; None where it is none: not finite, or no number."""
-    if not all(map(math.isfinite, given)):
+    if not all(map(math.isfinite, operands)):
         return None
-    x, y, z = (*map(Fraction, given), Fraction(0), Fraction(0))[:3]
+    x, y, z = (*map(Fraction, operands), Fraction(0), Fraction(0))[:3]
     if name == "sqrt":
         return (lambda v: _sign(x - v * v if v >= 0 else Fraction(1))) if x >= 0 else None
     if name == "div" and not y:

@@ -140,9 +140,9 @@ def test_products_with_workspaces_are_captured(shape: tuple[int, int, int]) -> N
     def work() -> None:
         ctt.launch(gemm, ctt.partition(z, (128, 128)), x, y, BK=64)
 
-    wanted = (x.float() @ y.float()).bfloat16()
+    expected = (x.float() @ y.float()).bfloat16()
     work()
-    torch.testing.assert_close(z, wanted, rtol=2e-2, atol=0.5)
+    torch.testing.assert_close(z, expected, rtol=2e-2, atol=0.5)
     graphs = []
     for _ in range(2):
         graph = torch.cuda.CUDAGraph()
@@ -160,7 +160,7 @@ def test_products_with_workspaces_are_captured(shape: tuple[int, int, int]) -> N
         torch.cuda.current_stream().wait_stream(side)
         graphs[1].replay()
         torch.cuda.synchronize()
-        torch.testing.assert_close(z, wanted, rtol=2e-2, atol=0.5)
+        torch.testing.assert_close(z, expected, rtol=2e-2, atol=0.5)
 
 
 def test_a_kernel_that_fails_says_so_and_the_device_stays_usable() -> None:

@@ -39,12 +39,12 @@ def ids(found: Tuned) -> list[str]:
 
 def test_every_configuration_is_measured_in_order_and_the_fastest_wins() -> None:
     oracle = FakeOracle(by_n)
-    found = tuner().run_with(oracle)
-    assert oracle.measured == ids(found) == ["n=5", "n=3", "n=4"]
-    assert found.best == Config(n=3)
-    assert found.median_ms == 3
-    assert [trial.config.n for trial in found.ranking] == [3, 4, 5]
-    assert not found.out_of_time
+    record = tuner().run_with(oracle)
+    assert oracle.measured == ids(record) == ["n=5", "n=3", "n=4"]
+    assert record.best == Config(n=3)
+    assert record.median_ms == 3
+    assert [trial.config.n for trial in record.ranking] == [3, 4, 5]
+    assert not record.out_of_time
 
 
 def test_several_are_compiled_at_once_and_measured_one_after_the_other() -> None:
@@ -56,19 +56,19 @@ def test_several_are_compiled_at_once_and_measured_one_after_the_other() -> None
 
 def test_what_is_pruned_is_never_visited() -> None:
     oracle = FakeOracle(by_n)
-    found = (
+    record = (
         tuner(range(1, 9)).prune(lambda config: config.n % 2 == 0).prune(lambda config: config.n > 2).run_with(oracle)
     )
-    assert oracle.looked == ids(found) == ["n=4", "n=6", "n=8"]
+    assert oracle.looked == ids(record) == ["n=4", "n=6", "n=8"]
     with pytest.raises(TuningError, match="none is left after pruning"):
         tuner().prune(lambda config: False).run_with(FakeOracle(by_n))
 
 
 def test_what_is_required_comes_first_whatever_the_budget(clock: FakeOracle) -> None:
-    found = tuner(range(1, 9)).require({"n": 7}, Config(n=5)).budget(1).run_with(clock)
-    assert ids(found) == ["n=7", "n=5"]
-    assert found.out_of_time
-    assert found.best == Config(n=5)
+    record = tuner(range(1, 9)).require({"n": 7}, Config(n=5)).budget(1).run_with(clock)
+    assert ids(record) == ["n=7", "n=5"]
+    assert record.out_of_time
+    assert record.best == Config(n=5)
 
 
 def test_what_is_required_has_to_be_there_and_to_be_measured() -> None:
@@ -121,13 +121,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeOracle:
 
 
 def test_the_budget_ends_the_search_with_the_best_so_far(clock: FakeOracle) -> None:
-    found = tuner((5, 3, 4, 1, 2)).budget(2.5).run_with(clock)
-    assert ids(found) == ["n=5", "n=3", "n=4"]
-    assert found.best == Config(n=3)
-    assert found.out_of_time
+    record = tuner((5, 3, 4, 1, 2)).budget(2.5).run_with(clock)
+    assert ids(record) == ["n=5", "n=3", "n=4"]
+    assert record.best == Config(n=3)
+    assert record.out_of_time
     assert clock.paired == []
-    assert "no time for a run-off" in found.remarks[0]
-    assert "the budget ended the search" in found.title
+    assert "no time for a run-off" in record.remarks[0]
+    assert "the budget ended the search" in record.title
 
 
 def test_what_was_compiled_ahead_is_left_when_the_budget_ends(clock: FakeOracle) -> None:
@@ -150,11 +150,11 @@ def test_a_budget_in_which_nothing_was_measured_is_an_error(clock: FakeOracle) -
 
 def test_invalid_configurations_are_skipped_with_their_reasons() -> None:
     oracle = FakeOracle(by_n, WRONG)
-    found = tuner((1, 2, 3, 4, 6, 5)).run_with(oracle)
-    assert found.best == Config(n=5)
-    assert {trial.config.id: trial.outcome for trial in found.trials if trial.median_ms is None} == WRONG
+    record = tuner((1, 2, 3, 4, 6, 5)).run_with(oracle)
+    assert record.best == Config(n=5)
+    assert {trial.config.id: trial.outcome for trial in record.trials if trial.median_ms is None} == WRONG
     assert oracle.measured == ["n=3", "n=4", "n=6", "n=5"]  # what does not compile is not run
-    shown = repr(found)
+    shown = repr(record)
     for config, outcome in WRONG.items():
         assert f"not used: {config}: {outcome.reason}" in shown
 
@@ -195,14 +195,14 @@ def test_a_lost_device_ends_the_search_and_its_configuration_is_not_tried_again(
 def test_the_two_best_run_off_and_the_winner_of_that_wins() -> None:
     """One was measured while the clock was high; side by side, the other is the faster."""
     oracle = FakeOracle(by_n, drift={"n=4": 0.5})
-    found = tuner().run_with(oracle)
+    record = tuner().run_with(oracle)
     assert oracle.paired == [("n=4", "n=3")]
-    assert found.finalists == (Config(n=4), Config(n=3))
-    assert found.best == Config(n=3)
-    assert found.ranking[0].config == Config(n=3)
-    assert found.runoff is not None
-    assert found.runoff.ratio.median == pytest.approx(0.75)
-    assert "n=4 is 0.750 times as fast as n=3 (0.749 to 0.751)" in repr(found)
+    assert record.finalists == (Config(n=4), Config(n=3))
+    assert record.best == Config(n=3)
+    assert record.ranking[0].config == Config(n=3)
+    assert record.runoff is not None
+    assert record.runoff.ratio.median == pytest.approx(0.75)
+    assert "n=4 is 0.750 times as fast as n=3 (0.749 to 0.751)" in repr(record)
 
 
 def test_two_that_turns_do_not_tell_apart_stay_in_the_order_of_their_medians() -> None:
@@ -254,10 +254,10 @@ def test_another_space_of_the_same_parameters_keeps_what_was_measured(tmp_path: 
     path = tmp_path / "log.jsonl"
     tuner((5, 4)).log(path).run_with(FakeOracle(by_n))
     oracle = FakeOracle(by_n)
-    found = tuner((5, 4, 3)).log(path).run_with(oracle)
+    record = tuner((5, 4, 3)).log(path).run_with(oracle)
     assert oracle.measured == ["n=3"]
     assert oracle.paired == [("n=3", "n=4")]
-    assert found.best == Config(n=3)
+    assert record.best == Config(n=3)
 
 
 def test_what_has_changed_is_measured_again(tmp_path: Path) -> None:
@@ -314,10 +314,10 @@ def test_a_header_that_was_cut_short_is_written_anew(tmp_path: Path) -> None:
 
 def test_without_a_path_the_log_is_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path))
-    found = Autotuner("my kernel").configs(n=[1, 2]).run_with(FakeOracle(by_n))
-    assert found.log is not None
-    assert found.log.parent == tmp_path / "tune"
-    assert found.log.name.startswith("my_kernel-")
+    record = Autotuner("my kernel").configs(n=[1, 2]).run_with(FakeOracle(by_n))
+    assert record.log is not None
+    assert record.log.parent == tmp_path / "tune"
+    assert record.log.name.startswith("my_kernel-")
     oracle = FakeOracle(by_n)
     Autotuner("my kernel").configs(n=[1, 2]).run_with(oracle)
     assert oracle.measured == []

@@ -64,36 +64,36 @@ def outcomes(found: Tuned) -> dict[str, Any]:
 
 
 def test_a_small_fill_is_faster_and_one_that_cannot_be_is_skipped(device: Device, tmp_path: Path) -> None:
-    made: list[int] = []
+    calls: list[int] = []
 
     def fill(config: Config) -> DeviceOp[Tensor]:
-        made.append(config.N)
+        calls.append(config.N)
         return api.full(3.0, (config.N,), f32)
 
     def right(result: Tensor) -> bool:
         return result.to_numpy().sync()[0] == 3
 
     tuner = Autotuner("fill").configs(N=[1 << 16, 1 << 23, -1]).bench(QUICK).check(right).log(tmp_path / "log.jsonl")
-    found = tuner.run(fill)
-    assert found.best == Config(N=1 << 16)
-    refused = outcomes(found)["N=-1"]
+    first = tuner.run(fill)
+    assert first.best == Config(N=1 << 16)
+    refused = outcomes(first)["N=-1"]
     assert isinstance(refused, Invalid)
     assert refused.stage == "build"
     assert "every extent must be at least 0" in refused.reason
-    assert found.runoff is not None
-    assert found.runoff.ratio.median > 1
+    assert first.runoff is not None
+    assert first.runoff.ratio.median > 1
 
-    made.clear()
+    calls.clear()
     again = tuner.run(fill)
-    assert again.best == found.best
+    assert again.best == first.best
     assert [trial.resumed for trial in again.trials] == [True, True, False]
-    assert len(made) <= 4  # looked at, not run: what was measured is not measured again
+    assert len(calls) <= 4  # looked at, not run: what was measured is not measured again
 
 
 def test_generics_options_and_tiles_are_tuned_together(device: Device) -> None:
     """Of what does 4 rounds and what does 2000 the first is the faster, whatever the tile and the options."""
     x, y = tensors()
-    found = (
+    record = (
         Autotuner("rounds")
         .configs(rounds=[2000, 4], tile=[256, 2048], occupancy=[None, 2])
         .bench(QUICK)
@@ -106,9 +106,9 @@ def test_generics_options_and_tiles_are_tuned_together(device: Device) -> None:
             )
         )
     )
-    assert found.best.rounds == 4
-    assert len(found.ranking) == 8
-    few, many = ([each.median_ms or 0.0 for each in found.ranking if each.config.rounds == n] for n in (4, 2000))
+    assert record.best.rounds == 4
+    assert len(record.ranking) == 8
+    few, many = ([each.median_ms or 0.0 for each in record.ranking if each.config.rounds == n] for n in (4, 2000))
     assert sorted(few)[1] < sorted(many)[2]  # of either the middle, whoever else is at work
     api.fill(y, 0.0).sync()  # nobody holds it any more
 
@@ -155,15 +155,15 @@ def test_outputs_are_poisoned_before_each_check() -> None:
 def test_what_does_not_compile_is_skipped(device: Device) -> None:
     x, y = tensors(1000)
     wrong = kernel("def wrong(y: Mut, x: Tensor, *, N: Const = 1):\n    y.store(ct.load_tile(x, (N,), (0,)))\n")
-    found = (
+    record = (
         Autotuner("wrong")
         .configs(N=[32, 64])
         .bench(QUICK)
         .log(None)
         .run(lambda c: wrong(y.mut.partition((64,)), x, N=c.N))
     )
-    assert found.best == Config(N=64)
-    refused = outcomes(found)["N=32"]
+    assert record.best == Config(N=64)
+    refused = outcomes(record)["N=32"]
     assert isinstance(refused, Invalid)
     assert refused.stage == "compile"
     assert refused.line == "store: the tile must be f32<64>, got f32<32>"
@@ -261,20 +261,20 @@ def test_only_what_was_edited_is_measured_again(tmp_path: Path) -> None:
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
     x, y = tensors()
-    found = Autotuner("kept").configs(block=[64, 4096]).bench(QUICK).log(None).run(
+    record = Autotuner("kept").configs(block=[64, 4096]).bench(QUICK).log(None).run(
         lambda c: saxpy(y.mut.partition((c.block,)), 2.0, x)
     )  # fmt: skip
-    found.save(tmp_path / "records" / "kept.json")
+    record.save(tmp_path / "records" / "kept.json")
     return tmp_path / "records" / "kept.json"
 
 
 def test_a_record_is_used_where_it_holds(record: Path) -> None:
     x, y = tensors()
-    found = load_verified(record, lambda c: saxpy(y.mut.partition((c.block,)), 2.0, x), name="kept")
-    assert found.config.block in (64, 4096)
-    assert found.median_ms > 0
-    assert found.provenance.device == default_device().name
-    assert Record.load(record) == found
+    loaded = load_verified(record, lambda c: saxpy(y.mut.partition((c.block,)), 2.0, x), name="kept")
+    assert loaded.config.block in (64, 4096)
+    assert loaded.median_ms > 0
+    assert loaded.provenance.device == default_device().name
+    assert Record.load(record) == loaded
     api.fill(y, 0.0).sync()  # the operation that was compared has been discarded
 
 

@@ -45,19 +45,19 @@ def program() -> Any:
 
 
 def test_what_is_live_is_what_numba_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
     live_map, numba_live_map = numba_analyses.live_map, analysis.compute_live_map
 
     def both(graph: Any, blocks: Any, used: Any, defined: Any) -> dict[int, set[str]]:
         wanted = numba_live_map(graph, blocks, used, defined)
-        found = live_map(graph, blocks, used, defined)
-        assert {at: set(wanted[at]) for at in wanted} == found
-        asked.append(len(blocks))
-        return found
+        live = live_map(graph, blocks, used, defined)
+        assert {at: set(wanted[at]) for at in wanted} == live
+        sizes.append(len(blocks))
+        return live
 
     monkeypatch.setattr(numba_analyses, "live_map", both)
     BACKEND.build(program(), host_target())
-    assert max(asked) > 8
+    assert max(sizes) > 8
 
 
 def test_numba_makes_the_same_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,14 +26,14 @@ class _Now:
 
 
 @cache
-def _loaded(name: str, given: str, wanted: str) -> Any:
+def _loaded(name: str, source_type: str, result_type: str) -> Any:
     text = (
         f"from cutile.backend.cpu.intrinsics import {name}\n\n\n"
         "def map_all(y, x, count, join_x, join_y, join_z, first, last):\n"
         f"    for at in range(count):\n        y[at] = {name}(x[at])\n"
     )
     facts = {
-        "signature": (f"{wanted}*", f"{given}*", "i64", "i64", "i64", "i64", "i64", "i64"),
+        "signature": (f"{result_type}*", f"{source_type}*", "i64", "i64", "i64", "i64", "i64", "i64"),
         "scratch": (), "blas": False, "functions": (), "prints": (), "asserts": (), "noalias": True,
         "coarse": (1, 1, 1), "joined": 1,
     }  # fmt: skip

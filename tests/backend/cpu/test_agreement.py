@@ -71,10 +71,10 @@ def k(out: Mut, n: i32):
         v = v + t
     out.store(v)
 """
-    for n, wanted in ((2, 1.0), (5, -1.0), (-1, 1.0)):
+    for n, sign in ((2, 1.0), (5, -1.0), (-1, 1.0)):
         out = np.ones(8, np.float32)
         launch(kernel(text), (out, (4,)), n, backend="cpu")
-        np.testing.assert_array_equal(out, wanted)
+        np.testing.assert_array_equal(out, sign)
 
 
 def test_tiles_of_three_axes_that_grow_keep_little_memory() -> None:

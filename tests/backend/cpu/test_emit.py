@@ -63,11 +63,11 @@ def test_each_line_of_the_user_is_quoted_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", DEMOS)
 def test_the_line_map_leads_to_the_user(name: str) -> None:
-    made = DEMOS[name]()
-    text = made.text.splitlines()
-    stores = [number for number in made.lines if "y[" in text[number - 1]]
-    assert made.lines
-    assert all(1 <= number <= len(text) for number in made.lines)
+    demo = DEMOS[name]()
+    text = demo.text.splitlines()
+    stores = [number for number in demo.lines if "y[" in text[number - 1]]
+    assert demo.lines
+    assert all(1 <= number <= len(text) for number in demo.lines)
     assert name.startswith("gemm") or stores
 
 

@@ -75,11 +75,11 @@ def loops(made: Function) -> list[str]:
 
 
 def test_softmax_shares_its_row_loop_and_keeps_one_row() -> None:
-    made = lowered(SOFTMAX, softmax_types(4, 1000))
-    (scratch,) = (op for op in made.walk() if isinstance(op, Scratch))
+    softmax = lowered(SOFTMAX, softmax_types(4, 1000))
+    (scratch,) = (op for op in softmax.walk() if isinstance(op, Scratch))
     assert scratch.attributes["size"] == 1000
     nest = ["row", "column", "column", "column"]
-    assert loops(made) == ["block", *nest, *nest]  # once without checks, once with
+    assert loops(softmax) == ["block", *nest, *nest]  # once without checks, once with
 
 
 def test_a_cheap_tile_is_computed_twice_and_a_dear_one_once() -> None:
@@ -166,9 +166,9 @@ def test_unit_reshapes_pair_their_axes() -> None:
 
 
 def test_lowering_is_pure() -> None:
-    made = function(SAXPY, saxpy_types(256))
+    saxpy = function(SAXPY, saxpy_types(256))
     before = function(SAXPY, saxpy_types(256))
     lowered(SAXPY, saxpy_types(256))
-    assert made == before
-    assert isinstance(made.parameters[0].type, MutType)
-    assert isinstance(made.parameters[2].type, TensorType)
+    assert saxpy == before
+    assert isinstance(saxpy.parameters[0].type, MutType)
+    assert isinstance(saxpy.parameters[2].type, TensorType)

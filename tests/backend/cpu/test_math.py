@@ -112,10 +112,10 @@ def test_the_error_is_as_stated(name: str, exact: Any, bound: float, samples: An
         got = map_all(name, x)
         with np.errstate(all="ignore"):
             wide = exact(x.astype(np.longdouble))
-            wanted = wide.astype(dtype)
-            finite = np.isfinite(wanted)
+            nearest = wide.astype(dtype)
+            finite = np.isfinite(nearest)
             np.testing.assert_array_equal(np.isfinite(got), finite)
-            unit = np.spacing(np.abs(wanted[finite])).astype(np.longdouble)
+            unit = np.spacing(np.abs(nearest[finite])).astype(np.longdouble)
             error = np.abs(got[finite].astype(np.longdouble) - wide[finite]) / unit
         if name in LIBRARY and dtype is np.float64:
             bound = LIBRARY[name]
@@ -130,10 +130,10 @@ def test_special_values(name: str, exact: Any, dtype: Any) -> None:
         x = x[:-1]
     got = map_all(name, x)
     with np.errstate(all="ignore"):
-        wanted = exact(x)
-    np.testing.assert_allclose(got, wanted, rtol=4 * np.finfo(dtype).eps)
-    zeros = wanted == 0
-    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(wanted[zeros]))
+        expected = exact(x)
+    np.testing.assert_allclose(got, expected, rtol=4 * np.finfo(dtype).eps)
+    zeros = expected == 0
+    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(expected[zeros]))
 
 
 def test_powers_of_two_are_exact() -> None:

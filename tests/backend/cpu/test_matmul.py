@@ -179,11 +179,11 @@ KERNELS = {
 def test_products_among_other_things(name: str) -> None:
     rng = np.random.default_rng(6)
     x, y, start = matrix(rng, 40, 45), matrix(rng, 45, 37), matrix(rng, 40, 37)
-    made = kernel(dedent(KERNELS[name]))
+    compiled = kernel(dedent(KERNELS[name]))
     results: list[Array] = []
     for backend in ("reference", "cpu"):
         z = start.copy()
-        launch(made, (z, (16, 16)), x, y, 1, backend=backend)
+        launch(compiled, (z, (16, 16)), x, y, 1, backend=backend)
         results.append(z)
     np.testing.assert_allclose(results[1], results[0], rtol=2e-4, atol=2e-4)
 

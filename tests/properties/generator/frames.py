@@ -83,10 +83,10 @@ def own(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
 
 def prefix(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
     """One tile per block, and not all of the tiles."""
-    some = tuple(draw(st.integers(1, each)) for each in counts)
+    blocks = tuple(draw(st.integers(1, each)) for each in counts)
     out = Output(out.name, out.dtype, out.shape, out.layout, out.whole, tile=out.tile, prefix=True)
     head = f"at = ct.get_tile_block_id()[:{len(counts)}]"
-    return Frame(out, _grid(some), (head,), alone=True, launched=some)
+    return Frame(out, _grid(blocks), (head,), alone=True, launched=blocks)
 
 
 def mapped(draw: st.DrawFn, out: Output, counts: tuple[int, ...]) -> Frame:
@@ -171,12 +171,12 @@ def kernels(draw: st.DrawFn) -> RandomKernel:
         f"y = {frame.load}",
     ]
     for position in range(draw(st.sampled_from(STATEMENTS))):
-        known = (
+        names = (
             (writes.product_loop,)
             if multiplies and not position
             else (*CONTROL, *NUMBERS, *writes.MEMORY, *writes.MEMORY)
         )
-        lines += statement(d, position, known)
+        lines += statement(d, position, names)
     lines.append(frame.store.format(d.expression(d.number(1, 2))))
     inner = " " * (4 + len(frame.head[-1]) - len(frame.head[-1].lstrip()))
     body = "".join(f"    {line}\n" for line in frame.head) + "".join(f"{inner}{line}\n" for line in lines)

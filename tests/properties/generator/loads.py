@@ -19,10 +19,10 @@ PADDINGS = ("ZERO", "NEG_ZERO", "POS_INF", "NEG_INF")
 OTHERS = (f32, i32, u8, f16, bf16, f64, i8, i16, i64, u16, u32, u64, bool_, f8e4m3fn, f8e5m2)
 
 
-def within(d: Drawer, view: str, axis: int, wanted: int | None = None) -> str:
+def within(d: Drawer, view: str, axis: int, wish: int | None = None) -> str:
     """The index of a tile that the partition `view` has along an axis."""
     tiles = f"ct.num_tiles({view}, {axis})"
-    at = f"at[{min(axis if wanted is None else wanted, d.rank - 1)}]"
+    at = f"at[{min(axis if wish is None else wish, d.rank - 1)}]"
     forms = ("0", f"min({at}, {tiles} - 1)", f"{tiles} - 1", f"{at} % {tiles}", f"({at} + n) % {tiles}")
     return d.pick(forms)
 
@@ -155,13 +155,13 @@ def lanes(d: Drawer, axis: int, extent: int) -> str:
 def indices(d: Drawer, extents: tuple[int, ...]) -> str:
     """One index tile for each axis of a tensor; one has the whole shape of the kernel's tiles."""
     whole = d.number(0, len(extents) - 1)
-    found = [
+    indices = [
         f"({lanes(d, axis, extent)}).broadcast(t.shape)"
         if axis == whole
         else d.pick(("0", "n", f"{extent - 1}", "at[0]", lanes(d, axis, extent)))
         for axis, extent in enumerate(extents)
     ]
-    return f"({', '.join(found)},)"
+    return f"({', '.join(indices)},)"
 
 
 def gather(d: Drawer) -> str:

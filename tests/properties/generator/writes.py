@@ -67,20 +67,20 @@ def second_output(d: Drawer, name: str, step: str) -> list[str]:
     """Another output, of another dtype; of what was computed, or of its extremes along an axis."""
     if not d.alone or d.rank > len(d.grid):
         return reload(d, name, step)
-    made = d.extra.get("w")
-    if made is None:
+    output = d.extra.get("w")
+    if output is None:
         dtype = d.pick((d.dtype, *FLOATS, *INTEGERS, f8e4m3fn, f8e5m2))
         axis = d.number(-1, d.rank - 1)
         tile = d.tile if axis < 0 else (*d.tile[:axis], 1, *d.tile[axis + 1 :])
         shape = tuple(max(1, g * e - d.number(0, e - 1)) for g, e in zip(d.grid, tile, strict=False))
-        made = d.extra["w"] = Output("w", dtype, shape, d.pick(LAYOUTS), tile=tile)
-    assert isinstance(made, Output)
-    exact = d.is_float and made.dtype.kind != "float"  # what rounds differently may not decide on an integer
+        output = d.extra["w"] = Output("w", dtype, shape, d.pick(LAYOUTS), tile=tile)
+    assert isinstance(output, Output)
+    exact = d.is_float and output.dtype.kind != "float"  # what rounds differently may not decide on an integer
     value = d.pick(d.raw) if exact else d.pick((name, step))
-    reduced = made.tile != d.tile
+    reduced = output.tile != d.tile
     if reduced:
-        axis = next(k for k, (a, b) in enumerate(zip(made.tile, d.tile, strict=True)) if a != b)
-        value = f"ct.reduce_{d.pick(('max', 'min'))}({value}, {axis}).reshape({made.tile})"
+        axis = next(k for k, (a, b) in enumerate(zip(output.tile, d.tile, strict=True)) if a != b)
+        value = f"ct.reduce_{d.pick(('max', 'min'))}({value}, {axis}).reshape({output.tile})"
     value = f"ct.convert_tile({value}, w.dtype)"
     if reduced or d.flip():
         return [f"w.store({value})"]
@@ -111,25 +111,25 @@ def pieces(d: Drawer, name: str, step: str) -> list[str]:
 
 def counters(d: Drawer, name: str, step: str) -> list[str]:
     """Elements that all blocks update, each any number of times, by one operation."""
-    made = d.extra.get("counts")
-    if made is None:
+    output = d.extra.get("counts")
+    if output is None:
         dtype = d.pick(COUNTED)
         d.updates = "add" if dtype.kind == "float" else d.pick(("add", "and", "or", "xor", "max", "min"))
         rank = max([k + 1 for k, each in enumerate(d.grid) if each > 1], default=1)
         tile = tuple(d.number(1, 6) for _ in range(rank))
         shape = tuple(g * e for g, e in zip(d.grid, tile, strict=False))
-        made = d.extra["counts"] = Output("counts", dtype, shape, d.pick(LAYOUTS), whole=True, tile=tile)
-    assert isinstance(made, Output)
+        output = d.extra["counts"] = Output("counts", dtype, shape, d.pick(LAYOUTS), whole=True, tile=tile)
+    assert isinstance(output, Output)
     if d.number(0, 3) == 3:
-        return [_whole_tile(d, made)]
+        return [_whole_tile(d, output)]
     value = d.pick(d.raw)
-    if made.dtype.kind == "float":  # sums that are the same in any order: exact, or of ones
-        value = f"ct.select({d.condition()}, 1, 0)" if made.dtype.bits == 16 else f"ct.floor({value})"
-        if not d.is_float and made.dtype.bits > 16:
+    if output.dtype.kind == "float":  # sums that are the same in any order: exact, or of ones
+        value = f"ct.select({d.condition()}, 1, 0)" if output.dtype.bits == 16 else f"ct.floor({value})"
+        if not d.is_float and output.dtype.bits > 16:
             value = d.pick(d.raw)
     mask = f", mask={d.condition()}" if d.flip() else ""
     value = f"ct.convert_tile({value}, counts.dtype)"
-    return [f"ct.atomic_{d.updates}(counts, {indices(d, made.shape)}, {value}{mask})"]
+    return [f"ct.atomic_{d.updates}(counts, {indices(d, output.shape)}, {value}{mask})"]
 
 
 def _whole_tile(d: Drawer, counts: Output) -> str:
