@@ -447,7 +447,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
     @overload
     def slice(self, axis: int, start: int | Tile | None = None, stop: int | Tile | None = None) -> TensorView: ...
 
-    def slice(self, *ranges: Any, **named: Any) -> TensorView:
+    def slice(self, *ranges: Span | Sequence[Span] | int | Tile | None, **named: int | Tile | None) -> TensorView:
         """A read-only view of a part: a range for each axis, or an axis and bounds.
 
         Ranges are of the axes from the first on, and are not clipped. `tensor[2:6, ::2]` is NumPy's form of it.
@@ -467,7 +467,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
             array([198, 199], dtype=int32)
         """
         if named or (ranges and hasattr(ranges[0], "__index__")):
-            return self[axis_key(self.shape, *ranges, **named)]
+            return self[axis_key(self.shape, *cast("Any", ranges), **cast("Any", named))]
         view = self._usable("slice")
         return TensorView(piece(view, *slice_layout(ranges, view.shape, view.strides)), self)
 
