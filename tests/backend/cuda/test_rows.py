@@ -15,12 +15,13 @@ from cutile.backend.cuda.intrinsics.llvm import F32
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import PadEdges, StageTile
 from cutile.backend.reference.interpret import run_block
-from cutile.dtypes import DTypeLike, bf16
+from cutile.dtypes import DTypeLike, bf16, i32
 from cutile.ir.core import Function, Op
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from cutile.ops.cast import Convert
 from cutile.ops.memory import LoadTile
+from cutile.ops.pointer import LoadPointer
 from cutile.ops.reduce import Reduce
 from cutile.ops.view import LoadView
 from tests.backend.cuda.emulated import Emulated, Vector
@@ -185,3 +186,35 @@ def test_a_row_is_loaded_once_and_divides_rarely(arch: str, tmp_path: Path) -> N
     for kind in ("LDG.E.128", "STG.E.128"):
         assert sum(n for each, n in found.items() if each.startswith(kind)) == 2 * 4  # in the tensor, and at its edge
     assert found["FCHK"] == 32  # divisions of each element, where a group of eight is not sure
+
+
+# -- rows by index --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "alignment", "width"), [(64, 16, 8), (60, 16, 4), (64, 8, 4), (64, 4, 2), (64, 2, None), (33, 16, None)]
+)
+def test_neighbours_by_address_are_one_access(columns: int, alignment: int, width: int | None) -> None:
+    given: dict[str, Type] = {"y": mut(8, columns, dtype=bf16), "table": tensor(2, bf16, alignment)}
+    made = lowered(shipped(kernels.gather_rows, given | {"index": tensor(1, i32, 4)}))
+    (load,) = all_of(made, LoadPointer)
+    assert load.attributes.get("width") == width
+    if width is not None:
+        assert layouts_of(made)[load.attributes["lanes"]].vector(1) >= width
+
+
+def test_what_is_not_known_to_be_neighbours_is_accessed_one_by_one() -> None:
+    text = """
+        def kernel(y: Mut, x: Tensor, index: Tensor):
+            i = ct.load_tile_like(index, y)
+            y.store(ct.gather(x, (INDEX,)))
+    """
+    for index, width in (
+        ("i", None),
+        ("ct.iota((256,)) * 2", None),
+        ("ct.iota((256,)) + 1", None),
+        ("ct.iota((256,)) + 4", 4),
+    ):
+        given: dict[str, Type] = {"y": mut(256), "x": tensor(1), "index": tensor(1, i32)}
+        (load,) = all_of(lowered(written(dedent(text).replace("INDEX", index), given)), LoadPointer)
+        assert load.attributes.get("width") == width, index
