@@ -136,8 +136,8 @@ def test_so_many_thread_blocks_fit_as_are_asked_for(blocks: int) -> None:
 @pytest.mark.parametrize(
     ("bits", "tile", "options"),
     [
-        (8, (16, 64), {"num_pieces": 2, "occupancy": 2}),
-        (4, (128, 128), {"num_pieces": 2}),
+        (4, (16, 64), {"num_pieces": 2, "occupancy": 2}),
+        (8, (128, 128), {"num_pieces": 2}),
         (8, (64, 128), {"num_pieces": 16}),
     ],
     ids=str,
