@@ -75,8 +75,14 @@ def test_special_rows(backend: str) -> None:
     np.testing.assert_array_equal(outputs["most"][:, 3:], back[:, :3])
 
 
-@pytest.mark.parametrize("backend", [*BACKENDS, INTERPRET])
-@pytest.mark.parametrize("columns", [0, 16])
+@pytest.mark.parametrize(
+    ("columns", "backend"),
+    [
+        (0, "reference"),
+        *((16, backend) for backend in ("reference", "cpu", INTERPRET)),
+        *(pytest.param(columns, "cuda", marks=pytest.mark.gpu) for columns in (0, 16)),
+    ],
+)
 def test_the_largest_of_rows_in_pieces(columns: int, backend: str) -> None:
     """Rows longer than a piece, with ties across pieces, NaN, and an end that fills no piece.
 
