@@ -37,7 +37,7 @@ def hide(scores: Tile, j: int, since: Tile | None, seen: Tile | None) -> Tile:
     """The scores of tile `j` of keys, but for those that a row does not see: ahead of `since`, or from `seen` on."""
     keys = ct.iota((scores.shape[1],)).reshape((1, scores.shape[1])) + j * scores.shape[1]
     if since is None:
-        return ct.select(keys < seen, scores, HIDDEN)
+        return scores if seen is None else ct.select(keys < seen, scores, HIDDEN)
     return ct.select(keys >= since if seen is None else (keys >= since) & (keys < seen), scores, HIDDEN)
 
 

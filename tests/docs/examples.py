@@ -48,4 +48,5 @@ def _kernel(names: list[str], pointed: list[str], expression: str, unsafe: bool)
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"ct": ct}
     exec(compile(text, name, "exec"), namespace)
-    return ct.entry(unsafe=unsafe)(namespace["example"])
+    entry: Any = ct.entry(unsafe=unsafe)
+    return entry(namespace["example"])

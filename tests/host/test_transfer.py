@@ -45,6 +45,7 @@ def test_every_dtype_goes_there_and_back(dtype: DTypeLike) -> None:
     np.testing.assert_array_equal(back, array)
 
 
+_from_bytes: Any = np.frombuffer
 LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "contiguous": lambda a: a,
     "transposed": lambda a: a.T,
@@ -54,8 +55,8 @@ LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "fortran": np.asfortranarray,
     "no axes": lambda a: a[0, 0],
     "big-endian": lambda a: a.astype(">f4"),
-    "read-only": lambda a: np.frombuffer(a.tobytes(), np.float32).reshape(a.shape),
-    "unaligned": lambda a: np.frombuffer(b"x" + a.tobytes(), np.float32, offset=1).reshape(a.shape),
+    "read-only": lambda a: _from_bytes(a.tobytes(), np.float32).reshape(a.shape),
+    "unaligned": lambda a: _from_bytes(b"x" + a.tobytes(), np.float32, offset=1).reshape(a.shape),
 }  # fmt: skip
 
 

@@ -110,7 +110,7 @@ MEANS = {
     "a mean by hand": "(ct.reduce_sum(t, 0) / t.shape[0]).broadcast((8,))",
     "a mean of means": "(ct.reduce_sum(ct.reduce_sum(u, 1).astype(f16), 0) / 8).astype(f32).broadcast((8,))",
 }
-COUNTS |= {name: (call, "'x' are among the 8 that this mean counts") for name, call in MEANS.items()}
+COUNTS.update({name: (call, "'x' are among the 8 that this mean counts") for name, call in MEANS.items()})
 COUNTS_NOT = {
     "a sum": "ct.reduce_sum(t, 0).broadcast((8,))",
     "a maximum of numbers above": "ct.reduce_max(t, 0).broadcast((8,))",

@@ -29,14 +29,14 @@ class Mode(enum.Enum):
 @dataclass
 class Layer:
     weights: tuple[Tensor, ...]
-    scale: f32
+    scale: f32 | float
     bias: Tensor | None = None
     mode: Const[Mode] = Mode.PLAIN
 
 
 class Scaled(NamedTuple):
     tensor: Tensor[f32, "n"]  # type: ignore[name-defined]  # noqa: F821, UP037
-    factor: f32
+    factor: f32 | float
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,14 @@ def weighted(y: Mut, x: Tensor, a: f32 | float = 2.0, n: i32 | int = 3, extra: T
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_arguments_have_defaults_and_names(backend: str) -> None:
     with on(backend):
-        for arguments, named, expected in (
+        calls: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = [
             ((), {}, 2 * X + 3),
             ((0.5,), {}, 0.5 * X + 3),
             ((), {"n": 1}, 2 * X + 1),
             ((1.0, 0), {"extra": tensor(ONES)}, X + 1),
             ((), {"extra": None, "a": -1.0}, 3 - X),
-        ):
+        ]
+        for arguments, named, expected in calls:
             out = weighted(part(), tensor(), *arguments, **named)
             assert out.arity == 5
             np.testing.assert_array_equal(result(out), expected)
@@ -106,7 +107,7 @@ def chosen(
     MODE: Const[Mode] = Mode.PLAIN,
     DTYPE: Const[type[ct.DType]] = f32,
     PAIR: Const[tuple[int, float]] = (0, 0.5),
-    STEP: Const[Callable] = cube,  # type: ignore[type-arg]
+    STEP: Const[Callable[[Any], Any]] = cube,
     MORE: Const[int | None] = None,
 ):
     t = ct.load_tile_like(x, y)
@@ -127,18 +128,23 @@ def double(t: Any) -> Any:
     return t + t
 
 
+def unchanged(t: Any) -> Any:
+    return t
+
+
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_constants_are_of_any_kind(backend: str) -> None:
     cubed = X * np.maximum(X, 0)
     with on(backend):
-        for named, expected in (
+        calls: list[tuple[dict[str, Any], Any]] = [
             ({}, cubed),
             ({"NAME": "scaled", "FACTOR": 0.5}, cubed / 4),
             ({"FLAG": True, "PAIR": (np.int32(2), np.float64(0.25))}, cubed + 2.25),
             ({"MODE": Mode.NEGATED, "DTYPE": i32}, -cubed),
             ({"STEP": double}, 2 * X),
-            ({"STEP": lambda t: t, "MORE": 3}, X + 3),
-        ):
+            ({"STEP": unchanged, "MORE": 3}, X + 3),
+        ]
+        for named, expected in calls:
             np.testing.assert_array_equal(result(chosen(part(), tensor(), **named)), expected)
     listed = chosen(part(), tensor()).generics(["scaled", 2.0, True, Mode.PLAIN, f32, (1, 1), double, None])
     np.testing.assert_array_equal(result(listed), 4 * X + 2)
@@ -159,21 +165,21 @@ def test_equal_constants_of_different_types_are_different_kernels() -> None:
 
 
 def test_constants_of_other_types_are_refused() -> None:
-    for named, message in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"NAME": 3}, r"generic 'NAME' must be a str, got 3$"),
         ({"FLAG": 1}, r"'FLAG' must be a bool, got 1$"),
         ({"MORE": "3"}, r"'MORE' must be an int or None, got '3'$"),
         ({"PAIR": (1, {})}, r"'PAIR' must be a constant .* got dict: {}$"),
         ({"MODE": "plain"}, r"'MODE' must be a Mode, got 'plain'$"),
         ({"DTYPE": np.float32}, r"'DTYPE' must be a constant"),
-    ):
-        untyped: dict[str, Any] = named
+    ]
+    for named, message in refused:
         with pytest.raises(GenericsError, match=message):
-            chosen(part(), tensor(), **untyped)
+            chosen(part(), tensor(), **named)
 
 
 @ct.entry
-def layered(y: Mut, model: Model, pair: tuple[f32, i32] = (1.0, 0)):
+def layered(y: Mut, model: Model, pair: tuple[f32 | float, i32 | int] = (1.0, 0)):
     layer = model.first
     t = ct.constant(0.0, y.shape, f32)
     for w in layer.weights:
@@ -182,7 +188,7 @@ def layered(y: Mut, model: Model, pair: tuple[f32, i32] = (1.0, 0)):
     if layer.bias is not None:
         t += ct.load_tile_like(layer.bias, y)
     for i, (x, factor) in enumerate(model.rest):
-        t += x.load_tile(y.shape, ct.get_tile_block_id()[0]) * factor * (i + 1)
+        t += x.load_tile(y.shape, (ct.get_tile_block_id()[0],)) * factor * (i + 1)
     if layer.mode == Mode.NEGATED:
         t = -t
     y.store(t * pair[0] + ct.f32(pair[1]))

@@ -110,7 +110,7 @@ def double(z: ct.MappedPartitionMut, x: Tensor):
 """
 
 
-SHAPES = [
+SHAPES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]] = [
     ((64,), (16,), (1,), 2),
     ((40, 48), (16, 32), (2, 1), 3),  # tiles that reach over the edges
     ((4, 8, 16), (1, 4, 8), (1, 1, 1), 4),

@@ -105,7 +105,7 @@ def test_what_has_effects_is_not_computed() -> None:
 def test_what_a_computed_function_reads_is_watched() -> None:
     scope: dict[str, Any] = {"BASE": 3}
     source = "def power(n):\n    r = 1\n    for _ in range(n):\n        r *= BASE\n    return r\n"
-    reader = kernel(source + "\ndef reading(y: Mut, *, N: Const = 2):\n    y.store(power(N))\n", **scope)
+    reader: Any = kernel(source + "\ndef reading(y: Mut, *, N: Const = 2):\n    y.store(power(N))\n", **scope)
     assert result(reader(part()))[0] == 9
     reader.__wrapped__.__globals__["BASE"] = 5
     assert result(reader(part()))[0] == 25
@@ -130,6 +130,7 @@ class Polynomial:
 
 
 CUBIC = Polynomial((1.0, -2.0, 0.5))
+NOTHING: Any = None
 SCALES = {"half": 0.5, "double": 2.0, 3: 1.0}
 
 
@@ -155,7 +156,7 @@ def objects(y: Mut, a: f32, *, MODE: Const[str] = "half"):
     with framed(r, ct.broadcast(a, (1,))) as following, framed(r, following * 10.0, at=3) as other:
         r.store(following, 1)
         r.store(other, 4)
-    local = {"a": (CUBIC, a), "b": None}
+    local = {"a": (CUBIC, a), "b": NOTHING}
     t = local["a"][0](a) + CUBIC[1] + SCALES.get(MODE, 0.0) + SCALES.get("none", 0.25)
     for name, each in SCALES.items():
         t += each if isinstance(name, str) else len(SCALES)

@@ -164,7 +164,7 @@ def picked(y: Mut, xs: list[Tensor]):
 def overlapping(y: Mut):
     windows = ct.make_strided_view(y, (4,), (2,))
     for i in range(3):
-        windows.store(ct.constant(1.0, (4,), f32) * (i + 1), i)
+        windows.store(ct.constant(1.0, (4,), f32) * (i + 1), i)  # type: ignore[attr-defined]
 
 
 @ct.entry
@@ -248,8 +248,8 @@ def exact(y: Mut, x: Tensor):
     r = y.partition_mut((1,))
     r.store(ct.broadcast(math.pi, (1,)).astype(f64), 0)
     r.store(ct.broadcast(0.1, (1, 1)).reshape((1,)).astype(f64), 1)
-    r.store(ct.select(x.shape[0] > 3, 0.1, 0.2).astype(f64), 2)
-    r.store((x.shape[0] / 3).astype(f64), 3)
+    r.store(ct.select(x.shape[0] > 3, 0.1, 0.2).astype(f64), 2)  # type: ignore[arg-type]
+    r.store((x.shape[0] / 3).astype(f64), 3)  # type: ignore[attr-defined]
     r.store(x.load_tile((1,), (0,)) * (x.shape[0] * 0.1), 4)
     r.store(ct.convert_tile(-ct.broadcast(math.e, (1,)), f64), 5)
     r.store(f64(ct.f32(0.1)), 6)

@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -161,7 +161,7 @@ def test_the_kernel_itself_may_get_other_code_and_other_defaults() -> None:
     early = kernel(api.zeros((4,), f32).sync_on(stream).partition((4,)))
     function.__code__ = define(KERNEL.format(n=1, value=5)).__code__
     assert filled(kernel) == 5.0
-    function.__kwdefaults__["N"] = 2
+    cast("Any", function).__kwdefaults__["N"] = 2
     assert filled(kernel) == 10.0
     assert filled(kernel, N=4) == 20.0
     kernel.__code__ = define("def filled(y: Mut, a: ct.f32):\n    y.store(a + 0 * y.load())\n").__code__

@@ -99,7 +99,7 @@ def _remainder(a: int, b: int, bits: int) -> int:
     return 0 if b == 0 else a - b * _truncated(a, b, bits)
 
 
-def _clamped(x: Any, y: Any) -> Any:
+def _clamped(x: Any, y: Any, z: Any) -> Any:
     return np.minimum(np.maximum(x, x.dtype.type(-1)), np.abs(y) + x.dtype.type(0.5))
 
 
@@ -175,7 +175,7 @@ FLOAT = (
         FLOATS,
         lambda x, y, z: np.isfinite(x),
     ),
-    Case("clamp", "ct.clamp(x, -1.0, abs(y) + 0.5)", FLOATS, numpy=_in_f32(lambda x, y, z: _clamped(x, y))),
+    Case("clamp", "ct.clamp(x, -1.0, abs(y) + 0.5)", FLOATS, numpy=_in_f32(_clamped)),
     *(Case(name, f"ct.{name}(x)", FLOATS, wide=_of_name(name)) for name in FUNCTIONS),
     Case("rsqrt", "ct.rsqrt(x)", FLOATS, wide=lambda x, y, z: 1 / np.sqrt(x)),
     Case("pow", "ct.pow(x, y)", FLOATS, wide=lambda x, y, z: np.power(x, y)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from cutile.launch.target import INTERPRET, interpret, use_backend
 from cutile.launch.views import TiledView, View
 
 Array = np.ndarray[Any, Any]
+_Case = TypeVarTuple("_Case")
 
 
 class Input:
@@ -93,7 +94,7 @@ BACKENDS = (*CPU_BACKENDS, pytest.param("cuda", marks=pytest.mark.gpu))
 """For `pytest.mark.parametrize`."""
 
 
-def cases_on_backends(cases: Iterable[tuple[Any, ...]], on_cpu: Callable[..., bool]) -> list[Any]:
+def cases_on_backends(cases: Iterable[tuple[*_Case]], on_cpu: Callable[[*_Case], bool]) -> list[Any]:
     """Each case, and after it a backend: the reference and a GPU take all, the CPU those that `on_cpu` accepts.
 
     Compiling for the CPU is most of what such a test takes. Where cases differ in what the IR says, and not in which

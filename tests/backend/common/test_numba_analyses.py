@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_numba_makes_the_same_machine_code(monkeypatch: pytest.MonkeyPatch) -> N
     text, visits = assembly_and_statements()
 
     @contextmanager
-    def none(*modules: Any) -> Iterator[None]:
+    def none(*modules: Any) -> Generator[None]:
         yield
 
     monkeypatch.setattr(build, "fast_analyses", none)

@@ -9,6 +9,7 @@ can show. Tiles are nothing here: what is no number computes none.
 from __future__ import annotations
 
 import builtins
+import functools
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -16,11 +17,11 @@ from typing import Any
 
 from cutile.dtypes import DTypeLike, i32
 
-NUMBERS: Mapping[str, Callable[..., int]] = {
+NUMBERS: Mapping[str, Any] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "floor_div": operator.floordiv,
+    "floor_div": int.__floordiv__,
     "min": min,
     "max": max,
     "lt": operator.lt,
@@ -47,6 +48,15 @@ def _of_numbers(kind: str, dtype: DTypeLike, axes: int) -> Callable[..., Any]:
     return NUMBERS.get(kind, _Nothing()) if dtype is i32 and not axes else _Nothing()
 
 
+def _always(value: Any, *_: Any) -> Callable[..., Any]:
+    """A function that returns the value, whatever it is called with."""
+
+    def answer(*_: Any) -> Any:
+        return value
+
+    return answer
+
+
 class _Intrinsics:
     """One role's intrinsics of a family: numbers are computed, barriers noted, all else is nothing."""
 
@@ -59,15 +69,23 @@ class _Intrinsics:
         known: dict[str, Any] = {
             "binary": _of_numbers,
             "comparison": _of_numbers,
-            "constant": lambda value, *_: lambda: value,
-            "is_producer": lambda *_: lambda: self._loads,
-            "elected": lambda *_: lambda: True,
-            "first_tile": lambda *_: lambda: 0,
-            "tile_step": lambda *_: lambda: 1,
+            "constant": _always,
+            "is_producer": _always(_always(self._loads)),
+            "elected": _always(_always(True)),
+            "first_tile": _always(_always(0)),
+            "tile_step": _always(_always(1)),
         }
         if self._family == "pipeline" and name in ("acquire", "wait", "release"):
-            return lambda offset, **_: lambda counter, *_: self._turns[name, offset].append(counter)
-        return known.get(name, lambda *_, **__: _Nothing())
+            return functools.partial(self._barrier, name)
+        return known.get(name, _Nothing())
+
+    def _barrier(self, name: str, offset: int, **_: Any) -> Callable[..., None]:
+        """An intrinsic of a barrier at an offset, which notes the counters that it is called with."""
+
+        def note(counter: int, *_: Any) -> None:
+            self._turns[name, offset].append(counter)
+
+        return note
 
 
 def turns(text: str, entry: str, grid: tuple[int, int, int], **numbers: int) -> dict[tuple[str, int], list[int]]:
@@ -76,9 +94,11 @@ def turns(text: str, entry: str, grid: tuple[int, int, int], **numbers: int) -> 
     for loads in (True, False):
 
         def imported(name: str, *rest: Any, loads: bool = loads, **named: Any) -> Any:
-            families = {"__getattr__": lambda _, family: _Intrinsics(family, seen, loads=loads)}
+            def family_of(_: object, family: str) -> _Intrinsics:
+                return _Intrinsics(family, seen, loads=loads)
+
             if "intrinsics" in name:
-                return type("Package", (), families)()
+                return type("Package", (), {"__getattr__": family_of})()
             return builtins.__import__(name, *rest, **named)
 
         scope: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": imported}, "range": range}

@@ -139,7 +139,7 @@ class Begun:
 
     value: Array
     reads: list[Fill]
-    left: Words | None = None
+    left: Array | Words | None = None
     over: bool = False
 
 

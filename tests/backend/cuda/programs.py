@@ -15,6 +15,7 @@ from typing import Any
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.build import to_llvm
 from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.dtypes import DTypeLike, f32, i32
 from cutile.frontend.build import build
@@ -90,6 +91,11 @@ def lowered(function: Function, target: Target = HOPPER, **options: Any) -> Func
 def source(function: Function, target: Target = HOPPER, **options: Any) -> Source:
     """After `emit`."""
     return BACKEND.emit(lowered(function, target, **options), target, CompileOptions(**options))
+
+
+def tensor_maps(text: Source) -> list[TensorMap]:
+    """The tensor maps that a kernel takes, in the order of its parameters."""
+    return [parameter.map for parameter in text.parameters if isinstance(parameter.map, TensorMap)]
 
 
 def compiled(function: Function, arch: str = "sm_90a", **options: Any) -> Executable:

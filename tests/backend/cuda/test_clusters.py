@@ -12,7 +12,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.dtypes import bf16
 from cutile.ir.control import If
-from tests.backend.cuda.programs import compiled, gemm_program, lowered, source, written
+from tests.backend.cuda.programs import compiled, gemm_program, lowered, source, tensor_maps, written
 from tests.backend.cuda.test_compile import assert_clean
 from tests.backend.cuda.test_specialise import GEMM, column_major, refusal, types
 from tests.backend.cuda.test_storing import SUMS
@@ -42,7 +42,7 @@ def test_blocks_of_a_cluster_load_a_part_each() -> None:
     for y in (tensor(2, bf16), column_major()):
         made = source(written(GEMM, types((128, 256), y=y)), num_cta_in_cga=2)
         assert made.facts["cluster"] == 2
-        boxes[y.unit_axis] = [each.map.box for each in made.parameters if each.map is not None][1]
+        boxes[y.unit_axis] = [tensor_map.box for tensor_map in tensor_maps(made)][1]
     assert boxes == {1: (64, 64), 0: (64, 128)}  # two of four panels each; half of the one panel's rows
     tall = lowered(gemm_program(bf16, (256, 128), 64), num_cta_in_cga=2)
     assert [op.attributes["cluster"] for op in tall.walk() if isinstance(op, TmaLoad)] == [2, 1]

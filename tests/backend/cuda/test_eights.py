@@ -21,7 +21,7 @@ from kernels.gemm_choice import Lie, choose
 from kernels.gemm_fused import gemm_fused
 from tests.backend.cuda.chosen import described
 from tests.backend.cuda.executed import execute
-from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, source, written
+from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, source, tensor_maps, written
 from tests.backend.cuda.test_specialise import GEMM, column_major, refusal, types
 from tests.support.programs import mut, tensor
 
@@ -90,7 +90,7 @@ def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:
     text = text.replace("64)", "32)").replace("(64,", "(32,")
     given = types((128, 256), x=tensor(2, f32), y=column_major(f32), z=mut(128, 256))
     made = source(written(text, given))
-    assert [each.map.rounded for each in made.parameters if each.map is not None] == [True, True]
+    assert [tensor_map.rounded for tensor_map in tensor_maps(made)] == [True, True]
     built = compiled(written(text, given))
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     assert any(each.startswith("HGMMA.64") for each in instructions(built, tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_the_largest(shape: tuple[int, ...], axis: int, warps: int, k: int) -> N
         same(values, np.take_along_axis(x, wanted, axis))
 
 
-ROWS = {
+ROWS: dict[str, Callable[[int], Any]] = {
     "equal": lambda n: np.zeros(n),
     "ascending": lambda n: np.arange(n),
     "descending": lambda n: -np.arange(n),
@@ -97,7 +98,8 @@ def test_nothing_spills(arch: str) -> None:
         for dtype, n in longest
     ]
     parameters = {"values": mut(1, 64, dtype=bf16), "places": mut(1, 64, dtype=i32), "x": tensor(2, bf16)}
-    rows = shipped(largest, parameters, **search_of(128256, 64, 16))
+    constants: dict[str, Any] = search_of(128256, 64, 16)
+    rows = shipped(largest, parameters, **constants)
     for program in (*programs, rows):
         facts = compiled(program, arch, **({"num_worker_warps": WARPS} if program is rows else {})).facts
         assert (facts["spills"], facts["stack"]) == (0, 0), program.name

@@ -129,7 +129,7 @@ class Launch(Emulated):
     def position_at_end(self, block: str) -> None:
         self.block = block
 
-    def phi(self, kind: Any) -> Choice:
+    def phi(self, kind: Any) -> Any:
         return Choice(self)
 
     def data(self, value: Any) -> Any:
