@@ -26,9 +26,9 @@ from tests.properties.generator.arguments import Input, Output, Scalar
 from tests.support.devices import on
 
 Array = np.ndarray[Any, Any]
-PIPELINES, SPECIALISED, RING, PLAIN, TOO_LARGE = "pipelines", "specialised", "ring", "plain", "too large"
-"""The plans: warps that load and warps that multiply, for any loops, for one product in a loop; one group with a ring
-of copies; operands through registers. Tiles may be more than registers or shared memory hold."""
+PIPELINES, RING, PLAIN, TOO_LARGE = "pipelines", "ring", "plain", "too large"
+"""The plans: warps that load and warps that multiply; one group with a ring of copies; operands through registers.
+Tiles may be more than registers or shared memory hold."""
 SPILLS = ((0, "none"), (64, "up to 64"), (512, "up to 512"), (2**30, "more"))
 """How many bytes a kernel may spill, and what is said of it then."""
 SCARCE = "C7512"
@@ -66,7 +66,7 @@ class Lowered:
 
 def plan_of(lowered: Container[str]) -> str:
     """The plan of a lowered kernel, by its text or by the names of its operations."""
-    marks = {"cuda.dot": PIPELINES, "cuda.roles": SPECIALISED, "cuda.staged_mma": RING}
+    marks = {"cuda.roles": PIPELINES, "cuda.staged_mma": RING}
     return next((plan for mark, plan in marks.items() if mark in lowered), PLAIN)
 
 
@@ -125,7 +125,7 @@ def compiled(lowered: Lowered, arch: str) -> dict[str, str]:
         return {}
     target = Target("cuda", arch)
     facts = BACKEND.build(BACKEND.emit(lowered.after, target, lowered.options), target).facts
-    if lowered.plan not in (PIPELINES, SPECIALISED):
+    if lowered.plan != PIPELINES:
         return {}
     scarce = [remark for remark in facts["remarks"] if SCARCE in remark]
     others = [remark for remark in facts["remarks"] if SCARCE not in remark]

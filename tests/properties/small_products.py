@@ -25,7 +25,7 @@ from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import gemm
 from kernels.gemm_fused import gemm_fused
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32
-from tests.properties.planned import PIPELINES, PLAIN, RING, SPECIALISED
+from tests.properties.planned import PIPELINES, PLAIN, RING
 from tests.properties.products import Layout, operand
 
 Array = np.ndarray[Any, Any]
@@ -137,7 +137,7 @@ class Small:
     out: DTypeLike | None = None
     x: Layout = ROWS
     y: Layout = ROWS
-    plan: str = SPECIALISED
+    plan: str = PIPELINES
     cluster: int = 1
     pieces: int | None = 1
     warps: int | None = None

@@ -14,7 +14,7 @@ from cuda_async import Device
 from cutile.backend.cuda.pipeline.split_k_rules import MAX_CLUSTER_PIECES
 from kernels.gemm import gemm
 from tests.properties import sanitize, small_products
-from tests.properties.planned import SPECIALISED, plan_of
+from tests.properties.planned import PIPELINES, plan_of
 from tests.properties.sanitize import TOOLS, USUAL_PLACE, read
 from tests.properties.small_products import CASES, Small
 
@@ -28,7 +28,7 @@ def test_each_product_has_the_plan_that_is_meant(case: Small) -> None:
     assert plan_of(lowered) == case.plan, lowered.splitlines()[0]
     pieces = case.pieces or 1
     nearby = pieces if pieces <= MAX_CLUSTER_PIECES else 1
-    assert f"cluster = {max(case.cluster, nearby)}" in lowered or case.plan != SPECIALISED
+    assert f"cluster = {max(case.cluster, nearby)}" in lowered or case.plan != PIPELINES
     assert ("division = " in lowered) == (case.pieces is None)
 
 

@@ -324,8 +324,8 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ([{"B": 2}, {"options": 3}], ArgumentTypeError, r"configuration 1: 'options'"),
     ([{"B": "many"}, {"B": 0}], TuningError, r"'B' is an extent of its tiles, a positive int; got 'many'"),
     ([{"N": 1}, {"N": 2}], TuningError, r"nothing says what B is; give it with .generics\(B=...\)"),
-    ([[1, 2], [3]], GenericsError, r"takes 1 values"),
-    ([[1], 3], GenericsError, r"takes 1 values"),
+    ([[1, 2], [3]], GenericsError, r"takes 1 value,"),
+    ([[1], 3], GenericsError, r"takes 1 value,"),
 ]
 
 
