@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,8 +41,7 @@ def test_windows_are_loaded_and_pixels_stored_by_tma(tile: tuple[int, ...]) -> N
     assert steps == {"x": (1, 1, 1, 64), "w": ()}
     (store,) = (op for op in function.walk() if isinstance(op, TmaStore))
     assert store.shape == tile
-    maps = cast("Any", function.facts["tensor_maps"])
-    boxes = {name: box for name, _, box, *_ in maps}
+    boxes = {name: box for name, _, box, *_ in function.facts["tensor_maps"]}  # type: ignore[union-attr]
     assert boxes["x_map"] == (1, *tile[:2], 64)
     assert boxes["z_map"] == (*box_of_rows(tile[:2]), 64)
 
