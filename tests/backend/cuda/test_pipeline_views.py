@@ -41,9 +41,11 @@ def test_windows_are_loaded_and_pixels_stored_by_tma(tile: tuple[int, ...]) -> N
     assert steps == {"x": (1, 1, 1, 64), "w": ()}
     (store,) = (op for op in function.walk() if isinstance(op, TmaStore))
     assert store.shape == tile
-    boxes = {name: box for name, _, box, *_ in function.facts["tensor_maps"]}  # type: ignore[union-attr]
+    boxes = {name: box for name, _, box, *_ in function.facts["tensor_maps"]}
     assert boxes["x_map"] == (1, *tile[:2], 64)
-    assert boxes["z_map"] == (*box_of_rows(tile[:2]), 64)
+    rows = box_of_rows(tile[:2])
+    assert rows is not None
+    assert boxes["z_map"] == (*rows, 64)
 
 
 @pytest.mark.parametrize("extents", [(128,), (1, 64), (8, 16), (16, 8), (4, 4, 8), (32, 1, 4), (2, 48)], ids=str)
