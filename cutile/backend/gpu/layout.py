@@ -458,9 +458,11 @@ def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
 def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
     """The layout of a tile of several parts that each lie as `layout` says.
 
-    None where they do not follow each other in a thread's registers.
+    None where they do not follow each other in a thread's registers, or `shape` is no whole number of them.
     """
     if layout.rank != len(shape) or any(layout.shape[axis] % layout.core[axis] for axis in range(layout.rank)):
+        return None
+    if any(extent % part for extent, part in zip(shape, layout.shape, strict=True)):
         return None
     counts = dict(layout.repeat)
     for axis, extent in enumerate(shape):
