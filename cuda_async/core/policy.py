@@ -76,11 +76,13 @@ class StreamPoolRoundRobin:
 
     def next_stream(self) -> Stream:
         """The stream whose turn it is."""
-        for _ in self.streams:
-            stream = self.streams[next(self._turn) % len(self.streams)]
-            if not stream.driver.parked:
-                return stream
-        return self.device.new_stream()
+        stream = self.streams[next(self._turn) % len(self.streams)]
+        return self._unparked() if stream.driver.parked else stream
+
+    def _unparked(self) -> Stream:
+        """A stream on which no collective waits."""
+        streams = [self.streams[next(self._turn) % len(self.streams)] for _ in self.streams]
+        return next((stream for stream in streams if not stream.driver.parked), None) or self.device.new_stream()
 
     def statistics(self) -> tuple[StreamStatistics, ...]:
         """What each of the streams has done so far."""

@@ -402,7 +402,7 @@ class CheckedStream(DriverStream):
         self.inner.meet(make)
 
     @property
-    def parked(self) -> bool:
+    def parked(self) -> int:  # type: ignore[override]
         return self.inner.parked
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:

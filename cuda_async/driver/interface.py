@@ -262,10 +262,8 @@ class DriverStream(ABC):
         """
         raise LaunchError("meet: streams of this device do not wait for the host; use a CPU or simulated device")
 
-    @property
-    def parked(self) -> bool:
-        """Whether later work waits for a meeting that is not over."""
-        return False
+    parked: int = 0
+    """How many meetings are enqueued and not over: later work waits for them."""
 
     @abstractmethod
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:

@@ -113,13 +113,13 @@ class QueueStream(DriverStream):
         "_free",
         "_items",
         "_lock",
-        "_meetings",
         "_recorded",
         "_state",
         "allocator",
         "clock",
         "error",
         "executor",
+        "parked",
         "untold",
     )
 
@@ -135,7 +135,7 @@ class QueueStream(DriverStream):
         self._lock = new_lock()
         self._state = _IDLE
         self._recorded: list[Item] | None = None
-        self._meetings = 0
+        self.parked = 0
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -147,8 +147,6 @@ class QueueStream(DriverStream):
         try:
             with self._lock:
                 self._items.append(item)
-                if isinstance(item, Meeting):
-                    self._meetings += 1
                 if self._state:
                     return
                 self._state = _QUEUED
@@ -162,7 +160,7 @@ class QueueStream(DriverStream):
         with self._lock:
             if isinstance(error, ContextError):  # nobody will come: what is enqueued is lost
                 self._items.clear()
-                self._meetings = 0
+                self.parked = 0
                 self._state = _IDLE
                 return
             if not self._items or self._state == _RUNNING:
@@ -221,7 +219,7 @@ class QueueStream(DriverStream):
             if isinstance(item, Record):
                 item.ticket.lose(error)
         self._items.clear()
-        self._meetings = 0
+        self.parked = 0
         self._state = _IDLE
         self.error = self.untold = None
 
@@ -246,6 +244,8 @@ class QueueStream(DriverStream):
 
     def launch_graph(self, graph: DriverGraph) -> None:
         for item in cast("QueueGraph", graph).items:
+            if isinstance(item, Meeting):
+                self._meeting_begins()
             self.put(item.again())
 
     def check_behind(self, check: Callable[[], None]) -> None:
@@ -306,16 +306,18 @@ class QueueStream(DriverStream):
         self.put(Call("call", function, 1))
 
     def meet(self, make: Callable[[], Meet]) -> None:
+        if self._recorded is None:
+            self._meeting_begins()
         self.put(Meeting(make, make() if self._recorded is None else None))
 
-    @property
-    def parked(self) -> bool:
-        return self._meetings > 0
+    def _meeting_begins(self) -> None:
+        with self._lock:
+            self.parked += 1
 
     def meeting_over(self) -> None:
         """A meeting is over: for the item."""
         with self._lock:
-            self._meetings = max(0, self._meetings - 1)
+            self.parked = max(0, self.parked - 1)
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         if count < 1 or grain < 1:
