@@ -184,13 +184,14 @@ def dot(
     def generate(b: Any, values: list[Any]) -> Any:
         counter, *more = values
         right_stage = None if together else stage_address(b, right, counter)
-        operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits, once=not together)
+        # Ahead of loops it takes a register, of which the gradients of attention, of 16 bits, have none to spare.
+        once = dtype.bits == 8 and not together
+        operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits, once=once)
         if right_stage is None and isinstance(left, BufferStages):
             right_stage = b.add(operand.stage, i32c(right.place - left.place))
         if sharing > 1:
-            right_stage = b.add(
-                right_stage, b.mul(group_number(b, once=True), i32c(right.smem_layout.offset(columns, 0)))
-            )
+            own = b.mul(group_number(b, once=once), i32c(right.smem_layout.offset(columns, 0)))
+            right_stage = b.add(right_stage, own)
         right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
         elements = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
         apart = fresh or promote_columns > 0
