@@ -62,12 +62,9 @@ def fillers(root: Path) -> Iterator[str]:
                     yield f"{module.where}:{first}: {name!r} lives to line {last}; say what it is, by a noun"
 
 
-def test_locals_are_nouns() -> None:
-    assert [line for line in fillers(ROOT) if not line.startswith(STILL)] == []
-
-
-def test_the_list_of_what_is_left_is_true() -> None:
+def test_locals_are_nouns_but_for_a_list_that_is_true() -> None:
     left = list(fillers(ROOT))
+    assert [line for line in left if not line.startswith(STILL)] == []
     clean = [entry for entry in STILL if not any(line.startswith(entry) for line in left)]
     assert clean == [], "nothing is left to do there: take these out of STILL"
 

@@ -141,7 +141,10 @@ def test_every_rounding(function: str, source: DTypeLike, targets: tuple[DTypeLi
     x = patterns(source)
     targets = tuple(each for each in targets if each is not source)
     names = [f"y{i}" for i in range(len(targets))]
-    for mode in ROUNDINGS:
+    modes = list(ROUNDINGS)
+    if backend == "cpu":  # each compiles for a third of a second: every other mode, and the next row the others
+        modes = modes[[str(each[:2]) for each in ROUNDED].index(str((function, source))) % 2 :: 2]
+    for mode in modes:
         calls = (f"ct.{function}(x, {name}.dtype, rounding=ct.rounding.{mode.upper()})" for name in names)
         body = "".join(f"    {name}.store({call})\n" for name, call in zip(names, calls, strict=True))
         head = f"def rounded({', '.join(f'{n}: Mut' for n in names)}, z: Tensor):\n    x = ct.load_tile_like(z, y0)\n"

@@ -22,14 +22,14 @@ from tests.support.memory import BACKENDS
 
 
 @pytest.mark.parametrize("backend", BACKENDS[1:])
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=kernels())
 def test_a_backend_agrees_with_the_reference(backend: str, case: RandomKernel) -> None:
     note(str(case))
     check(case, run(case, "reference").arrays, run(case, backend).arrays)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=kernels())
 def test_text_round_trips_and_passes_keep_valid_ir(case: RandomKernel) -> None:
     with on("reference"):
@@ -42,7 +42,7 @@ def test_text_round_trips_and_passes_keep_valid_ir(case: RandomKernel) -> None:
         op.discard()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=28, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(case=kernels())
 def test_passes_keep_the_meaning(case: RandomKernel) -> None:
     """The reference walks optimised IR in `run`; here the IR as written, bit for bit the same result."""

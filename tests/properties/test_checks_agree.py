@@ -82,7 +82,7 @@ def outcome(case: Case, check: bool) -> tuple[bool, np.ndarray]:
     return True, y
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(case=cases())
 def test_placed_checks_find_what_checks_in_the_kernel_find(case: Case) -> None:
     note(case.text)

@@ -82,7 +82,7 @@ ONE = KERNEL.format(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=28, deadline=None)
 @given(kernels(), st.tuples(st.integers(1, 4), st.integers(1, 3)), st.integers(0, 5))
 @example(ONE, (3, 1), 2)
 def test_what_is_accepted_does_not_race(text: str, grid: tuple[int, int], n: int) -> None:
