@@ -288,7 +288,19 @@ def access_run(op: Op, definitions: Mapping[Value, Op]) -> tuple[int, int] | Non
     """
     if not isinstance(op, LoadPointer | StorePointer) or op.order != "weak" or op.pointers.tile.is_scalar:
         return None
-    pointers, size = op.pointers, (op.pad if isinstance(op, LoadPointer) else op.value).tile.dtype.bits // 8
+    return run_of(op.pointers, (op.pad if isinstance(op, LoadPointer) else op.value).tile.dtype.bits // 8, definitions)
+
+
+def run_of(pointers: Value, size: int, definitions: Mapping[Value, Op]) -> tuple[int, int] | None:
+    """The axis along which addresses lie side by side, and how many are one access.
+
+    None where it is one by one.
+
+    Args:
+        pointers: a tile of addresses.
+        size: bytes of an element.
+        definitions: the operation behind each value.
+    """
     shape = pointers.tile.shape
     for axis in reversed(range(len(shape))):
         growth = _growth(pointers, axis, definitions)
