@@ -1,168 +1,37 @@
 # pyright: basic, reportAttributeAccessIssue=false, reportArgumentType=false
 # (torch ships no types that it needs)
-"""The cases of `benchmarks.memory`: operands, launches, what is right, and what torch calls the same."""
+"""The cases of `benchmarks.memory`: sums, scans, moves and rows by index, and the list of all."""
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from benchmarks.memory import kernels as k
+from benchmarks.memory.case import MANY, Array, Case, Kind, ragged, times
+from benchmarks.memory.rows import (
+    add_rms_norm,
+    cross_entropy,
+    cross_entropy_backward,
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    rms_norm_backward,
+    silu_times,
+    softmax,
+    softmax_backward,
+)
 from cuda_async import DeviceOp
-from cutile import DType, Tensor, api, bf16, f32, i32, u64
+from cutile import Tensor, api, bf16, f32, i32, u64
 from cutile.host.kernels import scan_launch, scan_sizes
 
-Kind = type[DType]
-Ops = Callable[[Sequence[Tensor], Sequence[Tensor]], Iterable[DeviceOp[Any]]]
-"""The operations, each made when the one before it has run, since it may read what that one writes."""
-Exact = Callable[..., Any]
-"""The results in float64, or in int64: from a namespace (torch or NumPy) and the inputs in those types."""
-
-MANY = 1 << 27
-"""Elements of a matrix of rows."""
-
-
-@dataclass(frozen=True)
-class Array:
-    """An operand.
-
-    Attributes:
-        shape, dtype: of the whole.
-        drawn: floats are standard normal; "positive" ones lie between 1 and 2; integers below `below`.
-        stride: elements from row to row, where it is more than a row has.
-    """
-
-    shape: tuple[int, ...]
-    dtype: Kind = bf16
-    drawn: Literal["normal", "positive"] = "normal"
-    below: int = 0
-    stride: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its elements."""
-        return math.prod(self.shape) * self.dtype.bits // 8
-
-
-@dataclass(frozen=True)
-class Case:
-    """One line of the table.
-
-    Attributes:
-        name: what is computed, and of what size.
-        outs, ins: the operands. Outputs are poisoned, but for those that are added to, which are zeros.
-        ops: the launches, in order, given outputs (with `scratch` behind them) and inputs.
-        exact: what is right.
-        torch: torch's call, given torch and the inputs.
-        goal: what is to be reached, of a copy or of reading.
-        reads: compared with reading.
-        scratch: operands between launches; not counted as bytes.
-        moved: bytes, where they are not those of all operands.
-        adds: outputs are added to.
-        many: launches in a graph, one after the other.
-        error: what is allowed of the norm.
-    """
-
-    name: str
-    outs: tuple[Array, ...]
-    ins: tuple[Array, ...]
-    ops: Ops
-    exact: Exact
-    torch: Callable[..., Any]
-    goal: float
-    reads: bool = False
-    scratch: tuple[Array, ...] = ()
-    moved: int = 0
-    adds: bool = False
-    many: int = 1
-    error: float = 4e-3
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that have to be read and written once."""
-        return self.moved or sum(each.nbytes for each in (*self.outs, *self.ins))
-
-
-def _times(rows: int, columns: int) -> tuple[int, int]:
-    return rows or MANY // columns, columns
-
-
-# -- rows -----------------------------------------------------------------------------------------
-
-
-def softmax(columns: int, rows: int = 0, dtype: Kind = bf16, *, height: int = 1, many: int = 1) -> Case:
-    """Softmax of rows."""
-    shape = _times(rows, columns)
-
-    def exact(xp: Any, x: Any) -> Any:
-        e = xp.exp(x)  # of standard normal numbers
-        return e / e.sum(1)[:, None]
-
-    name = f"softmax {shape[0]} x {columns}, graph of {many}" if many > 1 else f"softmax {columns}"
-    return Case(name, (Array(shape, dtype),), (Array(shape, dtype),),
-                lambda outs, ins: [k.softmax(outs[0].mut.partition((height, columns)), ins[0])], exact,
-                lambda torch, x: torch.softmax(x, 1), 0.95, many=many)  # fmt: skip
-
-
-def softmax_backward(columns: int, rows: int = 0, dtype: Kind = bf16) -> Case:
-    """The gradient of a softmax."""
-    shape = _times(rows, columns)
-    return Case(
-        f"softmax backward {columns}", (Array(shape, dtype),), (Array(shape, dtype, "positive"), Array(shape, dtype)),
-        lambda outs, ins: [k.softmax_backward(outs[0].mut.partition((1, columns)), *ins)],
-        lambda xp, y, dy: y * (dy - (y * dy).sum(1)[:, None]),
-        lambda torch, y, dy: torch._softmax_backward_data(dy, y, 1, y.dtype), 0.93,
-    )  # fmt: skip
-
-
-def layer_norm(columns: int, rows: int = 0, dtype: Kind = bf16) -> Case:
-    """Layer norm with weight and bias."""
-    shape = _times(rows, columns)
-
-    def exact(xp: Any, x: Any, w: Any, b: Any) -> Any:
-        centred = x - x.mean(1)[:, None]
-        return centred / xp.sqrt((centred * centred).mean(1) + 1e-5)[:, None] * w + b
-
-    return Case(
-        f"layer_norm {columns}", (Array(shape, dtype),),
-        (Array(shape, dtype), Array((columns,), dtype), Array((columns,), dtype)),
-        lambda outs, ins: [k.layer_norm(outs[0].mut.partition((1, columns)), *ins, 1e-5)], exact,
-        lambda torch, x, w, b: torch.nn.functional.layer_norm(x, (columns,), w, b), 0.95,
-    )  # fmt: skip
-
-
-def rms_norm(columns: int, rows: int = 0, dtype: Kind = bf16) -> Case:
-    """RMS norm with weight."""
-    shape = _times(rows, columns)
-    return Case(
-        f"rms_norm {columns}", (Array(shape, dtype),), (Array(shape, dtype), Array((columns,), dtype)),
-        lambda outs, ins: [k.rms_norm(outs[0].mut.partition((1, columns)), *ins, 1e-5)],
-        lambda xp, x, w: x / xp.sqrt((x * x).mean(1) + 1e-5)[:, None] * w,
-        lambda torch, x, w: torch.nn.functional.rms_norm(x, (columns,), w, 1e-5), 0.95,
-    )  # fmt: skip
-
-
-def cross_entropy(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: int = 8192) -> Case:
-    """The loss of each row."""
-
-    def exact(xp: Any, x: Any, target: Any) -> Any:
-        return xp.log(xp.exp(x).sum(1)) - x[xp.arange(rows, device=x.device), target]
-
-    return Case(
-        f"cross_entropy {columns}", (Array((rows,), f32),),
-        (Array((rows, columns), dtype), Array((rows,), i32, below=columns)),
-        lambda outs, ins: [k.cross_entropy(outs[0].mut.partition((1,)), *ins, B=piece)], exact,
-        lambda torch, x, target: torch.nn.functional.cross_entropy(x, target.long(), reduction="none"), 0.96,
-        reads=True,
-    )  # fmt: skip
+# -- sums, and scans ---------------------------------------------------------
 
 
 def cumsum(columns: int, rows: int = 0, dtype: Kind = f32, *, long: int = 0) -> Case:
     """Running sums of rows."""
-    shape = _times(rows, columns)
+    shape = times(rows, columns)
 
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         target = outs[0].mut.partition((1, columns))
@@ -175,7 +44,10 @@ def cumsum(columns: int, rows: int = 0, dtype: Kind = f32, *, long: int = 0) -> 
     )  # fmt: skip
 
 
-# -- reductions, and scans of whole arrays ---------------------------------------------------------
+def _power(n: int) -> str:
+    """A number, as a power of two and what it is more or less."""
+    nearest = (n - 1).bit_length() if n & (n - 1) else n.bit_length() - 1
+    return f"2**{nearest}" + (f" - {(1 << nearest) - n}" if n & (n - 1) else "")
 
 
 def total(n: int, blocks: int = 1056) -> Case:
@@ -186,7 +58,7 @@ def total(n: int, blocks: int = 1056) -> Case:
         yield k.partial_sums(outs[0].mut.partition((1,)), outs[1], B=2048)
 
     return Case(
-        f"sum f32 2**{n.bit_length() - 1}", (Array((1,), f32),), (Array((n,), f32, "positive"),), ops,
+        f"sum f32 {_power(n)}", (Array((1,), f32),), (Array((n,), f32, "positive"),), ops,
         lambda xp, x: x.sum().reshape(1), lambda torch, x: torch.sum(x), 1.0, reads=True,
         scratch=(Array((blocks,), f32),), error=1e-5,
     )  # fmt: skip
@@ -239,7 +111,8 @@ def array_cumsum(n: int, dtype: Kind = i32) -> Case:
 def transpose(n: int, dtype: Kind, tile: int = 64) -> Case:
     """A matrix, transposed."""
     return Case(
-        f"transpose {dtype} {n}", (Array((n, n), dtype),), (Array((n, n), dtype),),
+        f"transpose {dtype} {n}{ragged(0, tile if tile > 64 else 0)}",
+        (Array((n, n), dtype),), (Array((n, n), dtype),),
         lambda outs, ins: [k.transpose(outs[0].mut.partition((tile, tile)), ins[0])],
         lambda xp, x: xp.swapaxes(x, 0, 1), lambda torch, x: x.t().contiguous(), 0.93, error=0,
     )  # fmt: skip
@@ -270,6 +143,15 @@ def strided(rows: int, columns: int, stride: int, dtype: Kind = bf16) -> Case:
         (Array((rows, columns), dtype, stride=stride),),
         lambda outs, ins: [k.copy(outs[0].mut.partition((4, 1024)), ins[0])],
         lambda xp, x: x, lambda torch, x: x.contiguous(), 0.9, error=0,
+    )  # fmt: skip
+
+
+def copy(rows: int, columns: int, dtype: Kind = bf16) -> Case:
+    """A matrix."""
+    return Case(
+        f"copy {rows} x {columns}", (Array((rows, columns), dtype),), (Array((rows, columns), dtype),),
+        lambda outs, ins: [k.copy(outs[0].mut.partition((4, 1024)), ins[0])],
+        lambda xp, x: x, lambda torch, x: x.clone(), 0.97, error=0,
     )  # fmt: skip
 
 
@@ -373,10 +255,23 @@ def _sums(torch: Any, *shape: int) -> Any:
 
 ROWS = (1024, 4096, 8192, 16384, 32768, 65536)
 
+RAGGED = (
+    softmax(4000), softmax(4000, tile=4096), softmax(1024, 65535, height=4), softmax(4097),
+    rms_norm(4000), rms_norm(4000, tile=4096), rms_norm(4096, 65535), rms_norm(4097),
+    copy(16384, 8192), copy(16383, 8000), copy(16384, 8193), strided(16384, 8192, 16385),
+    transpose(16384, bf16, 128), transpose(16383, f32), transpose(16376, bf16), transpose(16383, bf16),
+    total((1 << 28) - 999), column_sums(65535, 8000), column_sums(65536, 8191),
+)  # fmt: skip
+"""Rows and tiles that end in the middle of one another, and rows that begin off 16 bytes, beside some that do not."""
+
 CASES = (
     softmax(1024, height=4), *(softmax(n) for n in (*ROWS[1:], 262144)), softmax_backward(65536),
     *(layer_norm(n) for n in ROWS), *(rms_norm(n) for n in ROWS),
     cross_entropy(32000), cross_entropy(65536), cross_entropy(128256),
+    *(cross_entropy_backward(n) for n in (32000, 65536, 128256)),
+    *(make(n) for make in (layer_norm_backward, rms_norm_backward) for n in (4096, 8192)),
+    *(add_rms_norm(n, scales=each) for each in ("", "row", "128") for n in (4096, 8192)),
+    *(silu_times(n) for n in (4096, 8192)),
     total(1 << 28), total(1 << 30), column_sums(65536, 8192),
     cumsum(4096), cumsum(65536, long=4096), array_cumsum(1 << 28), array_cumsum(1 << 28, f32),
     transpose(16384, f32), transpose(16384, bf16), permute(64, 2048, 2048),
@@ -385,5 +280,5 @@ CASES = (
     scatter_add(1 << 25, 32, 1 << 24),
     gemv(8192, 8192), gemv(128256, 4096),
     cast(MANY), strided(16384, 8192, 16384), concatenate(16384, 4096),
-    softmax(1024, 8, height=1, many=100),
+    softmax(1024, 8, height=1, many=100), *RAGGED,
 )  # fmt: skip

@@ -19,6 +19,14 @@ def softmax(y: Mut, x: Tensor):
 
 
 @ct.entry
+def padded_softmax(y: Mut, x: Tensor):
+    """Softmax of rows that are shorter than a tile."""
+    t = ct.load_tile_like(x, y, padding=ct.padding.NEG_INF).astype(f32)
+    e = ct.exp(t - ct.reduce_max(t, 1)[:, None])
+    y.store((e / ct.reduce_sum(e, 1)[:, None]).astype(y.dtype))
+
+
+@ct.entry
 def softmax_backward(dx: Mut, y: Tensor, dy: Tensor):
     """The gradient of a softmax: y * (dy - sum(y * dy))."""
     t, d = ct.load_tile_like(y, dx).astype(f32), ct.load_tile_like(dy, dx).astype(f32)
@@ -46,6 +54,14 @@ def rms_norm(y: Mut, x: Tensor, w: Tensor, eps: f32):
 
 
 @ct.entry
+def padded_rms_norm(y: Mut, x: Tensor, w: Tensor, eps: f32):
+    """RMS norm of rows that are shorter than a tile."""
+    t = ct.load_tile_like(x, y).astype(f32)
+    scale = ct.rsqrt(ct.reduce_sum(t * t, 1) / x.shape[1] + eps)[:, None]
+    y.store((t * scale * ct.load_tile(w, (y.shape[1],), (0,)).astype(f32)[None, :]).astype(y.dtype))
+
+
+@ct.entry
 def cross_entropy(loss: Mut, x: Tensor, target: Tensor, *, B: Const = 8192):
     """log(sum(exp(row))) less the logit of the target, in pieces of a row."""
     row = ct.get_tile_block_id()[0]
@@ -58,6 +74,17 @@ def cross_entropy(loss: Mut, x: Tensor, target: Tensor, *, B: Const = 8192):
         top = higher
     picked = ct.gather(x, (row, ct.load_tile_like(target, loss))).astype(f32)
     loss.store(ct.log(total) + top - picked)
+
+
+@ct.entry
+def cross_entropy_backward(dx: Mut, x: Tensor, target: Tensor, log_sum: Tensor, g: Tensor):
+    """(exp(x - log_sum) - 1 at the target) * g, in pieces of a row."""
+    row, piece, _ = ct.get_tile_block_id()
+    n = dx.shape[1]
+    p = ct.exp(ct.load_tile_like(x, dx).astype(f32) - ct.load_tile(log_sum, (1,), (row,))[:, None])
+    place = ct.iota((n,))[None, :] + n * piece
+    p = ct.select(place == ct.load_tile(target, (1,), (row,))[:, None], p - 1.0, p)
+    dx.store((p * ct.load_tile(g, (1,), (row,))[:, None]).astype(dx.dtype))
 
 
 @ct.entry

@@ -14,6 +14,8 @@ from kernels import (
     decode,
     experts,
     gemm,
+    norm_backward,
+    norm_fused,
     order,
     packed,
     quantised,
@@ -27,7 +29,7 @@ from kernels.example import Case, Example, relative_error
 
 MODULES: tuple[Any, ...] = (
     *(saxpy, vector_add, gemm, softmax, row_min, order, attention, attention_backward, swiglu),
-    *(experts, convolution, quantised, decode, packed),
+    *(experts, convolution, quantised, decode, packed, norm_backward, norm_fused),
 )
 ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]
 
