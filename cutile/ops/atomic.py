@@ -15,7 +15,7 @@ import numpy as np
 
 from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, BOOL_TILE, Effect, Op, Value, attribute, operand
+from cutile.ir.core import ANY_TILE, BOOL_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import Type
 from cutile.ops.pointer import ADDRESSES, check_lanes, check_words
 
@@ -85,6 +85,9 @@ class AtomicRmw(
     `kind` is add, and, or, xor, max, min (signed), umax, umin (unsigned) on integers of 32 and 64 bits, addf on floats,
     xchg on anything of 32 or 64 bits. On a GPU, `addf` of f32 flushes denormal sums to zero.
 
+    `index` says that the elements are a whole tile of a tensor, at this tile index; it may be left out. The pointers
+    and the mask say as much, element by element.
+
     Examples:
         >>> run(lambda x: ct.atomic_add(result, 0 * ct.iota((2,)), x), [1.0, 2.0])
         [0.0, 1.0]
@@ -93,6 +96,7 @@ class AtomicRmw(
     pointers: Value = operand(ADDRESSES)
     value: Value = operand(ANY_TILE)
     mask: Value = operand(BOOL_TILE)
+    index: tuple[Value, ...] = operands(SCALAR_INT)
     kind: str = attribute()
     order: str = attribute("relaxed")
     scope: str = attribute("device")
@@ -114,6 +118,11 @@ class AtomicRmw(
                 "xchg takes anything of 32 or 64 bits.",
             )
         return (self.value.type,)
+
+    @property
+    def lanes(self) -> tuple[Value, ...]:
+        """Pointers, values and mask: the update by elements."""
+        return self.operands[:3]
 
     def reference(self, old: Any, value: Any) -> Any:
         return _MEANING[self.kind](old, value)

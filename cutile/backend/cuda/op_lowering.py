@@ -181,7 +181,8 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
         context.builder.add(Barrier())
     pointers = op.operands[0]
     layout = context.layouts[pointers] if is_tile(pointers) else None
-    access = context.copied(op)
+    operands = op.lanes if isinstance(op, AtomicRmw) else op.operands
+    access = op.copy_with([context.lowered[value] for value in operands], (), ())
     if layout is not None:
         access.attributes["lanes"] = context.layout_name(layout)
         if op.results:

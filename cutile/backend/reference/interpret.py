@@ -88,7 +88,7 @@ class Walker:
                 self._store(op)
                 return []
             case AtomicRmw() | AtomicCas():
-                pointers, *operands, mask = self._of(op.operands)
+                pointers, *operands, mask = self._of(op.lanes if isinstance(op, AtomicRmw) else op.operands)
                 with np.errstate(all="ignore"):
                     return [update_lanes(op.reference, pointers, mask, *operands)]
             case CheckTile() | CheckIndex() | Print() | Assert():

@@ -80,7 +80,14 @@ def _elements(frame: Frame, y: Any, index: Any, mask: Any, what: str) -> Element
 
 
 def update_lanes(
-    frame: Frame, pointers: PointerRef, value: Any, mask: Any, kind: str, what: str, how: dict[str, Any]
+    frame: Frame,
+    pointers: PointerRef,
+    value: Any,
+    mask: Any,
+    kind: str,
+    what: str,
+    how: dict[str, Any],
+    index: tuple[Value, ...] = (),
 ) -> Value:
     """Update the elements pointed to; what was there before."""
     shape = pointers.value.tile.shape
@@ -88,6 +95,7 @@ def update_lanes(
         pointers=pointers.value,
         value=lanes_of(frame, value, pointers.dtype, shape, f"{what}: the value"),
         mask=mask_of(frame, mask, shape, what),
+        index=index,
         kind=kind,
         **how,
     )
@@ -185,12 +193,13 @@ def atomic_red_view_tko(
             f"{what}: {part.value.name!r} has {len(shape)} axes, got {indices(items)}",
             remedy="Give one tile index per axis, as a tuple.",
         )
+    starts = tuple(index_scalar(frame, item, what) for item in items)
     places: list[Value] = []
-    for axis, (item, size) in enumerate(zip(items, shape, strict=True)):
-        along = along_tile(frame, index_scalar(frame, item, what), size, size)
+    for axis, (start, size) in enumerate(zip(starts, shape, strict=True)):
+        along = along_tile(frame, start, size, size)
         alone = tuple(size if each == axis else 1 for each in range(len(shape)))
         places.append(along if alone == (size,) else frame.emit(Reshape(x=along, shape=alone)))
     where = elements_of(frame, part.value, tuple(places), None, what)
     kind = marker_of(frame, mode, markers.atomic, what).value
-    update_lanes(frame, where.pointers, value, where.mask, kind, what, how)
+    update_lanes(frame, where.pointers, value, where.mask, kind, what, how, starts)
     return TOKEN

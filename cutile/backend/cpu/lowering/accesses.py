@@ -59,7 +59,8 @@ def lower_access(lowering: Lowering, op: Access) -> None:
     """An access, between all that comes before it and all that comes after."""
     lowering.flush()
     extents = lowering.extents(op.pointers)
-    touch = Touch(op, [lowering.node(value) for value in op.operands], extents)
+    operands = op.lanes if isinstance(op, AtomicRmw) else op.operands
+    touch = Touch(op, [lowering.node(value) for value in operands], extents)
     product = None
     if op.results:
         (result,) = op.results

@@ -208,12 +208,13 @@ class Axes:
 
     def _access(self, op: Op) -> None:
         """Every lane counts, also beyond the edges of the tensor that addresses are of."""
-        for value in (*op.operands, *op.results):
+        operands = op.lanes if isinstance(op, AtomicRmw) else op.operands
+        for value in (*operands, *op.results):
             for axis in range(len(value.tile.shape)):
                 self._opaque(value, axis, f"{op.name} sees all of it")
         if not isinstance(op, Print):
-            for value in (*op.operands[1:], *op.results):
-                self._same(op.operands[0], value)
+            for value in (*operands[1:], *op.results):
+                self._same(operands[0], value)
 
     def _folding(self, op: Folding) -> None:
         """All tiles and results run together, but for the axis that is folded."""
