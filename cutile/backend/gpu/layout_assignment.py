@@ -205,20 +205,20 @@ class LayoutAssignment:
         Each thread loads what it needs, which its neighbours need too, and waits for no other to hand it over.
         """
         loaded = {self._groups.find(op.result) for op in self._operations if isinstance(op, LoadTile | LoadMut)}
-        reshapes = {self._groups.find(op.result): op for op in self._operations if isinstance(op, Reshape)}
-        for op in self._operations:
-            target = self.find(op.result) if isinstance(op, Broadcast) else None
-            if not isinstance(op, Broadcast) or target is None:
-                continue
-            value, layout = op.x, broadcast_source(op, target)
-            while is_tile(value) and self._groups.find(value) not in loaded:
-                reshape = reshapes.get(self._groups.find(value))
-                natural = same_but_ones(layout, reshape.x.tile.shape) if reshape is not None else None
-                if reshape is None or natural is None:
-                    break
-                value, layout = reshape.x, natural
-            else:
+        reshapes = [op for op in self._operations if isinstance(op, Reshape)]
+
+        def place(value: Value, layout: Layout) -> None:
+            root = self._groups.find(value)
+            if root in loaded:
                 self._set(value, layout)
+                return
+            for op in reshapes:  # of a group there may be several: a constant makes one of what it is added to
+                if self._groups.find(op.result) is root and (natural := same_but_ones(layout, op.x.tile.shape)):
+                    place(op.x, natural)
+
+        for op in self._operations:
+            if isinstance(op, Broadcast) and (target := self.find(op.result)):
+                place(op.x, broadcast_source(op, target))
 
     def _anchor_memory(self, loads: bool) -> None:
         """Coalesced blocks for every group that touches memory.
