@@ -129,6 +129,16 @@ def test_two_of_16_bits_are_shifted_in_one_word(counts: tuple[int, int]) -> None
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("name", ["and", "or", "xor"])
+def test_bits_of_two_of_16_are_combined_in_one_word(name: str) -> None:
+    layout = blocked((16, 16), 2, 1)
+    values = np.arange(256, dtype=np.uint16).reshape(16, 16) * 257
+    mask = np.broadcast_to(np.array([0x0F0F, 0xFF80] * 8, np.uint16), (16, 16))
+    fragments = [scatter(each, layout, u16) for each in (values, mask)]
+    got = collect(binary(name, u16, layout.registers).generate(_Bits(layout.threads), fragments), layout, u16)
+    np.testing.assert_array_equal(got, getattr(np, f"bitwise_{name}")(values, mask))
+
+
 def test_a_kernel_without_such_products_is_itself() -> None:
     function = scaled("w.astype(ct.f32)", of=i32)
     assert halve_products(function) is function

@@ -263,19 +263,23 @@ def binary(name: str, dtype: DTypeLike, n: int) -> Any:
         return combine(b, name, dtype, x, y)
 
     function = elementwise(name + "_", (dtype, dtype), dtype, n, one)
-    if name != "shr" or dtype is not u16 or not n or n % 2:
+    if name not in _OF_TWO or dtype is not u16 or not n or n % 2:
         return function
 
     def generate(b: Any, values: list[Any]) -> Any:
         rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
-        return pack(b, [half for two in zip(rows[::2], rows[1::2], strict=True) for half in _shr_two(b, *two)], n)
+        twos = zip(rows[::2], rows[1::2], strict=True)
+        return pack(b, [half for two in twos for half in _OF_TWO[name](b, *two)], n)
 
-    pairs = intrinsic("shr_", frag(dtype, n), [frag(dtype, n)] * 2, generate)
+    pairs = intrinsic(name + "_", frag(dtype, n), [frag(dtype, n)] * 2, generate)
     pairs.element = one
     return pairs
 
 
-def _shr_two(b: Any, low: tuple[Any, Any], high: tuple[Any, Any]) -> tuple[Any, Any]:
+Two = tuple[Any, Any]
+
+
+def _shr_two(b: Any, low: Two, high: Two) -> Two:
     """Shift two of u16 in one word, where both are shifted as far.
 
     Of constants LLVM knows that, and would shift each alone.
@@ -287,6 +291,23 @@ def _shr_two(b: Any, low: tuple[Any, Any], high: tuple[Any, Any]) -> tuple[Any, 
     word = b.and_(b.lshr(pair_of_halves(b, low[0], high[0]), count), kept)
     together = b.and_(inside, b.icmp_unsigned("==", low[1], high[1]))
     return tuple(b.select(together, one, other) for one, other in zip(halves_of_pair(b, word), apart, strict=True))
+
+
+def _bits_of_two(name: str) -> Callable[[Any, Two, Two], Two]:
+    """`and`, `or` or `xor` of two of u16 in one word.
+
+    LLVM may take them apart otherwise.
+    """
+
+    def combined(b: Any, low: Two, high: Two) -> Two:
+        x, y = (pair_of_halves(b, *both) for both in zip(low, high, strict=True))
+        return halves_of_pair(b, BINARY[name](b, u16, x, y))
+
+    return combined
+
+
+_OF_TWO = {"shr": _shr_two, "and": _bits_of_two("and"), "or": _bits_of_two("or"), "xor": _bits_of_two("xor")}
+"""Operations on two of u16 in one word."""
 
 
 def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
