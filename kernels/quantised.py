@@ -8,13 +8,24 @@ import numpy as np
 
 import cutile as ct
 from cuda_async import DeviceOp
-from cutile import Const, Mut, Tensor, api, bf16, f16, f32
+from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32, u8, u16
 from kernels.example import Array, Arrays, Case, Example, Problem, Tensors, product_flops
 
 GROUP = 64
 """Of K, that have a scale together."""
-FEW_ROWS = 64
+FEW_ROWS = 256
 """Of a tile; with fewer, all of x that goes with some weights is loaded at once."""
+UP, DOWN = 2.0**96, 2.0**-37
+"""What `small` multiplies by: bits that are read as bf16 stand for 2**-133 each, and UP * 2**-133 is DOWN."""
+
+
+def small(bits: Tile, by: Tile, first: int, zero: int) -> Tile:
+    """(bits / first - zero) * by * DOWN as bf16, rounded once, of `bits` below 256 and scales from 2**-92 to 2**32.
+
+    The lowest 8 bits of a bf16 alone are a multiple of its smallest number, 2**-133. So nothing is to be converted, and
+    one instruction makes two weights.
+    """
+    return ct.fma(ct.bitcast(bits, bf16), ct.fma(by, UP / first, -0.0), ct.fma(by, -zero * DOWN, -0.0))
 
 
 @ct.entry
@@ -28,10 +39,15 @@ def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const =
         for h in ct.static_range(GROUPS // LEFT):
             left = ct.load_tile(x, (BM, LEFT * GROUP), (i, GROUPS // LEFT * k + h))
             for g in ct.static_range(LEFT):
-                by = ct.load_tile(scale, (1, BN), (GROUPS * k + LEFT * h + g, j)).reshape((BN, 1)).astype(f32)
-                right = (ct.extract(groups, (0, LEFT * h + g), (BN, GROUP)).astype(f32) * by).astype(x.dtype)
+                scales = ct.load_tile(scale, (1, BN), (GROUPS * k + LEFT * h + g, j))
+                by = scales.reshape((BN, 1)).broadcast((BN, GROUP))
+                whole = ct.extract(groups, (0, LEFT * h + g), (BN, GROUP))
+                if x.dtype is bf16:
+                    right = small(ct.bitcast(whole, u8).astype(u16) ^ 128, by, 1, 128)
+                else:
+                    right = (whole.astype(f32) * by.astype(f32)).astype(x.dtype)
                 acc = ct.mma(ct.extract(left, (0, g), (BM, GROUP)), right.transpose(), acc)
-    z.store(acc.astype(z.dtype))
+    z.store((acc * (1 / DOWN if x.dtype is bf16 else 1.0)).astype(z.dtype))
 
 
 @ct.entry
@@ -46,13 +62,18 @@ def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const =
         for h in ct.static_range(GROUPS // LEFT):
             left = ct.load_tile(x, (BM, LEFT * GROUP), (i, GROUPS // LEFT * k + h))
             for g in ct.static_range(LEFT):
-                by = ct.load_tile(scale, (1, BN), (GROUPS * k + LEFT * h + g, j)).reshape((BN, 1)).astype(f32)
+                scales = ct.load_tile(scale, (1, BN), (GROUPS * k + LEFT * h + g, j))
+                by = scales.reshape((BN, 1)).broadcast((BN, HALF))
                 both = ct.extract(groups, (0, LEFT * h + g), (BN, HALF))
-                lower = (((both & 15).astype(f32) - 8.0) * by).astype(x.dtype)
+                if x.dtype is bf16:
+                    lower = small(both.astype(u16) & 15, by, 1, 8)
+                    upper = small(both.astype(u16) & 240, by, 16, 8)
+                else:
+                    lower = (((both & 15).astype(f32) - 8.0) * by.astype(f32)).astype(x.dtype)
+                    upper = (((both >> 4).astype(f32) - 8.0) * by.astype(f32)).astype(x.dtype)
                 acc = ct.mma(ct.extract(left, (0, 2 * g), (BM, HALF)), lower.transpose(), acc)
-                upper = (((both >> 4).astype(f32) - 8.0) * by).astype(x.dtype)
                 acc = ct.mma(ct.extract(left, (0, 2 * g + 1), (BM, HALF)), upper.transpose(), acc)
-    z.store(acc.astype(z.dtype))
+    z.store((acc * (1 / DOWN if x.dtype is bf16 else 1.0)).astype(z.dtype))
 
 
 def quantised(
@@ -69,7 +90,7 @@ def quantised(
     Args:
         x: tensor of shape (m, k), f16 or bf16, k a multiple of 64; lent to the op.
         w: weights of shape (n, k) and i8, or (n, k / 2) and u8.
-        scale: of shape (k / 64, n) and x's dtype.
+        scale: of shape (k / 64, n) and x's dtype. Of bf16 they are zeros, or between 2**-92 and 2**32.
         out: where the result goes, of shape (m, n); a new tensor by default.
         tile: rows and columns of a tile.
         groups: of 64 of K that are loaded at once: two are faster on Hopper, and may take too many registers elsewhere.
@@ -122,6 +143,7 @@ CASES = (
     Case((40, 72, 128, 8), f16, tile=(32, 64)),  # edges of rows and columns
     Case((40, 72, 128, 4), f16, tile=(32, 64)),
     Case((256, 128, 128, 8), bf16),
+    Case((40, 72, 128, 4), bf16, tile=(32, 64)),
 )
 
 EXAMPLE = Example(

@@ -304,11 +304,11 @@ QUANTISED = (
     Quantised(4096, 8, (256, 128)),
     Quantised(128, 8, (128, 128)),
     Quantised(16, 8, (16, 64), options=TWICE),
-    Quantised(16, 8, (16, 64), options=TWICE, columns=28672),
+    Quantised(16, 8, (16, 64), groups=4, options=TWICE, columns=28672),
     Quantised(4096, 4, (256, 128)),
     Quantised(128, 4, (128, 128)),
     Quantised(16, 4, (16, 64), groups=4, options=TWICE),
-    Quantised(16, 4, (16, 64), groups=4, options=TWICE, columns=28672),
+    Quantised(16, 4, (16, 256), groups=4, columns=28672),
 )
 ROTATING_BYTES = 1 << 28
 """Of weights that rotate where rows are few: more than fit the L2 cache, by far."""
