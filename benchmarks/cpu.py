@@ -1,29 +1,40 @@
-"""Kernels on the CPU beside the same loops written by hand for Numba, in turns.
+"""Kernels on the CPU beside the same loops written by hand for Numba, and beside torch, in turns.
 
-    python -m benchmarks.cpu [NAME ...]
+    python -m benchmarks.cpu [--turns N] [--out FILE] [NAME ...]
 
-Each line has the median time of ours, of Numba's, and the median of the ratios of paired turns: above 1, ours is
+Each line has the median time of ours and of each peer, and the median of the ratios of paired turns: above 1, ours is
 faster. With it comes the ratio of the processors' time, of all threads together, which also tells the truth on a
-machine that others use as well. Numba's loops are `njit(parallel=True)` over rows, on NumPy's memory.
+machine that others use as well. Numba's loops are `njit(parallel=True)` over rows, on NumPy's memory, without
+`fastmath`: their sums are in order, one element after another. torch writes into a tensor that exists, where it can;
+it is a peer where it is installed. Rows are 8192 of 4096 elements.
 """
 
 from __future__ import annotations
 
+import argparse
+import ctypes
+import importlib
+import json
+import os
+import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
 import cutile as ct
-from cutile import Mut, Tensor, api, f32, i8
+from cutile import Mut, Tensor, api, bf16, f32, i8
 
 ROWS, COLUMNS = 8192, 4096
+TURNS = 9
+EPS = 1e-5
 Array = np.ndarray[Any, Any]
-Case = Callable[[], tuple[Callable[[], Any], Callable[[], Any], Callable[[], Array], Callable[[], Array]]]
 
 
 @ct.entry
@@ -34,7 +45,7 @@ def scale_kernel(y: Mut, x: Tensor, a: f32) -> None:
     y.store(ct.convert_tile(t, i8))
 
 
-@numba.njit(parallel=True)
+@numba.njit(parallel=True, cache=True)
 def scale_loop(y: Array, x: Array, a: float) -> None:
     for r in numba.prange(y.shape[0]):
         for c in range(y.shape[1]):
@@ -49,7 +60,7 @@ def scan_kernel(y: Mut, x: Tensor) -> None:
     y.store(ct.scan_sum(ct.load_tile_like(x, y), 1))
 
 
-@numba.njit(parallel=True)
+@numba.njit(parallel=True, cache=True)
 def scan_loop(y: Array, x: Array) -> None:
     for r in numba.prange(y.shape[0]):
         total = np.float32(0)
@@ -65,7 +76,7 @@ def transpose_kernel(y: Mut, x: Tensor) -> None:
     y.store(ct.permute(x.partition((y.shape[1], y.shape[0])).load((j, i)), (1, 0)))
 
 
-@numba.njit(parallel=True)
+@numba.njit(parallel=True, cache=True)
 def transpose_loop(y: Array, x: Array) -> None:
     block = 32
     for i in numba.prange((y.shape[0] + block - 1) // block):
@@ -81,7 +92,7 @@ def edge_kernel(y: Mut, x: Tensor) -> None:
     y.store(ct.load_tile_like(x, y) * 2.0 + 1.0)
 
 
-@numba.njit(parallel=True)
+@numba.njit(parallel=True, cache=True)
 def edge_loop(y: Array, x: Array) -> None:
     for r in numba.prange(y.shape[0]):
         for c in range(y.shape[1]):
@@ -91,20 +102,20 @@ def edge_loop(y: Array, x: Array) -> None:
 @ct.entry
 def softmax_kernel(y: Mut, x: Tensor) -> None:
     """Softmax of rows."""
-    t = ct.load_tile_like(x, y)
+    t = ct.load_tile_like(x, y).astype(f32)
     e = ct.exp(t - ct.reduce_max(t, 1)[:, None])
-    y.store(e / ct.reduce_sum(e, 1)[:, None])
+    y.store((e / ct.reduce_sum(e, 1)[:, None]).astype(y.dtype))
 
 
-@numba.njit(parallel=True)
+@numba.njit(parallel=True, cache=True)
 def softmax_loop(y: Array, x: Array) -> None:
     for r in numba.prange(y.shape[0]):
-        most = np.float32(-np.inf)
+        top = np.float32(-np.inf)
         for c in range(y.shape[1]):
-            most = max(most, x[r, c])
+            top = max(top, x[r, c])
         total = np.float32(0)
         for c in range(y.shape[1]):
-            e = np.exp(x[r, c] - most)
+            e = np.exp(x[r, c] - top)
             y[r, c] = e
             total += e
         for c in range(y.shape[1]):
@@ -112,16 +123,40 @@ def softmax_loop(y: Array, x: Array) -> None:
 
 
 @ct.entry
-def norm_kernel(y: Mut, x: Tensor) -> None:
+def entropy_kernel(loss: Mut, x: Tensor, labels: Tensor) -> None:
+    """The cross entropy of each row with its label."""
+    r, _, _ = ct.get_tile_block_id()
+    t = ct.load_tile(x, (1, COLUMNS), (r, 0))
+    top = ct.reduce_max(t, 1)
+    total = ct.reduce_sum(ct.exp(t - top[:, None]), 1)
+    label = ct.load_tile(labels, (1,), (r,)).reshape(())
+    at_label = ct.load_tile(x, (1, 1), (r, label)).reshape((1,))
+    loss.store(ct.log(total) + top - at_label)
+
+
+@numba.njit(parallel=True, cache=True)
+def entropy_loop(loss: Array, x: Array, labels: Array) -> None:
+    for r in numba.prange(x.shape[0]):
+        top = np.float32(-np.inf)
+        for c in range(x.shape[1]):
+            top = max(top, x[r, c])
+        total = np.float32(0)
+        for c in range(x.shape[1]):
+            total += np.exp(x[r, c] - top)
+        loss[r] = np.log(total) + top - x[r, labels[r]]
+
+
+@ct.entry
+def layer_norm_kernel(y: Mut, x: Tensor) -> None:
     """Layer norm of rows."""
-    t = ct.load_tile_like(x, y)
+    t = ct.load_tile_like(x, y).astype(f32)
     n = 1.0 / y.shape[1]
     c = t - (ct.reduce_sum(t, 1) * n)[:, None]
-    y.store(c * ct.rsqrt(ct.reduce_sum(c * c, 1) * n + 1e-5)[:, None])
+    y.store((c * ct.rsqrt(ct.reduce_sum(c * c, 1) * n + EPS)[:, None]).astype(y.dtype))
 
 
-@numba.njit(parallel=True, fastmath={"reassoc", "nsz"})
-def norm_loop(y: Array, x: Array) -> None:
+@numba.njit(parallel=True, cache=True)
+def layer_norm_loop(y: Array, x: Array) -> None:
     n = np.float32(1 / x.shape[1])
     for r in numba.prange(y.shape[0]):
         total = np.float32(0)
@@ -132,65 +167,206 @@ def norm_loop(y: Array, x: Array) -> None:
         for c in range(y.shape[1]):
             d = x[r, c] - mean
             total += d * d
-        scale = np.float32(1) / np.sqrt(total * n + np.float32(1e-5))
+        scale = np.float32(1) / np.sqrt(total * n + np.float32(EPS))
         for c in range(y.shape[1]):
             y[r, c] = (x[r, c] - mean) * scale
 
 
-def _case(kernel: Any, loop: Any, tile: tuple[int, ...], dtype: Any, shape: tuple[int, int], *more: Any) -> Any:
+@ct.entry
+def rms_norm_kernel(y: Mut, x: Tensor) -> None:
+    """RMS norm of rows."""
+    t = ct.load_tile_like(x, y).astype(f32)
+    scale = ct.rsqrt(ct.reduce_sum(t * t, 1) * (1.0 / y.shape[1]) + EPS)
+    y.store((t * scale[:, None]).astype(y.dtype))
+
+
+@numba.njit(parallel=True, cache=True)
+def rms_norm_loop(y: Array, x: Array) -> None:
+    n = np.float32(1 / x.shape[1])
+    for r in numba.prange(y.shape[0]):
+        total = np.float32(0)
+        for c in range(y.shape[1]):
+            total += x[r, c] * x[r, c]
+        scale = np.float32(1) / np.sqrt(total * n + np.float32(EPS))
+        for c in range(y.shape[1]):
+            y[r, c] = x[r, c] * scale
+
+
+def _torch_scale(torch: Any, y: Any, x: Any, a: float) -> None:
+    y.copy_(torch.mul(x.to(torch.float32), a).clamp_(-128.0, 127.0))
+
+
+def _torch_entropy(torch: Any, loss: Any, x: Any, labels: Any) -> None:
+    loss.copy_(torch.nn.functional.cross_entropy(x, labels.to(torch.int64), reduction="none"))
+
+
+def _torch_layer_norm(torch: Any, y: Any, x: Any) -> None:
+    stats = torch.empty((x.shape[0], 1), dtype=x.dtype), torch.empty((x.shape[0], 1), dtype=x.dtype)
+    out = {"out0": y, "out1": stats[0], "out2": stats[1]}
+    torch.ops.aten.native_layer_norm.out(x, [x.shape[1]], None, None, EPS, **out)
+
+
+def _torch_rms_norm(torch: Any, y: Any, x: Any) -> None:
+    square = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float32).square_()
+    torch.mul(x, square.mul_(1 / x.shape[1]).add_(EPS).rsqrt_().to(x.dtype), out=y)
+
+
+@cache
+def _random(dtype: Any, shape: tuple[int, ...]) -> Array:
     rng = np.random.default_rng(0)
-    turned = kernel is transpose_kernel
-    source = shape[::-1] if turned else shape
-    data = (
-        rng.integers(-100, 100, source).astype(np.int8) if dtype is i8 else rng.normal(size=source).astype(np.float32)
-    )
-    x, y = api.from_numpy(data).sync(), api.zeros(shape, dtype).sync()
-    out = np.zeros(shape, data.dtype)
-
-    def ours() -> None:
-        kernel(y.mut.partition(tile), x, *more).sync()
-
-    def theirs() -> None:
-        loop(out, data, *more)
-
-    return ours, theirs, lambda: y.numpy(), lambda: out
+    if dtype is i8:
+        return rng.integers(-100, 100, shape, np.int8)
+    return rng.standard_normal(shape, np.float32).astype(dtype.numpy)
 
 
-CASES: dict[str, Callable[[], Any]] = {
-    "int8 scaled": lambda: _case(scale_kernel, scale_loop, (16, COLUMNS), i8, (ROWS, COLUMNS), 1.7),
-    "row scans": lambda: _case(scan_kernel, scan_loop, (1, COLUMNS), f32, (ROWS, COLUMNS)),
-    "transpose": lambda: _case(transpose_kernel, transpose_loop, (64, 64), f32, (ROWS, COLUMNS)),
-    "tile past the edge": lambda: _case(edge_kernel, edge_loop, (1, 65536), f32, (ROWS, 1000)),
-    "softmax": lambda: _case(softmax_kernel, softmax_loop, (1, COLUMNS), f32, (ROWS, COLUMNS)),
-    "layer norm": lambda: _case(norm_kernel, norm_loop, (1, COLUMNS), f32, (ROWS, COLUMNS)),
+@dataclass(frozen=True)
+class Case:
+    """A kernel and its peers.
+
+    Attributes:
+        kernel: ours.
+        loop: the same by hand, for Numba; None for element types that Numba has not.
+        torch: the same by torch: `f(torch, y, x, *more)`.
+        tile: extents.
+        dtype: of what is read.
+        shape: of what is written.
+        more: further arguments; an array is one of every library's own.
+    """
+
+    kernel: Any
+    loop: Any
+    torch: Callable[..., object]
+    tile: tuple[int, ...]
+    dtype: Any = f32
+    shape: tuple[int, ...] = (ROWS, COLUMNS)
+    more: tuple[Any, ...] = ()
+
+    def source(self) -> Array:
+        """What is read."""
+        shape = self.shape if self.kernel not in (transpose_kernel, entropy_kernel) else (ROWS, COLUMNS)
+        return _random(self.dtype, shape)
+
+
+_LABELS = np.random.default_rng(1).integers(0, COLUMNS, ROWS).astype(np.int32)
+_ROW = (1, COLUMNS)
+
+
+def _softmax(torch: Any, y: Any, x: Any) -> None:
+    torch.softmax(x, 1, out=y)
+
+
+CASES: dict[str, Case] = {
+    "rms_norm f32": Case(rms_norm_kernel, rms_norm_loop, _torch_rms_norm, _ROW),
+    "rms_norm bf16": Case(rms_norm_kernel, None, _torch_rms_norm, _ROW, bf16),
+    "layer_norm f32": Case(layer_norm_kernel, layer_norm_loop, _torch_layer_norm, _ROW),
+    "layer_norm bf16": Case(layer_norm_kernel, None, _torch_layer_norm, _ROW, bf16),
+    "softmax f32": Case(softmax_kernel, softmax_loop, _softmax, _ROW),
+    "softmax bf16": Case(softmax_kernel, None, _softmax, _ROW, bf16),
+    "cross entropy f32": Case(entropy_kernel, entropy_loop, _torch_entropy, (1,), f32, (ROWS,), (_LABELS,)),
+    "transpose f32": Case(
+        transpose_kernel, transpose_loop, lambda torch, y, x: y.copy_(x.t()), (64, 64), f32, (COLUMNS, ROWS)
+    ),
+    "transpose bf16": Case(transpose_kernel, None, lambda torch, y, x: y.copy_(x.t()), (64, 64), bf16, (COLUMNS, ROWS)),
+    "row scans f32": Case(scan_kernel, scan_loop, lambda torch, y, x: torch.cumsum(x, 1, out=y), _ROW),
+    "int8 scaled": Case(scale_kernel, scale_loop, _torch_scale, (16, COLUMNS), i8, more=(1.7,)),
+    "tile past the edge": Case(
+        edge_kernel,
+        edge_loop,
+        lambda torch, y, x: torch.add(1.0, x, alpha=2.0, out=y),
+        (1, 65536),
+        f32,
+        (ROWS, 1000),
+    ),
 }
 
 
-def measure(name: str, turns: int = 9) -> None:
-    """Print a case's line."""
-    ours, theirs, mine, expected = CASES[name]()
-    ours()
-    theirs()
-    np.testing.assert_allclose(mine().astype(np.float64), expected().astype(np.float64), rtol=1e-3, atol=2e-3)
-    wall: list[tuple[float, float]] = []
-    busy: list[tuple[float, float]] = []
+def _torch() -> Any:
+    """torch, where it is installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        return None
+
+
+def _array(tensor: Tensor) -> Array:
+    """A tensor's memory as an array of NumPy's, so that all arms read and write the same."""
+    nbytes = tensor.size * tensor.dtype.bits // 8
+    memory = (ctypes.c_char * nbytes).from_address(tensor.device_pointer())
+    return np.frombuffer(memory, tensor.dtype.numpy).reshape(tensor.shape)
+
+
+def _of_torch(torch: Any, array: Array) -> Any:
+    if array.dtype == bf16.numpy:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _tasks(case: Case) -> tuple[dict[str, Callable[[], object]], Array]:
+    """What each library runs, and where all of them write."""
+    torch = _torch()
+    x, y = api.from_numpy(case.source()).sync(), api.zeros(case.shape, case.dtype).sync()
+    more = tuple(api.from_numpy(each).sync() if isinstance(each, np.ndarray) else each for each in case.more)
+    source, result = _array(x), _array(y)
+    tasks: dict[str, Callable[[], object]] = {"ours": lambda: case.kernel(y.mut.partition(case.tile), x, *more).sync()}
+    if case.loop is not None:
+        tasks["Numba"] = lambda: case.loop(result, source, *case.more)
+    if torch is not None:
+        arguments = [_of_torch(torch, each) if isinstance(each, np.ndarray) else each for each in (source, *case.more)]
+        tasks["torch"] = lambda: case.torch(torch, _of_torch(torch, result), *arguments)
+    return tasks, result
+
+
+def measure(name: str, turns: int = TURNS) -> dict[str, float]:
+    """Print a case's line; return its figures."""
+    case = CASES[name]
+    tasks, result = _tasks(case)
+    tolerance = 2e-2 if case.dtype is bf16 else 2e-3
+    expected: Array | None = None
+    for task in tasks.values():
+        result.fill(77)
+        task()
+        values = result.astype(np.float64)
+        expected = values if expected is None else expected
+        np.testing.assert_allclose(values, expected, rtol=tolerance, atol=tolerance)
+    wall: dict[str, list[float]] = {each: [] for each in tasks}
+    busy: dict[str, list[float]] = {each: [] for each in tasks}
     for turn in range(turns):
-        pair, processors = [0.0, 0.0], [0.0, 0.0]
-        for which in (0, 1) if turn % 2 else (1, 0):
+        for arm in list(tasks) if turn % 2 else reversed(list(tasks)):
             start, started = time.perf_counter(), time.process_time()
-            (ours, theirs)[which]()
-            pair[which], processors[which] = time.perf_counter() - start, time.process_time() - started
-        wall.append((pair[0], pair[1]))
-        busy.append((processors[0], processors[1]))
-    ratios = [statistics.median(b / a for a, b in times) for times in (wall, busy)]
-    medians = [1e3 * statistics.median(each) for each in zip(*wall, strict=True)]
-    print(
-        f"{name:20} ours {medians[0]:7.2f} ms   Numba {medians[1]:7.2f} ms   {ratios[0]:5.2f}   "
-        f"processors' time {ratios[1]:5.2f}",
-        flush=True,
-    )
+            tasks[arm]()
+            wall[arm].append(time.perf_counter() - start)
+            busy[arm].append(time.process_time() - started)
+    figures = {f"{arm}_ms": 1e3 * statistics.median(times) for arm, times in wall.items()}
+    words = [f"{arm} {figures[f'{arm}_ms']:7.2f} ms" for arm in tasks]
+    for arm in tasks:
+        if arm != "ours":
+            pairs = zip(wall[arm], wall["ours"], strict=True)
+            figures[f"of_{arm}"] = statistics.median(theirs / mine for theirs, mine in pairs)
+            pairs = zip(busy[arm], busy["ours"], strict=True)
+            figures[f"processors_of_{arm}"] = statistics.median(theirs / mine for theirs, mine in pairs)
+            words.append(f"{arm}/ours {figures[f'of_{arm}']:5.2f} (processors {figures[f'processors_of_{arm}']:5.2f})")
+    print(f"{name:20} {'   '.join(words)}", flush=True)
+    return figures
+
+
+def main() -> None:
+    """Measure the cases that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*CASES, []], metavar="NAME")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    print(f"{platform.processor() or platform.machine()}, {threads} cores", flush=True)
+    torch = _torch()
+    if torch is not None:
+        torch.set_num_threads(threads)
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    figures = {name: measure(name, options.turns) for name in options.names or CASES}
+    if options.out:
+        record = {"machine": platform.processor() or platform.machine(), "cores": threads, "figures": figures}
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for chosen in sys.argv[1:] or CASES:
-        measure(chosen)
+    main()

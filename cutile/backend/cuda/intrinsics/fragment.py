@@ -67,8 +67,18 @@ def frag(dtype: DTypeLike, n: int) -> Any:
 
 
 def unpack(b: Any, value: Any, n: int) -> list[Any]:
-    """The elements of a fragment; of a scalar, the one."""
-    return [b.extract_value(value, i) for i in range(n)] if n else [value]
+    """The elements of a fragment; of a scalar, the one.
+
+    Those that it was packed of, and those that were taken out in this block before, are not taken out again: LLVM would
+    find that, but llvmlite prints each of these instructions first, and NVVM parses it.
+    """
+    if not n:
+        return [value]
+    block, elements = getattr(value, "cutile_elements", (None, None))
+    if elements is None or block not in (None, b.block):
+        elements = [b.extract_value(value, i) for i in range(n)]
+        value.cutile_elements = b.block, elements  # good in this block, behind this place: intrinsics append
+    return list(elements)
 
 
 def pack(b: Any, elements: Sequence[Any], n: int) -> Any:
@@ -78,6 +88,7 @@ def pack(b: Any, elements: Sequence[Any], n: int) -> Any:
     made = const(ir.ArrayType(elements[0].type, n), ir.Undefined)
     for i, each in enumerate(elements):
         made = b.insert_value(made, each, i)
+    made.cutile_elements = None, list(elements)  # they dominate it
     return made
 
 
