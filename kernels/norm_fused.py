@@ -60,7 +60,7 @@ def add_rms_norm_groups(y: Mut, by: Mut, total: Mut, x: Tensor, residual: Tensor
 def silu_times(y: Mut, a: Tensor, b: Tensor):
     """y = silu(a) * b"""
     t = ct.load_tile_like(a, y).astype(f32)
-    y.store((t / (1.0 + ct.exp(-t)) * ct.load_tile_like(b, y).astype(f32)).astype(y.dtype))
+    y.store((ct.true_div(t, 1.0 + ct.exp(-t)) * ct.load_tile_like(b, y).astype(f32)).astype(y.dtype))
 
 
 def summed_rms_norm(

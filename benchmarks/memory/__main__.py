@@ -154,9 +154,10 @@ def judge(out: Any, exact: Any, allowed: float) -> tuple[float, str]:
 class Problem:
     """A case's operands on the GPU, and who computes with them."""
 
-    def __init__(self, torch: Any, case: Case, device: Device) -> None:
+    def __init__(self, torch: Any, case: Case, device: Device, sets: int = 0) -> None:
         self.torch, self.case, self.device = torch, case, device
-        count = max(case.many, -(-COLD_BYTES // max(1, case.nbytes)) if case.many == 1 else 1)
+        cold = -(-COLD_BYTES // max(1, case.nbytes)) if case.many == 1 else 1
+        count = sets or max(case.many, cold)
         self.ins = [[drawn(torch, each) for each in case.ins] for _ in range(count)]
         outs = (*case.outs, *case.scratch)
         self.outs = [[poisoned(torch, each, case.adds) for each in outs] for _ in range(count)]

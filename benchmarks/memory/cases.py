@@ -164,8 +164,8 @@ def concatenate(rows: int, columns: int, dtype: Kind = bf16) -> Case:
     )  # fmt: skip
 
 
-def rotary(tokens: int, heads: int, width: int = 128, dtype: Kind = bf16) -> Case:
-    """Rotary embedding with tables of cosines and sines."""
+def rotary(tokens: int, heads: int, width: int = 128, dtype: Kind = bf16, *, at_once: int = 16) -> Case:
+    """Rotary embedding with tables of cosines and sines; a tile block has some heads of a token."""
 
     def exact(xp: Any, x: Any, cos: Any, sin: Any) -> Any:
         c, s, half = cos[:, None, :], sin[:, None, :], width // 2
@@ -175,7 +175,7 @@ def rotary(tokens: int, heads: int, width: int = 128, dtype: Kind = bf16) -> Cas
     table = Array((tokens, width // 2), dtype)
     return Case(
         "rotary", (Array((tokens, heads, width), dtype),), (Array((tokens, heads, width), dtype), table, table),
-        lambda outs, ins: [k.rotary(outs[0].mut.partition((1, heads, width)), *ins)], exact,
+        lambda outs, ins: [k.rotary(outs[0].mut.partition((1, at_once, width)), *ins)], exact,
         lambda torch, *ins: exact(torch, *ins), 0.93, error=6e-3,
     )  # fmt: skip
 
@@ -276,7 +276,7 @@ CASES = (
     cumsum(4096), cumsum(65536, long=4096), array_cumsum(1 << 28), array_cumsum(1 << 28, f32),
     transpose(16384, f32), transpose(16384, bf16), permute(64, 2048, 2048),
     rotary(16384, 32), dropout(MANY), gather("embedding 4096", 128256, 4096, 32768, goal=0.96),
-    gather("gather of 2**24 rows of 128 bytes", 1 << 25, 64, 1 << 24, height=32, goal=0.5),
+    gather("gather of 2**24 rows of 128 bytes", 1 << 25, 64, 1 << 24, height=64, goal=0.5),
     scatter_add(1 << 25, 32, 1 << 24),
     gemv(8192, 8192), gemv(128256, 4096),
     cast(MANY), strided(16384, 8192, 16384), concatenate(16384, 4096),

@@ -148,6 +148,14 @@ def gemv(y: Mut, a: Tensor, x: Tensor, *, B: Const = 1024):
     y.store(ct.reduce_sum(total, 1).astype(y.dtype))
 
 
+@ct.entry
+def gemv_rows(y: Mut, a: Tensor, x: Tensor, *, N: Const = 8192):
+    """y = a @ x, of whole rows of a."""
+    (rows,) = y.shape
+    t = ct.load_tile(a, (rows, N), (ct.get_tile_block_id()[0], 0)).astype(f32)
+    y.store(ct.reduce_sum(t * ct.load_tile(x, (N,), (0,)).astype(f32)[None, :], 1).astype(y.dtype))
+
+
 # -- moves ----------------------------------------------------------------------------------------
 
 
