@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cutile as ct
-from cutile import api, bf16, f16, f32, f64
+from cutile import api, bf16, f16, f32, f64, i32
 from cutile.backend.cuda.backend import BACKEND as CUDA
 from cutile.backend.cuda.build import to_llvm
 from cutile.backend.cuda.explain import Resident, plan, remedy, resident_blocks
@@ -137,6 +137,27 @@ def test_the_instructions_are_those_in_the_code(op: Any, target: Target) -> None
     assert named == written
     assert ("FMA" in said) == (not written)
     assert ("wgmma" in said) == ("wgmma.mma_async" in code)
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ("(which[:, None], ct.iota((64,))[None, :])", "16 bytes a thread at once, by address"),
+        ("(which[:, None], ct.iota((64,))[None, :] * 2)", "element by element, by address"),
+    ],
+    ids=["rows", "every other element"],
+)
+def test_the_width_of_a_gather_is_told(index: str, words: str) -> None:
+    gather = kernel(
+        "def rows(y: Mut, x: Tensor, index: Tensor):\n"
+        "    which = ct.load_tile(index, (32,), (ct.get_tile_block_id()[0],))\n"
+        f"    y.store(ct.gather(x, {index}))\n"
+    )
+    request = request_of(
+        gather(api.meta((64, 64)).partition((32, 64)), api.meta((99, 1000)), api.meta((64,), i32)), HOPPER
+    )
+    lowered = lower(request, run_passes(front(request).function), False)
+    assert f"pointers: {words}" in dict(plan(lowered, architecture("sm_90a")))["loads"]
 
 
 def test_a_kernel_is_explained_by_the_toolchain_as_well() -> None:

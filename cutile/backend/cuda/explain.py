@@ -335,7 +335,9 @@ def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
     names: dict[str, dict[str, None]] = {}
     for op in ops:
         if isinstance(op, kinds) and isinstance(op, LoadPointer | StorePointer):
-            names.setdefault("element by element, by address", {})["pointers"] = None
+            tile, width = (op.pad if isinstance(op, LoadPointer) else op.value).tile, op.attributes.get("width", 1)
+            wide = f"{width * tile.dtype.bits // 8} bytes a thread at once" if width > 1 else "element by element"
+            names.setdefault(f"{wide}, by address", {})["pointers"] = None
         elif isinstance(op, kinds) and not (tile := _accessed(op)).is_scalar:
             vector = op.attributes.get("vector")
             nbytes = tile.dtype.bits // 8 * (vector[1] if vector else 1)
