@@ -20,7 +20,7 @@ from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError
 from cutile.ir.control import For, While
-from cutile.ir.core import Function, Op, Value
+from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
@@ -120,17 +120,13 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     287 TFLOP/s with two blocks, 189 with one). Both must fit: half the registers, half the shared memory.
     """
     layouts = layouts_of(function)
-    products = [op for op in function.walk() if isinstance(op, Mma)]
+    definitions = {value: op for op in function.walk() for value in op.results}
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
-
-    def words(value: Value, layout: str) -> int:
-        bits = value.tile.dtype.bits
-        return layouts[layout].registers * (32 if bits == 8 else bits) // 32  # bytes are turned one by one
-
     filled = [
-        max(words(op.result, op.attributes["layout"]), layouts[op.attributes["layout"]].registers)  # sums of f16 in f32
-        + sum(words(x, name) for x, name in zip((op.a, op.b), op.attributes["source"], strict=True))
-        for op in products
+        layouts[op.attributes["layout"]].registers * max(op.result.tile.dtype.bits, 32) // 32  # sums of f16 in f32
+        + operand_words(op, layouts, definitions)
+        for op in function.walk()
+        if isinstance(op, Mma)
     ]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0

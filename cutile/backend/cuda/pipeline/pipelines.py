@@ -86,37 +86,34 @@ class Pipelines:
         if plan.staging_bytes:
             self.staging = self._scratch(plan.staging_bytes, "staging")
         barriers: list[tuple[Op, int]] = []
+
+        def start(op: Op, count: int, name: str) -> Value:
+            barriers.append((op, count))
+            return self._named(op, name)
+
         for number, buffers in enumerate(self.buffers):
             stages, cluster = plan.stages[number], plan.tiles.cluster
             arrivals = plan.readers(number) * cluster
             pipeline = Pipeline(tuple(buffers), stages=stages, arrivals=arrivals, cluster=cluster)
             tensors = dict.fromkeys(operand.load.x.name for operand in plan.operands[number])
-            self.values.append(self._named(pipeline, "_".join(tensors) + "_pipeline"))
-            barriers.append((pipeline, 2 * stages))
+            self.values.append(start(pipeline, 2 * stages, "_".join(tensors) + "_pipeline"))
         if plan.more_barriers:
             more_barriers = Barriers(count=plan.more_barriers, arrivals=WARPS_PER_WARPGROUP if plan.pingpong else 1)
-            self.more_barriers = self._named(more_barriers, "turns" if plan.pingpong else "arrived")
-            barriers.append((more_barriers, plan.more_barriers))
+            self.more_barriers = start(more_barriers, plan.more_barriers, "turns" if plan.pingpong else "arrived")
         if plan.verdict is not None:
             verdict = Pipeline((), stages=VERDICT_STAGES, arrivals=plan.readers(plan.verdict))
-            self.values.append(self._named(verdict, "verdict"))
-            barriers.append((verdict, 2 * VERDICT_STAGES))
+            self.values.append(start(verdict, 2 * VERDICT_STAGES, "verdict"))
         if plan.tiles.order.taken:
             self.numbers = self._scratch(4 * TILE_STAGES, "tiles")
             tiles = Pipeline((), stages=TILE_STAGES, arrivals=WARPS_PER_WARPGROUP * plan.warpgroups)
-            self.tiles = self._named(tiles, "tiles_pipeline")
-            barriers.append((tiles, 2 * TILE_STAGES))
+            self.tiles = start(tiles, 2 * TILE_STAGES, "tiles_pipeline")
         if plan.guards:
-            flag = Scratch(nbytes=BARRIER_BYTES)
-            self.flag = self._named(flag, "failed_flag")
-            barriers.append((flag, 1))
+            self.flag = start(Scratch(nbytes=BARRIER_BYTES), 1, "failed_flag")
         place = context.smem.reserve(sum(count for _, count in barriers) * BARRIER_BYTES)
         for op, count in barriers:
             context.smem.share(op, place)
             place += count * BARRIER_BYTES
-        more = [self.more_barriers] if plan.more_barriers else []
-        started = [value for value in (*self.values, *more, self.tiles, self.flag) if value is not None]
-        context.builder.add(BarriersStart(tuple(started), cluster=plan.clustered))
+        context.builder.add(BarriersStart(tuple(op.result for op, _ in barriers), cluster=plan.clustered))
 
     def _reserve_buffers(self, number: int) -> list[Value]:
         """The buffers of a pipeline: each stage has all of them, one behind the other."""
