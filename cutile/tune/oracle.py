@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from cuda_async import DeviceLostError, DeviceOp, Stream, Use
-from cuda_async.core.operation import whole
+from cuda_async import DeviceLostError, DeviceOp, Stream
 from cutile.bench import DEFAULT_BENCH, BenchOptions, Measurement, Paired, do_bench, do_bench_paired
 from cutile.compile.ahead import Builders
 from cutile.compile.driver import Request
 from cutile.errors import ArgumentTypeError
 from cutile.tune.log import Invalid, Stage
 from cutile.tune.memory import Backup, written_by
-from cutile.tune.record import Provenance, submitted
+from cutile.tune.record import Provenance, kernels_of
 from cutile.tune.space import Config
 
 Candidate = Callable[[Config], DeviceOp[Any]]
@@ -102,8 +101,6 @@ class DeviceOracle:
     def _at(self, stage: Stage, action: Callable[[], Any]) -> Any:
         try:
             return action()
-        except InvalidError:
-            raise  # an inner stage
         except Exception as error:
             if isinstance(error, DeviceLostError):
                 stage = "lost"
@@ -123,8 +120,11 @@ class DeviceOracle:
         return found
 
     def _provenance(self, config: Config) -> Provenance:
-        make = lambda: self._at("build", lambda: self._build(config))  # noqa: E731 - it fails at a stage of its own
-        return self._at("compile", lambda: Provenance.of(make, self.stream.device))
+        op = self._at("build", lambda: self._build(config))
+        try:
+            return self._at("compile", lambda: Provenance.of(op, self.stream.device))
+        finally:
+            op.discard()
 
     def look(self, config: Config) -> str:
         """The digest of its facts, of how it is timed and of whether it is checked.
@@ -150,9 +150,12 @@ class DeviceOracle:
         return outcomes
 
     def _requests(self, config: Config) -> list[Request]:
-        launches, _ = submitted(lambda: self._build(config), self.stream.device)
-        requests = (launch.request() for launch in launches)
-        return [request for request in requests if request is not None]
+        op, device = self._build(config), self.stream.device
+        try:
+            found = (each.request(device) for each in kernels_of(op))
+            return [each for each in found if each is not None]
+        finally:
+            op.discard()
 
     def measure(self, config: Config) -> Measurement:
         """Run once and check, then time; see `Oracle`."""
@@ -174,19 +177,20 @@ class DeviceOracle:
         self._at("run", lambda: self._check(op))
 
     def _keep(self, config: Config) -> None:
-        """Keep what a configuration's operation will write."""
+        """Keep what a configuration's operation will write, as far as leases tell."""
         backup = self.backup
         if backup is not None:
-            _, uses = self._at("build", lambda: submitted(lambda: self._build(config), self.stream.device))
-            self._at("run", lambda: backup.keep(written_by(uses)))
+            op = self._at("build", lambda: self._build(config))
+            regions = written_by(op)
+            op.discard()
+            self._at("run", lambda: backup.keep(regions))
 
     def _spoil(self) -> None:
         made = None if self.poison is None else self.poison()
         if isinstance(made, DeviceOp):
             op = cast("DeviceOp[Any]", made)
             if self.backup is not None:
-                lent = [Use(*use) for part in whole(op) for lease in part.leases for use in lease.uses if use[2]]
-                self.backup.keep(written_by(lent))
+                self.backup.keep(written_by(op))
             op.sync_on(self.stream)
 
     def _check(self, op: DeviceOp[Any]) -> None:

@@ -115,8 +115,7 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
 
 
 def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
-    columns = layout.cover[0 if op.swap_ab else 1]
-    notes = ["operands exchanged, for few rows"] if op.swap_ab else []
+    columns, notes = layout.cover[1], list[str]()
     if op.promote_columns:
         notes.append(f"added up in f32, {op.promote_columns} columns at a time")
     if op.a_from_registers:

@@ -63,11 +63,11 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     if not kernel.products:
         rows, wanted, blocks = cut_rows(function, arch, options)
         return number_tiles(lower_for_one_group(rows, target, wanted), blocks)
-    mainloop = _specialised(kernel, arch, options, plan_mainloop, target.units)
+    swapped = swap(add_tiles(function))
+    mainloop = _specialised(Kernel(swapped), arch, options, plan_mainloop, target.units)
     if isinstance(mainloop, Function):
         return mainloop
     reasons = [("specialised warps", mainloop)]
-    swapped = swap(add_tiles(function))
     rotated = rotate(swapped)
     share = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
     pipelined = _specialised(Kernel(rotated), share, options, plan, target.units)

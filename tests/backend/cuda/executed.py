@@ -164,13 +164,13 @@ class ThreadBlock:
         grid: Grid,
         block: int,
         blocks: int,
-        numbers: Iterator[int],
+        taken: Iterator[int],
         draw: random.Random,
     ) -> None:
         self._function = function
         self._grid = grid
         self._block, self._blocks = block, blocks
-        self._taken = numbers
+        self._taken = taken
         self._draw = draw
         self._values = values
         self._stages: dict[Value, list[Stage]] = {}
@@ -510,7 +510,6 @@ class ThreadBlock:
             acc = acc.value
         wide = op.acc_dtype.numpy
         product = exact(left, op.left_dtype).astype(wide) @ exact(right, op.right_dtype).astype(wide)
-        product = product.T if op.swap_ab else product
         words = None if op.left_counter is not None else values[op.left]
         begun = Begun(product if acc is None else product + acc, reads, words)
         for each in reads:
@@ -539,7 +538,7 @@ def execute(function: Function, arguments: Sequence[Any], grid: Grid, blocks: in
     Raises:
         ProtocolError: its warps do what they must not.
     """
-    draw, numbers = random.Random(seed), itertools.count()
+    draw, taken = random.Random(seed), itertools.count()
     for block in range(blocks):
         values: dict[Value, Any] = dict(zip(function.parameters, arguments, strict=True))
-        ThreadBlock(function, values, grid, block, blocks, numbers, draw).run()
+        ThreadBlock(function, values, grid, block, blocks, taken, draw).run()

@@ -154,7 +154,7 @@ def dot(op: Dot, kernel: Kernel) -> Call:
     left = kernel.layout(op.attributes["source"]) if op.from_registers else _stages(op.left, op.left_k_major, kernel)
     together = op.left_counter is op.counter
     left_argument = [] if together else [op.left if op.left_counter is None else op.left_counter]
-    how = ("replaces", "swap_ab", "promote_columns", "left_first", "right_first")
+    how = ("replaces", "promote_columns", "left_first", "right_first")
     if not op.a_from_registers:  # there it is always so
         how = ("fresh", "together", *how)
     facts = {**op.attributes, "together": together}

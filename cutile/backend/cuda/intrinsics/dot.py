@@ -142,7 +142,6 @@ def dot(
     fresh: bool = False,
     together: bool = False,
     replaces: bool = False,
-    swap_ab: bool = False,
     promote_columns: int = 0,
     left_first: int = 0,
     right_first: int = 0,
@@ -153,7 +152,7 @@ def dot(
         dtype: of the left operand.
         other: of the right one.
         acc: of the sums.
-        layout: of the sums: a `group_accumulator`, an `across_accumulator`, or one of these for the transpose.
+        layout: of the sums: a `group_accumulator` or an `across_accumulator`.
         left: where the left operand's stages are: `f(counter, left counter, ...)`. Or the layout of its words of two
             or four elements in registers, a `group_accumulator` too: `f(counter, words, ...)`.
         right: where the right operand's stages are.
@@ -161,14 +160,13 @@ def dot(
         fresh: there are no sums to add to: `f(counter, left)`.
         together: both operands are in the stage of one counter: `f(counter, acc)`.
         replaces: `f(..., acc, added)`: the product takes the place of the sums where `added` does not hold.
-        swap_ab: the sums are those of the transpose: their rows are the instruction's columns.
         promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
         left_first: the depth of the left operand's tile at which the product begins.
         right_first: the same of the right operand's.
     """
-    rows, columns = reversed(layout.cover) if swap_ab else layout.cover
-    groups = layout.core[int(swap_ab)] // WGMMA_ROWS
-    sharing = 1 << sum(bool(basis[1 - int(swap_ab)]) for basis in layout.warp)  # groups that share the columns
+    rows, columns = layout.cover
+    groups = layout.core[0] // WGMMA_ROWS
+    sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # groups that share the columns
     columns //= sharing
     wide = promote_columns or columns
     tall = range(-(-rows // (WGMMA_ROWS * groups)))

@@ -159,7 +159,7 @@ def _wait_for_oldest(b: Any, groups: int) -> None:
     asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
 
-def _places(layout: Layout, row: int, wide: int, swap_ab: bool) -> list[int]:
+def _places(layout: Layout, row: int, wide: int) -> list[int]:
     """The registers of an instruction's sums, whose rows begin at `row`.
 
     Pairs of columns, in two rows, then the next 8 columns.
@@ -167,7 +167,7 @@ def _places(layout: Layout, row: int, wide: int, swap_ab: bool) -> list[int]:
     registers = {offset: register for register, offset in enumerate(layout.offsets)}
     # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", but for the rows: a lane's two are neighbours.
     offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(wide // 2)]
-    return [registers[offset[::-1] if swap_ab else offset] for offset in offsets]
+    return [registers[offset] for offset in offsets]
 
 
 @cache
@@ -180,7 +180,6 @@ def multiply(
     right: BufferStages,
     depth: int,
     *,
-    swap_ab: bool = False,
     replaces: bool = False,
 ) -> Any:
     """`f(counter, acc)`: begin to add a product whose left operand threads read.
@@ -194,14 +193,13 @@ def multiply(
         layout: of the sums: an `a_from_registers_accumulator`.
         left, right: where the operands' stages are, of one counter; the left one lies across K.
         depth: elements along K.
-        swap_ab: whether the layout is of the product's transpose.
         replaces: `f(counter, acc, added)`, as of `dot.dot`.
     """
-    tall, wide = reversed(layout.cover) if swap_ab else layout.cover
+    tall, wide = layout.cover
     groups = layout.warps // 4  # of four warps each
     instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
     rows = range(0, tall, WGMMA_ROWS * groups)
-    places = [_places(layout, row, wide, swap_ab) for row in rows]
+    places = [_places(layout, row, wide) for row in rows]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[1], layout.registers)

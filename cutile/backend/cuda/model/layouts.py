@@ -101,7 +101,7 @@ class _Layouts:
 
 def _operands_fit(op: Dot) -> int:
     """Check that buffers are as deep and wide as their product; return how many."""
-    rows, columns = reversed(op.shape) if op.swap_ab else op.shape
+    rows, columns = op.shape
     operands = [(op.right, op.right_k_major, columns, op.right_first)]
     if not op.from_registers:
         operands.append((op.left, op.left_k_major, rows, op.left_first))

@@ -75,7 +75,6 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
         depth: elements along K.
         promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
         a_from_registers: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
-        swap_ab: A and B are swapped: the product is the transpose of the sums, of columns as its rows.
     """
 
     right: Value = operand(A_BUFFER)
@@ -95,7 +94,6 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     right_first: int = attribute(default=0)
     promote_columns: int = attribute(default=0)
     a_from_registers: bool = attribute(default=False)
-    swap_ab: bool = attribute(default=False)
 
     @property
     def left(self) -> Value:

@@ -53,48 +53,33 @@ THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * 64
 """Rows of a tile that three warpgroups share."""
 
 
-def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, swap_ab: bool) -> Layout:
+def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, transposed: bool) -> Layout:
     """Where a product leaves its sums if threads read its left operand.
 
     They do where that lies across K.
 
     Of the two neighbours along the rows and along the columns of the instruction that a thread holds, those come first
-    that are neighbours in a row of the tile.
+    that are neighbours in memory.
 
     Args:
-        shape: of the tile.
+        shape: of the sums.
         groups: warp groups that share the rows, 64 each in turn.
         size: bytes of an element of the operands.
-        swap_ab: whether the tile is the product's transpose.
+        transposed: whether rows of the sums are columns of the result.
 
     Example:
-        >>> print(a_from_registers_accumulator((192, 128), 2, WORD, swap_ab=True))
-        192x128: 96 each of 256 threads, core 8x128
+        >>> print(a_from_registers_accumulator((128, 192), 2, WORD, transposed=True))
+        128x192: 96 each of 256 threads, core 128x8
     """
 
-    def row(step: int) -> Basis:
-        return (0, step) if swap_ab else (step, 0)
+    def rows(*steps: int) -> tuple[Basis, ...]:
+        return tuple((step, 0) for step in steps)
 
-    def column(step: int) -> Basis:
-        return (step, 0) if swap_ab else (0, step)
-
-    pairs = (row(1), column(1)) if swap_ab else (column(1), row(1))
-    lane = (column(2), column(4), *map(row, LANE_ROWS[size]))
-    warp = (*WARP_ROWS[size], *(64 << bit for bit in range(groups.bit_length() - 1)))
-    down, across = (1, 0) if swap_ab else (0, 1)
-    counts = ((across, -(-shape[across] // 8)), (down, shape[down] // (64 * groups)))
-    repeat = tuple((axis, count) for axis, count in counts if count > 1)
-    return Layout(shape, pairs, lane, tuple(map(row, warp)), repeat)
-
-
-def swap_ab_accumulator(rows: int, columns: int, warpgroups: int) -> Layout:
-    """Where the sums of a product are whose operands have changed places.
-
-    Example:
-        >>> print(swap_ab_accumulator(16, 128, warpgroups=2))
-        16x128: 8 each of 256 threads, core 8x128
-    """
-    return group_accumulator((columns, rows), warpgroups).permute((1, 0))
+    pairs = ((1, 0), (0, 1)) if transposed else ((0, 1), (1, 0))
+    lane = ((0, 2), (0, 4), *rows(*LANE_ROWS[size]))
+    warp = rows(*WARP_ROWS[size], *(64 << bit for bit in range(groups.bit_length() - 1)))
+    counts = ((1, -(-shape[1] // 8)), (0, shape[0] // (64 * groups)))
+    return Layout(shape, pairs, lane, warp, tuple((axis, count) for axis, count in counts if count > 1))
 
 
 def pingpong_accumulator(shape: tuple[int, int]) -> Layout:

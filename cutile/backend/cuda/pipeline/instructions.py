@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from cutile.backend.cuda.pipeline.accumulators import THREE_WARPGROUP_ROWS, THREE_WARPGROUPS, fragment_registers
 from cutile.backend.cuda.pipeline.kernel import Refused, require
 from cutile.backend.cuda.pipeline.operand import lies_across
-from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import MmaAtom, atom_of, columns_fit, padded_columns
 from cutile.dtypes import f32, i32
@@ -37,25 +36,23 @@ class Instructions:
 
     Attributes:
         atom: the kind of product of warp groups; None where it is made by fused multiply-adds.
-        mma_rows, mma_columns: those that are multiplied; the tile's, unless the operands change places.
+        rows, columns: of the sums.
         warpgroups: that share the rows.
-        swap_ab: whether the operands change places.
         a_from_registers: whether the left operand lies across K, and is read by threads.
         fast: whether all sums are left to the tensor cores, whatever they add in.
     """
 
     atom: MmaAtom | None
-    mma_rows: int
-    mma_columns: int
+    rows: int
+    columns: int
     warpgroups: int
-    swap_ab: bool
     a_from_registers: bool
     fast: bool
 
     @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.mma_rows * self.mma_columns // (WARPGROUP * self.warpgroups)
+        return self.rows * self.columns // (WARPGROUP * self.warpgroups)
 
     @property
     def by_instruction(self) -> bool:
@@ -63,7 +60,7 @@ class Instructions:
 
         A warp has sixteen of its rows.
         """
-        return self.atom is not None and not (self.swap_ab or self.a_from_registers)
+        return self.atom is not None and not self.a_from_registers
 
     @property
     def promotes(self) -> bool:
@@ -89,8 +86,8 @@ class Instructions:
             not self.a_from_registers,
             "8-bit floats that lie across K are added up some turns at a time, counted in i32",
         )
-        down = self.mma_rows // (WGMMA_ROWS * self.warpgroups)
-        fitting = (columns for columns in range(8, self.mma_columns + 1, 8) if self.mma_columns % columns == 0)
+        down = self.rows // (WGMMA_ROWS * self.warpgroups)
+        fitting = (columns for columns in range(8, self.columns + 1, 8) if self.columns % columns == 0)
         return max(columns for columns in fitting if down * columns // 2 <= MAX_PARTIAL_SUMS), 0
 
 
@@ -109,17 +106,17 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
         of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
         raise Refused(f"products of {of} that add up in {acc} keep to a warp")
     turns = atom is not None and not atom.any_major  # of what lies across K on the way in
-    across = [turns and lies_across(*operand, definitions) for operand in ((product.a, 1), (product.b, 0))]
-    a_from_registers, swap_ab = any(across), across[1] or (atom is not None and swaps_ab(rows, columns))
-    keeps = not (across[0] and swap_ab)
-    require(keeps, f"the left operand, of {dtype}, lies across K: turned only where the operands keep their places")
-    tall, wide = (columns, padded_columns(rows)) if swap_ab else (rows, columns)
-    groups = _of_outer(rows, columns) if atom is None else _groups(tall, wide, atom, "columns" if swap_ab else "rows")
-    how = Instructions(atom, tall, wide, groups, swap_ab, a_from_registers, product.use_fast_acc)
+    a_from_registers = turns and lies_across(product.a, 1, definitions)
+    keeps = not (turns and lies_across(product.b, 0, definitions))
+    require(keeps, f"the right operand, of {dtype}, lies across K, and cannot change places with the left one")
+    if atom is not None:
+        columns = padded_columns(columns)
+    groups = _of_outer(rows, columns) if atom is None else _groups(rows, columns, atom)
+    how = Instructions(atom, rows, columns, groups, a_from_registers, product.use_fast_acc)
     if a_from_registers:
         twice = not how.promotes or how.sums <= MAX_SUMS_TWICE
         require(twice, f"a thread would hold {how.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
-        held = how.sums + fragment_registers(tall, depth_bytes, groups)
+        held = how.sums + fragment_registers(rows, depth_bytes, groups)
         require(
             held <= MAX_SUMS_AND_FRAGMENT,
             f"a thread would hold {held} sums and operands, and has room for {MAX_SUMS_AND_FRAGMENT}",
@@ -128,20 +125,16 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
     return how
 
 
-def _groups(rows: int, columns: int, atom: MmaAtom, named: str) -> int:
-    """The warpgroups that share a tile's rows.
-
-    They are `named` otherwise where the operands have changed places.
-    """
-    others = "columns" if named == "rows" else "rows"
-    require(rows % WGMMA_ROWS == 0, f"a tile of {rows} {named} is no whole number of {WGMMA_ROWS}")
+def _groups(rows: int, columns: int, atom: MmaAtom) -> int:
+    """The warpgroups that share a product's rows."""
+    require(rows % WGMMA_ROWS == 0, f"a tile of {rows} rows is no whole number of {WGMMA_ROWS}")
     step = "16" if atom.sums is i32 and columns > 32 else "8"
     # Of the columns that one instruction has no room for, two warpgroups have half each.
     apart = rows == WGMMA_ROWS and columns > MAX_COLUMNS
     groups = 2 if apart else {WGMMA_ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
     own = columns // groups if apart else columns
-    require(columns_fit(atom, own), f"{columns} {others}: a multiple of {step} up to 256 is wanted")
-    require(apart or rows % (WGMMA_ROWS * groups) == 0, f"{rows} {named} do not divide among {groups} warp groups")
+    require(columns_fit(atom, own), f"{columns} columns: a multiple of {step} up to 256 is wanted")
+    require(apart or rows % (WGMMA_ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
     return _with_room(rows * columns, groups)
 
 

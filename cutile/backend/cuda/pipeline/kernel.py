@@ -18,6 +18,7 @@ from cutile.backend.gpu.op_facts import blocks_of, parents_of
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
+from cutile.ops.shape import Permute
 from cutile.ops.view import StoreView
 
 
@@ -86,7 +87,8 @@ class Kernel:
 
     def computes_behind(self, loop: Op) -> bool:
         """Whether more than conversions of tiles follow a loop."""
-        return any(op.results and is_tile(op.result) and not isinstance(op, Convert) for op in self.behind(loop))
+        kept = (Convert, Permute)  # a transposed tile is the same registers
+        return any(op.results and is_tile(op.result) and not isinstance(op, kept) for op in self.behind(loop))
 
     def require_specialisable(self, arch: Architecture) -> None:
         """What producer warps ask of a kernel, whatever it multiplies.

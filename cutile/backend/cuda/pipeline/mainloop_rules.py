@@ -34,14 +34,12 @@ from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.mma_layouts import assign_layouts, group_accumulator
 from cutile.backend.cuda.pipeline.accumulators import (
-    THREE_WARPGROUP_ROWS,
     THREE_WARPGROUPS,
     a_from_registers_accumulator,
     among_three,
     held_by_each_warpgroup,
     pingpong_accumulator,
     simt_accumulator,
-    swap_ab_accumulator,
 )
 from cutile.backend.cuda.pipeline.failures import guards_of
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
@@ -49,7 +47,7 @@ from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, TmaStore
 from cutile.backend.cuda.pipeline.reads import Reads
-from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, Tiles, block_axes, square_group
+from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles, block_axes, square_group
 from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import division
 from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
@@ -70,7 +68,7 @@ from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast, Reshape
+from cutile.ops.shape import Broadcast, Permute, Reshape
 
 CLUSTERS = (1, 2, 4, 8)
 """Blocks that a cluster may have, where all kinds of device of an architecture are to take it."""
@@ -85,6 +83,9 @@ GOOD_STAGES = 4
 """Stages for which a store makes do with fewer buffers."""
 MAX_STORE_BUFFERS = 4
 """Buffers of a warp for pieces of a tile on their way to memory."""
+MAX_WHOLE_ROWS = 16
+"""Rows of a result that one thread block of a cluster does whole: 16 x 4096 x 4096 is at 0.985 in two parts of 8 rows,
+32 x 2048 x 8192 at 1.019 in parts."""
 PINGPONG_WARPGROUPS = 2
 """Warpgroups that have tile blocks of their own."""
 PINGPONG_WARPS = 4
@@ -98,7 +99,7 @@ MAX_THREE_WARPGROUP_SUMS = (100, 80, 64)
 """The same. Four groups of threads begin with 128 registers each, and one instruction's must fit into these; what
 follows has the 160 that a thread then takes over."""
 
-_KNOWN = (Constant, Broadcast, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
+_KNOWN = (Constant, Broadcast, Permute, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
 def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | str:
@@ -109,8 +110,8 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
         require(blocks in (None, 1), f"{blocks} blocks to a multiprocessor are asked for")
         loop = _only_loop(kernel)
         how = instructions_of(kernel.products[0], kernel.definitions)
-        by_rows = how.atom is None or how.mma_rows % (WGMMA_ROWS * how.warpgroups) == 0
-        require(by_rows, f"two warpgroups share the columns of a tile of {how.mma_rows} rows")
+        by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
+        require(by_rows, f"two warpgroups share the columns of a product of {how.rows} rows")
         return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), arch)
     except Refused as reason:
         return str(reason)
@@ -158,7 +159,6 @@ class _Rules:
             *(product, left, right, accumulator),
             fresh=False,
             simt=how.atom is None,
-            swap_ab=how.swap_ab,
             a_from_registers=how.a_from_registers,
             promote_columns=columns,
             promote_interval=interval,
@@ -166,12 +166,19 @@ class _Rules:
         schedule = PingPong() if pingpong else division(kernel, loop, dot, how.warpgroups, tiles, self.options)
         if isinstance(schedule, Cooperative) and self._may_delay(tiles, store):
             schedule = replace(schedule, delayed=True)
+        if (
+            isinstance(schedule, SplitK)
+            and schedule.parts
+            and self._transposed
+            and self.product.acc.tile.shape[1] <= MAX_WHOLE_ROWS
+        ):
+            schedule = replace(schedule, parts=1)
         narrow, columns = pingpong and self._goes_narrow(), accumulator.shape[1]
-        span = SmemLayout(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
-        subtile = 0 if how.swap_ab else span if columns % 16 == 0 else columns  # swapped, columns are dealt to warps
+        if columns % NARROW_COLUMNS == 0:
+            columns = SmemLayout(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
         stores: dict[Op, TmaStore] = {}
         if store is not None:
-            stores[store.op] = replace(store, box=(*store.box[:-1], span), layout=accumulator)
+            stores[store.op] = replace(store, box=(*store.box[:-1], columns), layout=accumulator)
         dots: dict[Op, Dot] = {product: dot}
         groups, buffers = groups_of(kernel, dots, Reads())
         return Plan(
@@ -182,7 +189,7 @@ class _Rules:
             tiles=replace(tiles, schedule=schedule),
             mainloop=loop,
             summing=loop,
-            subtile=accumulator.core[1] if dot.simt else subtile,
+            subtile=accumulator.core[1] if dot.simt else columns,
             narrow=narrow,
         )
 
@@ -196,6 +203,12 @@ class _Rules:
     def _moving(self) -> bool:
         """Whether the loop's bounds differ from tile block to tile block."""
         return bool(block_axes(self._bounds, self.kernel.definitions))
+
+    @property
+    def _transposed(self) -> bool:
+        """Whether rows of the sums are columns of the result."""
+        sums = self.loop.results[0]
+        return any(isinstance(op, Permute) and op.x is sums for op in self.kernel.behind(self.loop))
 
     @property
     def _counts_in_i32(self) -> bool:
@@ -248,8 +261,8 @@ class _Rules:
         """
         for operand in operands:
             require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
-        rows, columns = self.product.acc.tile.shape
-        left, right = reversed(operands) if self.how.swap_ab else operands
+        rows, columns = reversed(self.product.acc.tile.shape) if self._transposed else self.product.acc.tile.shape
+        left, right = operands
         lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
         blocks = 1 if alone else self.options.num_cta_in_cga or 1
         require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
@@ -273,16 +286,15 @@ class _Rules:
             if layout is None:
                 raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
             return layout
-        usual = (
-            swap_ab_accumulator(rows, columns, groups) if how.swap_ab else group_accumulator((rows, columns), groups)
-        )
+        usual = group_accumulator((rows, columns), groups)
         if groups == THREE_WARPGROUPS:
             dtype, more = self.product.a.tile.dtype, self.kernel.computes_behind(self.loop)
-            require(not how.swap_ab, f"{THREE_WARPGROUP_ROWS} columns of few rows do not divide among 2 warp groups")
             require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
             self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, usual, among_three, more)
         if how.a_from_registers:
-            return a_from_registers_accumulator((rows, columns), groups, left.smem_layout.size, swap_ab=how.swap_ab)
+            return a_from_registers_accumulator(
+                (rows, columns), groups, left.smem_layout.size, transposed=self._transposed
+            )
         return usual
 
     def _require_held(
@@ -330,7 +342,7 @@ class _Rules:
 
     def _require_pingpong(self, guards: Collection[Op], store: TmaStore | None, tiles: Tiles) -> None:
         """That warpgroups may have tile blocks of their own."""
-        plain = not (self.how.swap_ab or self.how.a_from_registers or self.how.promotes)
+        plain = not (self.how.a_from_registers or self.how.promotes)
         require(plain, "warp groups alone add up 16-bit operands as they lie")
         require(not guards, "warp groups alone end at no assert")
         require(store is not None, "warp groups alone write by TMA, which does not store this result")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
-from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout, smem_layout_fits
+from cutile.backend.cuda.smem_layout import SmemLayout, smem_layout_fits
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
 from cutile.backend.cuda.wgmma_instructions import padded_columns
 from cutile.backend.gpu.op_facts import source_of
@@ -125,7 +125,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     merged = math.prod(load.shape[:lead])
     require(merged == 1 or axis == 1, f"rows of several axes of the {side} operand's tensor lie across its last one")
     length *= merged
-    if k_axis == 1 and axis == along and length % WGMMA_ROWS:
+    if k_axis == 0 and axis == along:
         length = padded_columns(length)
     size = tensor.dtype.bits // 8
     require(

@@ -70,7 +70,6 @@ class Dot:
         accumulator: the layout of its sums.
         fresh: whether the sums begin at zero with this product.
         simt: whether it is made of f32 by fused multiply-adds, in place of the tensor cores.
-        swap_ab: whether the operands have changed places: `left` is the kernel's right one.
         a_from_registers: whether the left operand lies across K, and is read by threads (`accumulators.py`).
         promote_columns: columns whose products are added in f32 at once; 0 where the tensor cores add them to the sums.
         promote_interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all.
@@ -84,7 +83,6 @@ class Dot:
     accumulator: Layout
     fresh: bool
     simt: bool = False
-    swap_ab: bool = False
     a_from_registers: bool = False
     promote_columns: int = 0
     promote_interval: int = 0

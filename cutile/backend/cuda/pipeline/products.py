@@ -192,7 +192,7 @@ class Products:
         for use in uses:
             self._wait(use)
         left = self._left(dot)
-        a, b = (op.b.tile, op.a.tile) if dot.swap_ab else (op.a.tile, op.b.tile)
+        a, b = op.a.tile, op.b.tile
         depth, right = op.a.tile.shape[1], self.walk.pipelines.buffer_of(dot.right)
         if dot.simt:
             assert acc is not None
@@ -220,7 +220,6 @@ class Products:
             right_first=dot.right.first,
             promote_columns=dot.promote_columns,
             a_from_registers=dot.a_from_registers,
-            swap_ab=dot.swap_ab,
         )
         context.add(begun, layout=context.layout_name(dot.accumulator))
         if dot.in_registers:

@@ -137,10 +137,7 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
     """The warpgroups that share the rows of every product."""
     require(bool(hows), "the kernel has no product")
     for op, how in hows.items():
-        rows, dtype = op.acc.tile.shape[0], op.a.tile.dtype
-        require(
-            not (how.swap_ab and not how.a_from_registers), f"a tile of {rows} rows is no whole number of {WGMMA_ROWS}"
-        )
+        dtype = op.a.tile.dtype
         require(how.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}")
         require(how.by_instruction, f"an operand of {dtype} lies across K")
     count = max(how.warpgroups for how in hows.values())

@@ -1,16 +1,16 @@
 """Operands that change places: z = x y is made as z^T = y^T x^T.
 
-Tiles of few rows: an instruction has 64 rows and 8 to 256 columns. Of a tile of 16 rows it would multiply 48 that
-nobody wants, and TMA would fill as many rows of the left operand with zeros. Swapped, the tile's columns are the
-instruction's rows, and its few rows 8 or 16 columns. Nothing moves for it: 16-bit operands are read whichever axis is
-contiguous, and the sums lie in the transposed layout, from which an epilogue takes them as from any other.
-
-A right operand that is computed: `wgmma` takes only the left one from registers. This is a pass of tile IR:
-
     for k in a..b:                               for k in a..b:
         w = f(load(weights, k, j))       -->         w = f(load(weights, k, j))
         acc = mma(load(x, i, k), w, acc)             acc' = mma(w^T, load(x, i, k)^T, acc')
     z = acc                                      z = acc'^T
+
+Where that is of use:
+
+- Tiles of few rows: an instruction has 64 rows and 8 to 256 columns. Of a tile of 16 rows it would multiply 48 that
+  nobody wants, and TMA would fill as many rows of the left operand with zeros.
+- A right operand that is computed: `wgmma` takes only the left one from registers.
+- A right operand that lies across K, of a type that `wgmma` takes along K alone: only the left one can be turned.
 
 A transposed tile is the same registers by other coordinates, and of a buffer another way to read it: what is exchanged
 moves nothing, but that results are stored by columns.
@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.pipeline.operand import is_loaded
+from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
-from cutile.dtypes import bf16, f16
+from cutile.backend.cuda.wgmma_instructions import atom_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
@@ -54,12 +54,12 @@ class _Chain:
 
     Attributes:
         place: of the variable among those that the loop carries.
-        initial: what the variable begins with: one number everywhere.
+        initial: what the variable begins with, where that is one number everywhere.
         products: in order.
     """
 
     place: int
-    initial: Constant
+    initial: Constant | None
     products: tuple[Mma, ...]
 
 
@@ -87,18 +87,23 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
             users = used.get(value, [])
         ends = users == [body.terminator] and body.terminator.operands[place] is value
         initial = definitions.get(loop.carried[place])
-        if products and ends and isinstance(initial, Constant) and all(_swaps(op, definitions) for op in products):
-            chains.append(_Chain(place, initial, tuple(products)))
+        if products and ends and all(_swaps(op, definitions) for op in products):
+            chains.append(_Chain(place, initial if isinstance(initial, Constant) else None, tuple(products)))
     return chains
 
 
 def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a product may be swapped: its right operand computed, its left loaded."""
-    if len(op.acc.tile.shape) != 2 or op.a.tile.dtype not in (f16, bf16):
+    """Whether it helps to swap a product, and its left operand may be the right."""
+    atom = atom_of(op.a.tile.dtype, op.b.tile.dtype, op.acc.tile.dtype)
+    if len(op.acc.tile.shape) != 2 or atom is None or not is_loaded(op.a, definitions):
         return False
     rows, columns = op.acc.tile.shape
-    fits = rows % 8 == 0 and rows <= MAX_SWAPPED_ROWS and columns % WGMMA_ROWS == 0
-    return fits and is_loaded(op.a, definitions) and not is_loaded(op.b, definitions)
+    if rows > MAX_SWAPPED_ROWS or columns % WGMMA_ROWS:
+        return False
+    if not is_loaded(op.b, definitions):
+        return op.a.tile.dtype.is_half and rows % 8 == 0
+    across = [not atom.any_major and lies_across(*x, definitions) for x in ((op.a, 1), (op.b, 0))]
+    return across == [False, True] or swaps_ab(rows, columns)
 
 
 class _Swapped(Copier):
@@ -125,7 +130,7 @@ class _Swapped(Copier):
     def _transposed(self, value: Value) -> Value:
         return self.builder.value(Permute(x=value, axes=(1, 0)))
 
-    def _loop(self, op: For, places: Mapping[int, Constant]) -> None:
+    def _loop(self, op: For, places: Mapping[int, Constant | None]) -> None:
         builder, body = self.builder, op.body
         builder.location = op.location
         carried = [self.values[value] for value in op.carried]
@@ -133,7 +138,8 @@ class _Swapped(Copier):
         for place, initial in places.items():
             old = body.arguments[1 + place]
             rows, columns = old.tile.shape
-            carried[place] = builder.constant(initial.value, initial.dtype, (columns, rows))
+            start = None if initial is None else builder.constant(initial.value, initial.dtype, (columns, rows))
+            carried[place] = start or self._transposed(carried[place])
             arguments[1 + place] = self.values[old] = Value(TileType(old.tile.dtype, (columns, rows)), old.name)
         with builder.block(*arguments) as copy:
             for nested in body.operations:

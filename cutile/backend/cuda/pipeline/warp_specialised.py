@@ -47,6 +47,7 @@ from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
+from cutile.ops.shape import Permute
 from cutile.ops.view import StoreView
 
 
@@ -373,7 +374,10 @@ def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
 
 
 def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:
-    """The layouts of sums, and of their parts."""
+    """The layouts of sums, of their parts, and of a main loop's, transposed."""
     parts = [op for op in function.walk() if isinstance(op, ops.Subtile | ops.ReducePartials)]
-    sums = [(dot.op, dot.accumulator) for dot in plan.dots.values()]
+    sums: list[tuple[Op, Layout]] = [(dot.op, dot.accumulator) for dot in plan.dots.values()]
+    if plan.mainloop is not None:
+        turned = [op for op in function.body.operations if isinstance(op, Permute) and op.x is plan.mainloop.results[0]]
+        sums += [(op, plan.dot.accumulator.permute(op.axes)) for op in turned]
     return [*sums, *plan.anchors, *((op, part_layout(plan.dot.accumulator, op.parts)) for op in parts)]
