@@ -113,15 +113,3 @@ def test_a_place_that_is_not_waited_for_is_found() -> None:
         op.attributes["first"] = 0
     with pytest.raises(ProtocolError, match="is written to a place that is still being read"):
         check_stores(made)
-
-
-def test_the_last_result_goes_through_the_ring_when_nothing_else_does() -> None:
-    made = lowered(gemm_program(bf16, (128, 256), 64))
-    for op in of_kind(made, TmaStore):
-        assert (op.warp_bytes == 0) is op.packed
-    (ringless,) = (op for op in of_kind(lowered(gemm_program(bf16, (128, 256), 32)), TmaStore) if not op.packed)
-    assert ringless.warp_bytes == 0  # narrower panels leave no room in what a group has for itself
-    for op in of_kind(made, TmaStore):
-        op.attributes["warp_bytes"] = 2048
-    with pytest.raises(ProtocolError, match="a slot of the ring that is still in use"):
-        check_stores(made)

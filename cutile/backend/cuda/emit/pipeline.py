@@ -61,13 +61,11 @@ def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
     elif op.transposed:
         factory, how = "tma.store_transposed", [*how, *dropped]
     else:
-        stage_bytes = kernel.definition(op.through).attributes.get("stage_bytes", 0)
         factory = "tma.store"
         how += [
             *numbers(op, "first", "begins"),
             *(["packed=True"] if op.packed else []),
             *dropped,
-            *([f"apart={(stage_bytes, op.warp_bytes)}"] if op.warp_bytes else []),
             *([f"shape={op.shape}"] if op.shape else []),
         ]
     function = kernel.bind(f"{'add_to' if op.adds else 'store'}_{op.x.name}", factory, *tile, *how)

@@ -204,7 +204,6 @@ def store(
     begins: bool,
     packed: bool = False,
     dropped: bool = False,
-    apart: tuple[int, int] | None = None,
     shape: tuple[int, ...] = (),
 ) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements by TMA.
@@ -218,7 +217,6 @@ def store(
         place, first: where the places are in shared memory, in bytes; the number of the one that comes first.
         begins: whether this is its tile's first piece, which waits for all places: a main loop lies in between.
         packed, dropped: the tile comes as words of two elements; one whose first index is below zero is not stored.
-        apart: bytes from place to place of a warp, and from warp to warp; one behind the other by default.
         shape: of the tile in the tensor, whose axes ahead of the last are the rows; the layout's by default.
     """
     rows, columns = layout.shape
@@ -226,13 +224,13 @@ def store(
     smem_layout = SmemLayout(span, WARP_ROWS, dtype.bits // 8, k_major=False)
     tall = -(-rows // layout.core[0])
     count = layout.registers // 2 if packed else layout.registers
-    step, own = apart or (smem_layout.nbytes, buffers * smem_layout.nbytes)
+    step = smem_layout.nbytes
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
         words = unpack(b, tile, count) if packed else _pairs(b, dtype, unpack(b, tile, count))
         lane, warp = _late_lane_and_warp(b)
-        mine = b.add(address(b, place), b.mul(warp, i32c(own)))
+        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * step)))
         at_row, unit, mask = _lane_row(b, smem_layout, mine, lane)
         leads, stores = _leads(b, lane, index[0], dropped)
         first_row = b.mul(_warp_of_tile(b, layout, 0, warp), i32c(WARP_ROWS))

@@ -171,21 +171,14 @@ def check_stores(function: Function) -> None:
 
 
 def _check_places(events: Sequence[Event]) -> None:
-    """That a place is written when TMA has read it, a stage when all loads are over."""
-    under_way: list[tuple[bool, int]] = []
-    left, running = sum(event.what == "begin" for event in events), 0
+    """That a place is written when TMA has read it."""
+    under_way: list[int] = []
     for event in events:
-        if event.what == "begin":
-            left, running = left - 1, running + 1
-        elif event.what == "finish":
-            running = min(running, event.count)
-        elif event.what == "store":
+        if event.what == "store":
             del under_way[: max(0, len(under_way) - event.pending)]
-            if (event.in_ring, event.place) in under_way:
+            if event.place in under_way:
                 raise ProtocolError(f"piece {event.count} is written to a place that is still being read")
-            under_way.append((event.in_ring, event.place))
-            if event.in_ring and (running or left):
-                raise ProtocolError(f"piece {event.count} is written to a slot of the ring that is still in use")
+            under_way.append(event.place)
 
 
 def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:
@@ -213,7 +206,7 @@ def _check_sums(events: Sequence[Event]) -> None:
     stored: set[int] = set()
     unread: set[int] = set()
     for event in events:
-        if event.what == "store" and not event.in_ring:
+        if event.what == "store":
             if event.base in unread:
                 raise ProtocolError(f"piece {event.count} is written over sums that other warps have yet to add up")
             stored.add(event.base)

@@ -84,8 +84,7 @@ class Event:
         count: the iteration, or -1 of a product that reads nothing of this pipeline; of `finish`, the products that may
             still be under way; of `store`, the piece of the tile of `tensor`.
         nbytes: what is copied or announced, of `load` and `acquire`.
-        place: where a store writes, in the pipeline's stages or memory of its own, when TMA has read all stores before
-            it but the last `pending`.
+        place: where a store writes, when TMA has read all stores before it but the last `pending`.
         base: where places begin in shared memory.
     """
 
@@ -94,7 +93,6 @@ class Event:
     nbytes: int = 0
     place: int = 0
     pending: int = 0
-    in_ring: bool = False
     base: int = 0
     pipeline: Value | None = None
     reads: tuple[tuple[Value, int], ...] = ()
@@ -341,9 +339,7 @@ def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
         begins = number % facts["buffers"] == 0 if op.adds else facts["begins"] and number == 0
         pending = 0 if begins else facts["buffers"] - 1
         place = (facts["first"] + number) % facts["buffers"]
-        yield Event(
-            "store", facts["piece"] + number, 0, place, pending, bool(op.warp_bytes), id(op.through), tensor=op.x
-        )
+        yield Event("store", facts["piece"] + number, 0, place, pending, base=id(op.through), tensor=op.x)
 
 
 _NUMBERS: Mapping[type[Op], Callable[[_Walk, Any], Any]] = {

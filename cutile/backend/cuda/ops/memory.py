@@ -344,9 +344,6 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     Attributes:
         map: the parameter that has the tensor's descriptor.
         packed: the value is words of two elements each.
-        warp_bytes: bytes from warp to warp, if `through` is the buffer of left operands, into which nothing is loaded
-            any
-            more: a place is then the warpgroup's own part of a stage.
         dropped: a tile whose first index is below zero is not stored.
         shape: the tile's in the tensor, if the value's rows are several axes there.
         transposed: a warp has 16 columns, of which `span` rows at a time are stored.
@@ -359,7 +356,6 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     index: tuple[Value, ...] = operands(SCALAR_INT)
     map: str = attribute()
     packed: bool = attribute(default=False)
-    warp_bytes: int = attribute(default=0)
     dropped: bool = attribute(default=False)
     shape: tuple[int, ...] = attribute(default=())
     transposed: bool = attribute(default=False)

@@ -135,17 +135,13 @@ class Epilogue:
     def _store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
-        context, plan, pipelines = self._walk, self._walk.plan, self._walk.pipelines
-        in_stages = self.delayed is not None and self.delayed.at_once and plan.ends_in_stages
-        buffers = plan.stages[0] if in_stages else store.buffers
-        through = pipelines.buffers[0][0] if in_stages else pipelines.staging
+        context, pipelines, buffers = self._walk, self._walk.pipelines, store.buffers
         bulk = ops.TmaStore(
-            *(context.lowered[store.op.x], value, through, tuple(index)),
+            *(context.lowered[store.op.x], value, pipelines.staging, tuple(index)),
             map=context.maps.name(store.op.x, store.map),
             shape=store.shape,
             transposed=store.transposed,
             packed=packed,
-            warp_bytes=store.smem_layout.nbytes if in_stages else 0,
             adds=store.adds,
             dropped=pipelines.flag is not None,
         )

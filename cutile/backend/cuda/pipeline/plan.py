@@ -24,7 +24,7 @@ from cutile.backend.cuda.pipeline.accumulators import cluster_bytes
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles
 from cutile.backend.cuda.pipeline.slice import Slice
-from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS, SmemLayout
+from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.gpu.layout import Layout
 from cutile.ir.control import For
@@ -323,18 +323,6 @@ class Plan:
         if split is None or not split.parts:
             return stored
         return max(stored, cluster_bytes(self.dot.accumulator, split.parts, split.pieces))
-
-    @property
-    def ends_in_stages(self) -> bool:
-        """Whether the last result goes by way of the pipeline's stages.
-
-        It goes into what each warpgroup has read of them.
-        """
-        left, store = self.dot.left, self.store
-        if left is None or store is None or not self.delayed:
-            return False
-        piece = WARP_ROWS * SmemLayout(self.dot.op.acc.tile.shape[1], 1, 2, k_major=False).swizzle
-        return left.smem_layout.offset(WGMMA_ROWS, 0) == 4 * piece and self.stages[0] > store.buffers
 
     @property
     def threads(self) -> int:
