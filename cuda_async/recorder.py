@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuda_async.core.lease import Use
+from cuda_async.core.storage import Storage
 from cuda_async.core.workspace import workspace_of_graph
 from cuda_async.errors import LaunchError
 from cuda_async.site import Site
@@ -23,7 +24,6 @@ from cuda_async.site import Site
 if TYPE_CHECKING:
     from cuda_async.core.context import ExecutionContext
     from cuda_async.core.operation import Operation
-    from cuda_async.core.storage import Storage
     from cuda_async.core.stream import Stream
 
 __all__ = ("Recorder", "Step")
@@ -50,6 +50,9 @@ class Recorder:
         home: the stream that the graph belongs to; memory of the capture is allocated there.
         may_allocate: whether operations that allocate may be recorded.
     """
+
+    traces = False
+    since = 0
 
     __slots__ = ("_may_allocate", "_operands", "_running", "_uses", "_workspace", "allocated", "home", "steps")
 
@@ -124,14 +127,18 @@ class Recorder:
         """
         return list(self._operands.values())
 
-    def check_allocation(self) -> None:
-        """Refuse an allocation in a scope.
+    def allocate(self, nbytes: int) -> Storage:
+        """Memory from the ordinary pool, which belongs to the graph.
 
         Raises:
             LaunchError: this capture is a scope.
+            OutOfMemoryError: it does not fit.
         """
         if not self._may_allocate:
             raise LaunchError(
                 "an operation that allocates cannot be recorded in a graph scope: its memory would be gone at "
                 "replay. Allocate before the scope and pass the buffer in, or capture the whole with op.graph_on()."
             )
+        storage = Storage.allocate(self.home, nbytes)
+        self.allocated.append(storage)
+        return storage

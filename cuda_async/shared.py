@@ -8,12 +8,13 @@ run on several threads at once: one lock, held while the parent is submitted.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from cuda_async.combinators import Value
-from cuda_async.core.capture import Capture
+from cuda_async.core.capture import Capture, refuse_in_trace
 from cuda_async.core.context import ExecutionContext
 from cuda_async.core.lease import Lease
 from cuda_async.core.stream import Stream
@@ -40,12 +41,15 @@ U = TypeVar("U")
 
 _NEW, _RUNNING, _DONE = range(3)
 
+births = itertools.count()  # next() is atomic
+"""Numbers shared operations in the order in which they were made."""
+
 
 class _Once(Generic[T]):
     """An operation that is executed by the first who asks."""
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_error", "_event", "_inner", "_lock", "_parent", "_recorder", "_result",
+        "__weakref__", "_birth", "_callbacks", "_error", "_event", "_inner", "_lock", "_parent", "_recorder", "_result",
         "_site", "_state", "_stream",
     )  # fmt: skip
 
@@ -53,6 +57,7 @@ class _Once(Generic[T]):
         parent.claim()
         self._parent: DeviceOp[T] | None = parent
         self._site: Site = parent.site
+        self._birth = next(births)
         self._lock = new_lock()
         self._state = _NEW
         self._result: T | None = None
@@ -73,6 +78,11 @@ class _Once(Generic[T]):
         """Execute the parent here, or order this context behind its execution."""
         with self._lock:
             if self._state == _NEW:
+                recorder = context.stream.recorder
+                if recorder is not None and recorder.traces and self._birth < recorder.since:
+                    refuse_in_trace(
+                        recorder, f"the shared operation made at {format_site(self._site)}, for others too,"
+                    )
                 self._execute(context)
             elif self._state == _RUNNING:
                 raise ReentrancyError(

@@ -22,7 +22,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cuda_async.core.capture import refuse_in_capture
+from cuda_async.core.capture import is_traced, refuse_in_capture
 from cuda_async.core.context import ExecutionContext
 from cuda_async.core.storage import Storage
 from cuda_async.driver.interface import DriverEvent
@@ -68,6 +68,8 @@ def upload(
     """
     _check(storage, nbytes, offset)
     storage.use(context.stream, write=True)
+    if is_traced(context.stream):
+        return
     context.keep(keep)
     target = storage.address + offset
     if context.device.kind == "host" and context.stream.recorder is None:
@@ -92,6 +94,9 @@ def download(
         ValueError: the storage is shorter.
     """
     _check(storage, nbytes, offset)
+    if is_traced(context.stream):
+        storage.use(context.stream, write=False)
+        return
     refuse_in_capture(context.stream.recorder, "a copy to the host")
     storage.use(context.stream, write=False)
     context.keep(keep)

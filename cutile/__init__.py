@@ -21,6 +21,7 @@ from cutile.autotune import autotune
 from cutile.backend.interface import CompileOptions
 from cutile.block_scan import scan_blocks
 from cutile.compile.spills import SpillWarning
+from cutile.composite import Composite, Launches, compile_ahead, composite, launches_of
 from cutile.dtypes import (
     DType,
     bf16,
@@ -111,6 +112,7 @@ __all__: tuple[str, ...] = (
     "CheckError",
     "CompilationError",
     "CompileOptions",
+    "Composite",
     "CutileError",
     "DType",
     "ForeignLogError",
@@ -126,6 +128,7 @@ __all__: tuple[str, ...] = (
     "KernelSyntaxError",
     "KernelTypeError",
     "LaunchError",
+    "Launches",
     "MissingGenericsError",
     "OutOfBoundsError",
     "PaddingWarning",
@@ -142,6 +145,8 @@ __all__: tuple[str, ...] = (
     "autotune",
     "bf16",
     "bool_",
+    "compile_ahead",
+    "composite",
     "entry",
     "f16",
     "f32",
@@ -156,6 +161,7 @@ __all__: tuple[str, ...] = (
     "i64",
     "i8",
     "interpret",
+    "launches_of",
     "scan_blocks",
     "tf32",
     "u16",

@@ -1,4 +1,4 @@
-"""`@autotune`: a kernel that finds its own configuration.
+"""`@autotune`: a kernel, or a composite, that finds its own configuration.
 
 And the search that `.generics([{...}, {...}])` asks for.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cutile.composite import Composite
 from cutile.entry import Kernel
 from cutile.errors import ArgumentTypeError, GenericsError
 from cutile.launch.launchable import Launchable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ("autotune",)
 
-K = TypeVar("K", bound=Kernel)
+K = TypeVar("K", bound=Kernel | Composite[..., Any])
 
 
 def autotune(
@@ -38,7 +39,8 @@ def autotune(
 
     Args:
         configs: dictionaries with generics by name, extents that partitions name (`z.partition(("BM", "BN"))`), and
-            `"options"`, a `CompileOptions`; or lists of all generics in declared order.
+            `"options"`, a `CompileOptions`; or lists of all generics in declared order. Of a composite
+            (`ct.composite`), dictionaries of its keyword-only parameters.
         key: what a choice is for, beside the device and the arguments' dtypes and layouts: names of parameters and
             extents, such as `("n", "x.shape[0]")`, or a function of the arguments. By default the extents of all
             tensors, rounded up to powers of two.
@@ -67,9 +69,10 @@ def autotune(
     space = Space(tuple(configs), key, compare, bench)
 
     def decorate(kernel: K) -> K:
-        if not isinstance(kernel, Kernel):
+        if not isinstance(kernel, Kernel | Composite):
             raise ArgumentTypeError(
-                f"autotune: expected a kernel, got {kernel!r}; it stands above @ct.entry, which makes one"
+                f"autotune: expected a kernel, got {kernel!r}; it stands above @ct.entry, which makes one, or above "
+                "@ct.composite, for a function that launches several"
             )
         return kernel.searched(space)
 

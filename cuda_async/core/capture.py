@@ -1,13 +1,14 @@
 """Streams that record instead of running.
 
-What the core does there, and what it asks of who records (`recorder.py`).
+What the core does there, and what it asks of who records: a graph (`recorder.py`), or a trace (`trace.py`), which
+keeps nothing to be replayed.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cuda_async.errors import LaunchError
+from cuda_async.errors import LaunchError, NotReadyError
 
 if TYPE_CHECKING:
     from cuda_async.core.context import ExecutionContext
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cuda_async.core.storage import Storage
     from cuda_async.core.stream import Stream
 
-__all__ = ("Capture", "refuse_in_capture")
+__all__ = ("Capture", "is_traced", "refuse_in_capture", "refuse_in_trace")
 
 T = TypeVar("T")
 
@@ -26,10 +27,14 @@ class Capture(Protocol):
     Attributes:
         home: the stream that the recorded work belongs to; memory of the capture is allocated there.
         allocated: memory that recorded operations allocated.
+        traces: whether nothing of it will run, so that any operation may be part of it.
+        since: of a trace, when it began: shared operations are numbered as they are made.
     """
 
     home: Stream
     allocated: list[Storage]
+    traces: bool
+    since: int
 
     def execute(self, op: Operation[T], context: ExecutionContext) -> T:
         """Execute an operation; what it uses is a step of its own."""
@@ -54,8 +59,11 @@ class Capture(Protocol):
         """
         ...
 
-    def check_allocation(self) -> None:
-        """Refuse an allocation where this capture has none. Raises LaunchError."""
+    def allocate(self, nbytes: int) -> Storage:
+        """Memory of the recorded work.
+
+        Raises LaunchError where this capture allocates none.
+        """
         ...
 
 
@@ -64,9 +72,31 @@ def refuse_in_capture(capture: Capture | None, what: str) -> None:
 
     Raises:
         LaunchError: the stream is recording.
+        NotReadyError: it traces.
     """
+    refuse_in_trace(capture, what)
     if capture is not None:
         raise LaunchError(
             f"{what} cannot be part of a graph. Do it before the capture, between launches with graph.update(), "
             "or after launch()."
+        )
+
+
+def is_traced(stream: Stream) -> bool:
+    """Whether what is enqueued on a stream is only looked at."""
+    return stream.recorder is not None and stream.recorder.traces
+
+
+def refuse_in_trace(capture: Capture | None, what: str) -> None:
+    """Refuse work that cannot be looked at without doing it.
+
+    Its results decide what is submitted behind it, or other streams do it.
+
+    Raises:
+        NotReadyError: the stream traces.
+    """
+    if capture is not None and capture.traces:
+        raise NotReadyError(
+            f"{what} cannot be traced: nothing runs while the kernels of an operation are looked for, so what is "
+            "launched behind it is unknown. Look for the kernels of what comes before it and behind it, one by one"
         )

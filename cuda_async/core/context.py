@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuda_async.core.capture import refuse_in_capture
+from cuda_async.core.capture import is_traced, refuse_in_capture
 from cuda_async.core.lease import Lease, check_guards
 from cuda_async.core.operation import Operation
 from cuda_async.core.storage import Storage
@@ -151,5 +151,7 @@ class ExecutionContext:
         Raises:
             LaunchError: this is a capture: a graph brings no values to the host.
         """
+        if is_traced(self.stream):
+            return  # there will be no result
         refuse_in_capture(self.stream.recorder, "bringing values to the host")
         self.run.callbacks.append(function)

@@ -79,6 +79,13 @@ class Operation(ABC, Generic[T_co]):
         """
         return None
 
+    def trace(self, context: ExecutionContext) -> T_co:
+        """As `execute` on a stream that traces: nothing runs, and memory is not there.
+
+        Here: `execute`, whose enqueued work goes nowhere.
+        """
+        return self.execute(context)
+
     def fast_path(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
         """As `execute` on a given stream, for an operation that is run alone.
 

@@ -129,11 +129,7 @@ class Storage:
             raise ArgumentError(f"nbytes: expected a positive number of bytes, got {nbytes}")
         recorder = stream.recorder
         if recorder is not None:
-            # Memory of a capture comes from the ordinary pool and belongs to the graph.
-            recorder.check_allocation()
-            storage = cls.allocate(recorder.home, nbytes)
-            recorder.allocated.append(storage)
-            return storage
+            return recorder.allocate(nbytes)
         try:
             address = stream.driver.allocate(nbytes)
         except OutOfMemoryError:

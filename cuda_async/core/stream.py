@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from cuda_async.core.capture import Capture, refuse_in_capture
+from cuda_async.core.capture import Capture, is_traced, refuse_in_capture
 from cuda_async.core.defaults import current_stream, enter, leave
 from cuda_async.core.event import wait_event
 from cuda_async.core.lease import Lease, check_guards
@@ -363,7 +363,8 @@ class Stream:
 
         It must not use the device.
         """
-        refuse_in_capture(self.recorder, "a host function")
+        if not is_traced(self):
+            refuse_in_capture(self.recorder, "a host function")
         self.driver.call(function)
         self.sequence += 1
 

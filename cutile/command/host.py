@@ -36,7 +36,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Define a kernel",
         "What a kernel may say is in [language.md](language.md).",
-        ("entry", "autotune", "Kernel", "Kernel.inspect", "CompileOptions", "Global"),
+        ("entry", "autotune", "composite", "Composite", "Kernel", "Kernel.inspect", "CompileOptions", "Global"),
     ),
     (
         "Make a tensor",
@@ -83,6 +83,11 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Calling a kernel makes a `KernelOp`; its methods configure it. It is a `DeviceOp`: *Run and wait*, below.",
         ("KernelOp", "KernelOp.generics", "KernelOp.grid", "KernelOp.compile_options", "KernelOp.render",
          "KernelOp.interpret", "KernelOp.bind", "interpret", "use_backend"),
+    ),
+    (
+        "Kernels of an operation",
+        "Found without running it; see [autotuning.md](../autotuning.md).",
+        ("launches_of", "compile_ahead", "Launches"),
     ),
     (
         "Run and wait",

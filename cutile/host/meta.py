@@ -5,10 +5,9 @@ Looking at generated code is such a use, and compiling beforehand.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from cuda_async import Device, NotReadyError, Storage, Stream, default_device
+from cuda_async import Device, default_device
 from cuda_async.foreign import import_stream
+from cuda_async.trace import AbsentStorage
 from cutile.dtypes import f32
 from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
@@ -17,33 +16,18 @@ from cutile.launch.views import View
 __all__ = ("MetaStorage", "meta")
 
 
-class MetaStorage(Storage):
+class MetaStorage(AbsentStorage):
     """Memory that is not there."""
 
     __slots__ = ()
-    without_memory = True
+
+    reason = (
+        "a tensor made by api.meta has no memory: it can be partitioned, viewed and rendered, and a kernel can be "
+        "compiled for it; to run one, make the tensor with api.empty or api.zeros"
+    )
 
     def __init__(self, device: Device, nbytes: int) -> None:
-        super().__init__(import_stream(device), 0, nbytes, owned=False)  # the stream is never used
-
-    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
-        """Refused.
-
-        Raises:
-            NotReadyError: always.
-        """
-        self.check_memory()
-
-    def check_memory(self) -> NoReturn:
-        """Refused.
-
-        Raises:
-            NotReadyError: always.
-        """
-        raise NotReadyError(
-            "a tensor made by api.meta has no memory: it can be partitioned, viewed and rendered, and a kernel can be "
-            "compiled for it; to run one, make the tensor with api.empty or api.zeros"
-        )
+        super().__init__(import_stream(device), nbytes)  # the stream is never used
 
 
 def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = None) -> Tensor:

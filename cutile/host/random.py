@@ -16,7 +16,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from cuda_async import DeviceOp, ExecutionContext
-from cuda_async.core.capture import refuse_in_capture
+from cuda_async.core.capture import is_traced, refuse_in_capture
 from cutile.dtypes import DTypeLike, f16, f32, f64
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.creation import Create, convert
@@ -122,6 +122,9 @@ class _Random(Create):
         self._seed = seed
 
     def write(self, context: ExecutionContext, view: View) -> None:
+        if is_traced(context.stream):
+            view.storage.use(context.stream, write=True)
+            return
         refuse_in_capture(context.stream.recorder, "drawing random numbers")
         seed = int.from_bytes(os.urandom(8), "little") if self._seed is None else self._seed
         stream = context.stream

@@ -35,6 +35,7 @@ from cuda_async import (
     global_policy,
     upload,
 )
+from cuda_async.core.capture import refuse_in_trace
 from cuda_async.foreign import import_stream, wait_for_writer
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
@@ -335,6 +336,7 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
     Raises:
         ContextError: the stream is of a third device, or of the host where the other is a GPU.
     """
+    refuse_in_trace(context.stream.recorder, "a copy between devices")
     there, here, device = destination.storage.device, source.storage.device, context.device
     nbytes = number_of_bytes(source)
     if not nbytes:
@@ -391,6 +393,7 @@ class ToDevice(DeviceOp[T]):
 
     def execute(self, context: ExecutionContext) -> T:
         source = self._view
+        refuse_in_trace(context.stream.recorder, "a copy between devices")
         shape, nbytes = source.shape, number_of_bytes(source)
         if context.device is self._device:
             storage = context.allocate(nbytes)

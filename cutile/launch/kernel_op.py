@@ -5,11 +5,10 @@ What can be checked is, before anything is enqueued.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from cuda_async import (
     Device,
@@ -30,7 +29,7 @@ from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
 from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError
-from cutile.launch.arguments import Checked, carried, give_back, is_op, without_elements, words_of_argument
+from cutile.launch.arguments import Checked, carried, give_back, is_op, without_elements
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices
 from cutile.launch.fastpath import ViewUse
@@ -39,17 +38,9 @@ from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
+from cutile.launch.traced import TracedLaunch, launch_words, without_places
 from cutile.launch.variants import plan_of_launch
 from cutile.launch.views import TiledView, open_names, tiled
-
-_PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
-"""The line of the source at the end of a line of IR."""
-
-
-def without_places(ir: str) -> str:
-    """The text of IR without the lines of its source."""
-    return _PLACE.sub("", ir)
-
 
 _NO_EXTENTS: Mapping[str, Any] = {}
 
@@ -373,6 +364,25 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             return self._interpret(context)
         return self._enqueue(context.stream)
 
+    def trace(self, context: ExecutionContext) -> Any:
+        """Note the launch, with what its lazy arguments yield, and yield its arguments.
+
+        Raises:
+            TuningError: it searches for its configuration, and no search has found one.
+        """
+        if self._lazy:
+            self._run_lazy(context)
+        self._decided()
+        plan, grid = self._known()
+        device, recorder = context.device, cast("Any", context.stream.recorder)
+        self._check_device(device)
+        for use in self._uses:
+            use[1].use(context.stream, write=use[2])
+        if not self._launches_nothing(grid):
+            facts = (plan, tuple(self._checked), grid, self._options, device, self._backend, self.site)
+            recorder.launches.append(TracedLaunch(self._launchable, *facts))
+        return self._launchable.yields(self._arguments)
+
     def _interpret(self, context: ExecutionContext) -> Any:
         from cutile.launch.interpreted import run_interpreted
 
@@ -488,9 +498,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
     def words(self) -> str:
         """Its arguments' layouts, extents and numbers, its grid and options, as text."""
-        names = self._launchable.kernel.signature.names
-        given = [f"{name} {words_of_argument(each)}" for name, each in zip(names, self._checked, strict=True)]
-        return f"{self._launchable.name}({', '.join(given)}) grid {self._grid} {self._options}"
+        return launch_words(self._launchable, self._checked, self._grid, self._options)
 
     def bind(self, stream: Stream) -> BoundLaunch:
         """A launch on `stream`, to be repeated at a driver call's cost; compiles now.

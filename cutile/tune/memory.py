@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_async import DeviceOp, ExecutionContext, OutOfMemoryError, Storage, Stream, download, upload
-from cuda_async.core.operation import whole
+from cuda_async import DeviceOp, ExecutionContext, OutOfMemoryError, Storage, Stream, Use, download, upload
 from cutile.dtypes import DTypeLike
 from cutile.errors import TuningError
 from cutile.tune.space import Config
@@ -62,13 +61,11 @@ class Region:
         return self.stop - self.start
 
 
-def written_by(op: DeviceOp[object]) -> list[Region]:
-    """The memory that an unrun operation will write, as far as leases tell."""
+def written_by(uses: Iterable[Use]) -> list[Region]:
+    """The memory that uses write, where it exists."""
     return [
         Region(name, storage, start, storage.nbytes if stop is None else stop)
-        for part in whole(op)
-        for lease in part.leases
-        for name, storage, write, start, stop in lease.uses
+        for name, storage, write, start, stop in uses
         if write and isinstance(storage, Storage) and not storage.without_memory
     ]
 

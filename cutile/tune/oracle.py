@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from cuda_async import DeviceLostError, DeviceOp, Stream
+from cuda_async import DeviceLostError, DeviceOp, Stream, Use
+from cuda_async.core.operation import whole
 from cutile.bench import DEFAULT_BENCH, BenchOptions, Measurement, Paired, do_bench, do_bench_paired
 from cutile.compile.ahead import Builders
 from cutile.compile.driver import Request
 from cutile.errors import ArgumentTypeError
 from cutile.tune.log import Invalid, Stage
 from cutile.tune.memory import Backup, written_by
-from cutile.tune.record import Provenance, kernels_of
+from cutile.tune.record import Provenance, submitted
 from cutile.tune.space import Config
 
 Candidate = Callable[[Config], DeviceOp[Any]]
@@ -101,6 +102,8 @@ class DeviceOracle:
     def _at(self, stage: Stage, action: Callable[[], Any]) -> Any:
         try:
             return action()
+        except InvalidError:
+            raise  # an inner stage
         except Exception as error:
             if isinstance(error, DeviceLostError):
                 stage = "lost"
@@ -120,11 +123,8 @@ class DeviceOracle:
         return found
 
     def _provenance(self, config: Config) -> Provenance:
-        op = self._at("build", lambda: self._build(config))
-        try:
-            return self._at("compile", lambda: Provenance.of(op, self.stream.device))
-        finally:
-            op.discard()
+        make = lambda: self._at("build", lambda: self._build(config))  # noqa: E731 - it fails at a stage of its own
+        return self._at("compile", lambda: Provenance.of(make, self.stream.device))
 
     def look(self, config: Config) -> str:
         """The digest of its facts, of how it is timed and of whether it is checked.
@@ -150,12 +150,9 @@ class DeviceOracle:
         return outcomes
 
     def _requests(self, config: Config) -> list[Request]:
-        op, device = self._build(config), self.stream.device
-        try:
-            found = (each.request(device) for each in kernels_of(op))
-            return [each for each in found if each is not None]
-        finally:
-            op.discard()
+        launches, _ = submitted(lambda: self._build(config), self.stream.device)
+        requests = (launch.request() for launch in launches)
+        return [request for request in requests if request is not None]
 
     def measure(self, config: Config) -> Measurement:
         """Run once and check, then time; see `Oracle`."""
@@ -177,20 +174,19 @@ class DeviceOracle:
         self._at("run", lambda: self._check(op))
 
     def _keep(self, config: Config) -> None:
-        """Keep what a configuration's operation will write, as far as leases tell."""
+        """Keep what a configuration's operation will write."""
         backup = self.backup
         if backup is not None:
-            op = self._at("build", lambda: self._build(config))
-            regions = written_by(op)
-            op.discard()
-            self._at("run", lambda: backup.keep(regions))
+            _, uses = self._at("build", lambda: submitted(lambda: self._build(config), self.stream.device))
+            self._at("run", lambda: backup.keep(written_by(uses)))
 
     def _spoil(self) -> None:
         made = None if self.poison is None else self.poison()
         if isinstance(made, DeviceOp):
             op = cast("DeviceOp[Any]", made)
             if self.backup is not None:
-                self.backup.keep(written_by(op))
+                lent = [Use(*use) for part in whole(op) for lease in part.leases for use in lease.uses if use[2]]
+                self.backup.keep(written_by(lent))
             op.sync_on(self.stream)
 
     def _check(self, op: DeviceOp[Any]) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from cuda_async import Device, DeviceOp, default_device
-from cuda_async.core.operation import Operation
+from cuda_async import Device, DeviceOp, NotReadyError, Use, default_device
+from cuda_async.core.operation import whole
+from cuda_async.trace import trace_of
 from cutile.backend.registry import backend
+from cutile.compile.driver import Request
 from cutile.compile.key import own_digest
-from cutile.errors import StaleRecordError
+from cutile.errors import StaleRecordError, TuningError
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
 from cutile.tune.space import Config
@@ -51,20 +53,18 @@ class Provenance:
     toolchain: str
 
     @classmethod
-    def of(cls, op: DeviceOp[Any], device: Device) -> Provenance:
-        """The facts of an operation that has not run.
-
-        Kernels that `then` makes when it runs are not seen.
+    def of(cls, make: Callable[[], DeviceOp[Any]], device: Device) -> Provenance:
+        """The facts of the operation that a function makes. It does not run.
 
         Raises:
             KernelError: a kernel does not compile; shows the place.
         """
-        kernels = list(kernels_of(op))
-        source = hashlib.sha256("\0".join(each.code(device) for each in kernels).encode()).hexdigest()[:16]
+        kernels = submitted(make, device)[0]
+        source = hashlib.sha256("\0".join(kernel.code() for kernel in kernels).encode()).hexdigest()[:16]
         chosen = chosen_backend()
         target = target_of(device, None if chosen == INTERPRET else chosen)
         made_by = f"cutile {own_digest()[:12]}, {backend(target.backend).version()}"
-        return cls(source, "; ".join(each.words() for each in kernels), device.name, target.arch, made_by)
+        return cls(source, "; ".join(kernel.words() for kernel in kernels), device.name, target.arch, made_by)
 
     @property
     def subject(self) -> str:
@@ -72,15 +72,56 @@ class Provenance:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
 
-def kernels_of(op: Operation[Any]) -> Iterator[KernelOp]:
-    """The kernels that an operation is made of.
+class Launched(Protocol):
+    """One launch of an operation: `TracedLaunch`, or a launch that has not run."""
 
-    Those that `then` makes when it runs are not seen.
+    def code(self) -> str:
+        """The kernel's IR, the same wherever it is in its file."""
+        ...
+
+    def words(self) -> str:
+        """Its arguments' layouts, extents and numbers, its grid and options, as text."""
+        ...
+
+    def request(self) -> Request | None:
+        """What is to be compiled, if that is known."""
+        ...
+
+
+def submitted(make: Callable[[], DeviceOp[Any]], device: Device) -> tuple[Sequence[Launched], Sequence[Use]]:
+    """The launches of the operation that a function makes, and what it writes.
+
+    The operation does not run. Some cannot be traced: those that use several devices, an operation shared with others,
+    or launches that search. Of these, launches that are there before they run are seen, and others are not.
     """
-    if isinstance(op, KernelOp):
-        yield op
-    for part in op.parts():
-        yield from kernels_of(part)
+    try:
+        trace = trace_of(make, device)
+    except (NotReadyError, TuningError):
+        op = make()
+        try:
+            parts = [part for part in whole(op) if isinstance(part, KernelOp)]
+            uses = [Use(*use) for part in whole(op) for lease in part.leases for use in lease.uses if use[2]]
+            return [_Untraced(part, device) for part in parts], uses
+        finally:
+            op.discard()
+    return trace.launches, trace.written
+
+
+@dataclass(frozen=True)
+class _Untraced:
+    """A launch as it is before anything runs."""
+
+    op: KernelOp
+    device: Device
+
+    def code(self) -> str:
+        return self.op.code(self.device)
+
+    def words(self) -> str:
+        return self.op.words()
+
+    def request(self) -> Request | None:
+        return self.op.request(self.device)
 
 
 @dataclass(frozen=True)
@@ -145,11 +186,7 @@ def load_verified(path: str | Path, candidate: Callable[[Config], DeviceOp[Any]]
     record = Record.load(path)
     if name is not None and record.name != name:
         raise StaleRecordError(f"{path} is the record of {record.name!r}, not of {name!r}")
-    op = candidate(record.config)
-    try:
-        now = Provenance.of(op, default_device())
-    finally:
-        op.discard()
+    now = Provenance.of(lambda: candidate(record.config), default_device())
     then = record.provenance
     for what, old, new in (
         ("device is", f"{then.device} ({then.arch})", f"{now.device} ({now.arch})"),

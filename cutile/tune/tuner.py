@@ -163,7 +163,7 @@ class Autotuner:
         best the winner is found by a run-off, A B A B.
 
         What the operations write is copied before the first of them runs, and put back before each configuration is
-        tried and at the end: the caller's tensors are as they were. (What functions given to `then` write is not seen.)
+        tried and at the end: the caller's tensors are as they were.
 
         Args:
             candidate: makes the operation of a configuration; called anew for each run, outside of what is timed.

@@ -34,7 +34,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"language", "frontend.parameters", "frontend.signature", "compile", "cuda_async"},
     "entry": _LEAF | _BACKEND_FACE | {"language", "frontend", "compile", "launch", "entry_types"},
     "entry_types": frozenset({"entry", "launch"}),  # for type checkers: nothing imports it when a program runs
-    "autotune": frozenset({"errors", "bench", "entry", "launch.searching", "launch.launchable", "tune"}),
+    "composite": frozenset({"errors", "compile.ahead", "launch", "tune", "cuda_async"}),
+    "autotune": frozenset({"errors", "bench", "composite", "entry", "launch.searching", "launch.launchable", "tune"}),
     "installation": frozenset({"cuda_async"}),
     "command": _LEAF
     | {

@@ -29,7 +29,8 @@ NO_EXAMPLE = {
     "load_module_from_cuda_src", "load_module_from_ptx_src", "load_module_from_file", "load_module_from_bytes",
     "Module", "Function", "AsyncKernelLaunch",
     # they are what other entries, which have examples, yield or take
-    "KernelOp", "Kernel", "FutureState", "api.DeviceVec", "api.DevicePointer", "Instrument", "ObservedOperation",
+    "KernelOp", "Kernel", "Composite", "Launches",
+    "FutureState", "api.DeviceVec", "api.DevicePointer", "Instrument", "ObservedOperation",
     "remove_instrument", "CompletionStatistics", "PoolStatistics", "load_verified",
     # they are for who writes operations: cuda_async/op.py has one
     "ExecutionContext", "Storage", "Lease", "Use", "Pending", "upload", "download", "copy_storage",

@@ -58,7 +58,7 @@ def check(dtype: DTypeLike, shape: tuple[int, int], *, turned: bool, load: Swizz
     width = (load or store or 128) // size
     box = (width, 32) if turned else (32, width)
     order = (1, 0) if turned else ()
-    made = bulk_copy(dtype, TensorMap(box, load, order), TensorMap(box, store, order))
+    executable = bulk_copy(dtype, TensorMap(box, load, order), TensorMap(box, store, order))
     random = np.random.default_rng(hash((shape, load, store)) & 0xFFFF)
     values = random.integers(-100, 100, shape).astype(dtype.numpy)
     device = Device(0)
@@ -72,8 +72,8 @@ def check(dtype: DTypeLike, shape: tuple[int, int], *, turned: bool, load: Swizz
         views.append(view)
     rows, columns = -(-shape[0] // 32), -(-shape[1] // width)
     places = [(view.address, view.shape, view.strides) for view in views]
-    Copy(made, places, [view.storage for view in views], (rows, columns)).sync_on(stream)
-    found = target.to_numpy().sync_on(stream)
+    Copy(executable, places, [view.storage for view in views], (rows, columns)).sync_on(stream)
+    copied = target.to_numpy().sync_on(stream)
     wanted = values
     if load != store:
         padded = np.zeros((rows * 32, columns * width), dtype.numpy)
@@ -83,7 +83,7 @@ def check(dtype: DTypeLike, shape: tuple[int, int], *, turned: bool, load: Swizz
                 at = slice(i * 32, i * 32 + 32), slice(j * width, j * width + width)
                 padded[at] = swizzled(padded[at], load)
         wanted = padded[: shape[0], : shape[1]]
-    assert np.array_equal(found, wanted), f"{dtype} {shape} turned={turned} {load}->{store}"
+    assert np.array_equal(copied, wanted), f"{dtype} {shape} turned={turned} {load}->{store}"
     print("right", dtype, shape, "turned" if turned else "", load, store)
 
 

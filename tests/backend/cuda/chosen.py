@@ -22,13 +22,12 @@ from typing import Any, Literal
 from cuda_async import Device, DeviceOp
 from cuda_async.driver.interface import DeviceProperties
 from cuda_async.driver.sim import SimDriver
-from cutile import CompileOptions, DType, Tensor, api, bf16, f8e4m3fn, f32, i8, i32, tf32
+from cutile import CompileOptions, DType, Tensor, api, bf16, f8e4m3fn, f32, i8, i32, launches_of, tf32
 from cutile.backend.interface import Executable
 from cutile.backend.registry import backend
 from cutile.compile.driver import Request, front, lower
 from cutile.errors import KernelError
 from cutile.passes.pipeline import run_passes
-from cutile.tune.record import kernels_of
 from kernels.gemm import facts_of, matmul
 from kernels.gemm_choice import Choice, Lie, every_choice, how_they_lie
 from kernels.gemm_fused import ACTIVATIONS, Activation
@@ -92,14 +91,10 @@ class Kind:
 
     def request(self, device: Device, extents: Extents, tile: Choice | None = None) -> Request:
         """What is compiled for such a product, with the tile that the library chooses, or with another one."""
-        op = self._op(*self.tensors(device, extents), tile)
-        try:
-            (kernel,) = kernels_of(op)
-            made = kernel.request(device)
-            assert made is not None
-            return made if tile is None else replace(made, options=tile.options or CompileOptions())
-        finally:
-            op.discard()
+        (launch,) = launches_of(lambda: self._op(*self.tensors(device, extents), tile), device=device)
+        request = launch.request()
+        assert request is not None
+        return request if tile is None else replace(request, options=tile.options or CompileOptions())
 
     def _op(self, x: Tensor, y: Tensor, z: Tensor, tile: Choice | None) -> DeviceOp[Any]:
         said: dict[str, Any] = {} if tile is None else {"tile": (tile.rows, tile.columns), "depth": tile.depth}

@@ -66,7 +66,7 @@ class _Intrinsics:
         self._loads = loads
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        known: dict[str, Any] = {
+        globals_: dict[str, Any] = {
             "binary": _of_numbers,
             "comparison": _of_numbers,
             "constant": _always,
@@ -77,7 +77,7 @@ class _Intrinsics:
         }
         if self._family == "pipeline" and name in ("acquire", "wait", "release"):
             return functools.partial(self._barrier, name)
-        return known.get(name, _Nothing())
+        return globals_.get(name, _Nothing())
 
     def _barrier(self, name: str, offset: int, **_: Any) -> Callable[..., None]:
         """An intrinsic of a barrier at an offset, which notes the counters that it is called with."""

@@ -328,25 +328,25 @@ class Emulated:
                 return Vector(kind, [Vector(each.type, self._of(each)) for each in operands])
             assert "mov.b16 $0, $1;" in str(function), f"of inline PTX only moves are emulated: {function}"
             return Vector(operands[0].type, self._of(operands[0]))
-        given = [self._of(each) for each in operands]
+        values = [self._of(each) for each in operands]
         if function == "llvm.nvvm.read.ptx.sreg.tid.x":
             return Vector(I32, np.arange(self._threads, dtype=np.uint32))
         if function == "llvm.nvvm.shfl.sync.bfly.i32":
-            return Vector(I32, given[1][np.arange(self._threads) ^ int(given[2][0])])
+            return Vector(I32, values[1][np.arange(self._threads) ^ int(values[2][0])])
         if function.startswith("llvm.nvvm.shfl.sync."):
             number = np.arange(self._threads)
-            lane, distance = number % 32, given[2].astype(np.int64)
+            lane, distance = number % 32, values[2].astype(np.int64)
             way = function.removeprefix("llvm.nvvm.shfl.sync.").removesuffix(".i32")
             wanted = {"up": lane - distance, "down": lane + distance, "idx": distance}[way]
             there = (wanted >= 0) & (wanted < 32)
-            return Vector(I32, given[1][number - lane + np.where(there, wanted, lane)])
+            return Vector(I32, values[1][number - lane + np.where(there, wanted, lane)])
         if function == "llvm.nvvm.barrier0":
             return None
         if function == "llvm.nvvm.prmt":
-            octets = np.stack([value >> 8 * i & 255 for value in given[:2] for i in range(4)])
-            chosen = [octets[given[2] >> 4 * i & 7, np.arange(self._threads)] << 8 * i for i in range(4)]
+            octets = np.stack([value >> 8 * i & 255 for value in values[:2] for i in range(4)])
+            chosen = [octets[values[2] >> 4 * i & 7, np.arange(self._threads)] << 8 * i for i in range(4)]
             return Vector(I32, np.bitwise_or.reduce(chosen).astype(np.uint32))
-        return self._made(operands[0].type, LIBRARY[function](*given))
+        return self._made(operands[0].type, LIBRARY[function](*values))
 
 
 def scatter(tile: Array, layout: Layout, dtype: DTypeLike) -> Vector:

@@ -164,13 +164,13 @@ class ThreadBlock:
         grid: Grid,
         block: int,
         blocks: int,
-        taken: Iterator[int],
+        numbers: Iterator[int],
         draw: random.Random,
     ) -> None:
         self._function = function
         self._grid = grid
         self._block, self._blocks = block, blocks
-        self._taken = taken
+        self._taken = numbers
         self._draw = draw
         self._values = values
         self._stages: dict[Value, list[Stage]] = {}
@@ -538,7 +538,7 @@ def execute(function: Function, arguments: Sequence[Any], grid: Grid, blocks: in
     Raises:
         ProtocolError: its warps do what they must not.
     """
-    draw, taken = random.Random(seed), itertools.count()
+    draw, numbers = random.Random(seed), itertools.count()
     for block in range(blocks):
         values: dict[Value, Any] = dict(zip(function.parameters, arguments, strict=True))
-        ThreadBlock(function, values, grid, block, blocks, taken, draw).run()
+        ThreadBlock(function, values, grid, block, blocks, numbers, draw).run()

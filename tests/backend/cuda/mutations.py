@@ -257,7 +257,7 @@ def score(names: tuple[str, ...], every: int = 1) -> dict[str, Counter[str]]:
 
     `every`: of so many faults of a kind in a kernel, one.
     """
-    found: dict[str, Counter[str]] = {}
+    reports: dict[str, Counter[str]] = {}
     for name, (function, arguments, grid) in subjects().items():
         if name not in names:
             continue
@@ -270,18 +270,18 @@ def score(names: tuple[str, ...], every: int = 1) -> dict[str, Counter[str]]:
                 broken = copy_of(subject.lowered)
                 list(fault(broken))[number]()
                 models, running = subject.found_by_models(broken), subject.found_by_running(broken)
-                found.setdefault(fault.__name__, Counter()).update(
+                reports.setdefault(fault.__name__, Counter()).update(
                     faults=1, models=models, running=running, neither=not (models or running)
                 )
-    return found
+    return reports
 
 
 def main() -> int:
     """Print the share of faults that are found; 1 where one is not."""
-    found = score(tuple(subjects()))
-    for name, counts in found.items():
+    reports = score(tuple(subjects()))
+    for name, counts in reports.items():
         print(f"{name:17} {counts['faults']:4} faults, models find {counts['models']}, running {counts['running']}")
-    total = sum((Counter(counts) for counts in found.values()), Counter[str]())
+    total = sum((Counter(counts) for counts in reports.values()), Counter[str]())
     missed = total["neither"]
     print(f"{total['faults'] - missed} of {total['faults']} are found: {1 - missed / total['faults']:.1%}")
     return 1 if missed else 0

@@ -29,11 +29,11 @@ def _meaning(name: str, dtype: Any = i32, **attributes: Any) -> Step:
     op.attributes = {**defaults, **attributes}
 
     def step(*operands: Any) -> Any:
-        given: list[Any] = [
+        arguments: list[Any] = [
             x if isinstance(x, np.ndarray | np.generic) else np.asarray(x, dtype.numpy) for x in operands
         ]
         with np.errstate(all="ignore"):
-            return op.reference(*given)
+            return op.reference(*arguments)
 
     return step
 

@@ -79,11 +79,11 @@ def gather(y: Mut, x: Tensor, index: Tensor):
 
 
 def test_the_text_is_golden(golden: Golden) -> None:
-    made = {
+    functions = {
         "histogram": safe(HISTOGRAM, counts=mut(256, dtype=i32), x=tensor(1, i32)),
         "gather": safe(GATHER, y=mut(1024), x=tensor(1), index=tensor(1, i32)),
     }
-    for name, function in made.items():
+    for name, function in functions.items():
         golden(f"emit_cuda/{name}.py.txt", re.sub(r"<kernel \d+>", "<kernel>", source(function).text))
 
 
@@ -95,11 +95,11 @@ def test_an_update_that_nobody_asks_about_is_a_reduction(tmp_path: Path) -> None
 
 
 def test_a_gather_from_what_nothing_writes_waits_for_nobody(tmp_path: Path) -> None:
-    made = safe(GATHER, y=mut(1024), x=tensor(1), index=tensor(1, i32))
-    seen = found(made, tmp_path)
+    function = safe(GATHER, y=mut(1024), x=tensor(1), index=tensor(1, i32))
+    seen = found(function, tmp_path)
     assert total(seen, "LDG", "CONSTANT") >= 4
     assert not total(seen, "BAR.SYNC")
-    assert lowered(made).facts["noalias"] is False
+    assert lowered(function).facts["noalias"] is False
 
 
 SCALE = """
@@ -183,13 +183,13 @@ def test_ordered_accesses_of_tiles_reach_the_machine(arch: str, tmp_path: Path) 
         "    tile = ct.load_view_tko(x.partition((256,)), 0, ct.ordering.ACQUIRE, ct.scope.SYSTEM)\n"
         "    ct.store_view_tko(y.partition_mut((256,)), tile, 0, ct.ordering.RELEASE)\n"
     )
-    made = safe(text, y=mut(256), x=tensor(1))
-    seen = found(made, tmp_path, arch)
+    function = safe(text, y=mut(256), x=tensor(1))
+    seen = found(function, tmp_path, arch)
     stores = total(seen, "ST", "STRONG", "GPU")
     assert total(seen, "LD", "STRONG", "SYS") == stores > 1
     assert total(seen, "MEMBAR", "GPU") == total(seen, "MEMBAR", "SYS") == 1  # for all elements of a thread
     assert total(seen, "LDG") == total(seen, "LDG", "STRONG", "SYS")  # and no other
-    assert compiled(made, arch).facts["spills"] == 0
+    assert compiled(function, arch).facts["spills"] == 0
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -218,11 +218,11 @@ def k(y: Mut, n: i32):
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", [f16, f32, f64], ids=str)
 def test_prints_and_assertions_compile(dtype: DTypeLike, arch: str) -> None:
-    made = compiled(safe(SPEAK, y=mut(4, 20, dtype=dtype), n=scalar(i32)), arch)
-    assert made.facts["spills"] == 0
-    assert b"vprintf" in made.image
-    assert b"__assertfail" not in made.image
-    (place,) = made.facts["failures"]
+    executable = compiled(safe(SPEAK, y=mut(4, 20, dtype=dtype), n=scalar(i32)), arch)
+    assert executable.facts["spills"] == 0
+    assert b"vprintf" in executable.image
+    assert b"__assertfail" not in executable.image
+    (place,) = executable.facts["failures"]
     assert place[0] == "n must be positive"
 
 

@@ -116,10 +116,10 @@ LOOPS = {
 
 def loop(name: str, dtype: DTypeLike = bf16) -> Function:
     x = tensor(2, dtype)
-    given: dict[str, Type] = {
+    types: dict[str, Type] = {
         "z": mut(64, 32), "x": x, "y": x, "u": x, "ids": tensor(1, i32, 4), "n": scalar(i32)
     }  # fmt: skip
-    return written(dedent(PRODUCTS).format(body=LOOPS[name].strip()), given)
+    return written(dedent(PRODUCTS).format(body=LOOPS[name].strip()), types)
 
 
 def one_group(function: Function, arch: str = "sm_80", **options: Any) -> Function:
@@ -130,15 +130,15 @@ def all_of(function: Function, kind: type[Op]) -> list[Any]:
     return [op for op in function.walk() if isinstance(op, kind)]
 
 
-def outcomes(function: Function, made: Function, arrays: Sequence[Any], grid: Grid = (2, 2, 1)) -> tuple[Any, Any]:
+def outcomes(function: Function, lowering: Function, arrays: Sequence[Any], grid: Grid = (2, 2, 1)) -> tuple[Any, Any]:
     """What the kernel writes, and what the lowered one does."""
-    wanted, found = arrays[0].copy(), arrays[0].copy()
+    expected, result = arrays[0].copy(), arrays[0].copy()
     for index in np.ndindex(grid):
         run_block(
-            function, dict(zip(function.parameters, map(np.asarray, [wanted, *arrays[1:]]), strict=True)), index, grid
+            function, dict(zip(function.parameters, map(np.asarray, [expected, *arrays[1:]]), strict=True)), index, grid
         )
-    run_lowered(made, [found, *arrays[1:]], grid)
-    return wanted, found
+    run_lowered(lowering, [result, *arrays[1:]], grid)
+    return expected, result
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -149,10 +149,10 @@ def test_nothing_is_touched_too_early_and_the_results_are_the_same(name: str) ->
     ids = random.integers(0, 9, 8).astype(np.int32)
     z = np.full((128, 64), np.nan, np.float32)
     function = loop(name)
-    made = one_group(function)
-    verify(made)
+    lowering = one_group(function)
+    verify(lowering)
     for turns in (0, 1, 2, 6):
-        wanted, found = outcomes(function, made, [z, x, y, u, ids, np.int32(turns)], (2, 1, 1))
+        wanted, found = outcomes(function, lowering, [z, x, y, u, ids, np.int32(turns)], (2, 1, 1))
         np.testing.assert_array_equal(found[:100, :32], wanted[:100, :32])
 
 
@@ -177,11 +177,11 @@ AHEAD = {
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_what_is_loaded_ahead(name: str) -> None:
-    made = one_group(loop(name))
-    copies = {(op.stage[0], op.attributes["offset"], op.x.name) for op in all_of(made, StageTile)}
-    counts = (len(copies), *(len(all_of(made, kind)) for kind in (StagedMma, StageRead, StagePut)))
+    lowering = one_group(loop(name))
+    copies = {(op.stage[0], op.attributes["offset"], op.x.name) for op in all_of(lowering, StageTile)}
+    counts = (len(copies), *(len(all_of(lowering, kind)) for kind in (StagedMma, StageRead, StagePut)))
     assert counts == AHEAD[name]
-    assert not all_of(made, Mma)
+    assert not all_of(lowering, Mma)
 
 
 def test_a_loop_that_is_all_that_a_loop_does_is_one_with_it() -> None:
@@ -190,17 +190,17 @@ def test_a_loop_that_is_all_that_a_loop_does_is_one_with_it() -> None:
 
 
 def test_threads_that_read_what_they_copied_do_not_meet() -> None:
-    made = one_group(loop("rows of one tile"))
-    assert not all_of(made, Barrier)
-    assert [op.meet for op in all_of(made, StageWait)] == [False, False]
-    assert all(op.own for op in all_of(made, StageRead))
+    lowering = one_group(loop("rows of one tile"))
+    assert not all_of(lowering, Barrier)
+    assert [op.meet for op in all_of(lowering, StageWait)] == [False, False]
+    assert all(op.own for op in all_of(lowering, StageRead))
 
 
 def test_what_a_product_needs_written_is_written_before_threads_meet_once() -> None:
-    made = one_group(loop("a computed operand"))
-    assert [op.meet for op in all_of(made, StageWait)] == [False, True]
-    assert len(all_of(made, Barrier)) == 1
-    (put,) = all_of(made, StagePut)
+    lowering = one_group(loop("a computed operand"))
+    assert [op.meet for op in all_of(lowering, StageWait)] == [False, True]
+    assert len(all_of(lowering, Barrier)) == 1
+    (put,) = all_of(lowering, StagePut)
     assert put.stage[1] == 2  # others may still read what was written in the iteration before
 
 
@@ -252,13 +252,13 @@ def test_there_is_always_room(arch: str) -> None:
         function = written(
             dedent(text).replace("ROWS", str(rows)), {"z": mut(rows, 128), "x": tensor(2, f16 if rows < 512 else f32)}
         )
-        made = one_group(function, arch)
-        assert made.facts["shared_bytes"] <= architecture(arch).shared_bytes
-        stages.append(max((op.stage[1] for op in all_of(made, StageTile)), default=0))
+        lowering = one_group(function, arch)
+        assert lowering.facts["shared_bytes"] <= architecture(arch).shared_bytes
+        stages.append(max((op.stage[1] for op in all_of(lowering, StageTile)), default=0))
     assert stages[0] == 4
     assert stages == sorted(stages, reverse=True)
     assert stages[-1] == 0
-    assert all_of(made, LoadTile)
+    assert all_of(lowering, LoadTile)
 
 
 def test_broken_order_is_found() -> None:
@@ -316,11 +316,11 @@ def test_other_types_load_ahead(dtype: DTypeLike) -> None:
     kind = i32 if dtype is i8 else f32
     x = tensor(2, dtype)
     function = written(dedent(text), {"z": mut(64, 32, dtype=kind), "x": x, "y": x, "n": scalar(i32)})
-    made = one_group(function, AMPERE.arch)
+    lowering = one_group(function, AMPERE.arch)
     random = np.random.default_rng(3)
     left, right = (random.integers(-9, 9, shape).astype(dtype.numpy) for shape in ((64, 128), (128, 32)))
     z = np.zeros((64, 32), kind.numpy)
-    wanted, found = outcomes(function, made, [z, left, right, np.int32(4)], (1, 1, 1))
+    wanted, found = outcomes(function, lowering, [z, left, right, np.int32(4)], (1, 1, 1))
     np.testing.assert_array_equal(found, wanted)
-    assert len(all_of(made, StagedMma)) == 1
-    assert len(all_of(made, StagePut)) == (dtype is i8)
+    assert len(all_of(lowering, StagedMma)) == 1
+    assert len(all_of(lowering, StagePut)) == (dtype is i8)

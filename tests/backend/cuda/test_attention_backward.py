@@ -213,18 +213,18 @@ def test_what_is_lowered_means_the_gradients(name: str) -> None:
     scale = np.float32(128**-0.5)
     dq, dk, dv = (np.full(each.shape, np.nan, bf16.numpy) for each in (q, k, v))
     sums = np.zeros((2, 256, 128), np.float32)
-    given = (q, k, v, do, top, delta, scale)
+    inputs = (q, k, v, do, top, delta, scale)
     function = lowered(PROGRAMS[name](group=2))
     with np.errstate(all="ignore"):
         if name == "dq":
-            execute(function, (dq, *given), (2, 2, 1), blocks=2, seed=1)
+            execute(function, (dq, *inputs), (2, 2, 1), blocks=2, seed=1)
         else:
             outputs = (dk, dv, *((sums,) if name == "all" else ()))
-            execute(function, (*outputs, *given), (1, 2, 1), blocks=2, seed=1)
-    found = (sums[:, :150] * scale if name == "all" else dq, dk, dv)
+            execute(function, (*outputs, *inputs), (1, 2, 1), blocks=2, seed=1)
+    gradients = (sums[:, :150] * scale if name == "all" else dq, dk, dv)
     wanted = gradients_of(*exact, causal=False)
     which = {"dq": (0,), "dk and dv": (1, 2), "all": (0, 1, 2)}[name]
-    assert max(relative(found[at], wanted[at]) for at in which) < 6e-3
+    assert max(relative(gradients[at], wanted[at]) for at in which) < 6e-3
 
 
 def drawn(shape: tuple[int, int, int, int], width: int, dtype: Any) -> tuple[Array, ...]:

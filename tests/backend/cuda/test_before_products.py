@@ -86,10 +86,10 @@ def types(tile: tuple[int, int], dtype: DTypeLike) -> dict[str, Type]:
 @pytest.mark.parametrize("name", BEFORE)
 def test_what_a_region_reads_is_there_before_it(name: str, form: str) -> None:
     tile, dtype, options = FORMS[form]
-    made = lowered(written(kernel(name), types(tile, dtype)), **options)
-    verify(made)
-    if not made.facts.get("refused"):
-        assert check_function(made) > 0
+    lowering = lowered(written(kernel(name), types(tile, dtype)), **options)
+    verify(lowering)
+    if not lowering.facts.get("refused"):
+        assert check_function(lowering) > 0
 
 
 @pytest.mark.parametrize("name", ["row sums", "an if", "nested"])

@@ -70,12 +70,12 @@ def chosen_on_hopper() -> dict[str, Request]:
     """What is compiled, by name, each once; products of f16 as those of bf16, but for one."""
     timed = [of_the_bench(case) for case in CASES if case.operand != "f16" or case.name == "f16-4096"]
     device = described("sm_90a")
-    made = {f"{kind}: {m} x {n} x {k}": kind.request(device, (m, n, k)) for kind, (m, n, k) in (*timed, *FUSED)}
+    requests = {f"{kind}: {m} x {n} x {k}": kind.request(device, (m, n, k)) for kind, (m, n, k) in (*timed, *FUSED)}
     for kind in LARGEST:
         tile = max(kind.choices(device), key=lambda each: (each.rows * each.columns, each.rows))
-        made[f"{kind}: {tile.rows} x {tile.columns}"] = kind.request(device, SIZE, tile)
-    once = {f"{each.function} {each.specialization} {each.options}": name for name, each in reversed(made.items())}
-    return {name: made[name] for name in reversed(once.values())}
+        requests[f"{kind}: {tile.rows} x {tile.columns}"] = kind.request(device, SIZE, tile)
+    once = {f"{each.function} {each.specialization} {each.options}": name for name, each in reversed(requests.items())}
+    return {name: requests[name] for name in reversed(once.values())}
 
 
 HOPPER = chosen_on_hopper()
@@ -87,10 +87,10 @@ MEANT = {"f8e4m3fn": "QGMMA.", "i8": "IGMMA.", "f32": "FFMA"}
 @pytest.mark.parametrize("name", HOPPER)
 def test_what_is_chosen_on_hopper_is_made_of_what_is_fast_there(name: str, tmp_path: Path) -> None:
     request = HOPPER[name]
-    made = machine_code(request)
-    assert not faults(made), made.log
-    assert ("persistent" in made.facts) is ("otherwise" not in name)  # which TMA does not load
-    found = instructions(made, tmp_path)
+    executable = machine_code(request)
+    assert not faults(executable), executable.log
+    assert ("persistent" in executable.facts) is ("otherwise" not in name)  # which TMA does not load
+    opcodes = instructions(executable, tmp_path)
     types = request.specialization.parameters
     x, z = types["x"], types["z"]
     assert isinstance(x, TensorType)
@@ -100,10 +100,10 @@ def test_what_is_chosen_on_hopper_is_made_of_what_is_fast_there(name: str, tmp_p
         meant = {"HMMA.", "LDSM."}
     elif z.dtype is bf16 and z.tile[0] % 64 == 0 and "8e4m3fn, left" not in name and "8e4m3fn, right" not in name:
         meant.add("UTMASTG.2D")
-    missing = [each for each in meant if not any(instruction.startswith(each) for instruction in found)]
+    missing = [each for each in meant if not any(instruction.startswith(each) for instruction in opcodes)]
     assert not missing
-    assert not any(each.startswith(("LDL", "STL")) for each in found)
-    assert "otherwise" in name or not any(each.startswith("HMMA") for each in found)
+    assert not any(each.startswith(("LDL", "STL")) for each in opcodes)
+    assert "otherwise" in name or not any(each.startswith("HMMA") for each in opcodes)
 
 
 AMPERE: dict[str, tuple[Kind, Extents, tuple[str, ...]]] = {
@@ -168,12 +168,12 @@ def test_a_call_compiles_what_was_chosen_for_it() -> None:
         request = kind.request(device, (4096, 8192, 4096))
         z = request.specialization.parameters["z"]
         assert isinstance(z, MutType)
-        chosen = [
+        tiles = [
             each for each in kind.choices(device)
             if (each.rows, each.columns) == z.tile and (each.options or CompileOptions()) == request.options
         ]  # fmt: skip
-        assert len(chosen) == 1, kind
-        assert request == kind.request(device, SIZE, chosen[0])
+        assert len(tiles) == 1, kind
+        assert request == kind.request(device, SIZE, tiles[0])
 
 
 def test_the_command_says_what_is_not_as_it_should_be(

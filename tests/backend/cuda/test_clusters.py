@@ -52,14 +52,14 @@ def test_blocks_of_a_cluster_load_a_part_each() -> None:
 @pytest.mark.parametrize("cluster", [2, 4, 8])
 def test_of_tiles_as_wide_as_tall_neighbours_along_the_columns_share_rows(cluster: int) -> None:
     """Where there is one row of tile blocks alone, nobody else needs the same columns."""
-    made = lowered(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster)
-    assert made.facts["cluster"] == cluster
-    assert {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, TmaLoad)} == {
+    lowering = lowered(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster)
+    assert lowering.facts["cluster"] == cluster
+    assert {op.x.name: op.attributes["cluster"] for op in lowering.walk() if isinstance(op, TmaLoad)} == {
         "x": cluster,
         "y": 1,
     }
-    assert {op.along for op in made.walk() if isinstance(op, TileIndex)} == {1}
-    assert check_function(made) > 10
+    assert {op.along for op in lowering.walk() if isinstance(op, TileIndex)} == {1}
+    assert check_function(lowering) > 10
     assert_clean(compiled(gemm_program(bf16, (64, 64), 64), num_cta_in_cga=cluster))
 
 

@@ -75,11 +75,13 @@ def shipped() -> dict[str, Function]:
     }
 
 
-def assert_clean(made: Executable) -> None:
+def assert_clean(executable: Executable) -> None:
     """No spills, no stack, nothing serialised or ignored."""
-    facts = made.facts
-    assert facts["registers"] > 0, f"the linker said nothing: {made.log!r}"  # a log that is not there has no complaints
-    assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ()), made.log
+    facts = executable.facts
+    assert facts["registers"] > 0, (
+        f"the linker said nothing: {executable.log!r}"
+    )  # a log that is not there has no complaints
+    assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ()), executable.log
 
 
 @pytest.mark.slow
@@ -88,10 +90,10 @@ def test_two_blocks_that_would_spill_are_not_asked_for() -> None:
     function = programs.shipped(gemm, {"z": mut(128, 128, dtype=bf16), "x": single, "y": single}, BK=64)
     hoped = source(function)
     assert hoped.facts["min_blocks"] == 2
-    made = BACKEND.build(hoped, HOPPER)
-    assert_clean(made)
-    assert made.facts["min_blocks"] == 0
-    assert made.log.startswith("2 blocks to a multiprocessor would spill ")
+    executable = BACKEND.build(hoped, HOPPER)
+    assert_clean(executable)
+    assert executable.facts["min_blocks"] == 0
+    assert executable.log.startswith("2 blocks to a multiprocessor would spill ")
     wished = source(gemm_program(bf16, (96, 80), 24), occupancy=2)
     assert "may_have_fewer_blocks" not in wished.facts
 
@@ -102,13 +104,13 @@ def test_shipped_kernels_compile_clean(arch: str, tmp_path: Path) -> None:
     for name, function in shipped().items():
         if name in CHOSEN.get(arch, ()):
             continue
-        made = compiled(function, arch)
-        assert_clean(made)
-        assert made.image.startswith(b"\x7fELF")
-        assert made.facts["shared_bytes"] <= architecture(arch).shared_bytes
+        executable = compiled(function, arch)
+        assert_clean(executable)
+        assert executable.image.startswith(b"\x7fELF")
+        assert executable.facts["shared_bytes"] <= architecture(arch).shared_bytes
         if "16" in name and "gemm" in name:
             wanted = meant(arch, name)
-            found = instructions(made, tmp_path)
+            found = instructions(executable, tmp_path)
             assert all(any(each.startswith(start) for each in found) for start in wanted), (name, wanted)
 
 
@@ -122,19 +124,19 @@ def meant(arch: str, name: str) -> tuple[str, ...]:
 
 
 def test_saxpy_reads_and_writes_vectors(tmp_path: Path) -> None:
-    found = instructions(compiled(saxpy_program(1024)), tmp_path)
+    opcodes = instructions(compiled(saxpy_program(1024)), tmp_path)
     assert (
-        sum(n for each, n in found.items() if each.startswith("LDG.E.128")) == 2 * 4
+        sum(n for each, n in opcodes.items() if each.startswith("LDG.E.128")) == 2 * 4
     )  # within the tensor, and at its edge
-    assert found["STG.E.128"] == 2 * 2
-    assert not any(each.startswith("BAR") for each in found)
+    assert opcodes["STG.E.128"] == 2 * 2
+    assert not any(each.startswith("BAR") for each in opcodes)
 
 
 def test_softmax_reads_its_row_once(tmp_path: Path) -> None:
-    found = instructions(compiled(softmax_program(1, 4096)), tmp_path)
-    assert sum(n for each, n in found.items() if each.startswith("LDG.E.128")) == 2 * 4
-    assert found["STG.E.128"] == 2 * 4
-    assert sum(n for each, n in found.items() if each.startswith("BAR")) == 2  # one for each reduction
+    opcodes = instructions(compiled(softmax_program(1, 4096)), tmp_path)
+    assert sum(n for each, n in opcodes.items() if each.startswith("LDG.E.128")) == 2 * 4
+    assert opcodes["STG.E.128"] == 2 * 4
+    assert sum(n for each, n in opcodes.items() if each.startswith("BAR")) == 2  # one for each reduction
 
 
 def test_f32_products_are_not_rounded_to_tf32(tmp_path: Path) -> None:
@@ -144,10 +146,10 @@ def test_f32_products_are_not_rounded_to_tf32(tmp_path: Path) -> None:
 
 
 def test_products_and_sums_are_rounded_one_by_one(tmp_path: Path) -> None:
-    found = instructions(compiled(saxpy_program(1024)), tmp_path)
-    assert found["FFMA"] == 0
-    assert found["FMUL"]
-    assert found["FADD"]
+    opcodes = instructions(compiled(saxpy_program(1024)), tmp_path)
+    assert opcodes["FFMA"] == 0
+    assert opcodes["FMUL"]
+    assert opcodes["FADD"]
 
 
 AT_ONCE = 32  # operations in a kernel, whose operands and results all wait in registers
@@ -262,11 +264,11 @@ def test_stored_types_are_converted_moved_and_rounded(arch: str) -> None:
     stored = [each for each in EVERY_DTYPE if each.kind == "storage"][:-1]
     lines = ["def every(out: Mut, x_in: Tensor, n_in: Tensor):", "    x = ct.load_tile_like(x_in, out)"]
     lines += ["    n, total = ct.load_tile_like(n_in, out), x"]
-    for each in stored:
+    for dtype in stored:
         for mode in ("NEAREST_EVEN", "ZERO", "POSITIVE_INF", "NEGATIVE_INF"):
-            made = f"ct.ftof(x, ct.{each}, rounding=ct.rounding.{mode})"
-            lines += [f"    total = total + ct.select(x > 0, {made}, ct.constant(1, (64,), ct.{each})).astype(ct.f32)"]
-            lines += [f"    total = total + ct.itof(n, ct.{each}, rounding=ct.rounding.{mode}).astype(ct.f32)"]
+            made = f"ct.ftof(x, ct.{dtype}, rounding=ct.rounding.{mode})"
+            lines += [f"    total = total + ct.select(x > 0, {made}, ct.constant(1, (64,), ct.{dtype})).astype(ct.f32)"]
+            lines += [f"    total = total + ct.itof(n, ct.{dtype}, rounding=ct.rounding.{mode}).astype(ct.f32)"]
     for mode in ("NEAREST_EVEN", "ZERO", "POSITIVE_INF", "NEGATIVE_INF"):
         for each in (i8, u16, i64):
             lines += [f"    total = total + ct.ftoi(x, ct.{each}, rounding=ct.rounding.{mode}).astype(ct.f32)"]
@@ -321,9 +323,9 @@ def test_a_product_is_made_of_its_own_instructions(
     x, y = (TensorType(dtype, (None, None), (1, None) if each == "t" else (None, 1), 16) for each in turned)
     text = TURNED.replace("BK", str(depth)).replace("ACC", acc.name)
     function = written(text, {"z": mut(128, 128, dtype=acc), "x": x, "y": y})
-    made = compiled(function, arch)
-    assert_clean(made)
+    executable = compiled(function, arch)
+    assert_clean(executable)
     if arch == "sm_80":
-        found = instructions(made, tmp_path)
+        found = instructions(executable, tmp_path)
         for name, part in PRODUCTS[dtype, acc, turned].items():
             assert any(each.split(".")[0] == name and part in each for each in found), f"no {name} with {part}: {found}"

@@ -46,15 +46,15 @@ class Group(Emulated):
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
         if isinstance(function, str):
             return super().call(function, operands, attrs)
-        text, given = function.asm, [self._of(each) for each in operands]
+        text, values = function.asm, [self._of(each) for each in operands]
         if text.startswith("prmt"):
-            return Vector(I32, np.array([_permuted(*map(int, each)) for each in zip(*given, strict=True)], np.uint32))
+            return Vector(I32, np.array([_permuted(*map(int, each)) for each in zip(*values, strict=True)], np.uint32))
         if text.startswith("ld.shared.v2"):
-            return self._several(self._read(given[0], 8, phase=16).view(np.uint32).T)
+            return self._several(self._read(values[0], 8, phase=16).view(np.uint32).T)
         if text.startswith("ldmatrix"):
-            return self._several(self._turned(given[0]))
+            return self._several(self._turned(values[0]))
         if "wgmma.mma_async" in text:
-            return self._product(text, given)
+            return self._product(text, values)
         assert re.match(r"wgmma\.(fence|commit_group|wait_group)", text), text
         return None
 
@@ -77,13 +77,13 @@ class Group(Emulated):
         low, high = (rows[:, :, lane % 4 * 2 + i, lane // 4].astype(np.uint32) for i in (0, 1))
         return [(low | high << 16)[:, matrix].reshape(-1) for matrix in range(4)]
 
-    def _product(self, text: str, given: list[Array]) -> Vector:
+    def _product(self, text: str, values: list[Array]) -> Vector:
         """`wgmma` with its left operand in registers and its right one in panels along K."""
         (columns,) = (int(each) for each in re.findall(r"m64n(\d+)k", text))
-        sums, words, at = given[: columns // 2], given[columns // 2 : columns // 2 + 4], given[columns // 2 + 4]
+        sums, words, at = values[: columns // 2], values[columns // 2 : columns // 2 + 4], values[columns // 2 + 4]
         size = np.dtype(self._numbers).itemsize
         groups, lane = self._threads // 128, np.arange(128)
-        made = [each.copy() for each in sums]
+        totals = [each.copy() for each in sums]
         for group in range(groups):
             mine = slice(group * 128, group * 128 + 128)
             left = np.zeros((64, 32 // size), self._numbers)
@@ -99,9 +99,9 @@ class Group(Emulated):
             for i in range(columns // 2):
                 row = lane // 32 * 16 + lane % 32 // 4 + i % 4 // 2 * 8
                 column = lane % 4 * 2 + i % 2 + i // 4 * 8
-                made[i].view(kind)[mine] += product[row, column]
-        kind = ir.LiteralStructType([I32 if size == 1 else ir.FloatType()] * len(made))
-        return Vector(kind, [Vector(kind.elements[0], each) for each in made])
+                totals[i].view(kind)[mine] += product[row, column]
+        kind = ir.LiteralStructType([I32 if size == 1 else ir.FloatType()] * len(totals))
+        return Vector(kind, [Vector(kind.elements[0], each) for each in totals])
 
 
 def _permuted(low: int, high: int, selector: int) -> int:
@@ -111,7 +111,7 @@ def _permuted(low: int, high: int, selector: int) -> int:
 
 def in_panels(tile: Array, smem_layout: SmemLayout) -> Array:
     """The bytes of a tile, (along, across), as TMA lays them."""
-    made = np.zeros(smem_layout.place_bytes, np.uint8)
+    place = np.zeros(smem_layout.place_bytes, np.uint8)
     size = smem_layout.size
     for panel in range(smem_layout.count):
         for row in range(smem_layout.length):
@@ -120,8 +120,8 @@ def in_panels(tile: Array, smem_layout: SmemLayout) -> Array:
             )
             linear = row * smem_layout.swizzle + np.arange(smem_layout.span * size)
             bits = smem_layout.swizzle.bit_length() - 5
-            made[panel * smem_layout.panel_bytes + (linear ^ (linear >> 7 & (1 << bits) - 1) << 4)] = data
-    return made
+            place[panel * smem_layout.panel_bytes + (linear ^ (linear >> 7 & (1 << bits) - 1) << 4)] = data
+    return place
 
 
 @pytest.mark.parametrize("exchanged", [False, True])
@@ -186,10 +186,10 @@ def test_nothing_is_spilled_or_put_in_line(dtype: DTypeLike, right: bool, tmp_pa
         function = product(dtype, (wide, tall) if right else (tall, wide), right=right)
         built = compiled(function)
         assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
-        found = instructions(built, tmp_path)
+        opcodes = instructions(built, tmp_path)
         read = "LDS.64" if dtype is f32 else "LDSM.16.MT88.4"
-        assert found[read] >= 4
-        assert any(each.startswith(INSTRUCTIONS[dtype]) for each in found)
+        assert opcodes[read] >= 4
+        assert any(each.startswith(INSTRUCTIONS[dtype]) for each in opcodes)
 
 
 @pytest.mark.parametrize("right", [True, False])

@@ -67,10 +67,10 @@ def test_the_rings_of_all_of_them_neither_deadlock_nor_overwrite(tile: tuple[int
 
 def test_what_the_others_launch_is_what_it_was() -> None:
     function = gemm_program(bf16, (64, 64), 64)
-    made, without = source(function), source(function, num_pieces=1)
-    assert (made.text, made.parameters) == (without.text, without.parameters)
+    divided, without = source(function), source(function, num_pieces=1)
+    assert (divided.text, divided.parameters) == (without.text, without.parameters)
     told = ("division", "plan")  # what launches read, and what people do
-    assert {key: value for key, value in made.facts.items() if key not in told} == {
+    assert {key: value for key, value in divided.facts.items() if key not in told} == {
         key: value for key, value in without.facts.items() if key not in told
     }
 

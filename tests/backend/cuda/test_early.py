@@ -74,10 +74,10 @@ def test_what_the_kernel_ahead_may_be_writing_is_read_by_plain_loads(target: Tar
     x = tensor(2, bf16)
     types: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": x, "y": x, "bias": tensor(2), "rows": tensor(1)}
     function = written(BESIDE, types | {"n": scalar(i32)})
-    made = lowered(function, target)
-    loads = [op for op in made.walk() if isinstance(op, LoadTile | LoadPointer)]
+    lowering = lowered(function, target)
+    loads = [op for op in lowering.walk() if isinstance(op, LoadTile | LoadPointer)]
     assert loads
-    early = bool(made.facts.get("early", False))
+    early = bool(lowering.facts.get("early", False))
     assert early == (target is HOPPER)
     assert any(op.attributes["constant"] for op in loads) == (not early)
     found = instructions(compiled(function, target.arch), tmp_path)

@@ -53,14 +53,14 @@ def test_operands_of_8_bits_may_differ(x: DTypeLike, y: DTypeLike, instruction: 
 
 def test_sums_of_8_bit_floats_go_to_f32_every_few_steps(tmp_path: Path) -> None:
     function = eights(f8e4m3fn, f8e4m3fn, "f32", 192)
-    made = lowered(function)
-    assert check_function(made) > 10
-    (product,) = (op for op in made.walk() if isinstance(op, Dot))
-    loops = [op for op in made.walk() if isinstance(op, For)]
+    lowering = lowered(function)
+    assert check_function(lowering) > 10
+    (product,) = (op for op in lowering.walk() if isinstance(op, Dot))
+    loops = [op for op in lowering.walk() if isinstance(op, For)]
     (turns,) = (each for each in loops if product in each.body.operations)
     (steps,) = (each for each in loops if turns in each.body.operations)
     assert product.replaces
-    step = next(op for op in made.walk() if op.results and op.results[0] is steps.step)
+    step = next(op for op in lowering.walk() if op.results and op.results[0] is steps.step)
     assert isinstance(step, Constant)
     assert step.value == 4  # the sums of so many K steps are added in f32 together
     built = compiled(function)
@@ -88,13 +88,13 @@ def test_fast_sums_of_8_bit_floats_are_left_to_the_tensor_cores(columns: int, tm
 def test_tf32_is_rounded_on_the_way_in(tmp_path: Path) -> None:
     text = GEMM.replace("mma(a, b,", "mma(ct.convert_tile(a, ct.tf32), ct.convert_tile(b, ct.tf32),")
     text = text.replace("64)", "32)").replace("(64,", "(32,")
-    given = types((128, 256), x=tensor(2, f32), y=column_major(f32), z=mut(128, 256))
-    made = source(written(text, given))
+    parameters = types((128, 256), x=tensor(2, f32), y=column_major(f32), z=mut(128, 256))
+    made = source(written(text, parameters))
     assert [tensor_map.rounded for tensor_map in tensor_maps(made)] == [True, True]
-    built = compiled(written(text, given))
+    built = compiled(written(text, parameters))
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     assert any(each.startswith("HGMMA.64") for each in instructions(built, tmp_path))
-    assert "lies across K" in refusal(written(text, given | {"x": column_major(f32), "y": tensor(2, f32)}))
+    assert "lies across K" in refusal(written(text, parameters | {"x": column_major(f32), "y": tensor(2, f32)}))
 
 
 def test_bytes_are_multiplied_by_warp_groups(tmp_path: Path) -> None:

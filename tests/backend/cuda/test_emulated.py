@@ -115,12 +115,12 @@ def affine() -> tuple[Any, tuple[int, ...]]:
 def maps(factor: Any, addend: Any, axis: int) -> Any:
     """What the maps make of 0, up to each place along an axis; they wrap."""
     factor, addend = np.moveaxis(factor, axis, 0), np.moveaxis(addend, axis, 0)
-    held, made = np.zeros_like(addend[0]), np.empty_like(addend)
+    held, totals = np.zeros_like(addend[0]), np.empty_like(addend)
     with np.errstate(over="ignore"):
         for place in range(len(addend)):
             held = held * factor[place] + addend[place]
-            made[place] = held
-    return np.moveaxis(made, 0, axis)
+            totals[place] = held
+    return np.moveaxis(totals, 0, axis)
 
 
 @EACH
@@ -186,14 +186,14 @@ def test_tiles_side_by_side_and_parts_of_them(dtype: DTypeLike) -> None:
     joined = shape.cat(dtype, left, right, whole, 1, 32, True)
     b = Emulated(whole.threads)
     result = joined.generate(b, [scatter(x, left, dtype), scatter(y, right, dtype)])
-    wanted = np.concatenate([x, y], 1)
-    np.testing.assert_array_equal(collect(result, whole, dtype), wanted)
+    expected = np.concatenate([x, y], 1)
+    np.testing.assert_array_equal(collect(result, whole, dtype), expected)
     cut = shape.extract(dtype, whole, part, 0, True)
     for row, column in ((0, 0), (1, 1), (0, 1), (-5, 9)):
         index = [Vector(I32, np.full(whole.threads, at, np.int64).astype(np.uint32)) for at in (row, column)]
         top, first = min(max(row, 0), 1) * 3, min(max(column, 0), 1) * 7
         found = collect(cut.generate(b, [result, *index]), part, dtype)
-        np.testing.assert_array_equal(found, wanted[top : top + 3, first : first + 7])
+        np.testing.assert_array_equal(found, expected[top : top + 3, first : first + 7])
 
 
 BY_ARITH = ("add", "sub", "mul", "div_trunc", "floor_div", "div_ceil", "mod", "rem", "mul_hi", "min", "max")
@@ -215,16 +215,16 @@ def test_arithmetic_on_special_values(dtype: DTypeLike) -> None:
         ]
         if not cases:
             continue
-        one = arith.binary(name, dtype, 0).element
+        intrinsic = arith.binary(name, dtype, 0).element
         kind = register_type(dtype)
         given = [Vector(kind, each.copy().view(numpy_type(kind))) for each in (x, y)]
         with np.errstate(all="ignore"):
-            found = one(Emulated(count), *given).data.view(dtype.numpy)
+            result = intrinsic(Emulated(count), *given).data.view(dtype.numpy)
             assert cases[0].numpy is not None
-            wanted = cases[0].numpy(x, y, z)
-        wrong = np.flatnonzero(differences(found, wanted))
+            expected = cases[0].numpy(x, y, z)
+        wrong = np.flatnonzero(differences(result, expected))
         zeros = name in ("min", "max") and dtype.kind == "float"  # NumPy's stand-ins do not order zeros
         wrong = wrong[(x[wrong] != 0) | (y[wrong] != 0)] if zeros else wrong
         assert not len(wrong), (
-            f"{name}: {x[wrong[0]]!r}, {y[wrong[0]]!r}: {found[wrong[0]]!r}, not {wanted[wrong[0]]!r}"
+            f"{name}: {x[wrong[0]]!r}, {y[wrong[0]]!r}: {result[wrong[0]]!r}, not {expected[wrong[0]]!r}"
         )

@@ -44,13 +44,13 @@ def count(found: Counter[str], *parts: str) -> int:
 
 @pytest.mark.parametrize(("dtype", "arch"), [(bf16, "sm_90a"), *((f32, arch) for arch in ARCHITECTURES)], ids=str)
 def test_a_transposed_tile_is_loaded_and_stored_in_wide_accesses(dtype: DTypeLike, arch: str, tmp_path: Path) -> None:
-    found = machine_code(written(TRANSPOSE, {"y": mut(64, 64, dtype=dtype), "x": tensor(2, dtype)}), arch, tmp_path)
+    opcodes = machine_code(written(TRANSPOSE, {"y": mut(64, 64, dtype=dtype), "x": tensor(2, dtype)}), arch, tmp_path)
     accesses = 64 * 64 * dtype.bits // 8 // 16 // 256
-    assert count(found, "STS", ".128") == accesses
+    assert count(opcodes, "STS", ".128") == accesses
     assert (
-        count(found, "LDG", ".128") == count(found, "STG", ".128") == 2 * accesses
+        count(opcodes, "LDG", ".128") == count(opcodes, "STG", ".128") == 2 * accesses
     )  # within the tensor, and at its edge
-    assert count(found, "BAR") == 1
+    assert count(opcodes, "BAR") == 1
 
 
 def test_so_is_one_of_a_tensor_that_lies_by_columns(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_so_is_one_of_a_tensor_that_lies_by_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_row_is_scanned_with_one_barrier(arch: str, tmp_path: Path) -> None:
-    found = machine_code(written(SCAN, {"y": mut(1, 4096), "x": tensor(2)}), arch, tmp_path)
-    assert count(found, "BAR") == 1
-    assert count(found, "LDG", ".128") == count(found, "STG", ".128") == 2 * 4
-    assert count(found, "SHFL") <= 4 * 7  # for each of four runs of 1024: five steps, what lies before, the last
+    opcodes = machine_code(written(SCAN, {"y": mut(1, 4096), "x": tensor(2)}), arch, tmp_path)
+    assert count(opcodes, "BAR") == 1
+    assert count(opcodes, "LDG", ".128") == count(opcodes, "STG", ".128") == 2 * 4
+    assert count(opcodes, "SHFL") <= 4 * 7  # for each of four runs of 1024: five steps, what lies before, the last
 
 
 def test_rows_of_one_warp_are_scanned_without_one(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def turn(y: Mut, x: Tensor, z: Tensor):
     t = ct.load_tile(x, (600, 36), (0, 0)).transpose()
     y.store(t + ct.load_tile_like(z, y))
 """
-    made = lowered(written(text, {"y": mut(36, 600), "x": tensor(2), "z": tensor(2)}))
-    (moved,) = (op for op in made.walk() if isinstance(op, ConvertLayout))
+    lowering = lowered(written(text, {"y": mut(36, 600), "x": tensor(2), "z": tensor(2)}))
+    (moved,) = (op for op in lowering.walk() if isinstance(op, ConvertLayout))
     assert moved.attributes["how"] == "move"
-    assert made.facts["shared_bytes"] == 36 * 600 * 4
+    assert lowering.facts["shared_bytes"] == 36 * 600 * 4

@@ -125,17 +125,17 @@ def compare(function: Function, out: tuple[int, ...], arguments: list[Any], grid
     """Run a kernel by walking its tile IR, and lowered to pipelines."""
     kind = function.parameters[0].type
     assert isinstance(kind, MutType)
-    wanted, found = (np.full(out, 7, kind.dtype.numpy) for _ in range(2))
-    values: dict[Value, Any] = dict(zip(function.parameters, [wanted, *arguments], strict=True))
+    expected, result = (np.full(out, 7, kind.dtype.numpy) for _ in range(2))
+    values: dict[Value, Any] = dict(zip(function.parameters, [expected, *arguments], strict=True))
     for index in np.ndindex(grid):
         with np.errstate(all="ignore"):  # of no key, nothing is divided by nothing
             run_block(function, dict(values), (index[0], index[1], index[2]), grid)
     lowered_function = lowered(function)
     check_layouts(lowered_function)
     for blocks, seed in ((1, 0), (3, 1)):
-        found[...] = 7
-        execute(lowered_function, [found, *arguments], grid, blocks, seed)
-        np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+        result[...] = 7
+        execute(lowered_function, [result, *arguments], grid, blocks, seed)
+        np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])

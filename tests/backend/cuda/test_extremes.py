@@ -57,11 +57,11 @@ def test_signs_are_safe_from_linkers_that_drop_them(
     linker: tuple[int, int], dtype: Any, text: str, tmp_path: Path
 ) -> None:
     program = written(text, {"z": mut(8, 32, dtype=dtype), "x": tensor(2, dtype)})
-    found = instructions(compiled(program), tmp_path)
+    opcodes = instructions(compiled(program), tmp_path)
     if linker < extremes.MENDED:
-        assert not any(name.startswith("VIMNMX3") for name in found)
+        assert not any(name.startswith("VIMNMX3") for name in opcodes)
     else:
-        assert any(name.startswith("VIMNMX3") for name in found)
+        assert any(name.startswith("VIMNMX3") for name in opcodes)
 
 
 @pytest.mark.gpu

@@ -139,10 +139,10 @@ def asserted(tile: tuple[int, int], dtype: Any, result: str) -> Function:
 @pytest.mark.parametrize("form", FORMS)
 def test_nobody_leaves_and_nothing_more_is_stored(form: str) -> None:
     tile, dtype, result, options = FORMS[form]
-    made = lowered(asserted(tile, dtype, result), **options)
-    assert any(isinstance(op, Roles) for op in made.walk())
-    assert check_failures(made) == 3
-    assert check_function(made) > 0
+    lowering = lowered(asserted(tile, dtype, result), **options)
+    assert any(isinstance(op, Roles) for op in lowering.walk())
+    assert check_failures(lowering) == 3
+    assert check_function(lowering) > 0
 
 
 def _leaves(function: Function) -> None:
@@ -174,37 +174,37 @@ def _stored_in_front(function: Function) -> None:
 
 @pytest.mark.parametrize("fault", [_leaves, _not_cleared, _elsewhere, _stores_all_the_same])
 def test_the_model_sees_what_is_wrong(fault: Any) -> None:
-    made = lowered(split(SPLIT, (128, 128)))
-    check_failures(made)
-    fault(made)
+    lowering = lowered(split(SPLIT, (128, 128)))
+    check_failures(lowering)
+    fault(lowering)
     with pytest.raises(ProtocolError):
-        check_function(made)
+        check_function(lowering)
 
 
 @pytest.mark.parametrize("form", ["two groups", "in pieces"])
 def test_the_model_sees_what_the_copy_engine_is_given(form: str) -> None:
     tile, dtype, result, options = FORMS[form]
-    made = lowered(asserted(tile, dtype, result), **options)
-    _stored_in_front(made)
+    lowering = lowered(asserted(tile, dtype, result), **options)
+    _stored_in_front(lowering)
     with pytest.raises(ProtocolError, match="before a tensor's begin"):
-        check_function(made)
+        check_function(lowering)
 
 
 def begun_if(text: str) -> list[set[str]]:
     """Of each store of TMA in PTX, the comparisons that decide whether it is begun."""
-    made = {name: line for line in text.splitlines() for name in re.findall(r"^\s*[\w.]+\s+(%p\d+),", line)}
-    found: list[set[str]] = []
+    definitions = {name: line for line in text.splitlines() for name in re.findall(r"^\s*[\w.]+\s+(%p\d+),", line)}
+    guards: list[set[str]] = []
     for before in text.split("cp.async.bulk.tensor.2d.global")[:-1]:
         (*_, last) = re.findall(r"@!?(%p\d+) bra", before)
         tests, pending = set[str](), [last]
         while pending:
-            line = made[pending.pop()]
+            line = definitions[pending.pop()]
             if "setp" in line:
                 tests.add(re.sub(r"%\w+", "_", " ".join(line.split())))
             else:
                 pending += re.findall(r"%p\d+", line)[1:]
-        found.append(tests)
-    return found
+        guards.append(tests)
+    return guards
 
 
 @pytest.mark.parametrize("form", ["two groups", "a wide tile"])
@@ -284,11 +284,11 @@ def test_each_launch_has_a_report_and_one_that_is_repeated_has_one(asserting: Ex
 
 def test_a_kernel_without_assertions_asks_for_no_report() -> None:
     types: dict[str, Type] = {"y": mut(1024), "x": tensor(1), "n": scalar(i32)}
-    made = compiled(written(PLAIN.format(check=""), types))
-    assert not any(each.kind == "report" for each in made.parameters)
-    stream = Recorder(sizes=(8,) * len(made.parameters))
-    assert load(made).packed(stream) is not None
-    load(made).launch((1, 1, 1), [0] * len(made.parameters), stream)
+    executable = compiled(written(PLAIN.format(check=""), types))
+    assert not any(each.kind == "report" for each in executable.parameters)
+    stream = Recorder(sizes=(8,) * len(executable.parameters))
+    assert load(executable).packed(stream) is not None
+    load(executable).launch((1, 1, 1), [0] * len(executable.parameters), stream)
     assert stream.reports == []
 
 

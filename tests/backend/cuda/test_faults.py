@@ -31,10 +31,10 @@ from tests.backend.cuda.programs import gemm_program, lowered
     ],
 )
 def test_the_model_finds_it(fault: str, message: str) -> None:
-    made = lowered(gemm_program(bf16, (128, 256), 64))
-    FAULTS[fault](made)
+    lowering = lowered(gemm_program(bf16, (128, 256), 64))
+    FAULTS[fault](lowering)
     with pytest.raises(ProtocolError, match=message):
-        check_function(made)
+        check_function(lowering)
 
 
 class BuiltError(Exception):

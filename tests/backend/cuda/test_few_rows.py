@@ -31,11 +31,11 @@ def product(function: Function) -> Dot:
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_few_rows_are_the_columns_of_an_instruction(tile: tuple[int, int]) -> None:
-    made = lowered(gemm_program(bf16, tile, 64))
-    verify(made)
-    (op,) = (op for op in made.walk() if isinstance(op, Dot))
+    lowering = lowered(gemm_program(bf16, tile, 64))
+    verify(lowering)
+    (op,) = (op for op in lowering.walk() if isinstance(op, Dot))
     rows, columns = tile
-    layout = layouts_of(made)[op.attributes["layout"]]
+    layout = layouts_of(lowering)[op.attributes["layout"]]
     assert layout.shape == (columns, rows)
     assert layout.cover == (columns, -(-rows // 8) * 8)
     held = {where for where, *_ in layout.elements()}
@@ -59,20 +59,20 @@ def test_what_has_64_rows_keeps_its_operands() -> None:
 
 
 def test_more_of_x_is_copied_than_the_tile_has_rows() -> None:
-    made = lowered(gemm_program(f16, (1, 64), 128))
-    maps = {name: TensorMap(*fields) for name, _, *fields in made.facts["tensor_maps"]}
+    lowering = lowered(gemm_program(f16, (1, 64), 128))
+    maps = {name: TensorMap(*fields) for name, _, *fields in lowering.facts["tensor_maps"]}
     assert maps["x_map"].box == (8, 64)
-    loads = {op.x.name: op for op in made.walk() if isinstance(op, TmaLoad)}
+    loads = {op.x.name: op for op in lowering.walk() if isinstance(op, TmaLoad)}
     (buffer,) = buffer_types([loads["x"].buffer])
     assert buffer.shape == (1, 128)  # tiles are counted as the kernel does
 
 
 def test_the_blocks_of_a_cluster_share_the_few_rows() -> None:
     """Of 16 x 128, y is larger, but there is hardly another tile block that needs the same columns."""
-    made = lowered(gemm_program(bf16, (16, 128), 64), num_cta_in_cga=2)
-    loads = {op.x.name: op.attributes["cluster"] for op in made.walk() if isinstance(op, TmaLoad)}
+    lowering = lowered(gemm_program(bf16, (16, 128), 64), num_cta_in_cga=2)
+    loads = {op.x.name: op.attributes["cluster"] for op in lowering.walk() if isinstance(op, TmaLoad)}
     assert loads == {"y": 1, "x": 2}
-    assert {op.along for op in made.walk() if isinstance(op, TileIndex)} == {1}
+    assert {op.along for op in lowering.walk() if isinstance(op, TileIndex)} == {1}
 
 
 def turned(rows: int, columns: int) -> Function:

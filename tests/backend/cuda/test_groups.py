@@ -26,11 +26,11 @@ from tests.support.programs import mut
 
 def test_three_groups_share_192_rows(tmp_path: Path) -> None:
     function = gemm_program(bf16, (192, 160), 64)
-    made = lowered(function)
-    verify(made)
-    assert check_function(made) > 10
-    assert (made.facts["threads"], made.facts["computing"]) == (512, 384)
-    assert [op.count for op in made.walk() if isinstance(op, SetMaxRegisters)] == [32, 160]
+    lowering = lowered(function)
+    verify(lowering)
+    assert check_function(lowering) > 10
+    assert (lowering.facts["threads"], lowering.facts["computing"]) == (512, 384)
+    assert [op.count for op in lowering.walk() if isinstance(op, SetMaxRegisters)] == [32, 160]
     for each in (function, gemm_program(bf16, (192, 192), 64), written(FUSED, fused_to((192, 160)))):
         built = compiled(each)
         assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
@@ -54,10 +54,10 @@ def fused_to(tile: tuple[int, int]) -> dict[str, Type]:
 def test_four_worker_warps_give_each_group_tile_blocks_of_its_own(tmp_path: Path) -> None:
     for tile, stages in (((128, 192), 4), ((128, 128), 5), ((128, 160), 5)):
         function = gemm_program(bf16, tile, 64)
-        made = lowered(function, num_worker_warps=4)
-        verify(made)
-        (pipeline,) = (op for op in made.walk() if isinstance(op, Pipeline))
-        assert (pipeline.stages, pipeline.arrivals, made.facts["threads"]) == (stages, 1, 384)
+        lowering = lowered(function, num_worker_warps=4)
+        verify(lowering)
+        (pipeline,) = (op for op in lowering.walk() if isinstance(op, Pipeline))
+        assert (pipeline.stages, pipeline.arrivals, lowering.facts["threads"]) == (stages, 1, 384)
         built = compiled(function, num_worker_warps=4)
         assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
         found = instructions(built, tmp_path)

@@ -22,16 +22,16 @@ GUARDED = ASSERTED.format(result="acc")
 
 
 def test_the_loading_warps_assert_what_is_of_numbers() -> None:
-    made = lowered(written(GUARDED, types()), num_cta_in_cga=2)
-    (roles,) = (op for op in made.walk() if isinstance(op, Roles))
+    lowering = lowered(written(GUARDED, types()), num_cta_in_cga=2)
+    (roles,) = (op for op in lowering.walk() if isinstance(op, Roles))
     loading, computing = ([op for op in block.walk() if isinstance(op, FailUnless)] for block in roles.regions)
     assert [op.message for op in loading] == ["before", "after", "within"]  # so that all are known by the last turn
     assert {(op.thread, op.leaves) for op in loading} == {(256, False)}
     assert computing == []
-    assert not made.facts["speaks"]
-    assert [message for message, _, _ in made.facts["failures"]] == ["before", "after", "within"]
-    assert made.facts["cluster"] == 1  # of two blocks the second may have no tile block to speak of
-    assert check_function(made) > 10
+    assert not lowering.facts["speaks"]
+    assert [message for message, _, _ in lowering.facts["failures"]] == ["before", "after", "within"]
+    assert lowering.facts["cluster"] == 1  # of two blocks the second may have no tile block to speak of
+    assert check_function(lowering) > 10
 
 
 def test_what_follows_the_loop_in_pieces_keeps_its_assertions() -> None:

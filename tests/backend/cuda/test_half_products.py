@@ -94,15 +94,15 @@ class _Bits(Emulated):
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
         if isinstance(function, str):
             return super().call(function, operands, attrs)
-        given = [np.broadcast_to(self._of(each), self._threads).astype(np.uint32) for each in operands]
+        words = [np.broadcast_to(self._of(each), self._threads).astype(np.uint32) for each in operands]
         if function.asm.startswith("prmt.b32"):
             found = re.search(r"0x([0-9a-f]{4});", function.asm)
             assert found is not None
             places = [int(digit, 16) for digit in reversed(found[1])]
-            both = np.stack(given[:2], 1).view(np.uint8).reshape(-1, 8)
+            both = np.stack(words[:2], 1).view(np.uint8).reshape(-1, 8)
             return Vector(I32, np.ascontiguousarray(both[:, places]).view(np.uint32)[:, 0])
         (half,) = (each for each in (bf16, f16) if function.asm.startswith(f"fma.rn.{each.name}x2"))
-        x, y, z = (each.view(half.numpy).astype(np.float64) for each in given)
+        x, y, z = (each.view(half.numpy).astype(np.float64) for each in words)
         return Vector(I32, (x * y + z).astype(half.numpy).view(np.uint32))
 
 

@@ -17,18 +17,18 @@ SHAPES = ((7,), (96,), (4096,), (1, 777), (96, 80), (1, 1), (3, 5, 7), (128, 64)
 
 def owners(layout: Layout) -> dict[tuple[int, ...], list[tuple[int, int, int]]]:
     """Who holds each element, straight from the definition."""
-    found: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
+    holders: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
     for where, register, lane, warp in layout.elements():
-        found.setdefault(where, []).append((register, lane, warp))
-    return found
+        holders.setdefault(where, []).append((register, lane, warp))
+    return holders
 
 
 def check_complete(layout: Layout) -> None:
     """Every element is held, equally often, and stored exactly once."""
-    found = owners(layout)
-    assert found.keys() == set(itertools.product(*map(range, layout.shape)))
+    elements = owners(layout)
+    assert elements.keys() == set(itertools.product(*map(range, layout.shape)))
     copies = 1 << (layout.free_lanes.bit_count() + layout.free_warps.bit_count())
-    for holders in found.values():
+    for holders in elements.values():
         assert len(holders) == copies
         assert len({register for register, _, _ in holders}) == 1
         assert sum(layout.owner(lane, warp) for _, lane, warp in holders) == 1

@@ -178,14 +178,14 @@ def test_slices_compute_what_the_kernel_means(name: str, blocks: int, parts: int
         slices = {op.result.tile.size for op in sliced.walk() if isinstance(op, HeldSlice)}
         assert slices == (set() if name == "places" else {rows * columns // (blocks * parts)})  # which pads otherwise
     results: list[list[Array]] = []
-    for each in (function, sliced):
+    for program in (function, sliced):
         copies = [np.array(argument) for argument in arguments]
-        values = dict(zip(each.body.arguments, copies, strict=True))
+        values = dict(zip(program.body.arguments, copies, strict=True))
         for tile in range(2):
-            if each is function:
-                run_block(each, values, (tile, 0, 0), (2, 1, 1))
+            if program is function:
+                run_block(program, values, (tile, 0, 0), (2, 1, 1))
             else:
-                run_cluster(each, values, (tile, 0, 0), (2, 1, 1), blocks)
+                run_cluster(program, values, (tile, 0, 0), (2, 1, 1), blocks)
         results.append([copy.astype(np.float64) for copy in copies])
     for expected, result in zip(*results, strict=True):
         np.testing.assert_allclose(result, expected, rtol=2e-2, atol=2e-2)

@@ -92,14 +92,14 @@ def test_lowering_is_pure_and_repeatable() -> None:
 
 
 def test_saxpy_moves_nothing_and_reads_vectors() -> None:
-    made = lowered(saxpy_program(1024))
-    assert made.facts["threads"] == 128
-    assert made.facts["shared_bytes"] == 0
-    assert count(made, ConvertLayout) == count(made, Barrier) == 0
-    loads = [op for op in made.walk() if isinstance(op, LoadTile)]
+    lowering = lowered(saxpy_program(1024))
+    assert lowering.facts["threads"] == 128
+    assert lowering.facts["shared_bytes"] == 0
+    assert count(lowering, ConvertLayout) == count(lowering, Barrier) == 0
+    loads = [op for op in lowering.walk() if isinstance(op, LoadTile)]
     assert [op.attributes["vector"] for op in loads] == [(0, 4), (0, 4)]
     assert sorted(op.attributes["constant"] for op in loads) == [False, True]  # y is written in this launch
-    assert only(made, Store).attributes["vector"] == (0, 4)
+    assert only(lowering, Store).attributes["vector"] == (0, 4)
 
 
 @pytest.mark.parametrize(
@@ -119,32 +119,32 @@ def test_the_access_width_is_what_the_promise_and_the_tile_allow(
     alignment: int, dtype: DTypeLike, tile: int, width: int
 ) -> None:
     x = tensor(1, dtype, alignment)
-    made = lowered(
+    lowering = lowered(
         written(
             "def copy(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y))\n", {"y": MutType(x, (tile,)), "x": x}
         )
     )
-    assert only(made, LoadTile).attributes["vector"] == ((0, width) if width > 1 else None)
+    assert only(lowering, LoadTile).attributes["vector"] == ((0, width) if width > 1 else None)
 
 
 def test_a_column_major_tensor_is_read_along_its_columns() -> None:
     x = TensorType(f32, (None, None), (1, None), 16)
-    made = lowered(
+    lowering = lowered(
         written(
             "def double(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y) * 2.0)\n",
             {"y": MutType(x, (64, 16)), "x": x},
         )
     )
-    load = only(made, LoadTile)
+    load = only(lowering, LoadTile)
     assert load.attributes["vector"] == (0, 4)
-    assert layouts_of(made)[load.attributes["layout"]].vector(0) == 4
+    assert layouts_of(lowering)[load.attributes["layout"]].vector(0) == 4
 
 
 def test_softmax_keeps_its_row_in_registers() -> None:
-    made = lowered(softmax_program(1, 1024))
-    assert count(made, LoadTile) == count(made, Store) == 1
-    assert count(made, ConvertLayout) == 0
-    reductions = [op for op in made.walk() if isinstance(op, Reduce)]
+    lowering = lowered(softmax_program(1, 1024))
+    assert count(lowering, LoadTile) == count(lowering, Store) == 1
+    assert count(lowering, ConvertLayout) == 0
+    reductions = [op for op in lowering.walk() if isinstance(op, Reduce)]
     assert len({op.attributes["offset"] for op in reductions}) == 2  # each has its own place, so none waits
     assert not any(op.attributes["fence"] for op in reductions)
 
@@ -156,10 +156,10 @@ def test_softmax_keeps_its_row_in_registers() -> None:
 def test_a_product_adds_up_where_its_instruction_does(
     dtype: DTypeLike, kind: type[Op], make: Callable[[tuple[int, int], int], Layout]
 ) -> None:
-    made = lowered(gemm_program(dtype, (96, 80), 32))
-    product = only(made, kind)
-    assert layouts_of(made)[product.attributes["layout"]] == make((96, 80), made.facts["warps"])
-    assert count(made, ConvertLayout) == 0
+    lowering = lowered(gemm_program(dtype, (96, 80), 32))
+    product = only(lowering, kind)
+    assert layouts_of(lowering)[product.attributes["layout"]] == make((96, 80), lowering.facts["warps"])
+    assert count(lowering, ConvertLayout) == 0
 
 
 def test_operands_through_registers_wait_before_their_place_is_used_again() -> None:
@@ -198,13 +198,13 @@ def product_loop(dtype: DTypeLike, acc: DTypeLike, turned: str) -> Function:
 def test_operands_are_copied_as_they_lie_where_a_product_can_take_them_so(
     dtype: DTypeLike, acc: DTypeLike, staged: str, turned: str
 ) -> None:
-    made = lowered(product_loop(dtype, acc, turned), AMPERE)
+    lowering = lowered(product_loop(dtype, acc, turned), AMPERE)
     sides = [any(each[side] == turned[side] for each in staged.split()) for side in range(2)]
-    assert count(made, StagedMma) == any(sides)
-    assert count(made, StagePut) == (sum(sides) == 1)  # the other operand passes through registers
-    assert count(made, Mma) == (not any(sides))
+    assert count(lowering, StagedMma) == any(sides)
+    assert count(lowering, StagePut) == (sum(sides) == 1)  # the other operand passes through registers
+    assert count(lowering, Mma) == (not any(sides))
     if turned in staged.split():
-        assert only(made, StagedMma).swaps == (turned[0] == "t", turned[1] == "t")
+        assert only(lowering, StagedMma).swaps == (turned[0] == "t", turned[1] == "t")
 
 
 def test_a_conversion_to_tf32_is_done_as_operands_are_multiplied() -> None:
@@ -225,24 +225,24 @@ def test_a_scaled_product_is_one_of_bf16_whatever_the_architecture(target: Targe
     """
     eights, scales = tensor(2, dtype=f8e4m3fn), tensor(2, dtype=f8e8m0fnu)
     given: dict[str, Type] = {"z": mut(16, 16), "x": eights, "y": eights, "s": scales, "t": scales}
-    made = lowered(written(dedent(text), given), target)
-    product = only(made, Mma)
+    lowering = lowered(written(dedent(text), given), target)
+    product = only(lowering, Mma)
     assert {product.a.tile.dtype, product.b.tile.dtype} == {bf16}
-    assert count(made, MmaScaled) == 0
+    assert count(lowering, MmaScaled) == 0
 
 
 def test_operands_are_copied_turns_ahead_of_their_product() -> None:
-    made = lowered(gemm_program(bf16, (128, 128), 64), BLACKWELL)
-    assert count(made, LoadTile) == count(made, Mma) == 0
-    loop = only(made, For)
-    before = made.body.operations[: made.body.operations.index(loop)]
+    lowering = lowered(gemm_program(bf16, (128, 128), 64), BLACKWELL)
+    assert count(lowering, LoadTile) == count(lowering, Mma) == 0
+    loop = only(lowering, For)
+    before = lowering.body.operations[: lowering.body.operations.index(loop)]
     kinds = [type(op) for op in before if isinstance(op, StageTile | StageCommit)]
     assert kinds == [StageTile, StageTile, StageCommit] * 2  # two turns ahead in a ring of three slots
     inside = [type(op) for op in loop.body.operations if not isinstance(op, Constant | Add)]
     assert inside == [StageWait, StageTile, StageTile, StageCommit, StagedMma, Yield]
-    assert [op.pending for op in made.walk() if isinstance(op, StageWait)] == [1, 0]
-    assert {op.stage[1] for op in made.walk() if isinstance(op, StageTile)} == {3}
-    assert only(made, StagedMma).left[1:] == only(made, StagedMma).right[1:] == (3, 35840)
+    assert [op.pending for op in lowering.walk() if isinstance(op, StageWait)] == [1, 0]
+    assert {op.stage[1] for op in lowering.walk() if isinstance(op, StageTile)} == {3}
+    assert only(lowering, StagedMma).left[1:] == only(lowering, StagedMma).right[1:] == (3, 35840)
 
 
 @pytest.mark.parametrize(
@@ -301,12 +301,12 @@ def test_a_ring_takes_tiles_whose_axes_are_exchanged_as_they_lie() -> None:
             z.store(acc)
         """
     x = tensor(2, bf16)
-    made = lowered(written(dedent(text), {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}), AMPERE)
-    (product,) = (op for op in made.walk() if isinstance(op, StagedMma))
+    lowering = lowered(written(dedent(text), {"z": mut(64, 48), "x": x, "y": x, "n": scalar(i32)}), AMPERE)
+    (product,) = (op for op in lowering.walk() if isinstance(op, StagedMma))
     assert product.swaps == (True, False)
-    stages = [op for op in made.walk() if isinstance(op, StageTile)]
+    stages = [op for op in lowering.walk() if isinstance(op, StageTile)]
     assert {op.attributes["vector"] for op in stages} == {(1, 8)}
-    assert not any(op.name == "permute" for op in made.walk())
+    assert not any(op.name == "permute" for op in lowering.walk())
 
 
 def test_two_blocks_share_a_multiprocessor_where_both_fit() -> None:
@@ -333,15 +333,15 @@ def test_a_broadcast_of_a_reduction_moves_nothing() -> None:
 
 
 def test_a_transposed_store_goes_through_shared_memory() -> None:
-    made = lowered(
+    lowering = lowered(
         written(
             "def turn(y: Mut, x: Tensor):\n    y.store(ct.load_tile(x, (64, 32), (0, 0)).transpose())\n",
             {"y": mut(32, 64), "x": tensor(2)},
         )
     )
-    (moved,) = (op for op in made.walk() if isinstance(op, ConvertLayout))
+    (moved,) = (op for op in lowering.walk() if isinstance(op, ConvertLayout))
     assert moved.attributes["how"] == "swizzle"
-    accesses = [op.attributes["vector"] for op in made.walk() if isinstance(op, LoadTile | Store)]
+    accesses = [op.attributes["vector"] for op in lowering.walk() if isinstance(op, LoadTile | Store)]
     assert accesses == [(1, 4), (1, 4)]  # both wide
 
 

@@ -14,10 +14,10 @@ from tests.backend.cuda.mutations import FAULTS, Fault, Subject, copy_of, score,
 @pytest.mark.slow
 def test_the_models_find_every_kind_of_fault() -> None:
     """In one kernel here, in all by command."""
-    found = score(("two loops",), every=3)
+    reports = score(("two loops",), every=3)
     # It has one pipeline, and waits for its products at the end alone.
-    assert found.keys() == {fault.__name__ for fault in FAULTS} - {"early_release", "other_pipeline"}
-    for name, counts in found.items():
+    assert reports.keys() == {fault.__name__ for fault in FAULTS} - {"early_release", "other_pipeline"}
+    for name, counts in reports.items():
         assert counts["models"] == counts["faults"], name
         assert counts["running"] == counts["faults"] or name == "wrong_stages", name  # there is room enough here
 

@@ -64,14 +64,14 @@ def row_sums() -> Function:
 
 @pytest.mark.parametrize(("tile", "pieces"), TILES, ids=str)
 def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
-    made = lowered(gemm_program(bf16, tile, 64), num_pieces=pieces)
-    verify(made)
-    assert (made.facts["cluster"], made.facts["persistent"]) == (pieces, pieces)
-    assert "workspace" not in made.facts
-    assert not any(isinstance(op, Fixup) for op in made.walk())
-    assert sum(isinstance(op, ScatterPartials) for op in made.walk()) == 1
-    assert sum(isinstance(op, ClusterStart) for op in made.body.operations) == 1  # all wait, those who load too
-    assert f"{pieces} pieces of {MIN_CLUSTER_ITERATIONS} turns or more, which are a cluster" in print_function(made)
+    lowering = lowered(gemm_program(bf16, tile, 64), num_pieces=pieces)
+    verify(lowering)
+    assert (lowering.facts["cluster"], lowering.facts["persistent"]) == (pieces, pieces)
+    assert "workspace" not in lowering.facts
+    assert not any(isinstance(op, Fixup) for op in lowering.walk())
+    assert sum(isinstance(op, ScatterPartials) for op in lowering.walk()) == 1
+    assert sum(isinstance(op, ClusterStart) for op in lowering.body.operations) == 1  # all wait, those who load too
+    assert f"{pieces} pieces of {MIN_CLUSTER_ITERATIONS} turns or more, which are a cluster" in print_function(lowering)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
 )
 def test_each_thread_block_adds_up_some_columns(tile: tuple[int, int], pieces: int, parts: int) -> None:
     """Of 64 columns five pieces have eight parts; those of few rows are added up by one."""
-    made = lowered(gemm_program(bf16, tile, 64), num_pieces=pieces)
-    (found,) = (op for op in made.walk() if isinstance(op, ReducePartials))
+    lowering = lowered(gemm_program(bf16, tile, 64), num_pieces=pieces)
+    (found,) = (op for op in lowering.walk() if isinstance(op, ReducePartials))
     assert (found.parts, found.blocks) == (parts, pieces)
-    stores = [type(op) for op in made.walk() if isinstance(op, Store | TmaStore)]
+    stores = [type(op) for op in lowering.walk() if isinstance(op, Store | TmaStore)]
     assert stores == ([Store] if parts == 1 else [Store, TmaStore])  # whole tiles by TMA
 
 
@@ -154,33 +154,33 @@ class Rank(Emulated):
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
         if not isinstance(function, ir.InlineAsm):
             return super().call(function, operands, attrs)
-        text, given = function.asm, [self._of(each) for each in operands]
+        text, values = function.asm, [self._of(each) for each in operands]
         if text.startswith(("mapa", "st.")) and not self._active.any():
-            return Vector(I32, given[0])
+            return Vector(I32, values[0])
         if "%cluster_ctarank" in text:
             return Vector(I32, np.full(self._threads, self.rank, np.uint32))
         if text.startswith("mapa"):
-            return Vector(I32, given[0] | given[1] << np.uint32(24))
+            return Vector(I32, values[0] | values[1] << np.uint32(24))
         if "expect_tx" in text:
             assert self._active.sum() == 1
-            self.announced += int(given[1][0])
-        elif found := re.search(r"st\.async.*\[\$0\+(\d+)\]", text):
-            *_, barrier = given
-            there = self.cluster[int(given[0][0]) >> 24]
+            self.announced += int(values[1][0])
+        elif access := re.search(r"st\.async.*\[\$0\+(\d+)\]", text):
+            *_, barrier = values
+            there = self.cluster[int(values[0][0]) >> 24]
             assert (barrier == (there.rank << 24 | BARRIER)).all()
-            for number, elements in enumerate(given[1:-1]):
-                where = _places(given[0] & LOCAL, int(found[1]) + 4 * number)
+            for number, elements in enumerate(values[1:-1]):
+                where = _places(values[0] & LOCAL, int(access[1]) + 4 * number)
                 there.memory[where] = np.ascontiguousarray(elements).view(np.uint8).reshape(-1, 4)
                 there.arrived += where.size
         elif found := re.search(r"st\.shared.*\[\$0\+(\d+)\]", text):
-            for number, elements in enumerate(given[1:]):
-                where = _places(given[0], int(found[1]) + 4 * number)
+            for number, elements in enumerate(values[1:]):
+                where = _places(values[0], int(found[1]) + 4 * number)
                 self.memory[where] = np.ascontiguousarray(elements).view(np.uint8).reshape(-1, 4)
-        elif found := re.search(r"ld\.shared(?:\.v(\d))?\.(\w)32 .*\+(\d+)\]", text):
-            kind, numpy_kind = (F32, np.float32) if found[2] == "f" else (I32, np.uint32)
-            read = [self.memory[_places(given[0], int(found[3]) + 4 * i)] for i in range(int(found[1] or 1))]
+        elif access := re.search(r"ld\.shared(?:\.v(\d))?\.(\w)32 .*\+(\d+)\]", text):
+            kind, numpy_kind = (F32, np.float32) if access[2] == "f" else (I32, np.uint32)
+            read = [self.memory[_places(values[0], int(access[3]) + 4 * i)] for i in range(int(access[1] or 1))]
             parts = [Vector(kind, each.copy().view(numpy_kind)[:, 0]) for each in read]
-            return Vector(None, parts) if found[1] else parts[0]
+            return Vector(None, parts) if access[1] else parts[0]
         else:
             assert "try_wait.parity.acquire.cluster" in text, text
         return None
@@ -213,34 +213,34 @@ def test_the_sums_of_all_blocks_are_added_up(sums: Layout, parts: int, dtype: An
     deal_out = intrinsics.scatter(dtype, sums, parts, blocks, place=place, offset=BARRIER)
     for rank, tile in zip(ranks, tiles, strict=True):
         deal_out.generate(rank, [scatter(tile, sums, dtype)])
-    one = part_layout(sums, parts)
+    part = part_layout(sums, parts)
     assert [rank.announced for rank in ranks] == [rank.arrived for rank in ranks]
     assert max(rank.arrived for rank in ranks) == cluster_bytes(sums, parts, blocks) * (blocks - 1) // blocks
     add = intrinsics.reduce(dtype, sums, parts, blocks, place)
     for number in range(parts):
         found = add.generate(ranks[number % blocks], [Vector(I32, np.full(sums.threads, number, np.uint32))])
-        columns = slice(number * one.shape[1], (number + 1) * one.shape[1])
-        assert np.array_equal(collect(found, one, dtype), np.add.reduce(tiles)[:, columns])
+        columns = slice(number * part.shape[1], (number + 1) * part.shape[1])
+        assert np.array_equal(collect(found, part, dtype), np.add.reduce(tiles)[:, columns])
 
 
 @pytest.mark.parametrize(("tile", "pieces"), TILES[::2], ids=str)
 def test_they_are_compiled_to_what_is_meant(tile: tuple[int, int], pieces: int, tmp_path: Path) -> None:
     made = compiled(gemm_program(bf16, tile, 64), num_pieces=pieces)
     assert_clean(made)
-    found = instructions(made, tmp_path)
-    assert any("GMMA" in each for each in found)
-    assert any(each.startswith("STAS") for each in found), sorted(found)
-    assert not any(each.startswith(("ATOM", "RED", "MEMBAR.ALL.GPU", "MEMBAR.SC")) for each in found), sorted(found)
+    opcodes = instructions(made, tmp_path)
+    assert any("GMMA" in each for each in opcodes)
+    assert any(each.startswith("STAS") for each in opcodes), sorted(opcodes)
+    assert not any(each.startswith(("ATOM", "RED", "MEMBAR.ALL.GPU", "MEMBAR.SC")) for each in opcodes), sorted(opcodes)
     assert "workspace" not in [each.name for each in source(gemm_program(bf16, tile, 64), num_pieces=pieces).parameters]
 
 
 def test_bytes_and_f32_meet_there_too() -> None:
     assert_clean(compiled(integers(), num_pieces=4))
     for dtype, tile in ((f32, (64, 64)), (f32, (128, 64))):
-        made = gemm_program(dtype, tile, 32)
-        assert lowered(made, num_pieces=4).facts["cluster"] == 4
-        assert check_function(lowered(made, num_pieces=4)) > 10
-        assert_clean(compiled(made, num_pieces=4))
+        program = gemm_program(dtype, tile, 32)
+        assert lowered(program, num_pieces=4).facts["cluster"] == 4
+        assert check_function(lowered(program, num_pieces=4)) > 10
+        assert_clean(compiled(program, num_pieces=4))
 
 
 def test_a_wait_for_sums_that_never_come_ends_too() -> None:
@@ -252,10 +252,10 @@ def test_a_wait_for_sums_that_never_come_ends_too() -> None:
 
 def test_a_result_is_not_stored_over_sums_that_another_warp_has_yet_to_add_up() -> None:
     """What is sent to a thread block lies where it stores from; the row sums need no other warp's part."""
-    made = lowered(row_sums(), num_pieces=4)
-    check_stores(made)
-    assert any(isinstance(op, TmaStore) for op in made.walk())
-    for block in {id(each): each for op in made.walk() for each in op.regions}.values():
+    lowering = lowered(row_sums(), num_pieces=4)
+    check_stores(lowering)
+    assert any(isinstance(op, TmaStore) for op in lowering.walk())
+    for block in {id(each): each for op in lowering.walk() for each in op.regions}.values():
         block.operations[:] = [op for op in block.operations if not isinstance(op, Barrier)]
     with pytest.raises(ProtocolError, match="is written over sums that other warps have yet to add up"):
-        check_stores(made)
+        check_stores(lowering)

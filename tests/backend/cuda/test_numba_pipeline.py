@@ -39,10 +39,10 @@ def every_pass(function: Any, name: str, kinds: tuple[Any, ...], arch: Architect
     """The code library as `numba.cuda` makes it for anybody."""
     compiler: Any = importlib.import_module("numba.cuda.compiler")
     types: Any = importlib.import_module("numba.cuda").types
-    made = compiler.compile_cuda(
+    compilation = compiler.compile_cuda(
         function, types.void, kinds, cc=arch.capability, abi="c", abi_info={"abi_name": name}, nvvm_options={"opt": 3}
     )
-    return made.library
+    return compilation.library
 
 
 def machine_code(function: Function) -> bytes:

@@ -121,11 +121,11 @@ def gemm_of(tile: tuple[int, int], depth: int, by_k: tuple[bool, bool]) -> Funct
 
 @EACH_STORED
 def test_f32_is_multiplied_by_specialised_warps(by_k: tuple[bool, bool]) -> None:
-    made = lowered(gemm_of((128, 256), 32, by_k))
-    names = [op.name for op in made.walk()]
+    lowering = lowered(gemm_of((128, 256), 32, by_k))
+    names = [op.name for op in lowering.walk()]
     assert "cuda.simt_mma" in names
     assert "cuda.wgmma" not in names
-    assert check_function(made) > 0
+    assert check_function(lowering) > 0
 
 
 def test_one_warp_group_has_a_small_tile_to_itself() -> None:
@@ -147,13 +147,13 @@ def test_what_does_not_fit_says_why(tile: tuple[int, int], reason: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("by_k", "depth"), [*((each, 32) for each in STORED), (STORED[0], 64)])
 def test_little_but_multiply_adds_is_in_the_loop(by_k: tuple[bool, bool], depth: int, tmp_path: Path) -> None:
-    made = compiled(gemm_of((128, 128), depth, by_k))
-    assert_clean(made)
-    found = instructions(made, tmp_path)
-    adds = sum(count for name, count in found.items() if name.startswith("FFMA"))
+    executable = compiled(gemm_of((128, 128), depth, by_k))
+    assert_clean(executable)
+    opcodes = instructions(executable, tmp_path)
+    adds = sum(count for name, count in opcodes.items() if name.startswith("FFMA"))
     assert adds == 64 * depth
-    assert found["LDS.128"] == adds // 16
-    assert innermost_loop(made, "FFMA", tmp_path) <= 1.09 * adds
+    assert opcodes["LDS.128"] == adds // 16
+    assert innermost_loop(executable, "FFMA", tmp_path) <= 1.09 * adds
 
 
 @pytest.mark.slow

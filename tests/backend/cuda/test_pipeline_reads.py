@@ -169,10 +169,10 @@ class _Memory(Emulated):
     """Adds loads from shared memory by inline PTX."""
 
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
-        found = re.search(r"ld\.shared\.(?:v(\d)\.)?[ub](8|16|32) .*\+(\d+)\]", str(function))
-        if found is None:
+        access = re.search(r"ld\.shared\.(?:v(\d)\.)?[ub](8|16|32) .*\+(\d+)\]", str(function))
+        if access is None:
             return super().call(function, operands, attrs)
-        count, size, beyond = int(found[1] or 1), int(found[2]) // 8, int(found[3])
+        count, size, beyond = int(access[1] or 1), int(access[2]) // 8, int(access[3])
         at = operands[0].data.astype(np.int64)[:, None] + beyond
         assert not (at % (size * count)).any(), "an access is not aligned"
         raw = np.ascontiguousarray(self.memory[at + np.arange(size * count)]).view(f"u{size}")

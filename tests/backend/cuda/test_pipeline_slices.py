@@ -208,16 +208,16 @@ def test_a_number_that_the_kernel_writes_is_refused() -> None:
 def test_stores_wait_for_what_was_asserted_before(name: str) -> None:
     (roles,) = (op for op in lowered(program(name)).walk() if isinstance(op, Roles))
     assert not any(isinstance(op, FailUnless) for op in roles.consumer.walk())
-    given = [op for op in roles.producer.walk() if isinstance(op, PipelineAcquire) and op.nbytes == 0]
-    (asked,) = (op for op in roles.consumer.walk() if isinstance(op, Failed))
-    assert len(given) == 1
+    verdicts = [op for op in roles.producer.walk() if isinstance(op, PipelineAcquire) and op.nbytes == 0]
+    (question,) = (op for op in roles.consumer.walk() if isinstance(op, Failed))
+    assert len(verdicts) == 1
     operations = list(roles.producer.walk())
     failing = [place for place, op in enumerate(operations) if isinstance(op, FailUnless)]
-    assert max(failing) < operations.index(given[0])
+    assert max(failing) < operations.index(verdicts[0])
     computing = list(roles.consumer.walk())
     (store,) = (op for op in computing if isinstance(op, TmaStore))
     assert store.dropped
-    assert computing.index(asked) < computing.index(store)
+    assert computing.index(question) < computing.index(store)
 
 
 def _of_verdict(op: Op) -> bool:

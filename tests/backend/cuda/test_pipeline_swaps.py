@@ -79,12 +79,12 @@ def test_swapped_products_mean_the_same(bits: int) -> None:
     w = random.integers(0, 256, (72, 128 * bits // 8), np.uint8)
     scale = random.random((2, 72)).astype(np.float16)
     results: list[Array] = []
-    for each in (function, swapped):
+    for program in (function, swapped):
         z = np.full((40, 72), np.nan, np.float16)
         given = (z, x, w.view(np.int8) if bits == 8 else w, scale)
-        values: dict[Value, Any] = dict(zip(each.parameters, given, strict=True))
+        values: dict[Value, Any] = dict(zip(program.parameters, given, strict=True))
         for block in np.ndindex(2, 2):
-            run_block(each, values, (*block, 0), (2, 2, 1))
+            run_block(program, values, (*block, 0), (2, 2, 1))
         results.append(z.astype(np.float32))
     np.testing.assert_allclose(results[0], results[1], rtol=2e-3, atol=1e-3)
 

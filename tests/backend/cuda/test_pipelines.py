@@ -58,14 +58,14 @@ def attention_program(
     width: int = 128, rows: int = 128, keys: int = 128, *, causal: bool = False, window: int = 0
 ) -> Function:
     operand = tensor(3, bf16)
-    given: dict[str, Type] = {
+    parameters: dict[str, Type] = {
         "o": mut(1, rows, width, dtype=bf16),
         "q": operand,
         "k": operand,
         "v": operand,
         "scale": scalar(),
     }
-    return shipped(attention, given, BN=keys, CAUSAL=int(causal), WINDOW=window)
+    return shipped(attention, parameters, BN=keys, CAUSAL=int(causal), WINDOW=window)
 
 
 def eight_program() -> Function:
@@ -334,13 +334,13 @@ def test_a_rotated_loop_means_the_same(rows: int, keys: int, causal: bool) -> No
     random = np.random.default_rng(0)
     q, k, v = (random.standard_normal((2, count, 32)).astype(bf16.numpy) for count in (rows, keys, keys))
     results: list[np.ndarray[Any, Any]] = []
-    for each in (function, rotate(function)):
+    for program in (function, rotate(function)):
         o = np.full(q.shape, np.nan, bf16.numpy)
-        values: dict[Value, Any] = dict(zip(each.parameters, (o, q, k, v, np.float32(0.2)), strict=True))
+        values: dict[Value, Any] = dict(zip(program.parameters, (o, q, k, v, np.float32(0.2)), strict=True))
         grid = (2, -(-rows // 32), 1)
         for head, tile in np.ndindex(grid[:2]):
             with np.errstate(all="ignore"):  # of no key, nothing is divided by nothing
-                run_block(each, values, (head, tile, 0), grid)
+                run_block(program, values, (head, tile, 0), grid)
         results.append(o.astype(np.float32))
     np.testing.assert_array_equal(results[0], results[1])
 

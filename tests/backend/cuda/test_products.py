@@ -32,11 +32,11 @@ def stacked(rows: int, columns: int) -> Function:
 
 @pytest.mark.slow
 def test_halves_of_thread_blocks_have_tile_blocks_of_their_own(tmp_path: Path) -> None:
-    found = best(8192, 8192, 512, HOPPER, 132, halves=True)
-    assert found.halved
-    assert found.options is not None
-    tile = (found.rows, found.columns)
-    made = compiled(stacked(*tile), "sm_90a", num_worker_warps=found.options.num_worker_warps)
+    plan = best(8192, 8192, 512, HOPPER, 132, halves=True)
+    assert plan.halved
+    assert plan.options is not None
+    tile = (plan.rows, plan.columns)
+    made = compiled(stacked(*tile), "sm_90a", num_worker_warps=plan.options.num_worker_warps)
     assert_clean(made)
     names = instructions(made, tmp_path)
     for meant in ("HGMMA.", "UTMALDG.2D", "UTMASTG.2D"):

@@ -45,21 +45,21 @@ def _gemm() -> Function:
 
 
 def test_the_protocol_is_what_the_lowered_kernel_does() -> None:
-    made = example(tiles=2, turns=2)
-    assert (made.slots, made.arrivals, made.groups, made.cluster) == (4, 2, 2, 1)
-    assert [each.what for each in made.loads] == ["acquire", "load", "load"] * 4
+    model = example(tiles=2, turns=2)
+    assert (model.slots, model.arrivals, model.groups, model.cluster) == (4, 2, 2, 1)
+    assert [each.what for each in model.loads] == ["acquire", "load", "load"] * 4
     one_tile = ["wait", "begin", "finish", "wait", "begin", "finish", "release", "finish", "release"]
-    assert [each.what for each in made.reads] == one_tile * 2
-    assert [each.count for each in made.reads if each.what == "release"] == [0, 1, 2, 3]
+    assert [each.what for each in model.reads] == one_tile * 2
+    assert [each.count for each in model.reads if each.what == "release"] == [0, 1, 2, 3]
 
 
 def test_two_blocks_of_a_cluster_wait_for_each_other() -> None:
-    made = protocol(lowered(gemm_program(bf16, (128, 256), 64), num_cta_in_cga=2), tiles=1, turns=9)
-    assert made is not None
-    assert (made.arrivals, made.groups, made.cluster) == (4, 2, 2)
-    assert check(made) == 9
+    model = protocol(lowered(gemm_program(bf16, (128, 256), 64), num_cta_in_cga=2), tiles=1, turns=9)
+    assert model is not None
+    assert (model.arrivals, model.groups, model.cluster) == (4, 2, 2)
+    assert check(model) == 9
     with pytest.raises(ProtocolError, match="4 groups read, `empty` waits for 2"):
-        check(replace(made, arrivals=2))
+        check(replace(model, arrivals=2))
 
 
 def test_too_many_arrivals_expected_are_found() -> None:
@@ -74,10 +74,10 @@ def test_a_slot_never_given_up_is_found() -> None:
 
 
 def test_a_slot_given_up_too_early_is_found() -> None:
-    made = example()
-    early = tuple(Event("finish", 2) if each == Event("finish", 1) else each for each in made.reads)
+    model = example()
+    early = tuple(Event("finish", 2) if each == Event("finish", 1) else each for each in model.reads)
     with pytest.raises(ProtocolError, match="given up while its product is under way"):
-        check(replace(made, reads=early))
+        check(replace(model, reads=early))
 
 
 def test_a_product_that_does_not_wait_is_found() -> None:
@@ -87,49 +87,49 @@ def test_a_product_that_does_not_wait_is_found() -> None:
 
 
 def test_bytes_that_do_not_arrive_are_found() -> None:
-    made = example()
-    more = tuple(replace(each, nbytes=each.nbytes + 16) if each.what == "acquire" else each for each in made.loads)
+    model = example()
+    more = tuple(replace(each, nbytes=each.nbytes + 16) if each.what == "acquire" else each for each in model.loads)
     with pytest.raises(ProtocolError, match="announced are"):
-        check(replace(made, loads=more))
+        check(replace(model, loads=more))
 
 
 def test_a_ring_in_which_readers_wait_for_one_another_is_found() -> None:
     """A reader that gives nothing up until it has seen more turns than there are slots."""
-    made = example()
-    waits = [each for each in made.reads if each.what in ("wait", "begin")]
-    rest = [each for each in made.reads if each.what in ("finish", "release")]
+    model = example()
+    waits = [each for each in model.reads if each.what in ("wait", "begin")]
+    rest = [each for each in model.reads if each.what in ("finish", "release")]
     with pytest.raises(ProtocolError, match="deadlock"):
-        check(replace(made, reads=(*waits, Event("finish", 0), *(each for each in rest if each.what == "release"))))
+        check(replace(model, reads=(*waits, Event("finish", 0), *(each for each in rest if each.what == "release"))))
 
 
 def test_a_place_written_while_it_is_read_is_found() -> None:
-    made = lowered(fused(128, 256))  # four pieces of 64 columns, each a store of its own
-    check_stores(made)
-    first, second, *_ = (op for op in made.walk() if isinstance(op, TmaStore))
+    lowering = lowered(fused(128, 256))  # four pieces of 64 columns, each a store of its own
+    check_stores(lowering)
+    first, second, *_ = (op for op in lowering.walk() if isinstance(op, TmaStore))
     second.attributes["first"] = first.attributes["first"]
     with pytest.raises(ProtocolError, match="piece 1 is written to a place that is still being read"):
-        check_stores(made)
+        check_stores(lowering)
 
 
 def test_a_tile_that_does_not_wait_for_the_places_of_the_one_before_is_found() -> None:
-    made = lowered(gemm_program(bf16, (128, 160), 64))  # five pieces of 32 columns in four places
-    check_stores(made)
-    (store,) = (op for op in made.walk() if isinstance(op, TmaStore))
+    lowering = lowered(gemm_program(bf16, (128, 160), 64))  # five pieces of 32 columns in four places
+    check_stores(lowering)
+    (store,) = (op for op in lowering.walk() if isinstance(op, TmaStore))
     assert store.attributes["buffers"] == 4
     store.attributes["begins"] = False
     with pytest.raises(ProtocolError, match="piece 0 is written to a place that is still being read"):
-        check_stores(made)
+        check_stores(lowering)
 
 
 def test_turns_given_up_in_another_order_are_found() -> None:
-    made = example()
+    model = example()
     order = {0: 4, 4: 0}
     swapped = tuple(
         replace(each, count=order.get(each.count, each.count)) if each.what == "release" else each
-        for each in made.reads
+        for each in model.reads
     )
     with pytest.raises(ProtocolError, match="turn 4 is given up without having been waited for"):
-        check(replace(made, reads=swapped))
+        check(replace(model, reads=swapped))
 
 
 def eights() -> Function:
@@ -139,27 +139,27 @@ def eights() -> Function:
 
 
 def test_of_two_groups_one_adds_its_products_while_the_other_multiplies() -> None:
-    made = protocol(lowered(eights()), tiles=1, turns=12)
-    assert made is not None
-    assert check(made) == 12
+    model = protocol(lowered(eights()), tiles=1, turns=12)
+    assert model is not None
+    assert check(model) == 12
     drained: list[list[int]] = []
-    for reads in (made.reads, *made.others):
-        begun, found = 0, list[int]()
+    for reads in (model.reads, *model.others):
+        begun, ended = 0, list[int]()
         for event in reads:
             begun += event.what == "begin"
             if event == Event("finish", 0):
-                found.append(begun)
-        drained.append(found)
+                ended.append(begun)
+        drained.append(ended)
     assert drained == [[4, 8, 12], [2, 6, 10, 12]]
 
 
 def test_each_groups_own_events_are_checked() -> None:
-    made = protocol(lowered(eights()), tiles=1, turns=12)
-    assert made is not None
-    (second,) = made.others
+    model = protocol(lowered(eights()), tiles=1, turns=12)
+    assert model is not None
+    (second,) = model.others
     never = tuple(each for each in second if each != Event("release", 5))
     with pytest.raises(ProtocolError, match="are given up, 12 are loaded"):
-        check(replace(made, others=(never,)))
+        check(replace(model, others=(never,)))
 
 
 def test_a_loop_without_a_turn_adds_nothing() -> None:
@@ -205,10 +205,10 @@ def test_a_group_that_does_not_hand_over_is_found() -> None:
 @pytest.mark.parametrize("turns", [0, 1])
 def test_a_late_warp_that_misses_a_handing_over_is_found(turns: int) -> None:
     """Where a group's first warp alone hands over, and no product keeps the others up with it."""
-    made = alone(tiles=4, turns=turns)
-    assert made.handing == 4
+    model = alone(tiles=4, turns=turns)
+    assert model.handing == 4
     with pytest.raises(ProtocolError, match=r"a warp of group . may miss that it is handed over to"):
-        check(replace(made, handing=1))
+        check(replace(model, handing=1))
     check(replace(alone(tiles=4, turns=2), handing=1))
 
 

@@ -95,14 +95,14 @@ def all_of(function: Function, kind: type[Op]) -> list[Any]:
     return [op for op in function.walk() if isinstance(op, kind)]
 
 
-def run(function: Function, made: Function, arrays: list[Any], grid: tuple[int, int, int]) -> tuple[Any, Any]:
+def run(function: Function, lowering: Function, arrays: list[Any], grid: tuple[int, int, int]) -> tuple[Any, Any]:
     """What the kernel writes, and what the lowered one does."""
-    wanted, found = arrays[0].copy(), arrays[0].copy()
+    expected, result = arrays[0].copy(), arrays[0].copy()
     for index in np.ndindex(grid):
-        values = dict(zip(function.parameters, map(np.asarray, [wanted, *arrays[1:]]), strict=True))
+        values = dict(zip(function.parameters, map(np.asarray, [expected, *arrays[1:]]), strict=True))
         run_block(function, values, index, grid)
-    run_lowered(made, [found, *arrays[1:]], grid)
-    return wanted, found
+    run_lowered(lowering, [result, *arrays[1:]], grid)
+    return expected, result
 
 
 # -- pieces of rows -------------------------------------------------------------------------------
@@ -111,13 +111,13 @@ def run(function: Function, made: Function, arrays: list[Any], grid: tuple[int, 
 def test_padded_pieces_are_copied_ahead_and_padded_when_they_are_read() -> None:
     rng = np.random.default_rng()
     function = written(IN_PIECES, {"y": mut(1, 1000), "x": tensor(2)})
-    made = lowered(function)
-    verify(made)
-    assert all_of(made, StageTile)
-    assert not all_of(made, LoadView)
-    assert {op.padding for op in all_of(made, PadEdges)} == {"neg_inf"}
+    lowering = lowered(function)
+    verify(lowering)
+    assert all_of(lowering, StageTile)
+    assert not all_of(lowering, LoadView)
+    assert {op.padding for op in all_of(lowering, PadEdges)} == {"neg_inf"}
     x = rng.standard_normal((3, 1000)).astype(np.float32) - 5  # zeros past the edge would be the largest
-    wanted, found = run(function, made, [np.full_like(x, np.nan), x], (3, 1, 1))
+    wanted, found = run(function, lowering, [np.full_like(x, np.nan), x], (3, 1, 1))
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
 
@@ -126,11 +126,11 @@ def test_padded_pieces_are_copied_ahead_and_padded_when_they_are_read() -> None:
 
 
 def test_a_warp_reduces_rows_of_its_own() -> None:
-    made = lowered(softmax(1024, 4))
-    assert made.facts["warps"] == 4
-    assert made.facts["shared_bytes"] == 0
+    lowering = lowered(softmax(1024, 4))
+    assert lowering.facts["warps"] == 4
+    assert lowering.facts["shared_bytes"] == 0
     assert not any(
-        layout.free_warps for layout in layouts_of(made).values() if layout.rank == 2 and layout.shape[1] > 1
+        layout.free_warps for layout in layouts_of(lowering).values() if layout.rank == 2 and layout.shape[1] > 1
     )
 
 
@@ -163,10 +163,10 @@ def kernel(y: Mut, x: Tensor):
 
 
 def test_threads_wait_once_where_reductions_follow_each_other_in_a_loop() -> None:
-    given: dict[str, Type] = {"y": mut(1), "x": tensor(2)}
-    (alone,) = all_of(lowered(written(PIECES.format(more=""), given)), Reduce)
+    parameters: dict[str, Type] = {"y": mut(1), "x": tensor(2)}
+    (alone,) = all_of(lowered(written(PIECES.format(more=""), parameters)), Reduce)
     assert alone.attributes["fence"]  # others may still read what was written in the iteration before
-    two = all_of(lowered(written(PIECES.format(more=" * ct.reduce_sum(t, 1)"), given)), Reduce)
+    two = all_of(lowered(written(PIECES.format(more=" * ct.reduce_sum(t, 1)"), parameters)), Reduce)
     assert [op.attributes["fence"] for op in two] == [
         False,
         False,
@@ -179,13 +179,13 @@ def test_threads_wait_once_where_reductions_follow_each_other_in_a_loop() -> Non
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_a_row_is_loaded_once_and_divides_rarely(arch: str, tmp_path: Path) -> None:
-    made = compiled(softmax(), arch)
-    assert made.facts["threads"] == 128
-    assert made.facts["spills"] == made.facts["stack"] == 0
-    found = instructions(made, tmp_path)
+    executable = compiled(softmax(), arch)
+    assert executable.facts["threads"] == 128
+    assert executable.facts["spills"] == executable.facts["stack"] == 0
+    opcodes = instructions(executable, tmp_path)
     for kind in ("LDG.E.128", "STG.E.128"):
-        assert sum(n for each, n in found.items() if each.startswith(kind)) == 2 * 4  # in the tensor, and at its edge
-    assert found["FCHK"] == 32  # divisions of each element, where a group of eight is not sure
+        assert sum(n for each, n in opcodes.items() if each.startswith(kind)) == 2 * 4  # in the tensor, and at its edge
+    assert opcodes["FCHK"] == 32  # divisions of each element, where a group of eight is not sure
 
 
 # -- rows by index --------------------------------------------------------------------------------
@@ -196,11 +196,11 @@ def test_a_row_is_loaded_once_and_divides_rarely(arch: str, tmp_path: Path) -> N
 )
 def test_neighbours_by_address_are_one_access(columns: int, alignment: int, width: int | None) -> None:
     given: dict[str, Type] = {"y": mut(8, columns, dtype=bf16), "table": tensor(2, bf16, alignment)}
-    made = lowered(shipped(kernels.gather_rows, given | {"index": tensor(1, i32, 4)}))
-    (load,) = all_of(made, LoadPointer)
+    lowering = lowered(shipped(kernels.gather_rows, given | {"index": tensor(1, i32, 4)}))
+    (load,) = all_of(lowering, LoadPointer)
     assert load.attributes.get("width") == width
     if width is not None:
-        assert layouts_of(made)[load.attributes["lanes"]].vector(1) >= width
+        assert layouts_of(lowering)[load.attributes["lanes"]].vector(1) >= width
 
 
 def test_what_is_not_known_to_be_neighbours_is_accessed_one_by_one() -> None:

@@ -36,12 +36,12 @@ def products(function: Function) -> list[Mma]:
 
 def test_two_steps_of_half_the_depth_add_up_to_one() -> None:
     function = written(dedent(TURNED), {"z": mut(16, 8), "x": tensor(2), "y": tensor(2)})
-    made = with_half_steps(function, {key_of(op) for op in products(function)})
-    verify(made)
-    assert [op.a.tile.shape for op in products(made)] == [(16, 16)] * 2
+    lowering = with_half_steps(function, {key_of(op) for op in products(function)})
+    verify(lowering)
+    assert [op.a.tile.shape for op in products(lowering)] == [(16, 16)] * 2
     x, y = draw(f32, (75, 16), "small", 1), draw(f32, (75, 8), "small", 2)  # the last step ends within its first half
     found = np.full((16, 8), np.nan, np.float32)
-    Walker({}, (0, 0, 0), (1, 1, 1)).block(made.body, [found, x, y])
+    Walker({}, (0, 0, 0), (1, 1, 1)).block(lowering.body, [found, x, y])
     np.testing.assert_allclose(found, x.T @ y, rtol=1e-5, atol=1e-5)
 
 

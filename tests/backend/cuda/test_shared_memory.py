@@ -70,14 +70,14 @@ def test_what_follows_a_product_finds_room(
 
 
 def test_two_loops_one_after_the_other_share_a_place() -> None:
-    one, two = (
+    first, second = (
         lowered(product((128, 128), name), Target("cuda", "sm_80")) for name in ("scan", "second loop and scan")
     )
-    assert one.facts["shared_bytes"] == two.facts["shared_bytes"]
-    staged = [op for op in two.walk() if isinstance(op, StagedMma)]
+    assert first.facts["shared_bytes"] == second.facts["shared_bytes"]
+    staged = [op for op in second.walk() if isinstance(op, StagedMma)]
     assert len(staged) == 2
     assert {op.attributes["offset"] for op in staged} == {0}
-    operations = two.body.operations
+    operations = second.body.operations
     (last,) = [at for at, op in enumerate(operations) if staged[0] in list(_inside(op))]
     stages = [any(isinstance(each, StageTile) for each in (op, *_inside(op))) for op in operations]
     following = stages.index(True, last + 1)
@@ -122,10 +122,10 @@ def test_a_ring_gives_up_slots_before_it_is_given_up() -> None:
     types: dict[str, Type] = {"w": mut(64, 64), "x": x, "y": x, "u": x, "v": x, "n": scalar(i32)}
     for arch, rows in (("sm_90a", 192), ("sm_80", 128), ("sm_120a", 128)):
         function = written(exchanged.format(after=STORED), {"z": mut(rows, 128, dtype=bf16)} | types)
-        made = lowered(function, Target("cuda", arch))
-        assert made.facts["shared_bytes"] <= architecture(arch).shared_bytes
-        slots[arch] = {op.stage[1] for op in made.walk() if isinstance(op, StageTile)}
-        slots[arch] |= {op.stages for op in made.walk() if isinstance(op, Pipeline)}
+        lowering = lowered(function, Target("cuda", arch))
+        assert lowering.facts["shared_bytes"] <= architecture(arch).shared_bytes
+        slots[arch] = {op.stage[1] for op in lowering.walk() if isinstance(op, StageTile)}
+        slots[arch] |= {op.stages for op in lowering.walk() if isinstance(op, Pipeline)}
     assert slots == {"sm_90a": {2}, "sm_80": {2}, "sm_120a": set()}
 
 

@@ -36,12 +36,12 @@ def test_a_sort(shape: tuple[int, ...], axis: int, warps: int) -> None:
         x = draw(dtype, shape, "any", 3)
         for descending in (False, True):
             room = max(sort_bytes(dtype, layout, axis), 16)
-            wanted = (_descending if descending else _places)(x, axis)
+            order = (_descending if descending else _places)(x, axis)
             for by_double in (False, True) if dtype is f32 else (False,):
                 made = sort.sort(dtype, layout, axis, descending, by_double, 0, True)
                 values, places = made.generate(Emulated(layout.threads, room), [scatter(x, layout, dtype)]).data
-                same(collect(places, layout, i32), wanted)
-                same(collect(values, layout, dtype), np.take_along_axis(x, wanted, axis))
+                same(collect(places, layout, i32), order)
+                same(collect(values, layout, dtype), np.take_along_axis(x, order, axis))
 
 
 def largest_by(dtype: DTypeLike, x: Any, source: Layout, axis: int, k: int) -> tuple[Any, Any]:

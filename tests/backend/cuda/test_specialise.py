@@ -134,21 +134,21 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
         text = text.replace(
             "ct.load_tile(y, (64, z.shape[1]), (k, j))", "ct.load_tile(y, (z.shape[1], 64), (j, k)).transpose()"
         )
-    made = lowered(written(text, types((128, 256))))
-    assert check_function(made) > 0
-    (product,) = (op for op in made.walk() if isinstance(op, Dot))
+    lowering = lowered(written(text, types((128, 256))))
+    assert check_function(lowering) > 0
+    (product,) = (op for op in lowering.walk() if isinstance(op, Dot))
     assert [each.smem_layout[3] for each in buffer_types((product.left, product.right))] == [not turned[0], turned[1]]
-    assert not any(isinstance(op, Permute) for op in made.walk())
+    assert not any(isinstance(op, Permute) for op in lowering.walk())
 
 
 @pytest.mark.parametrize("counts", [i64, i16, u32], ids=str)
 def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     """But then turns are not reckoned with, in i32, to write results under products, or to divide them."""
-    made = written(GEMM, types((128, 128), n=scalar(counts)))
-    plan = lowered(made)
+    program = written(GEMM, types((128, 128), n=scalar(counts)))
+    plan = lowered(program)
     assert check_function(plan) > 10
     assert not any(isinstance(op, PackPairs) for op in plan.walk())
-    assert_clean(compiled(made))
+    assert_clean(compiled(program))
     small = lowered(written(GEMM, types((64, 64), n=scalar(counts))), num_pieces=4)
     assert small.facts["divided"] == f"no: the loop counts in {counts}, and pieces in i32"
     others: dict[str, Type] = {"x": tensor(2, f8e4m3fn), "y": column_major(f8e4m3fn)}
@@ -174,17 +174,17 @@ def test_the_reason_is_in_the_dump() -> None:
 
 @pytest.mark.parametrize("tile", [(64, 64), (64, 256), (128, 192), (128, 208), (128, 256), (256, 128)], ids=str)
 def test_the_plan_fills_shared_memory(tile: tuple[int, int]) -> None:
-    made = lowered(gemm_program(bf16, tile, 64), num_cta_in_cga=1)
-    verify(made)
-    (pipeline,) = (op for op in made.walk() if isinstance(op, Pipeline))
-    (product,) = (op for op in made.walk() if isinstance(op, Dot))
+    lowering = lowered(gemm_program(bf16, tile, 64), num_cta_in_cga=1)
+    verify(lowering)
+    (pipeline,) = (op for op in lowering.walk() if isinstance(op, Pipeline))
+    (product,) = (op for op in lowering.walk() if isinstance(op, Dot))
     groups = 1 if tile[0] == 64 else 2
     assert pipeline.arrivals == groups
-    assert made.facts["threads"] == 128 * (groups + 1)
-    assert layouts_of(made)[product.attributes["layout"]] == group_accumulator(tile, groups)
+    assert lowering.facts["threads"] == 128 * (groups + 1)
+    assert layouts_of(lowering)[product.attributes["layout"]] == group_accumulator(tile, groups)
     stage_bytes = 64 * sum(tile) * 2
-    assert pipeline.stages == 8 or made.facts["shared_bytes"] + stage_bytes > 232448
-    registers = [op.count for op in made.walk() if isinstance(op, SetMaxRegisters)]
+    assert pipeline.stages == 8 or lowering.facts["shared_bytes"] + stage_bytes > 232448
+    registers = [op.count for op in lowering.walk() if isinstance(op, SetMaxRegisters)]
     assert 128 * (registers[0] + groups * registers[1]) <= 65536 if registers else groups == 1
 
 
@@ -294,13 +294,13 @@ def computing(function: Function) -> Block:
 
 
 def test_the_first_product_takes_the_place_of_zeros() -> None:
-    one = types((64, 128))  # whose result is written at once
-    (product,) = (op for op in computing(written(GEMM, one)).walk() if isinstance(op, Dot))
+    parameters = types((64, 128))  # whose result is written at once
+    (product,) = (op for op in computing(written(GEMM, parameters)).walk() if isinstance(op, Dot))
     assert product.replaces
-    kinds = {type(op) for op in computing(written(GEMM, one)).walk()}
+    kinds = {type(op) for op in computing(written(GEMM, parameters)).walk()}
     assert {Undef, ZeroUnless} <= kinds
     assert OptimizationBarrier not in kinds
-    ones = {type(op) for op in computing(written(GEMM.replace("constant(0", "constant(1"), one)).walk()}
+    ones = {type(op) for op in computing(written(GEMM.replace("constant(0", "constant(1"), parameters)).walk()}
     assert OptimizationBarrier in ones
     assert not {Undef, ZeroUnless} & ones
 

@@ -37,15 +37,15 @@ def integers() -> Function:
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_tiles_may_be_divided(tile: tuple[int, int]) -> None:
-    made = lowered(gemm_program(bf16, tile, 64), num_pieces=100)
-    verify(made)
-    assert made.facts["persistent"] == MAX_PIECES
-    assert made.facts["workspace"] == 4 * COUNTERS
+    lowering = lowered(gemm_program(bf16, tile, 64), num_pieces=100)
+    verify(lowering)
+    assert lowering.facts["persistent"] == MAX_PIECES
+    assert lowering.facts["workspace"] == 4 * COUNTERS
     rows = -(-tile[0] // 8) * 8
-    assert made.facts["workspace_per_block"] == rows * tile[1] * 4
-    assert sum(isinstance(op, KSplits) for op in made.walk()) == 2  # for those who load, and those who compute
-    assert sum(isinstance(op, Fixup) for op in made.walk()) == 1
-    assert "divided = 'up to 16 pieces of 16 turns or more" in print_function(made)
+    assert lowering.facts["workspace_per_block"] == rows * tile[1] * 4
+    assert sum(isinstance(op, KSplits) for op in lowering.walk()) == 2  # for those who load, and those who compute
+    assert sum(isinstance(op, Fixup) for op in lowering.walk()) == 1
+    assert "divided = 'up to 16 pieces of 16 turns or more" in print_function(lowering)
 
 
 @pytest.mark.parametrize(
@@ -62,21 +62,21 @@ def test_why_others_are_not_stands_in_the_dump(
     reason: str, change: tuple[str, str], tile: tuple[int, int], options: dict[str, Any]
 ) -> None:
     wished: dict[str, Any] = {"num_pieces": 16} | options
-    made = lowered(written(GEMM.replace(*change), types(tile)), **wished)
-    assert made.facts["divided"].startswith(f"no: {reason}")
-    assert made.facts["persistent"] == 1
-    assert "workspace" not in made.facts
-    assert not any(isinstance(op, KSplits | WorkUnit | Fixup) for op in made.walk())
+    lowering = lowered(written(GEMM.replace(*change), types(tile)), **wished)
+    assert lowering.facts["divided"].startswith(f"no: {reason}")
+    assert lowering.facts["persistent"] == 1
+    assert "workspace" not in lowering.facts
+    assert not any(isinstance(op, KSplits | WorkUnit | Fixup) for op in lowering.walk())
     assert "workspace" not in [each.name for each in source(gemm_program(bf16, (64, 64), 64)).parameters]
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 5])
 def test_the_pieces_of_a_tile_block_are_all_its_turns(pieces: int) -> None:
-    made = protocol(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16), tiles=2, turns=9, pieces=pieces)
-    assert made is not None
-    assert check(made) == 2 * 9
+    model = protocol(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16), tiles=2, turns=9, pieces=pieces)
+    assert model is not None
+    assert check(model) == 2 * 9
     with pytest.raises(ProtocolError):
-        check(type(made)(made.slots, made.arrivals, made.groups, made.cluster, made.loads, made.reads[:-1]))
+        check(type(model)(model.slots, model.arrivals, model.groups, model.cluster, model.loads, model.reads[:-1]))
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
@@ -145,7 +145,7 @@ class Launch(Emulated):
 
 
 @pytest.mark.parametrize(
-    ("blocks", "tiles", "turns", "wanted"),
+    ("blocks", "tiles", "turns", "pieces"),
     [
         (132, 16, 128, 8),  # 128 of 132 thread blocks
         (132, 64, 128, 2),
@@ -158,22 +158,22 @@ class Launch(Emulated):
         (5000, COUNTERS + 1, 1000, 1),  # more than are counted
     ],
 )
-def test_there_are_as_many_pieces_as_fill_the_gpu(blocks: int, tiles: int, turns: int, wanted: int) -> None:
+def test_there_are_as_many_pieces_as_fill_the_gpu(blocks: int, tiles: int, turns: int, pieces: int) -> None:
     made = intrinsics.splits(MAX_PIECES, MIN_WORKSPACE_ITERATIONS)
-    assert everywhere(Launch(blocks).run(made, tiles, 0, turns, 1), i32) == wanted
-    assert everywhere(Launch(blocks).run(made, tiles, 5, 5 + 3 * turns, 3), i32) == wanted
+    assert everywhere(Launch(blocks).run(made, tiles, 0, turns, 1), i32) == pieces
+    assert everywhere(Launch(blocks).run(made, tiles, 5, 5 + 3 * turns, 3), i32) == pieces
 
 
 @pytest.mark.parametrize(("start", "stop", "step"), [(0, 128, 1), (0, 37, 1), (3, 50, 4), (7, 7, 1), (9, 2, 3)])
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])
 def test_the_units_of_work_are_all_turns_of_all_tile_blocks(start: int, stop: int, step: int, pieces: int) -> None:
-    found: dict[int, list[int]] = {}
+    iterations: dict[int, list[int]] = {}
     for unit in range(2 * pieces):
         made = Launch(1).run(intrinsics.work_unit(), unit, start, stop, step, pieces)
         tile, piece, first, last = (int(everywhere(each, i32)) for each in made.data)
         assert piece == unit % pieces
-        found.setdefault(tile, []).extend(range(first, last, step))
-    assert found == {tile: list(range(start, stop, step)) for tile in (0, 1)}
+        iterations.setdefault(tile, []).extend(range(first, last, step))
+    assert iterations == {tile: list(range(start, stop, step)) for tile in (0, 1)}
 
 
 def test_no_more_thread_blocks_are_launched_than_the_gpu_holds() -> None:

@@ -56,10 +56,10 @@ def test_what_fused_multiply_adds_leave_is_stored_by_threads() -> None:
     """Of a product of f32 threads hold other elements than an instruction of a warp group leaves them."""
     x = tensor(2, f32)
     for tile in ((64, 64), (64, 128), (128, 128)):
-        made = written(GEMM.replace("64", "32"), types(tile, x=x, y=x))
-        assert refusal(made) == ""
-        assert [type(op) for op in lowered(made).walk() if isinstance(op, Store | TmaStore)] == [Store]
-    assert_clean(compiled(made))
+        program = written(GEMM.replace("64", "32"), types(tile, x=x, y=x))
+        assert refusal(program) == ""
+        assert [type(op) for op in lowered(program).walk() if isinstance(op, Store | TmaStore)] == [Store]
+    assert_clean(compiled(program))
 
 
 def test_a_number_made_of_all_sums_is_not_cut() -> None:
@@ -77,10 +77,12 @@ def test_another_store_beside_what_follows_the_loop_is_not_left_out() -> None:
     text = text.replace(
         "    z.store(", "    w.partition_mut((128, 128)).store(ct.convert_tile(acc, w.dtype), (i, j))\n    z.store("
     )
-    made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "w": mut(256, 256, dtype=bf16), **types((128, 128))}))
-    assert "refused" not in made.facts
-    assert sum(isinstance(op, StoreView) for op in made.walk()) == 1
-    assert not any(isinstance(op, Subtile) for op in made.walk())
+    lowering = lowered(
+        written(text, {"z": mut(128, 128, dtype=bf16), "w": mut(256, 256, dtype=bf16), **types((128, 128))})
+    )
+    assert "refused" not in lowering.facts
+    assert sum(isinstance(op, StoreView) for op in lowering.walk()) == 1
+    assert not any(isinstance(op, Subtile) for op in lowering.walk())
 
 
 def test_what_the_copy_engine_cannot_store_threads_do() -> None:
@@ -105,11 +107,11 @@ def test_bias_activation_and_residual_are_part_of_the_kernel(tmp_path: Path) -> 
     x = tensor(2, bf16)
     others = {"y": x, "bias": x, "more": x}
     function = written(FUSED, {"z": mut(128, 256, dtype=bf16), "x": x, **others})
-    made = lowered(function)
-    assert sum(isinstance(op, TmaLoad) for op in made.walk()) == 2
-    stores = [op for op in made.walk() if isinstance(op, TmaStore)]
+    lowering = lowered(function)
+    assert sum(isinstance(op, TmaLoad) for op in lowering.walk()) == 2
+    stores = [op for op in lowering.walk() if isinstance(op, TmaStore)]
     assert [op.value.tile.shape for op in stores] == [(128, 64)] * 4  # a thread holds 64 columns beside its sums
-    check_stores(made)
+    check_stores(lowering)
     built = compiled(function)
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     found = instructions(built, tmp_path)
@@ -135,11 +137,11 @@ def test_warps_wait_for_each_other_before_an_exchange_in_the_next_tile_block() -
 @pytest.mark.parametrize("tile", [(128, 128), (128, 256), (64, 256), (256, 128)], ids=str)
 def test_a_ring_leaves_room_for_what_follows(tile: tuple[int, int]) -> None:
     text = GEMM.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 0).reshape((1, z.shape[1]))\n    z.store(")
-    plain, made = lowered(written(GEMM, types(tile))), lowered(written(text, types(tile)))
-    stages, fewer = (next(op.stages for op in each.walk() if isinstance(op, Pipeline)) for each in (plain, made))
+    plain, lowering = lowered(written(GEMM, types(tile))), lowered(written(text, types(tile)))
+    stages, fewer = (next(op.stages for op in each.walk() if isinstance(op, Pipeline)) for each in (plain, lowering))
     assert 2 <= fewer <= stages
-    assert made.facts["shared_bytes"] <= 232448
-    assert check_function(made) > 10
+    assert lowering.facts["shared_bytes"] <= 232448
+    assert check_function(lowering) > 10
 
 
 def test_what_threads_store_is_cut_too() -> None:

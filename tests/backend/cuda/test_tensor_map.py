@@ -52,11 +52,11 @@ def test_of_an_axis_with_one_element_any_stride_will_do() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_has_an_element(dtype: DTypeLike) -> None:
-    made = descriptor(mapped((32, 32), dtype), (4096, (64, 64), (64, 1)))
+    encoded = descriptor(mapped((32, 32), dtype), (4096, (64, 64), (64, 1)))
     floats: dict[DTypeLike, str] = {f16: "f16", bf16: "bf16", f32: "f32", f64: "f64"}
     sizes = {8: "u8", 16: "u16", 32: "u32", 64: "u64"}
-    assert made.element == floats.get(dtype, sizes[dtype.bits])
-    assert made.strides == (8 * dtype.bits,)
+    assert encoded.element == floats.get(dtype, sizes[dtype.bits])
+    assert encoded.strides == (8 * dtype.bits,)
 
 
 def test_floats_can_be_rounded_on_the_way_in() -> None:
@@ -132,11 +132,11 @@ class _Tensor:
 
 
 def test_the_number_of_a_tensor_map_is_the_tensor_s_place(tmp_path: Path) -> None:
-    made = executable(mapped((8, 16), f16, 32, order=(0, 1)), Parameter("x_extent_1", "extent", 0, 1, i32))
+    entry = executable(mapped((8, 16), f16, 32, order=(0, 1)), Parameter("x_extent_1", "extent", 0, 1, i32))
     store = DiskStore(tmp_path)
-    store.put("ab12", made)
+    store.put("ab12", entry)
     read = store.get("ab12")
-    assert read == made
+    assert read == entry
     numbers: Any = numbers_of(Compiled(load(read), read, None, "", True))  # type: ignore[arg-type]
     assert numbers([_Tensor], (1, 1, 1)) == [(4096, (64, 64), (64, 1)), 64]
 
@@ -144,16 +144,16 @@ def test_the_number_of_a_tensor_map_is_the_tensor_s_place(tmp_path: Path) -> Non
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_a_descriptor_is_read_where_the_launch_put_it(arch: str, tmp_path: Path) -> None:
     form = TensorMap((64, 64), 128)
-    made = bulk_copy(f16, form, form, arch)
-    assert_clean(made)
-    found = instructions(made, tmp_path)
+    executable = bulk_copy(f16, form, form, arch)
+    assert_clean(executable)
+    opcodes = instructions(executable, tmp_path)
     for each in ("UTMALDG.2D", "UTMASTG.2D", "UTMACCTL.PF"):
-        assert found[each] == 1
-    assert not any(each.startswith(("STL", "LDL", "ST.", "LD.", "STG", "LDG")) for each in found)  # no copy of it
+        assert opcodes[each] == 1
+    assert not any(each.startswith(("STL", "LDL", "ST.", "LD.", "STG", "LDG")) for each in opcodes)  # no copy of it
     # EIATTR_KPARAM_INFO: the parameter's number, its offset in the constant bank's parameters, its size.
     base = {"sm_90a": 0x210, "sm_100a": 0x380}[arch]
     sizes: dict[int, int] = {}
-    for match in re.finditer(rb"\x04\x17\x0c\x00(.{12})", made.image, re.DOTALL):
+    for match in re.finditer(rb"\x04\x17\x0c\x00(.{12})", executable.image, re.DOTALL):
         _, number, offset, packed = struct.unpack("<IHHI", match[1])
         sizes[number] = packed >> 18
         assert number == 0 or (base + offset) % 64 == 0

@@ -48,14 +48,14 @@ def product_loops(block: Block) -> Iterator[For]:
 @pytest.mark.parametrize("tile", TRAILING, ids=str)
 def test_a_result_is_put_off_and_each_piece_of_it_written_once(tile: tuple[int, int]) -> None:
     for dtype in (bf16, f16):
-        made = lowered(gemm_program(dtype, tile, 64))
-        assert len(of_kind(made, PackPairs)) == 1
-        assert check_function(made) > 10
-        each = tile[0] // 128 * -(-tile[1] // 64)
+        lowering = lowered(gemm_program(dtype, tile, 64))
+        assert len(of_kind(lowering, PackPairs)) == 1
+        assert check_function(lowering) > 10
+        pieces = tile[0] // 128 * -(-tile[1] // 64)
         for tiles, turns in ((1, 9), (3, 9), (2, 1), (2, 0)):
-            events = first_group(made, tiles, turns)
+            events = first_group(lowering, tiles, turns)
             found = [(event.what, event.count) for event in events if event.what in OF_RESULTS]
-            written = [("store", piece) for piece in range(each)]
+            written = [("store", piece) for piece in range(pieces)]
             assert found == [("keep", 0), *written] * (tiles - 1) + written
 
 
@@ -100,16 +100,16 @@ def test_batches_put_their_results_off_too() -> None:
 
 
 def test_a_piece_left_out_is_found() -> None:
-    made = lowered(gemm_program(bf16, (128, 256), 64))
-    store = next(op for op in of_kind(made, TmaStore) if op.attributes["piece"] == 2)
+    lowering = lowered(gemm_program(bf16, (128, 256), 64))
+    store = next(op for op in of_kind(lowering, TmaStore) if op.attributes["piece"] == 2)
     store.attributes["piece"] = 1
     with pytest.raises(ProtocolError, match=r"the pieces .* are stored"):
-        check_stores(made)
+        check_stores(lowering)
 
 
 def test_a_place_that_is_not_waited_for_is_found() -> None:
-    made = lowered(gemm_program(bf16, (128, 256), 64))
-    for op in of_kind(made, TmaStore):
+    lowering = lowered(gemm_program(bf16, (128, 256), 64))
+    for op in of_kind(lowering, TmaStore):
         op.attributes["first"] = 0
     with pytest.raises(ProtocolError, match="is written to a place that is still being read"):
-        check_stores(made)
+        check_stores(lowering)

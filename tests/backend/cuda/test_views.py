@@ -90,10 +90,10 @@ def programs() -> dict[str, Function]:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_views_compile_clean(arch: str) -> None:
     for name, function in programs().items():
-        made = compiled(function, arch)
+        executable = compiled(function, arch)
         # what an assertion prints goes to `vprintf` through the stack
-        assert made.facts["spills"] == 0, name
-        assert made.facts["stack"] <= (16 if "checked" in name else 0), name
+        assert executable.facts["spills"] == 0, name
+        assert executable.facts["stack"] <= (16 if "checked" in name else 0), name
 
 
 def test_padding_costs_no_width(tmp_path: Path) -> None:
