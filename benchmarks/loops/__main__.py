@@ -25,14 +25,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks.loops import attention, backward, cases, eight, experts, latent, ordinary, shapes
+from benchmarks.loops import attention, backward, cases, eight, experts, latent, ordinary, scaled, shapes
 from benchmarks.loops.cases import Loop, OurArm, TorchArm
 from benchmarks.record import machine, missing, sensors, write
 from cuda_async import Device
 from cutile import CutileError
 from cutile.bench import MIN_PAIRS, Arm, Budget, compare
 
-MODULES = (cases, attention, backward, ordinary, shapes, experts, eight, latent)
+MODULES = (cases, attention, backward, ordinary, scaled, shapes, experts, eight, latent)
 CASES = tuple(case for module in MODULES for case in module.CASES)
 SHORT_MS, LONG_MS, WARM_S = 50, 200, 0.3
 WORST = 10 / 3

@@ -13,7 +13,7 @@ from typing import Any
 import cutile as ct
 from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
 from cuda_async import Device
-from cutile import CompileOptions, Const, KernelOp, Mut, Tensor, api, bf16, f8e4m3fn, f32
+from cutile import CompileOptions, Const, KernelOp, Mut, Tensor, api, bf16, f32
 from kernels.convolution import convolution
 from kernels.experts import experts
 from kernels.gemm import facts_of, gemm
@@ -98,27 +98,6 @@ def normed(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
         squares = squares + ct.reduce_sum(wide * wide, 1).reshape((BM, 1))
         acc = ct.mma(left, ct.load_tile(w, (BK, BN), (k, j)), acc)
     z.store((acc * ct.rsqrt(squares / x.shape[1])).astype(z.dtype))
-
-
-@ct.entry
-def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128):
-    """z = x @ w^T of 8-bit floats, with a scale for 128 of a row of x, and for 128 x 128 of w.
-
-    A tile is two blocks of w wide: what is loaded of x serves both.
-    """
-    BM, HALF = z.shape[0], z.shape[1] // 2
-    i, j, _ = ct.get_tile_block_id()
-    first, second = ct.constant(0, (BM, HALF), f32), ct.constant(0, (BM, HALF), f32)
-    for k in range(ct.ceil_div(x.shape[1], BK)):
-        left = ct.load_tile(x, (BM, BK), (i, k))
-        by = ct.load_tile(of_x, (1, BM), (k, i)).reshape((BM, 1))
-        part = ct.mma(left, ct.load_tile(w, (HALF, BK), (2 * j, k)).transpose(), ct.constant(0, (BM, HALF), f32))
-        scale = by * ct.load_tile(of_w, (1, 1), (k, 2 * j))
-        first = ct.fma(part, ct.broadcast(scale, (BM, HALF)), first)
-        part = ct.mma(left, ct.load_tile(w, (HALF, BK), (2 * j + 1, k)).transpose(), ct.constant(0, (BM, HALF), f32))
-        scale = by * ct.load_tile(of_w, (1, 1), (k, 2 * j + 1))
-        second = ct.fma(part, ct.broadcast(scale, (BM, HALF)), second)
-    z.store(ct.cat((first.astype(z.dtype), second.astype(z.dtype)), axis=1))
 
 
 # -- arms -----------------------------------------------------------------------------------------
@@ -221,30 +200,6 @@ def normed_arms(torch: Any) -> Arms:
     op = normed(ours.mut.partition((128, 256)), api.from_dlpack(x), api.from_dlpack(w))
     by_torch = TorchArm(torch, "torch", lambda: torch.nn.functional.rms_norm(x, (K,)) @ w, exact)
     return OurArm(op, out, exact), [plain_arm(torch, x, w), by_torch]
-
-
-def scaled_arms(torch: Any) -> Arms:
-    """8-bit floats with scales of blocks, beside torch's product of such."""
-    eight = torch.float8_e4m3fn
-    x, w = drawn(torch, M, K).to(eight), drawn(torch, N, K).to(eight)
-    of_x = torch.rand(K // 128, M, device="cuda") + 0.5
-    of_w = torch.rand(K // 128, N // 128, device="cuda") + 0.5
-    exact = torch.zeros(M, N, device="cuda", dtype=torch.float64)
-    for k in range(K // 128):
-        part = slice(128 * k, 128 * (k + 1))
-        by = of_x[k].double()[:, None] * of_w[k].double().repeat_interleave(128)[None]
-        exact += x[:, part].double() @ w[:, part].double().T * by
-    out, ours = poisoned(torch, M, N)
-    torch.cuda.synchronize()
-    bytes_ = [api.from_dlpack(each.view(torch.uint8)).reinterpret(f8e4m3fn, each.shape) for each in (x, w)]
-    op = scaled(ours.mut.partition((128, 256)), *bytes_, api.from_dlpack(of_x), api.from_dlpack(of_w))
-    # torch wants the scales of a column beside one another, and those of w by their own columns.
-    scales = of_x.T, of_w.T.contiguous().T
-
-    def by_torch() -> Any:
-        return torch._scaled_mm(x, w.T, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16)
-
-    return OurArm(op, out, exact), [TorchArm(torch, "torch", by_torch, exact)]
 
 
 class RotatingArm(GraphArm):
@@ -386,7 +341,6 @@ CASES = (
     Loop("paged", f"x @ w with w in pages by a table, {M} x {N} x {K}, bf16", FLOPS, paged_arms),
     Loop("batched", f"{BATCH} products as deep as a list says, {M // 4} x {N // 2} x {K}, bf16", FLOPS, batched_arms),
     Loop("normed", f"rms_norm(x) @ w, {M} x {N} x {K}, bf16", FLOPS, normed_arms),
-    Loop("scaled", f"x @ w^T with scales of blocks, {M} x {N} x {K}, f8e4m3fn", FLOPS, scaled_arms),
     *(
         Loop(
             how.name,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.loops import __main__ as loops
-from benchmarks.loops import attention, eight, experts, latent, shapes
+from benchmarks.loops import attention, eight, experts, latent, scaled, shapes
 from benchmarks.loops import cases as loop_cases
 from cuda_async import Device
 from cutile import KernelOp, Tensor, api, bf16, f8e4m3fn, f16, f32, i32, use_backend
@@ -218,6 +218,26 @@ def test_attention_of_8_bit_floats() -> None:
         found = result(eight.attention_f8(z.mut.partition((1, 32, 16)), *inputs, 0.25, 2.0, BN=32), z)
     exact = 2 * attention_of(*(each.astype(np.float64) for each in (q, k, v)), causal=False)
     assert np.linalg.norm(found - exact) < 4e-2 * np.linalg.norm(exact)
+
+
+def test_products_with_scales_of_blocks() -> None:
+    draw = np.random.default_rng()
+    x, w = (draw.standard_normal(shape).astype(f8e4m3fn.numpy) for shape in ((32, 80), (2, 32, 80)))
+    of_x, of_w = (draw.uniform(0.5, 1.5, shape).astype(np.float32) for shape in ((5, 32), (2, 2, 5)))
+    left, right = (tensor_of(each.view(np.uint8)).reinterpret(f8e4m3fn, each.shape) for each in (x, w))
+    first = tensor_of(w[0].view(np.uint8)).reinterpret(f8e4m3fn, w[0].shape)
+    z, of_experts = (api.full(np.nan, (32, 32), f16).sync() for _ in range(2))
+    steps, expert = {"BK": 16, "STEPS": 2}, np.array([1, 0], np.int32)  # five steps of K, two at a time
+    with use_backend("reference"):
+        scales = tensor_of(of_x), tensor_of(of_w)
+        tiles = of_experts.mut.partition((16, 16))
+        result(scaled.scaled_experts(tiles, left, right, *scales, tensor_of(expert), **steps), of_experts)
+        plain = result(scaled.scaled(z.mut.partition((16, 16)), left, first, scales[0], tensor_of(of_w[0]), **steps), z)
+    wide = x.astype(np.float64) * of_x.T.repeat(16, 1)
+    exact = [wide @ (w[e].astype(np.float64) * of_w[e].repeat(16, 0).repeat(16, 1)).T for e in (0, 1)]
+    np.testing.assert_allclose(plain, exact[0], rtol=2e-3, atol=2e-2)
+    found = of_experts.to_numpy().sync().astype(np.float64)
+    np.testing.assert_allclose(found, np.concatenate((exact[1][:16], exact[0][16:])), rtol=2e-3, atol=2e-2)
 
 
 def test_decoding_with_latent_keys() -> None:

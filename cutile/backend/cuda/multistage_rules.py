@@ -173,9 +173,7 @@ class Loop:
 
     def is_common(self, load: Load) -> bool:
         """Whether all tile blocks load the same tiles."""
-        return not any(
-            isinstance(op, TileBlockId) for value in load.index for op in index_work(value, self.definitions)
-        )
+        return not any(isinstance(op, TileBlockId) for at in load.index for op in index_work(at, self.definitions))
 
     def is_number(self, value: Value, number: int) -> bool:
         """Whether a value is a constant, this one."""

@@ -24,12 +24,11 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store, Subtile
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
 from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
-from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.address_runs import updated_at_once
 from cutile.backend.gpu.failures import subjects
 from cutile.backend.gpu.layout import Layout, blocked, extended, same_but_ones
 from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile
-from cutile.dtypes import DTypeLike, bf16
+from cutile.dtypes import bf16
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Op, Value
@@ -145,16 +144,6 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
 # an acquire.
 
 
-def waits_before(op: Access) -> bool:
-    """Whether all threads must have made their earlier accesses."""
-    return op.ordered or op.order in ("release", "acq_rel")
-
-
-def waits_after(op: Access) -> bool:
-    """Whether no thread may go on before the access was made."""
-    return op.order in ("acquire", "acq_rel")
-
-
 def accesses_by_one_lane(op: Access) -> bool:
     """Whether an element that several threads hold is accessed by one of them.
 
@@ -170,14 +159,9 @@ def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
     return layout is None or bool(layout.free_lanes or layout.free_warps)
 
 
-def is_native(kind: str, dtype: DTypeLike, arch: Architecture) -> bool:
-    """Whether an update is one instruction."""
-    return not (kind == "addf" and dtype is bf16 and arch.major < 9)
-
-
 @_lower.register
 def _access_by_address(op: Access, context: LoweringContext) -> None:
-    if waits_before(op):
+    if op.ordered or op.order in ("release", "acq_rel"):  # all threads must have made their earlier accesses
         context.builder.add(Barrier())
     pointers = op.operands[0]
     layout = context.layouts[pointers] if is_tile(pointers) else None
@@ -195,7 +179,8 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
     used = bool(op.results) and context.uses[op.results[0]] > 0
     if isinstance(op, AtomicRmw):
         access.attributes["used"] = used
-        access.attributes["native"] = is_native(op.kind, op.value.tile.dtype, context.arch)
+        emulated = op.kind == "addf" and op.value.tile.dtype is bf16 and context.arch.major < 9
+        access.attributes["native"] = not emulated  # one instruction
         if layout is not None and not used and context.arch.major >= 9:  # from where on there are wide updates
             access.attributes["width"] = updated_at_once(op, layout, context.definitions)
     if broadcasts_result(op, layout, used):
@@ -205,7 +190,7 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
     else:
         context.add(access)
     context.map(op, access)
-    if waits_after(op):
+    if op.order in ("acquire", "acq_rel"):  # no thread may go on before the access was made
         context.builder.add(Barrier())
 
 

@@ -28,11 +28,6 @@ class MmaAtom:
     flags: str
     promotes: bool = False
 
-    @property
-    def sums_name(self) -> str:
-        """Of the sums' type in PTX."""
-        return "s32" if self.sums is i32 else "f32"
-
 
 MMA_ATOMS: dict[DTypeLike, MmaAtom] = {
     f16: MmaAtom("f16", f32, True, ", 1, 1"),

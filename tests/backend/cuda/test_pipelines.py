@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.loops.eight import attention_f8
 from benchmarks.loops.latent import latent
+from benchmarks.loops.scaled import scaled_experts
 from benchmarks.loops.shapes import product_softmax
 from cuda_async import Device
 from cutile import api, bf16, f16
@@ -95,6 +96,13 @@ def latent_program() -> Function:
     return shipped(latent, {**given, "scale": scalar()})
 
 
+def scaled_program() -> Function:
+    eight = tensor(2, f8e4m3fn)
+    given: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": eight, "w": tensor(3, f8e4m3fn)}
+    given |= {"of_x": tensor(2), "of_w": tensor(3), "expert": tensor(1, i32)}
+    return shipped(scaled_experts, given)
+
+
 def swiglu_program(rows: int = 128, columns: int = 128) -> Function:
     operand = tensor(2, bf16)
     given: dict[str, Type] = {"z": mut(rows, columns, dtype=bf16), "x": operand, "gate": operand, "up": operand}
@@ -174,6 +182,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Function], int]] = {
     "decoding": (decode_program, 4),
     "decoding with latent keys": (latent_program, 5),
     "decoding of pages": (lambda: decode_program(64), 4),
+    "scales of blocks": (scaled_program, 2),
     "SwiGLU": (swiglu_program, 1),
     "two loops": (lambda: products(TWO_LOOPS), 1),
     "a branch": (lambda: products(BRANCH), 1),
@@ -208,6 +217,7 @@ def test_every_pipeline_is_proved(name: str) -> None:
         "packed attention",
         "decoding of pages",
         "decoding with latent keys",
+        "scales of blocks",
         "SwiGLU",
     ],
 )
@@ -256,6 +266,18 @@ def test_the_next_scores_are_begun_before_values_are_weighed() -> None:
     body = [op for op in loops[-1].body.operations if isinstance(op, Dot | DotWait)]
     kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in body]
     assert kinds == [("Dot", False), ("Dot", True), ("DotWait", 1), ("DotWait", 0)]
+
+
+def test_steps_of_k_share_a_pipeline_and_take_turns_in_two_sets_of_registers() -> None:
+    """Each step's sums are scaled while the one behind it is multiplied: waits leave one product under way."""
+    (roles,) = (op for op in lowered(scaled_program()).walk() if isinstance(op, Roles))
+    body = [op for op in roles.consumer.walk() if isinstance(op, For)][-1].body.operations
+    dots = [op for op in body if isinstance(op, Dot)]
+    waits = [op for op in body if isinstance(op, DotWait)]
+    assert [op.pending for op in waits] == [1, 1, 1, 0]
+    assert len({op.right for op in dots}) == 1  # one buffer, whose stages are gone through
+    assert [op.fresh for op in dots] == [True, True, False, False]
+    assert [op.sums[0] for op in dots[2:]] == [op.result for op in waits[:2]]
 
 
 # The order of tile blocks.

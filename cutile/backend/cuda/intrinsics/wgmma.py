@@ -83,7 +83,8 @@ class Instruction:
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: SmemLayout, right: SmemLayout) -> None:
         form = MMA_ATOMS[dtype]
         self._count = columns // 2  # 64 rows by `columns`, over 128 threads
-        self._kind = f"m64n{columns}k{self.step_of(dtype)}.{form.sums_name}.{form.name}.{MMA_ATOMS[other].name}"
+        sums = "s32" if form.sums is i32 else "f32"
+        self._kind = f"m64n{columns}k{self.step_of(dtype)}.{sums}.{form.name}.{MMA_ATOMS[other].name}"
         self._flags = form.flags
         if form.any_major:
             self._flags += f", {int(not left.k_major)}, {int(not right.k_major)}"

@@ -261,13 +261,10 @@ class DelayedStore:
             else:
                 builder.branch(before(piece + 1), lambda: self._write(piece), lambda: one_of(piece + 1))
 
-        def if_any() -> None:
-            builder.branch(owed, lambda: one_of(0))
-
-        def in_time() -> None:
-            builder.branch(before(pieces), if_any)
-
-        builder.branch(before(0), None, in_time)
+        # not under the first iteration; in time; and if there is any
+        builder.branch(
+            before(0), None, lambda: builder.branch(before(pieces), lambda: builder.branch(owed, lambda: one_of(0)))
+        )
 
     def _place_of(self, piece: int, start: Value, step: Value) -> Value:
         """The iteration under whose product a piece is written."""

@@ -200,11 +200,6 @@ class _Rules:
         return (self.loop.start, self.loop.stop, self.loop.step)
 
     @property
-    def _moving(self) -> bool:
-        """Whether the loop's bounds differ from tile block to tile block."""
-        return bool(block_axes(self._bounds, self.kernel.definitions))
-
-    @property
     def _transposed(self) -> bool:
         """Whether rows of the sums are columns of the result."""
         sums = self.loop.results[0]
@@ -347,7 +342,8 @@ class _Rules:
         require(not guards, "warp groups alone end at no assert")
         require(store is not None, "warp groups alone write by TMA, which does not store this result")
         require(tiles.cluster == 1, "warp groups alone share no operands with another block")
-        require(not self._moving, "tile blocks of warp groups alone have as many turns each")
+        moving = block_axes(self._bounds, self.kernel.definitions)
+        require(not moving, "tile blocks of warp groups alone have as many turns each")
 
     def _may_delay(self, tiles: Tiles, store: TmaStore | None) -> bool:
         """Whether a result is stored under the next tile block's products.

@@ -343,11 +343,6 @@ class Plan:
         return {written.smem_layout: written for written in reversed(operands)}
 
     @property
-    def written_bytes(self) -> int:
-        """Shared memory that consumers write operands to."""
-        return sum(smem_layout.place_bytes for smem_layout in self.written)
-
-    @property
     def skipped(self) -> frozenset[Op]:
         """What needs no instruction of its own.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
@@ -192,13 +191,19 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
 def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
     """Have sums that begin at zero take registers of others in their block.
 
-    Of those of the product before, where nobody reads these any more. Of its own accord the linker would give each
+    Of those of the latest product before, which nobody reads any more. Of its own accord the linker would give each
     product registers of its own, and spill others.
     """
-    for before, dot in pairwise([dot for dot in dots.values() if dot.fresh]):
-        block, readers = kernel.home[dot.op].operations, (op for op in kernel.order if before.op.result in op.operands)
-        if before.accumulator == dot.accumulator and {before.op, *readers} <= set(block[: block.index(dot.op)]):
-            dots[dot.op] = replace(dot, over=before.op.result)
+    free: list[Dot] = []
+    for dot in [dot for dot in dots.values() if dot.fresh]:
+        operations = kernel.home[dot.op].operations
+        ahead = set(operations[: operations.index(dot.op)])
+        readers = {one: [op for op in kernel.order if one.op.result in op.operands] for one in free}
+        over = [one for one in free if one.accumulator == dot.accumulator and ahead.issuperset((one.op, *readers[one]))]
+        if over:
+            dots[dot.op] = replace(dot, over=over[-1].op.result)
+            free.remove(over[-1])
+        free.append(dot)
 
 
 def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
@@ -277,8 +282,7 @@ def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
     """Registers of a thread that a block's accumulators and left operands fill."""
     here = [dots[op] for op in block.operations if op in dots]
     bits = max((dot.op.a.tile.size * dot.op.a.tile.dtype.bits for dot in here if dot.left is None), default=0)
-    words = bits // (32 * WARPGROUP * warpgroups)
-    return _most_sums(block, here) + words
+    return _most_sums(block, here) + bits // (32 * WARPGROUP * warpgroups)
 
 
 def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
@@ -286,11 +290,13 @@ def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
 
     The values are what is computed from the accumulators.
 
-    A loop's sums are held from begin to end, others from their product to their last use.
+    A loop's sums are held from begin to end, others from their product to their last use, or until they are added to
+    what products before were added up to.
     """
     places = {op: place for place, op in enumerate(block.operations)}
     added = {dot.op.result for dot in dots}  # another product adds to the same registers
     held: list[tuple[int, int, int]] = []
+    summed: set[Value] = set()
     for dot in dots:
         if dot.op.acc in added:
             continue
@@ -299,9 +305,11 @@ def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
         for op, place in places.items():
             if of.intersection(reads(op)):
                 end = place
-                of.update(value for value in op.results if not op.regions and _is_as_wide(value, dot.op.result))
+                if not summed.intersection(reads(op)):
+                    of.update(value for value in op.results if not op.regions and _is_as_wide(value, dot.op.result))
         if block.operations[end].terminates or dot.op.acc in block.arguments:
             begin, end = 0, len(places)
+            summed |= of
         held.append((begin, end, dot.accumulator.registers))
     return max((sum(count for begin, end, count in held if begin <= at <= end) for at in places.values()), default=0)
 

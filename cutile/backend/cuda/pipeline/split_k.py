@@ -129,11 +129,7 @@ class DividedLoop:
         deal = ScatterPartials(sums, pipelines.staging, pipelines.more_barriers, **sizes, limited=plan.limited)
         context.add(deal, layout=context.layout_name(plan.dot.accumulator))
 
-    def sums_of_part(self, op: ReducePartials) -> Value:
-        """A part of the sums of all thread blocks of the cluster."""
-        return self._nearby_sums(self._walk.lowered[op.x], self._walk.lowered[op.part])
-
-    def _nearby_sums(self, sums: Value, part: Value) -> Value:
+    def nearby_sums(self, sums: Value, part: Value) -> Value:
         context, accumulator, parts = self._walk, self._walk.plan.dot.accumulator, self._split.parts
         add = ReducePartials(sums, part, (self._walk.pipelines.staging,), parts=parts, blocks=self._split.pieces)
         return context.add(add, **context.names(accumulator, part_layout(accumulator, parts))).result
@@ -159,7 +155,7 @@ class DividedLoop:
         builder.location = self._loop.location
 
         def reduce() -> tuple[Value]:
-            reduced = self._nearby_sums(sums, builder.constant(0))
+            reduced = self.nearby_sums(sums, builder.constant(0))
             if self._walk.plan.store is not None:  # by way of the place that other warps may yet have sums in
                 builder.add(Barrier())
             return (reduced,)

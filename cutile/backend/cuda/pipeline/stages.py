@@ -35,7 +35,7 @@ def stages_of(plan: Plan, looped: Sequence[bool], limits: Sequence[int], arch: A
     A power of two each: the stage of a counter is a division's remainder, between the products. Where all left operands
     are loaded, or all computed, one stage more counts for more than the remainder: there it is one more at a time.
     """
-    room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - plan.written_bytes
+    room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - sum(lies.place_bytes for lies in plan.written)
     sizes = [plan.stage_bytes(number) for number in range(len(plan.operands))]
     stages = [min(2 if inside else 1, limit) for inside, limit in zip(looped, limits, strict=True)]
     total = sum(count * size for count, size in zip(stages, sizes, strict=True))
@@ -76,8 +76,8 @@ def groups_of(
     """The loads that arrive together, and the buffers of each pipeline.
 
     Loads of several blocks may take the same pipeline, whose counter runs on from one to the next: those before a loop,
-    in it and after it. Not those of a block and of one inside it where a stage of the outer one is held meanwhile, and
-    not two of one block, whose products may be under way together.
+    in it and after it. Not those of a block and of one inside it where a stage of the outer one is held meanwhile. Of
+    one block, those of products that each begin at zero, as steps of K do whose sums are scaled.
     """
     home, order = kernel.home, kernel.order
     arrivals = _arrivals(kernel, dots, reads)
@@ -144,18 +144,31 @@ def _pipeline_of(kernel: Kernel, arrival: _Arrival, users: list[list[_Arrival]])
 
 def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
     """Whether loads lie as others do, of which no stage is held meanwhile."""
-    if _forms(others[0].operands) != _forms(arrival.operands):
-        return False
     above = kernel.parents[arrival.operands[0].load]
-    for other in others:
+    beside = [other for other in others if other.block is arrival.block]
+    if _forms(others[0].operands) != _forms(arrival.operands) or (beside and not _is_step(arrival, beside)):
+        return False
+    for other in (other for other in others if other not in beside):
         others_above = kernel.parents[other.operands[0].load]
-        if other.block is arrival.block:
-            return False
         if _inside(above, other.block) and not other.within:
             return False
         if _inside(others_above, arrival.block) and not arrival.within:
             return False
     return True
+
+
+def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
+    """Whether loads are of one more step of K, whose sums begin at zero.
+
+    All but one of the steps before it are read by then: two stages, which every pipeline has, hold those
+    under way.
+    """
+    arrivals, operations = [*others, arrival], arrival.block.operations
+    tensors = {tuple(operand.load.x for operand in one.operands) for one in arrivals}
+    if len(tensors) > 1 or not all(one.within and one.dots and all(dot.fresh for dot in one.dots) for one in arrivals):
+        return False
+    read = {value for op in operations[: operations.index(arrival.dots[0].op)] for value in op.operands}
+    return sum(not read.issuperset(dot.op.result for dot in other.dots) for other in others) <= 1
 
 
 def _forms(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], ...]:

@@ -83,7 +83,10 @@ class WarpSpecialised(LoweringContext):
         source, plan, builder, split = self.function, self.plan, self.builder, self.plan.split
         divided = f"no: {plan.tiles.schedule.undivided}" if not isinstance(plan.tiles.schedule, SplitK) else ""
         with builder.block(*(self.copy(value) for value in source.parameters)) as body:
-            self._prefetch_maps()
+            maps = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
+            maps += [(store.op.x, store.map) for store in plan.stores.values()]
+            for tensor, form in dict.fromkeys(maps):
+                builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self.maps.name(tensor, form)))
             self.pipelines.reserve()
             builder.add(ops.GridDependencyWait())
             if plan.clustered:
@@ -112,13 +115,6 @@ class WarpSpecialised(LoweringContext):
             tensor_maps=self.maps.facts(source),
         )
         return lowered
-
-    def _prefetch_maps(self) -> None:
-        plan = self.plan
-        maps = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
-        maps += [(store.op.x, store.map) for store in plan.stores.values()]
-        for tensor, form in dict.fromkeys(maps):
-            self.builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self.maps.name(tensor, form)))
 
     def _produce(self) -> None:
         def tile() -> None:
@@ -267,7 +263,7 @@ class WarpSpecialised(LoweringContext):
         elif isinstance(op, ops.StoreSubtile):
             self.epilogue.store_part(op)
         elif isinstance(op, ops.ReducePartials) and self.split is not None:
-            self.lowered[op.result] = self.split.sums_of_part(op)
+            self.lowered[op.result] = self.split.nearby_sums(self.lowered[op.x], self.lowered[op.part])
         else:
             through = [self.plan.stores[op].value] if op in self.plan.stores else []  # what `passed` it on has no turn
             self._products.settle([*reads(op), *through])

@@ -1,0 +1,153 @@
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# (torch ships no types that it needs)
+"""Products of 8-bit floats with scales of blocks for `benchmarks.loops`: plain, and of experts."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Any
+
+import cutile as ct
+from benchmarks.loops.cases import Arms, Loop, OurArm, TorchArm, drawn, poisoned
+from cutile import Const, Mut, Tensor, Tile, api, f8e4m3fn, f32
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def sums_of(x: Tensor, right: Tile, rows: int, i: int, at: int) -> Tile:
+    """The product of one step of K with a block of w."""
+    columns, depth = right.shape
+    return ct.mma(ct.load_tile(x, (rows, depth), (i, at)), right.transpose(), ct.constant(0, (rows, columns), f32))
+
+
+def scale_of(of_x: Tensor, of_block: Tile, rows: int, i: int, at: int) -> Tile:
+    """What the sums of one step are scaled by, row by row."""
+    return ct.load_tile(of_x, (1, rows), (at, i)).reshape((rows, 1)) * of_block
+
+
+def add_scaled(acc: Tile, part: Tile, scale: Tile) -> Tile:
+    """acc + part * scale."""
+    return ct.fma(part, ct.broadcast(scale, part.shape), acc)
+
+
+@ct.entry
+def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128, STEPS: Const = 4):
+    """z = x @ w^T of 8-bit floats, with a scale for 128 of a row of x, and for 128 x 128 of w.
+
+    Scales are (K / 128, rows) and (columns / 128, K / 128). Each step is scaled while the one behind it is multiplied.
+    """
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(0, ct.ceil_div(x.shape[1], BK), STEPS):
+        part = sums_of(x, ct.load_tile(w, (BN, BK), (j, k)), BM, i, k)
+        scale = scale_of(of_x, ct.load_tile(of_w, (1, 1), (j, k)), BM, i, k)
+        for step in ct.static_range(1, STEPS):
+            behind = sums_of(x, ct.load_tile(w, (BN, BK), (j, k + step)), BM, i, k + step)
+            by = scale_of(of_x, ct.load_tile(of_w, (1, 1), (j, k + step)), BM, i, k + step)
+            acc = add_scaled(acc, part, scale)
+            part, scale = behind, by
+        acc = add_scaled(acc, part, scale)
+    z.store(acc.astype(z.dtype))
+
+
+@ct.entry
+def scaled_experts(
+    z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, expert: Tensor, *, BK: Const = 128, STEPS: Const = 4
+):
+    """The same with w[e] and its scales for each tile of rows, whose `e` the list `expert` holds."""
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    e = ct.load_tile(expert, (1,), (i,)).reshape(())
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(0, ct.ceil_div(x.shape[1], BK), STEPS):
+        part = sums_of(x, ct.load_tile(w, (1, BN, BK), (e, j, k)).reshape((BN, BK)), BM, i, k)
+        scale = scale_of(of_x, ct.load_tile(of_w, (1, 1, 1), (e, j, k)).reshape((1, 1)), BM, i, k)
+        for step in ct.static_range(1, STEPS):
+            behind = sums_of(x, ct.load_tile(w, (1, BN, BK), (e, j, k + step)).reshape((BN, BK)), BM, i, k + step)
+            of_block = ct.load_tile(of_w, (1, 1, 1), (e, j, k + step)).reshape((1, 1))
+            by = scale_of(of_x, of_block, BM, i, k + step)
+            acc = add_scaled(acc, part, scale)
+            part, scale = behind, by
+        acc = add_scaled(acc, part, scale)
+    z.store(acc.astype(z.dtype))
+
+
+# -- arms -----------------------------------------------------------------------------------------
+
+TILE = (128, 128)
+BLOCK = 128
+"""Elements of K that share a scale of x; columns that share one of w, too."""
+EXPERTS = 8
+
+
+def drawn_eight(torch: Any, *shape: int) -> tuple[Any, Tensor]:
+    """Normal numbers in 8 bits: torch's, and ours of the same memory."""
+    numbers = drawn(torch, *shape).to(torch.float8_e4m3fn)
+    return numbers, api.from_dlpack(numbers.view(torch.uint8)).reinterpret(f8e4m3fn, shape)
+
+
+def exact_product(x: Any, w: Any, of_x: Any, of_w: Any) -> Any:
+    """x @ w^T in float64, with their scales."""
+    wide = w.double() * of_w.double().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    return (x.double() * of_x.double().T.repeat_interleave(BLOCK, 1)) @ wide.T
+
+
+def torch_product(torch: Any, x: Any, w: Any, of_x: Any, of_w: Any, out: Any = None) -> Any:
+    """Torch's, which wants the scales of w column by column, as they are."""
+    return torch._scaled_mm(x, w.T, scale_a=of_x.T, scale_b=of_w.T, out_dtype=torch.bfloat16, out=out)
+
+
+def scaled_arms(torch: Any, m: int, n: int, k: int) -> Arms:
+    """Beside torch's product with such scales."""
+    (x, left), (w, right) = drawn_eight(torch, m, k), drawn_eight(torch, n, k)
+    scales = [torch.rand(*shape, device="cuda") + 0.5 for shape in ((k // BLOCK, m), (n // BLOCK, k // BLOCK))]
+    exact = exact_product(x, w, *scales)
+    out, ours = poisoned(torch, m, n)
+    torch.cuda.synchronize()
+    op = scaled(ours.mut.partition(TILE), left, right, *map(api.from_dlpack, scales))
+    return OurArm(op, out, exact), [TorchArm(torch, "torch", lambda: torch_product(torch, x, w, *scales), exact)]
+
+
+def expert_arms(torch: Any, m: int, n: int, k: int) -> Arms:
+    """Of experts, beside torch's products of one after the other, and beside our plain one of as much arithmetic."""
+    (x, left), (w, right) = drawn_eight(torch, m, k), drawn_eight(torch, EXPERTS, n, k)
+    first = api.from_dlpack(w[0].view(torch.uint8)).reinterpret(f8e4m3fn, (n, k))
+    of_x = torch.rand(k // BLOCK, m, device="cuda") + 0.5
+    of_w = torch.rand(EXPERTS, n // BLOCK, k // BLOCK, device="cuda") + 0.5
+    tiles = torch.multinomial(torch.ones(EXPERTS, device="cuda"), m // TILE[0], replacement=True).sort().values
+    counts = torch.bincount(tiles, minlength=EXPERTS).tolist()
+    ends = [TILE[0] * end for end in itertools.accumulate(counts, initial=0)]
+    shares = [
+        (e, slice(*rows), of_x[:, slice(*rows)].T.contiguous().T) for e, rows in enumerate(itertools.pairwise(ends))
+    ]
+    shares = [share for share in shares if share[2].shape[1]]
+    exact = torch.cat([exact_product(x[rows], w[e], of_rows, of_w[e]) for e, rows, of_rows in shares])
+    (out, ours), (plain_out, plain), (theirs, _) = (poisoned(torch, m, n) for _ in range(3))
+    torch.cuda.synchronize()
+    scales = api.from_dlpack(of_x), api.from_dlpack(of_w)
+    op = scaled_experts(ours.mut.partition(TILE), left, right, *scales, api.from_dlpack(tiles.to(torch.int32)))
+    peer = scaled(plain.mut.partition(TILE), left, first, scales[0], api.from_dlpack(of_w[0]))
+
+    def one_by_one() -> Any:
+        for e, rows, of_rows in shares:
+            torch_product(torch, x[rows], w[e], of_rows, of_w[e], theirs[rows])
+        return theirs
+
+    return OurArm(op, out, exact), [
+        TorchArm(torch, "torch, one by one", one_by_one, exact),
+        OurArm(peer, plain_out, exact_product(x, w[0], of_x, of_w[0]), "ours of one matrix"),
+    ]
+
+
+def case(name: str, what: str, arms: Any, m: int, n: int, k: int) -> Loop:
+    """A case of products with scales of blocks."""
+    return Loop(name, f"{what}, {m} x {n} x {k}, f8e4m3fn", 2 * m * n * k, partial(arms, m=m, n=n, k=k))
+
+
+CASES = (
+    case("scaled", "x @ w^T with scales of blocks", scaled_arms, 8192, 8192, 4096),
+    case("scaled-deep", "x @ w^T with scales of blocks", scaled_arms, 4096, 7168, 16384),
+    case("scaled-experts", f"x @ w[e]^T of {EXPERTS} experts with scales of blocks", expert_arms, 8192, 8192, 4096),
+)
