@@ -11,9 +11,18 @@ from typing import Any
 import cutile as ct
 from benchmarks.loops.cases import Arms, GraphArm, Loop, TorchArm, drawn, poisoned
 from cuda_async import DeviceOp
-from cutile import Const, Mut, Tensor, api, f32
-from kernels.attention import HIDDEN, LOG2_E, LOW, add_keys
+from cutile import Const, Mut, Tensor, Tile, api, f32
+from kernels.attention import HIDDEN, LOG2_E, LOW
 from kernels.decode import combine, share
+
+
+def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, totals: Tile, acc: Tile) -> tuple[Tile, Tile, Tile]:
+    """As in `kernels.attention`, of weights that are added up element by element: warpgroups have columns of a row."""
+    above = ct.max_tile(top, ct.reduce_max(scores, 1).reshape(top.shape) * by_two)
+    weights = ct.exp2(ct.fma(scores, ct.broadcast(by_two, scores.shape), ct.broadcast(-above, scores.shape)), ftz=True)
+    fade = ct.exp2(top - above, ftz=True)
+    totals = ct.fma(totals, ct.broadcast(fade, scores.shape), weights)
+    return above, totals, ct.mma(weights.astype(value.dtype), value, acc * fade)
 
 
 @ct.entry
@@ -28,7 +37,7 @@ def latent(part: Mut, lse: Mut, q: Tensor, k: Tensor, scale: f32, *, TURNED: Con
     still = ct.load_tile(q, (1, BM, D), (b, i, 0)).reshape((BM, D))
     turned = ct.load_tile(q, (1, BM, TURNED), (b, i, D // TURNED)).reshape((BM, TURNED))
     by_two = scale * LOG2_E  # exp(x) is 2 ** (x * log2(e))
-    top, total, acc = ct.constant(LOW, (BM, 1), f32), ct.constant(0, (BM, 1), f32), ct.constant(0, (BM, D), f32)
+    top, totals, acc = ct.constant(LOW, (BM, 1), f32), ct.constant(0, (BM, BN), f32), ct.constant(0, (BM, D), f32)
     parts, tiles = ct.get_num_tile_blocks()[2], ct.ceil_div(k.shape[1], BN)
     first, end = tiles * s // parts, tiles * (s + 1) // parts
     whole = min(end, k.shape[1] // BN)
@@ -37,14 +46,15 @@ def latent(part: Mut, lse: Mut, q: Tensor, k: Tensor, scale: f32, *, TURNED: Con
         key = ct.load_tile(k, (1, BN, TURNED), (b, j, D // TURNED)).reshape((BN, TURNED))
         scores = ct.mma(still, value.transpose(), ct.constant(0, (BM, BN), f32))
         scores = ct.mma(turned, key.transpose(), scores)
-        top, total, acc = add_keys(scores, value, by_two, top, total, acc)
+        top, totals, acc = add_keys(scores, value, by_two, top, totals, acc)
     for j in range(whole, end):  # keys past the last one
         value = ct.load_tile(k, (1, BN, D), (b, j, 0)).reshape((BN, D))
         key = ct.load_tile(k, (1, BN, TURNED), (b, j, D // TURNED)).reshape((BN, TURNED))
         scores = ct.mma(still, value.transpose(), ct.constant(0, (BM, BN), f32))
         scores = ct.mma(turned, key.transpose(), scores)
         seen = ct.broadcast(ct.iota((BN,)).reshape((1, BN)) + j * BN < k.shape[1], (BM, BN))
-        top, total, acc = add_keys(ct.select(seen, scores, HIDDEN), value, by_two, top, total, acc)
+        top, totals, acc = add_keys(ct.select(seen, scores, HIDDEN), value, by_two, top, totals, acc)
+    total = ct.reduce_sum(totals, 1).reshape((BM, 1))
     part.store(share(acc, total).reshape((1, BM, D)))
     lse.store((top + ct.log2(total)).reshape((1, BM, 1)))
 

@@ -91,17 +91,18 @@ class SmemAllocator:
         else:
             self._small += aligned(size)
 
-    def relax(self, bodies: Iterable[Block]) -> None:
+    def relax(self, bodies: Iterable[Block], *barriers: type[Op]) -> None:
         """Leave out the waits of loops' uses that no thread can be early for.
 
-        Where two reductions with places of their own stand in the body of a loop, threads meet in the other one before
-        they come to the one again.
+        Where two reductions with places of their own stand in the body of a loop, or one beside one of `barriers`,
+        threads meet in the other one before they come to the one again.
         """
         small = {use.op for use in self._uses if use.span is None and use.op.attributes["fence"]}
         for body in bodies:
             meeting = [op for op in body.operations if op in small and isinstance(op, Reduce | Fold)]
+            alone = len(meeting) == 1 and not any(isinstance(op, barriers) for op in body.operations)
             for op in meeting:
-                op.attributes["fence"] = len(meeting) == 1
+                op.attributes["fence"] = alone
 
     def begin(self, size: int) -> tuple[Span, bool]:
         """Memory for operations that work on it together from here to `end`.

@@ -18,6 +18,7 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.protocol import Event, ProtocolError, check_together
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
+    Barrier,
     Dot,
     DotWait,
     NextTile,
@@ -47,6 +48,7 @@ from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from cutile.ops import OPS
 from cutile.ops.matmul import Mma
+from cutile.ops.reduce import Reduce
 from kernels.attention import attend, attention, attention_of
 from kernels.decode import decode_paged, decode_part
 from kernels.packed import packed
@@ -278,6 +280,15 @@ def test_steps_of_k_share_a_pipeline_and_take_turns_in_two_sets_of_registers() -
     assert len({op.right for op in dots}) == 1  # one buffer, whose stages are gone through
     assert [op.fresh for op in dots] == [True, True, False, False]
     assert [op.sums[0] for op in dots[2:]] == [op.result for op in waits[:2]]
+
+
+def test_consumers_meet_no_more_often_than_they_have_to() -> None:
+    """In the sum over warps and behind weights: in the next greatest score they meet again before either is written."""
+    (roles,) = (op for op in lowered(latent_program()).walk() if isinstance(op, Roles))
+    body = next(op for op in roles.consumer.walk() if isinstance(op, For)).body.operations
+    reductions = [op for op in body if isinstance(op, Reduce)]
+    assert [op.attributes["fence"] for op in reductions] == [False] * len(reductions)
+    assert sum(isinstance(op, Barrier) for op in body) == 1
 
 
 # The order of tile blocks.

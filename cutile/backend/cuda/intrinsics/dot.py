@@ -188,7 +188,7 @@ def dot(
         if right_stage is None and isinstance(left, BufferStages):
             right_stage = b.add(operand.stage, i32c(right.place - left.place))
         if sharing > 1:
-            own = b.mul(group_number(b, once=once), i32c(right.smem_layout.offset(columns, 0)))
+            own = b.mul(group_number(b, once=True), i32c(right.smem_layout.offset(columns, 0)))
             right_stage = b.add(right_stage, own)
         right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
         elements = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)

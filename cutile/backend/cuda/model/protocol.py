@@ -53,6 +53,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
+from cutile.backend.cuda.smem_sizes import warp_mask
 from cutile.backend.gpu.layout import Layout
 from cutile.errors import IRError
 from cutile.ir.constant import Constant
@@ -61,6 +62,7 @@ from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.arith import Add, And, FloorDiv, Max, Min, Mul, Sub
 from cutile.ops.compare import Eq, Ge, Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
+from cutile.ops.reduce import Reduce, ReduceMax, ReduceMin, ReduceProd, ReduceSum
 
 WARPS = 4
 """Warps of a group."""
@@ -271,6 +273,10 @@ class _Walk:
         pipeline = self.pipeline_of.get(op.buffer, op.buffer)
         yield Event("read", self.number(op.counter), pipeline=pipeline)
 
+    def reduce(self, op: Reduce) -> Iterator[Event]:
+        if warp_mask(self.layouts[op.attributes["source"]], op.axis):  # warps meet between their parts and all of them
+            yield Event("meet", 0)
+
     def release(self, op: PipelineRelease) -> Iterator[Event]:
         if self.number(op.condition):
             yield self.of_stage("release", op)
@@ -386,6 +392,7 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     ScatterPartials: lambda walk, op: [Event("deal out", 0, base=id(op.place))],
     ReducePartials: lambda walk, op: [Event("add up", 0, base=id(op.place[0]))],
     Barrier: lambda walk, op: [Event("meet", 0)],
+    **dict.fromkeys((ReduceSum, ReduceProd, ReduceMax, ReduceMin), _Walk.reduce),
     TmaStore: lambda walk, op: _stored(op, walk.layouts[op.attributes["layout"]]),
 }
 """The events of an operation, or what it does to the walk's numbers."""

@@ -28,6 +28,7 @@ from cutile.backend.gpu.layout_assignment import carried_groups
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.compare import Lt
+from cutile.ops.reduce import Reduce
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
@@ -265,7 +266,10 @@ class Products:
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
         layout = context.layout_name(context.layouts[written.value])
         words = self.packed(written.value, context.lowered[written.value])
-        builder.add(ops.Barrier())  # what was written before, all warpgroups have read
+        done = [op for op in builder.current.operations if isinstance(op, ops.Dot | ops.DotWait | Reduce)]
+        met = [op for op in done if op.attributes.get("fence", True)][-1:]  # in a reduction across warps
+        if not any(isinstance(op, Reduce) for op in met):  # what was written before, all warpgroups have read
+            builder.add(ops.Barrier())
         context.add(ops.WriteOperand(words, self.walk.pipelines.written[written.smem_layout]), layout=layout)
         builder.add(ops.Barrier())
 

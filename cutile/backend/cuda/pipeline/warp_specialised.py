@@ -40,7 +40,7 @@ from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.op_facts import inside, reads
 from cutile.dtypes import i32
-from cutile.ir.control import For
+from cutile.ir.control import For, While
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.compare import Lt
@@ -101,6 +101,7 @@ class WarpSpecialised(LoweringContext):
             if plan.tiles.cluster > 1:
                 builder.add(ops.ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
+        self.smem.relax((op.body for op in lowered.walk() if isinstance(op, For | While)), ops.Barrier)
         self.smem.place()
         lowered.facts = self.facts(
             threads=plan.threads,
