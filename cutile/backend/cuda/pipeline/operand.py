@@ -188,17 +188,6 @@ def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
     return isinstance(source_of(value, definitions, reads_as_it_lies)[0], LoadTile | LoadView)
 
 
-def leaves_lead(op: Op | None) -> TypeGuard[Reshape]:
-    """Whether an operation only drops axes of one element ahead of a matrix's.
-
-    Such is a matrix out of a batch.
-    """
-    if not isinstance(op, Reshape) or len(op.shape) != 2 or len(op.x.tile.shape) < 2:
-        return False
-    *lead, rows, columns = op.x.tile.shape
-    return (rows, columns) == op.shape and all(extent == 1 for extent in lead)
-
-
 def merges_rows(op: Op | None) -> TypeGuard[Reshape]:
     """Whether an operation makes one axis, of rows, of all axes but the last."""
     if not isinstance(op, Reshape) or len(op.x.tile.shape) < 2:  # a vector is no matrix in memory
@@ -213,7 +202,7 @@ def rounds(op: Op | None) -> TypeGuard[Convert]:
 
 def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:
     """Whether an operand's tensor is contiguous along another axis than K."""
-    load, passed = source_of(value, definitions, lambda op: isinstance(op, Convert | Permute) or leaves_lead(op))
+    load, passed = source_of(value, definitions, reads_as_it_lies)
     k_axis = (k_axis + sum(isinstance(op, Permute) for op in passed)) % 2
     if not isinstance(load, LoadTile) or not isinstance(load.x.type, TensorType):
         return False

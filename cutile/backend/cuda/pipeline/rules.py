@@ -173,9 +173,9 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
             "the left operand is loaded by threads",
         )
         if dtype.is_half and isinstance(computed, Permute) and _from_sums(computed.x, definitions):
-            written = _written(computed)
+            written = _written(computed.x, (computed,))
         elif dtype.is_half and across and _from_sums(op.a, definitions):
-            written = _shared(op.a)
+            written = _written(op.a)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     for operand in (right, *([left] if left else [])):
         lies = operand.smem_layout.k_major or (how.atom is not None and how.atom.any_major)
@@ -224,21 +224,15 @@ def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
     return False
 
 
-def _written(exchange: Permute) -> Written:
-    """A computed left operand whose axes are exchanged.
+def _written(value: Value, passed: tuple[Op, ...] = ()) -> Written:
+    """A computed left operand that registers cannot take, since its rows are others' too.
 
-    Registers cannot take it, since its rows are others' too.
+    Its axes are exchanged by what it `passed`; or each warpgroup has some columns of it, and reads all.
     """
-    length, width = exchange.x.tile.shape
-    size = exchange.x.tile.dtype.bits // 8
-    require(smem_layout_fits(width, length, size), f"the computed tile {(length, width)} does not lie in whole panels")
-    return Written(exchange.x, SmemLayout(width, length, size, k_major=False), (exchange,))
-
-
-def _shared(value: Value) -> Written:
-    """A computed left operand of which each warpgroup has some columns, and reads all."""
-    rows, depth = value.tile.shape  # in whole panels, as 64 rows and 64 columns or more are
-    return Written(value, SmemLayout(depth, rows, value.tile.dtype.bits // 8, k_major=True), ())
+    rows, columns = value.tile.shape
+    size = value.tile.dtype.bits // 8
+    require(smem_layout_fits(columns, rows, size), f"the computed tile {(rows, columns)} does not lie in whole panels")
+    return Written(value, SmemLayout(columns, rows, size, k_major=not passed), passed)
 
 
 def _require_layouts(
