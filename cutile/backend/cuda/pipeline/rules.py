@@ -141,29 +141,30 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
         require(how.by_instruction, f"an operand of {dtype} lies across K")
     count = max(how.warpgroups for how in hows.values())
     for op in hows:
-        rows, columns = op.acc.tile.shape
-        shared = rows % (WGMMA_ROWS * count) == 0 or _shares_columns(rows, columns, count)
-        require(shared, f"{rows} rows do not divide among {count} warpgroups")
+        rows, _ = op.acc.tile.shape
+        require(_layout_of(op.acc, count) is not None, f"{rows} rows do not divide among {count} warpgroups")
     return count
 
 
-def _shares_columns(rows: int, columns: int, warpgroups: int) -> bool:
-    """Whether warpgroups share the columns of a product.
+def _layout_of(value: Value, warpgroups: int) -> Layout | None:
+    """Where a product's sums, or a left operand, lie. None where they do not divide.
 
-    Its rows are those of one then, and each has whole panels of it.
+    Warpgroups share the rows; or, of the rows of one, the columns, in whole panels.
     """
-    own = columns // warpgroups
-    return rows == WGMMA_ROWS and warpgroups == 2 and columns % warpgroups == 0 and own in (32, 64, 128, 256)
+    rows, columns = value.tile.shape
+    if rows % (WGMMA_ROWS * warpgroups) == 0:
+        return group_accumulator((rows, columns), warpgroups)
+    whole = rows == WGMMA_ROWS and warpgroups == 2 and columns in (64, 128, 256, 512)
+    return across_accumulator((rows, columns), warpgroups) if whole else None
 
 
 def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     """How a product finds its operands. Several products may read one load."""
     dtype, definitions = op.a.tile.dtype, kernel.definitions
-    rows, columns = op.acc.tile.shape
     right = operand_of(op.b, 0, kernel)
     left: Operand | None = None
     written: Written | None = None
-    across = warpgroups > 1 and rows % (WGMMA_ROWS * warpgroups) != 0
+    across = op.acc.tile.shape[0] % (WGMMA_ROWS * warpgroups) != 0
     try:
         left = operand_of(op.a, 1, kernel)
     except Refused:
@@ -184,7 +185,8 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     fresh = isinstance(start, Constant) and start.value == 0
     by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH  # who adds these up in f32 is the kernel
     require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
-    accumulator = (across_accumulator if across else group_accumulator)((rows, columns), warpgroups)
+    accumulator = _layout_of(op.acc, warpgroups)
+    assert accumulator is not None  # `_warpgroups` has seen to it
     return Dot(op, left, right, accumulator, fresh, written=written)
 
 
@@ -225,9 +227,10 @@ def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
 
 
 def _written(value: Value, passed: tuple[Op, ...] = ()) -> Written:
-    """A computed left operand that registers cannot take, since its rows are others' too.
+    """A computed left operand that goes through shared memory.
 
-    Its axes are exchanged by what it `passed`; or each warpgroup has some columns of it, and reads all.
+    Registers cannot take it, since its rows are others' too. Its axes are exchanged by what it `passed`; or each
+    warpgroup has some columns of it, and reads all.
     """
     rows, columns = value.tile.shape
     size = value.tile.dtype.bits // 8
@@ -248,11 +251,8 @@ def _require_layouts(
     for dot in dots:
         if dot.left is None:
             value = dot.op.a if dot.written is None else dot.written.value
-            rows, columns = value.tile.shape
-            apart = _shares_columns(rows, columns, warpgroups)
-            divides = apart or rows % (WGMMA_ROWS * warpgroups) == 0
-            require(divides, f"{rows} rows of a left operand do not divide among warpgroups")
-            layout = (across_accumulator if apart else group_accumulator)((rows, columns), warpgroups)
+            layout = _layout_of(value, warpgroups)
+            require(layout is not None, f"{value.tile.shape[0]} rows of a left operand do not divide among warpgroups")
             require(layouts[value] == layout, "the left operand is computed in another layout than sums have")
         require(layouts[dot.op.result] == dot.accumulator, "the sums are used in another layout")
     if warpgroups == 3:
