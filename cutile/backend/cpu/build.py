@@ -20,6 +20,7 @@ import numba.core.compiler as _compiler
 import numba.core.compiler_lock as _compiler_lock
 import numba.core.compiler_machinery as _machinery
 import numba.core.errors as _errors
+import numba.core.postproc as _postproc
 import numba.core.registry as _registry
 import numba.core.ssa as _ssa
 import numba.core.typed_passes as _typed
@@ -39,6 +40,7 @@ compiler: Any = _compiler
 machinery: Any = _machinery
 typed: Any = _typed
 untyped: Any = _untyped
+postproc: Any = _postproc
 registry: Any = _registry
 ssa: Any = _ssa
 types: Any = _types
@@ -163,7 +165,7 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
     target_context.refresh()
     library = _Library(target_context.codegen(), source.entry)
     try:
-        with fast_analyses(analysis, ssa, types.Function):
+        with fast_analyses(analysis, ssa, postproc, types.Function):
             result = compiler.compile_extra(
                 typing_context,
                 target_context,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numba.core.analysis as _analysis
+import numba.core.postproc as _postproc
 import numba.core.ssa as _ssa
 import numba.core.types as _types
 import pytest
@@ -21,6 +22,7 @@ from tests.backend.cpu.programs import source
 from tests.support.programs import mut, scalar
 
 analysis: Any = _analysis
+postproc: Any = _postproc
 ssa: Any = _ssa
 types: Any = _types
 
@@ -60,6 +62,21 @@ def test_what_is_live_is_what_numba_says(monkeypatch: pytest.MonkeyPatch) -> Non
     assert max(sizes) > 8
 
 
+def test_a_statement_s_variables_are_those_that_numba_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba_listing, listing = analysis.ir.Inst._rec_list_vars, numba_analyses._listing(analysis.ir)
+    counts: list[int] = []
+
+    def both(statement: Any, value: Any) -> list[Any]:
+        variables = listing(statement, value)
+        assert list(map(id, variables)) == list(map(id, numba_listing(statement, value)))
+        counts.append(len(variables))
+        return variables
+
+    monkeypatch.setattr(numba_analyses, "_listing", lambda ir: both)
+    BACKEND.build(program(), host_target())
+    assert {0, 1, 2, 3} <= set(counts)
+
+
 def test_numba_makes_the_same_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     text, visits = assembly_and_statements()
 
@@ -71,6 +88,20 @@ def test_numba_makes_the_same_machine_code(monkeypatch: pytest.MonkeyPatch) -> N
     slow_text, slow_visits = assembly_and_statements()
     assert slow_text == text
     assert slow_visits > 4 * visits
+
+
+def test_lifetimes_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = 0
+    dead_maps = analysis.compute_dead_maps
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal times
+        times += 1
+        return dead_maps(*arguments)
+
+    monkeypatch.setattr(analysis, "compute_dead_maps", counted)
+    BACKEND.build(program(), host_target())
+    assert times == 1
 
 
 def assembly_and_statements() -> tuple[str, int]:
@@ -90,6 +121,10 @@ def assembly_and_statements() -> tuple[str, int]:
 
 
 def test_numba_is_as_it_was_behind_a_compilation() -> None:
-    before = (analysis.compute_live_map, ssa._run_block_rewrite, types.Function.get_call_type)
+    def of_numba() -> tuple[Any, ...]:
+        functions = (analysis.ir.Inst._rec_list_vars, postproc.PostProcessor.run, types.Function.get_call_type)
+        return (analysis.compute_live_map, ssa._run_block_rewrite, *functions)
+
+    before = of_numba()
     BACKEND.build(program(), host_target())
-    assert (analysis.compute_live_map, ssa._run_block_rewrite, types.Function.get_call_type) == before
+    assert of_numba() == before

@@ -27,6 +27,7 @@ def _of(module: str) -> Any:
 _compiler: Any = _of("compiler")
 _analysis: Any = _of("core.analysis")
 _machinery: Any = _of("core.compiler_machinery")
+_postproc: Any = _of("core.postproc")
 _ssa: Any = _of("core.ssa")
 _typed: Any = _of("core.typed_passes")
 _untyped: Any = _of("core.untyped_passes")
@@ -117,7 +118,8 @@ def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Archit
     flags.nvvm_options = {"opt": 3}
     flags.compute_capability = arch.capability
     typing, target = _target.typing_context, _target.target_context
-    with _lock, _no_collection(), fast_analyses(_analysis, _ssa, _types.Function), _utils.numba_target_override():
+    fast = fast_analyses(_analysis, _ssa, _postproc, _types.Function)
+    with _lock, _no_collection(), fast, _utils.numba_target_override():
         result = _compiler.compile_extra(
             typingctx=typing,
             targetctx=target,
