@@ -37,7 +37,7 @@ ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]
 NAMES = [f"{example.name} {case}" for example, case in ROWS]
 
 
-ON_CPU = {"attention": 1, "attention_backward": 2, "decode": 1, "order": 1, "packed": 1}
+ON_CPU = {"attention": 1, "attention_backward": 1, "decode": 1, "order": 1, "packed": 1}
 """Of kernels that take 2 to 8 seconds to compile: how many cases are compiled for the CPU. The others differ from
 these in dtypes and tile extents alone, and run by the reference and on GPUs."""
 

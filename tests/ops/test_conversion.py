@@ -114,11 +114,14 @@ def assert_same(got: Array, expected: Array, x: Array, target: DTypeLike, what: 
 )
 def test_from_a_type_to_every_other(source: DTypeLike, backend: str) -> None:
     x = patterns(source)
-    names = [f"y{i}" for i in range(len(NUMBERS))]
+    targets = NUMBERS
+    if backend == "cpu" and source in FLOATS and source.bits < 32:  # by way of f32, from which all are compiled
+        targets = NUMBERS[NUMBERS.index(source) % 2 :: 2]
+    names = [f"y{i}" for i in range(len(targets))]
     forms = ("x.astype({0}.dtype)", "ct.convert_tile(x, {0}.dtype)")
     body = "".join(f"    {name}.store({forms[i % 2].format(name)})\n" for i, name in enumerate(names))
     text = f"def convert({', '.join(f'{n}: Mut' for n in names)}, z: Tensor):\n    x = ct.load_tile_like(z, y0)\n{body}"
-    for target, got in zip(NUMBERS, run(backend, text, source, NUMBERS, x), strict=True):
+    for target, got in zip(targets, run(backend, text, source, targets, x), strict=True):
         assert_same(got, convert(x, source, target), x, target, f"{source} to {target}")
 
 

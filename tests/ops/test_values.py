@@ -98,8 +98,19 @@ def _errors(case: Case, got: Array, operands: list[Array]) -> Array:
     return error
 
 
+_VERDICTS: dict[tuple[int, bytes], Array] = {}
+"""By case and result. Backends that agree bit by bit are judged once: some judgements take as long as compiling."""
+
+
 def wrong(case: Case, got: Array, operands: list[Array]) -> Array:
-    """Where a case's result is not what it should be."""
+    """Where a case's result is not what it should be. A dtype's operands are always the same."""
+    key = CASES.index(case), got.dtype.str.encode() + got.tobytes()
+    if key not in _VERDICTS:
+        _VERDICTS[key] = _judged(case, got, operands)
+    return _VERDICTS[key]
+
+
+def _judged(case: Case, got: Array, operands: list[Array]) -> Array:
     if case.ftz and case.numpy is None:
         operands = [_flushed(each) for each in operands]
     if case.exact:
