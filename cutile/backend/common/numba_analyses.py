@@ -39,10 +39,10 @@ def fast_analyses(analysis: Any, ssa: Any, postproc: Any, functions: Any) -> Gen
 
 
 def _listing(ir: Any) -> Any:
-    """`Inst._rec_list_vars`: the variables in a field of a statement, which most fields have none of.
+    """`Inst._rec_list_vars`: the variables in a field of a statement.
 
-    Numba asks by `isinstance` of each class in turn, and makes a list for each number and place in the source: a tenth
-    of the time that it takes for a function.
+    Most fields have none. Numba asks by `isinstance` of each class in turn, and makes a list for each number and place
+    in the source: a tenth of the time that it takes for a function.
     """
     variables: Any = getattr(ir, "var_types", ir.Var)  # of CUDA's copy, also those of the original
     statements: Any = getattr(ir, "inst_types", ir.Inst)
