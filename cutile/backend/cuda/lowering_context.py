@@ -189,10 +189,9 @@ class LoweringContext(ABC):
         Its own, or one whose accesses are so much wider that they are worth an exchange with it.
         """
         own = self.layout(value)
-        widest = vector_width(tensor, own.shape, steps)
-        if widest is None or self.products:
+        axis, width = vector_width(tensor, own.shape, steps) or (tensor.unit_axis, 1)
+        if axis is None or self.products:
             return own
-        axis, width = widest
         size = tensor.dtype.bits // 8
         touched, least = sectors(own, axis, min(width, own.vector(axis)), size)
         if touched < SCATTERED * least or own.free_warps or own.free_lanes:

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from cutile.backend.cuda.exchange import conflicts, exchange_of, lanes_of, sectors
-from cutile.backend.cuda.ops import ConvertLayout
+from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.ops import ConvertLayout, Store
 from cutile.backend.gpu.layout import blocked
 from cutile.dtypes import DTypeLike, bf16, f32, f64, i8
 from cutile.ir.core import Function
-from cutile.ir.types import TensorType
+from cutile.ir.types import MutType, TensorType
+from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Reshape
 from tests.backend.cuda.programs import compiled, instructions, lowered, written
 from tests.support.programs import mut, tensor
 
@@ -51,6 +54,35 @@ def test_a_transposed_tile_is_loaded_and_stored_in_wide_accesses(dtype: DTypeLik
         count(opcodes, "LDG", ".128") == count(opcodes, "STG", ".128") == 2 * accesses
     )  # within the tensor, and at its edge
     assert count(opcodes, "BAR") == 1
+
+
+@pytest.mark.parametrize("dtype", [bf16, f32], ids=str)
+def test_single_elements_are_exchanged_too(dtype: DTypeLike) -> None:
+    """Of rows that begin at odd places: else each element that is stored would have a sector of its own."""
+    odd = TensorType(dtype, (None, None), (None, 1), dtype.bits // 8)
+    function = lowered(written(TRANSPOSE, {"y": MutType(odd, (64, 64)), "x": odd}))
+    assert [op.attributes["how"] for op in function.walk() if isinstance(op, ConvertLayout)] == ["swizzle"]
+    layouts = layouts_of(function)
+    for op in function.walk():
+        if isinstance(op, LoadTile | Store):
+            touched, least = sectors(layouts[op.attributes["layout"]], 1, 1, dtype.bits // 8)
+            assert touched == least
+
+
+GROUPS = """
+def scaled(y: Mut, x: Tensor):
+    t = ct.load_tile_like(x, y).reshape((2, 16, 128))
+    y.store((t / ct.reduce_max(t, 2)[:, :, None]).reshape((2, 2048)))
+"""
+
+
+def test_parts_of_a_row_stay_where_they_are() -> None:
+    """A row that is cut into groups, and put together again, does not pass through shared memory."""
+    function = lowered(written(GROUPS, {"y": mut(2, 2048), "x": tensor(2)}))
+    assert [op.attributes["how"] for op in function.walk() if isinstance(op, Reshape) and op.x.tile.size > 32] == [
+        "keep", "keep",
+    ]  # fmt: skip
+    assert function.facts["shared_bytes"] == 0
 
 
 def test_so_is_one_of_a_tensor_that_lies_by_columns(tmp_path: Path) -> None:
