@@ -26,7 +26,7 @@ from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes
 from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
 from cutile.backend.gpu.address_runs import updated_at_once
 from cutile.backend.gpu.failures import subjects
-from cutile.backend.gpu.layout import Layout, blocked, extended, same_but_ones
+from cutile.backend.gpu.layout import Layout, blocked, extended, reshaped
 from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile
 from cutile.dtypes import bf16
 from cutile.ir.constant import Constant
@@ -300,14 +300,14 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
     if not is_tile(op.x) or not is_tile(op.result):
         _between_number_and_tile(context, op)
         return
-    source, target = context.layouts[op.x], context.layouts[op.result]
-    natural = source.permute(op.axes) if isinstance(op, Permute) else same_but_ones(source, target.shape)
-    copy, names = context.copied(op), context.names(source, natural or target)
+    old, new = context.layouts[op.x], context.layouts[op.result]
+    natural = old.permute(op.axes) if isinstance(op, Permute) else reshaped(old, new.shape, not context.products)
+    copy, names = context.copied(op), context.names(old, natural or new)
     if natural is not None:
         context.add(copy, **names, how="keep")
     else:
-        context.in_shared(copy, move_bytes(op.x.tile.dtype, source), **names, how="move")
-    context.place(op.result, copy.result, natural or target)
+        context.in_shared(copy, move_bytes(op.x.tile.dtype, old), **names, how="move")
+    context.place(op.result, copy.result, natural or new)
 
 
 def _between_number_and_tile(context: LoweringContext, op: Broadcast | Reshape | Permute) -> None:

@@ -471,19 +471,97 @@ def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
     return replace(layout, shape=tuple(shape), repeat=tuple(counts.items()))
 
 
-def same_but_ones(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """The layout of a tile of `shape` that differs in axes of extent 1 alone.
+def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout | None:
+    """The layout of a tile in another shape, each element in the same register.
 
-    None where it differs otherwise.
+    None where an element would have to move. An axis may be cut in two, and two may become one, where the part that is
+    cut off is a power of two that the core covers: a step of a power of two then is one on one of the new axes. Without
+    `cuts` only axes of extent 1 come and go.
+
+    Example:
+        >>> print(reshaped(blocked((1, 4096), warps=4, vector=8), (1, 32, 128)))
+        1x32x128: 32 each of 128 threads, core 1x8x128
     """
-    if [e for e in layout.shape if e != 1] != [e for e in shape if e != 1]:
-        return None
     for axis in reversed(range(layout.rank)):
         if layout.shape[axis] == 1:
             if layout.core[axis] != 1:
                 return None  # the core stands out over this axis: its registers do not carry over
             layout = layout.drop(axis)
+    extents = [extent for extent in shape if extent != 1]
+    places = _places(layout, extents) if cuts or list(layout.shape) == extents else None
+    if places is None:
+        return None
+
+    def moved(basis: Basis) -> Basis:
+        axis = next((axis for axis, step in enumerate(basis) if step), None)
+        if axis is None:
+            return (0,) * len(extents)
+        place, scale, inner = places[axis]
+        step = basis[axis] * scale
+        for other in inner:
+            if step < extents[other]:
+                return unit(len(extents), other, step)
+            step //= extents[other]
+        return unit(len(extents), place, step)
+
+    found = Layout(
+        tuple(extents),
+        tuple(map(moved, layout.register)),
+        tuple(map(moved, layout.lane)),
+        tuple(map(moved, layout.warp)),
+        tuple((places[axis][0], count) for axis, count in layout.repeat),
+    )
     for axis, extent in enumerate(shape):
         if extent == 1:
-            layout = layout.insert(axis)
-    return layout
+            found = found.insert(axis)
+    return found
+
+
+Place = tuple[int, int, tuple[int, ...]]
+"""Of an axis: the new one that its largest steps are on, what a step counts there, and those within, the last first."""
+
+
+def _places(layout: Layout, extents: Sequence[int]) -> list[Place] | None:
+    """Where the steps of each axis go."""
+    places: dict[int, Place] = {}
+    repeated = {axis for axis, _ in layout.repeat}
+    for old, new in _groups(layout.shape, extents) or ():
+        if len(old) == len(new) == 1:
+            places[old[0]] = new[0], 1, ()
+        elif len(old) == 1:
+            inner = [extents[axis] for axis in new[1:]]
+            if any(extent & (extent - 1) for extent in inner) or layout.core[old[0]] % math.prod(inner):
+                return None
+            places[old[0]] = new[0], 1, tuple(reversed(new[1:]))
+        elif len(new) == 1:
+            if any(layout.core[axis] != layout.shape[axis] or axis in repeated for axis in old[1:]):
+                return None
+            for number, axis in enumerate(old):
+                places[axis] = new[0], math.prod(layout.shape[other] for other in old[number + 1 :]), ()
+        else:
+            return None
+    return [places[axis] for axis in range(layout.rank)] if len(places) == layout.rank else None
+
+
+def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:
+    """The fewest axes of either shape that have as many elements, in order.
+
+    None where the shapes have not.
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    rest_of_new: Iterator[int] = iter(range(len(new)))
+    rest_of_old: Iterator[int] = iter(range(len(old)))
+    for first in rest_of_old:
+        mine, theirs = [first], [next(rest_of_new, -1)]
+        while (size := math.prod(old[axis] for axis in mine)) != (
+            other := math.prod(new[axis] for axis in theirs if axis >= 0)
+        ):
+            rest, axes = (rest_of_old, mine) if size < other else (rest_of_new, theirs)
+            following = next(rest, None)
+            if following is None:
+                return None
+            axes.append(following)
+        if theirs[0] < 0:
+            return None
+        groups.append((mine, theirs))
+    return groups

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.gpu.layout import Layout, blocked, extended, same_but_ones
+from cutile.backend.gpu.layout import Layout, blocked, extended, reshaped
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
@@ -130,6 +130,7 @@ class LayoutAssignment:
         self._groups = _Groups()
         self._layouts: dict[Value, Layout] = {}
         self._operations = list(function.walk())
+        self._cuts = not any(isinstance(op, Mma) for op in self._operations)  # sums are stored in wide accesses instead
         for op in self._operations:
             self._join(op)
         self._anchor_products()
@@ -213,7 +214,7 @@ class LayoutAssignment:
                 self._set(value, layout)
                 return
             for op in reshapes:  # of a group there may be several: a constant makes one of what it is added to
-                if self._groups.find(op.result) is root and (natural := same_but_ones(layout, op.x.tile.shape)):
+                if self._groups.find(op.result) is root and (natural := reshaped(layout, op.x.tile.shape, cuts=False)):
                     place(op.x, natural)
 
         for op in self._operations:
@@ -308,9 +309,9 @@ class LayoutAssignment:
             elif target is not None:
                 yield op.x, target.permute([op.axes.index(axis) for axis in range(len(op.axes))])
         elif is_tile(op.result):
-            if source is not None and (natural := same_but_ones(source, op.result.tile.shape)):
+            if source is not None and (natural := reshaped(source, op.result.tile.shape, self._cuts)):
                 yield op.result, natural
-            elif target is not None and (natural := same_but_ones(target, op.x.tile.shape)):
+            elif target is not None and (natural := reshaped(target, op.x.tile.shape, self._cuts)):
                 yield op.x, natural
 
 

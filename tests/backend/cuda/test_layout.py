@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutile.backend.cuda.mma_layouts import mma_accumulator, mma_operand_a, mma_operand_b
-from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator, register_map, split_warps
+from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator, register_map, reshaped, split_warps
 
 SHAPES = ((7,), (96,), (4096,), (1, 777), (96, 80), (1, 1), (3, 5, 7), (128, 64), (2, 33), (16, 1))
 
@@ -160,3 +160,35 @@ def test_equal_layouts_are_equal_and_print_alike() -> None:
 def test_a_wrong_layout_is_refused(fields: tuple[tuple[int, ...], ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Layout(*fields)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stays"),
+    [
+        ((1, 4096), (1, 32, 128), True),
+        ((2, 3072), (2, 24, 128), True),
+        ((2, 3, 8, 128), (2, 3, 1024), True),
+        ((3, 4000), (3, 250, 16), True),
+        ((4, 96), (4, 32, 3), False),  # 3 is no power of two
+        ((64, 64), (4096,), True),
+        ((8, 2048), (16384,), False),  # the core has half of a row
+        ((1, 64), (1, 64), True),
+    ],
+)
+def test_a_reshape_leaves_every_element_where_it_is(old: tuple[int, ...], new: tuple[int, ...], stays: bool) -> None:
+    """Or says that it cannot: no element may be taken for another."""
+    source = blocked(old, warps=4, vector=8)
+    target = reshaped(source, new)
+    assert (target is not None) == stays
+    if target is None:
+        return
+    assert target.registers == source.registers
+    for where, register, lane, warp in source.elements():
+        number = 0
+        for coordinate, extent in zip(where, old, strict=True):
+            number = number * extent + coordinate
+        place: list[int] = []
+        for extent in reversed(new):
+            number, coordinate = divmod(number, extent)
+            place.insert(0, coordinate)
+        assert target.coordinate(register, lane, warp) == tuple(place)
