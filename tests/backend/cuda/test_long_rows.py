@@ -250,6 +250,25 @@ def test_rows_are_cut_where_they_do_not_fit_registers() -> None:
     assert plan(65537) is None  # nothing but single elements can be copied
 
 
+def test_rows_that_many_loads_wait_for_are_held_when_they_are_long() -> None:
+    """Of a sum of three rows that is reduced twice; of two it is as of one."""
+
+    def plan(columns: int, *names: str) -> bool:
+        total = " + ".join(f"ct.load_tile_like({name}, y).astype(f32)" for name in names)
+        text = (
+            f"def norm(y: Mut, {', '.join(f'{name}: Tensor' for name in names)}):\n    t = {total}\n"
+            "    t = t - ct.reduce_sum(t, 1)[:, None]\n"
+            "    y.store((t - ct.reduce_max(t, 1)[:, None]).astype(y.dtype))\n"
+        )
+        function = written(text, {"y": MutType(ROW, (1, columns)), **dict.fromkeys(names, ROW)})
+        row = row_axis(function)
+        assert row is not None
+        return plan_row(function, row, architecture("sm_90a"), CompileOptions()) is not None
+
+    assert [plan(columns, "u", "v") for columns in (2048, 4096, 8192)] == [False, True, True]
+    assert [plan(columns, "u", "v", "w") for columns in (4096, 8192, 16384)] == [False, False, True]
+
+
 def test_what_is_no_plain_row_stays_as_it_is() -> None:
     """Loops, scans, two stores to one tensor, and what people see."""
     loop = "for k in range(2):\n        t = t + k"
