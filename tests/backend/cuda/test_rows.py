@@ -218,3 +218,9 @@ def test_what_is_not_known_to_be_neighbours_is_accessed_one_by_one() -> None:
         given: dict[str, Type] = {"y": mut(256), "x": tensor(1), "index": tensor(1, i32)}
         (load,) = all_of(lowered(written(dedent(text).replace("INDEX", index), given)), LoadPointer)
         assert load.attributes.get("width") == width, index
+
+
+@pytest.mark.parametrize(("columns", "warps"), [(1024, 1), (4096, 4), (16384, 16)])
+def test_a_thread_has_more_of_a_row_that_waits_for_an_index(columns: int, warps: int) -> None:
+    types = {"y": mut(1, columns, dtype=bf16), "table": tensor(2, bf16), "index": tensor(1, i32)}
+    assert lowered(shipped(kernels.gather_rows, types)).facts["threads"] == 32 * warps
