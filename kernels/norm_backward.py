@@ -10,27 +10,32 @@ from typing import Any
 import numpy as np
 
 import cutile as ct
-from cuda_async import Device, DeviceOp
+from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, bf16, f32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
 
 COLUMNS = 64
 """Columns that a tile block adds up."""
+ELEMENTS = 8192
+"""Elements of the rows that a tile block goes through at once."""
 
 
 @ct.entry
-def layer_norm_rows(dx: Mut, sums: Mut, dy: Tensor, x: Tensor, w: Tensor, mean: Tensor, rstd: Tensor):
+def layer_norm_rows(
+    dx: Mut, sums: Mut, dy: Tensor, x: Tensor, w: Tensor, mean: Tensor, rstd: Tensor, *, AT_ONCE: Const = 1
+):
     """dx of some rows, and what these add to the gradients of the weights and, behind them, of the bias."""
     rows, n = dx.shape
-    first = rows * ct.get_tile_block_id()[0]
-    out, total = dx.partition_mut((1, n)), sums.partition_mut((1, n))
+    first = rows // AT_ONCE * ct.get_tile_block_id()[0]
+    out, total = dx.partition_mut((AT_ONCE, n)), sums.partition_mut((1, n))
     weights = ct.load_tile(w, (n,), (0,)).astype(f32)[None, :]
     dw, db = ct.constant(0, (1, n), f32), ct.constant(0, (1, n), f32)
-    for k in range(min(rows, x.shape[0] - first)):
-        t, d = ct.load_tile(x, (1, n), (first + k, 0)).astype(f32), ct.load_tile(dy, (1, n), (first + k, 0)).astype(f32)
-        scale = ct.load_tile(rstd, (1,), (first + k,))[:, None]
-        normed = (t - ct.load_tile(mean, (1,), (first + k,))[:, None]) * scale
-        dw, db = dw + d * normed, db + d
+    for k in range(min(rows // AT_ONCE, ct.ceil_div(x.shape[0], AT_ONCE) - first)):
+        t = ct.load_tile(x, (AT_ONCE, n), (first + k, 0)).astype(f32)
+        d = ct.load_tile(dy, (AT_ONCE, n), (first + k, 0)).astype(f32)
+        scale = ct.load_tile(rstd, (AT_ONCE,), (first + k,))[:, None]
+        normed = (t - ct.load_tile(mean, (AT_ONCE,), (first + k,))[:, None]) * scale
+        dw, db = dw + ct.reduce_sum(d * normed, 0)[None, :], db + ct.reduce_sum(d, 0)[None, :]
         g = d * weights
         along, middle = ct.reduce_sum(g * normed, 1)[:, None] / n, ct.reduce_sum(g, 1)[:, None] / n
         out.store(((g - middle - normed * along) * scale).astype(dx.dtype), (k, 0))
@@ -39,18 +44,19 @@ def layer_norm_rows(dx: Mut, sums: Mut, dy: Tensor, x: Tensor, w: Tensor, mean: 
 
 
 @ct.entry
-def rms_norm_rows(dx: Mut, sums: Mut, dy: Tensor, x: Tensor, w: Tensor, rstd: Tensor):
+def rms_norm_rows(dx: Mut, sums: Mut, dy: Tensor, x: Tensor, w: Tensor, rstd: Tensor, *, AT_ONCE: Const = 1):
     """dx of some rows, and what these add to the gradient of the weights."""
     rows, n = dx.shape
-    first = rows * ct.get_tile_block_id()[0]
-    out = dx.partition_mut((1, n))
+    first = rows // AT_ONCE * ct.get_tile_block_id()[0]
+    out = dx.partition_mut((AT_ONCE, n))
     weights = ct.load_tile(w, (n,), (0,)).astype(f32)[None, :]
     dw = ct.constant(0, (1, n), f32)
-    for k in range(min(rows, x.shape[0] - first)):
-        t, d = ct.load_tile(x, (1, n), (first + k, 0)).astype(f32), ct.load_tile(dy, (1, n), (first + k, 0)).astype(f32)
-        scale = ct.load_tile(rstd, (1,), (first + k,))[:, None]
+    for k in range(min(rows // AT_ONCE, ct.ceil_div(x.shape[0], AT_ONCE) - first)):
+        t = ct.load_tile(x, (AT_ONCE, n), (first + k, 0)).astype(f32)
+        d = ct.load_tile(dy, (AT_ONCE, n), (first + k, 0)).astype(f32)
+        scale = ct.load_tile(rstd, (AT_ONCE,), (first + k,))[:, None]
         normed = t * scale
-        dw = dw + d * normed
+        dw = dw + ct.reduce_sum(d * normed, 0)[None, :]
         g = d * weights
         along = ct.reduce_sum(g * normed, 1)[:, None] / n
         out.store(((g - normed * along) * scale).astype(dx.dtype), (k, 0))
@@ -67,15 +73,14 @@ def add_rows(y: Mut, x: Tensor, *, R: Const = 32):
     y.store(ct.reduce_sum(total, 0)[None, :].astype(y.dtype))
 
 
-def blocks_for(device: Device) -> int:
-    """Tile blocks that share the rows: on a GPU two for each multiprocessor, on a CPU one for each core.
+def rows_of_blocks(m: int, blocks: int, at_once: int) -> int:
+    """Rows of a tile block, of which there are `blocks` at the most: a multiple of `at_once`.
 
     Example:
-        >>> blocks_for(Device.host()) == Device.host().properties.multiprocessor_count
-        True
+        >>> rows_of_blocks(10, 4, 2)
+        4
     """
-    count = device.properties.multiprocessor_count
-    return 2 * count if device.kind == "cuda" else count
+    return max(1, -(-m // (blocks * at_once))) * at_once
 
 
 def norm_backward(
@@ -87,6 +92,7 @@ def norm_backward(
     *,
     out: Tensors | None = None,
     blocks: int | None = None,
+    at_once: int | None = None,
 ) -> DeviceOp[tuple[Tensor, Tensor]]:
     """Return the op that yields the gradients of a layer norm, or of an RMS norm where there is no `mean`.
 
@@ -99,7 +105,8 @@ def norm_backward(
         rstd: 1 / deviation of each row, or 1 / root mean square: f32 of shape (m,).
         mean: of each row, f32 of shape (m,).
         out: where both go, of x's and w's dtypes; new tensors by default.
-        blocks: tile blocks that share the rows; as many as the device runs at once by default.
+        blocks: tile blocks that share the rows; one for each multiprocessor or core by default.
+        at_once: rows that a tile block goes through at once; as many as have 8192 elements by default.
 
     Example:
         >>> x, one = api.ones((4, 8), f32).sync(), api.ones((8,), f32).sync()
@@ -110,13 +117,14 @@ def norm_backward(
     m, n = x.shape
     count = 1 if mean is None else 2
     dx, grads = out or (api.empty(x.shape, x.dtype), api.empty((count, n), w.dtype))
-    rows = -(-m // (blocks or blocks_for(x.device)))
+    at_once = at_once or max(1, ELEMENTS // n)
+    rows = rows_of_blocks(m, blocks or x.device.properties.multiprocessor_count, at_once)
     sums = api.empty((-(-m // rows), count * n), f32).partition((1, count * n))
     tiles = dx.partition((rows, n))
     if mean is None:
-        by_rows = rms_norm_rows(tiles, sums, dy, x, w, rstd)
+        by_rows = rms_norm_rows(tiles, sums, dy, x, w, rstd, AT_ONCE=at_once)
     else:
-        by_rows = layer_norm_rows(tiles, sums, dy, x, w, mean, rstd)
+        by_rows = layer_norm_rows(tiles, sums, dy, x, w, mean, rstd, AT_ONCE=at_once)
 
     def add(outputs: tuple[Any, ...]) -> DeviceOp[tuple[Tensor, Tensor]]:
         row = grads.reshape((1, count * n)).partition((1, COLUMNS))
@@ -140,7 +148,8 @@ def _problem(case: Case, rng: np.random.Generator) -> Problem:
 
 
 def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
-    return norm_backward(*inputs, out=outputs, blocks=None if case.tile is None else case.tile[0])
+    blocks, at_once = (None, None) if case.tile is None else case.tile
+    return norm_backward(*inputs, out=outputs, blocks=blocks, at_once=at_once)
 
 
 def reference(problem: Problem) -> Arrays:
@@ -154,7 +163,7 @@ def reference(problem: Problem) -> Arrays:
 
 
 CASES = (
-    Case((10, 96, 2), tile=(4,)),  # the last tile block has fewer rows
+    Case((11, 96, 2), tile=(3, 2)),  # the last tile block has fewer rows, and one alone at the end
     Case((9, 64, 1), bf16),
 )
 

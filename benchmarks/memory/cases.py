@@ -80,11 +80,15 @@ def column_sums(rows: int, columns: int, dtype: Kind = bf16, *, groups: int = 66
 
 
 def gemv(rows: int, columns: int, dtype: Kind = bf16, *, height: int = 4) -> Case:
-    """A matrix times a vector."""
+    """A matrix times a vector; a tile block has whole rows where it has one, else goes over pieces of some."""
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
+        y = outs[0].mut.partition((height,))
+        yield k.gemv(y, *ins) if height > 1 else k.gemv_rows(y, *ins, N=columns)
+
     return Case(
         f"gemv {rows} x {columns}", (Array((rows,), dtype),), (Array((rows, columns), dtype), Array((columns,), dtype)),
-        lambda outs, ins: [k.gemv(outs[0].mut.partition((height,)), *ins)],
-        lambda xp, a, x: a @ x, lambda torch, a, x: torch.mv(a, x), 0.95, reads=True,
+        ops, lambda xp, a, x: a @ x, lambda torch, a, x: torch.mv(a, x), 0.95, reads=True,
     )  # fmt: skip
 
 
@@ -259,7 +263,8 @@ RAGGED = (
     softmax(4000), softmax(4000, tile=4096), softmax(1024, 65535, height=4), softmax(4097),
     rms_norm(4000), rms_norm(4000, tile=4096), rms_norm(4096, 65535), rms_norm(4097),
     copy(16384, 8192), copy(16383, 8000), copy(16384, 8193), strided(16384, 8192, 16385),
-    transpose(16384, bf16, 128), transpose(16383, f32), transpose(16376, bf16), transpose(16383, bf16),
+    transpose(16384, bf16, 128), transpose(16384, f32, 128), transpose(16376, bf16, 128),
+    transpose(16383, bf16, 128), transpose(16383, f32, 128),
     total((1 << 28) - 999), column_sums(65535, 8000), column_sums(65536, 8191),
 )  # fmt: skip
 """Rows and tiles that end in the middle of one another, and rows that begin off 16 bytes, beside some that do not."""
@@ -278,7 +283,7 @@ CASES = (
     rotary(16384, 32), dropout(MANY), gather("embedding 4096", 128256, 4096, 32768, goal=0.96),
     gather("gather of 2**24 rows of 128 bytes", 1 << 25, 64, 1 << 24, height=64, goal=0.5),
     scatter_add(1 << 25, 32, 1 << 24),
-    gemv(8192, 8192), gemv(128256, 4096),
+    gemv(8192, 8192, height=1), gemv(128256, 4096),
     cast(MANY), strided(16384, 8192, 16384), concatenate(16384, 4096),
     softmax(1024, 8, height=1, many=100), *RAGGED,
 )  # fmt: skip

@@ -86,7 +86,7 @@ def cross_entropy(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: 
     )  # fmt: skip
 
 
-def cross_entropy_backward(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: int = 8192) -> Case:
+def cross_entropy_backward(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: int = 4096) -> Case:
     """The gradient of the logits, of what the loss has kept: the logarithm of each row's sum."""
 
     def exact(xp: Any, x: Any, target: Any, log_sum: Any, g: Any) -> Any:
@@ -109,9 +109,13 @@ def cross_entropy_backward(columns: int, rows: int = 4096, dtype: Kind = bf16, *
 # -- norms, backward and with what stands around them ----------------------------------------------
 
 
-def layer_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks: int = 264) -> Case:
+def layer_norm_backward(
+    columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks: int = 132, at_once: int = 0
+) -> Case:
     """dx, dw and db; the mean and 1 / deviation of each row are there."""
     rows, _ = times(rows, columns)
+    at_once = at_once or max(1, norm_backward.ELEMENTS // columns)
+    height = norm_backward.rows_of_blocks(rows, blocks, at_once)
 
     def exact(xp: Any, dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> Any:
         normed = (x - mean[:, None]) * rstd[:, None]
@@ -126,7 +130,7 @@ def layer_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, bloc
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         dx, grads, sums = outs
         yield norm_backward.layer_norm_rows(
-            dx.mut.partition((-(-rows // blocks), columns)), sums.mut.partition((1, 2 * columns)), *ins
+            dx.mut.partition((height, columns)), sums.mut.partition((1, 2 * columns)), *ins, AT_ONCE=at_once
         )
         yield norm_backward.add_rows(grads.mut.partition((1, 64)), sums)
 
@@ -134,13 +138,15 @@ def layer_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, bloc
     return Case(
         f"layer_norm backward {columns}", (matrix, Array((1, 2 * columns), dtype)),
         (matrix, matrix, Array((columns,), dtype), number, number), ops, exact, call, 0.88,
-        scratch=(Array((-(-rows // -(-rows // blocks)), 2 * columns), f32),),
+        scratch=(Array((-(-rows // height), 2 * columns), f32),),
     )  # fmt: skip
 
 
-def rms_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks: int = 264) -> Case:
+def rms_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks: int = 132, at_once: int = 0) -> Case:
     """dx and dw; 1 / root mean square of each row is there."""
     rows, _ = times(rows, columns)
+    at_once = at_once or max(1, norm_backward.ELEMENTS // columns)
+    height = norm_backward.rows_of_blocks(rows, blocks, at_once)
 
     def exact(xp: Any, dy: Any, x: Any, w: Any, rstd: Any) -> Any:
         normed = x * rstd[:, None]
@@ -153,7 +159,7 @@ def rms_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         dx, dw, sums = outs
         yield norm_backward.rms_norm_rows(
-            dx.mut.partition((-(-rows // blocks), columns)), sums.mut.partition((1, columns)), *ins
+            dx.mut.partition((height, columns)), sums.mut.partition((1, columns)), *ins, AT_ONCE=at_once
         )
         yield norm_backward.add_rows(dw.mut.partition((1, 64)), sums)
 
@@ -161,7 +167,7 @@ def rms_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks
     return Case(
         f"rms_norm backward {columns}", (matrix, Array((1, columns), dtype)),
         (matrix, matrix, Array((columns,), dtype), Array((rows,), f32, "positive")), ops, exact, call, 0.88,
-        scratch=(Array((-(-rows // -(-rows // blocks)), columns), f32),),
+        scratch=(Array((-(-rows // height), columns), f32),),
     )  # fmt: skip
 
 
