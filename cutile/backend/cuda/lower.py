@@ -90,13 +90,19 @@ def _reads_much(function: Function, warps: int) -> bool:
     return warps == MAX_MMA_WARPS and staged and wide and max(beside, default=0) < products[0].acc.tile.size
 
 
-def _filled(function: Function) -> int:
-    """Registers of a thread for the sums of all products and the largest operands."""
+def _words(function: Function) -> list[tuple[Mma, int, int]]:
+    """Of each lowered product, registers of a thread for its sums and its operands."""
     layouts = layouts_of(function)
     definitions = {value: op for op in function.walk() for value in op.results}
     products = [op for op in function.walk() if isinstance(op, Mma)]
-    operands = max((operand_words(op, layouts, definitions) for op in products), default=0)
-    return operands + sum(layouts[op.attributes["layout"]].registers for op in products)
+    sums = [layouts[op.attributes["layout"]].registers for op in products]
+    return [(op, count, operand_words(op, layouts, definitions)) for op, count in zip(products, sums, strict=True)]
+
+
+def _filled(function: Function) -> int:
+    """Registers of a thread for the sums of all products and the largest operands."""
+    words = _words(function)
+    return sum(sums for _, sums, _ in words) + max((operands for *_, operands in words), default=0)
 
 
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
@@ -119,32 +125,22 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     While one block of a product waits for its operands, another multiplies (measured on an H200, bf16, 128 x 128 x 64:
     287 TFLOP/s with two blocks, 189 with one). Both must fit: half the registers, half the shared memory.
     """
-    layouts = layouts_of(function)
-    definitions = {value: op for op in function.walk() for value in op.results}
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
-    filled = [
-        layouts[op.attributes["layout"]].registers * max(op.result.tile.dtype.bits, 32) // 32  # sums of f16 in f32
-        + operand_words(op, layouts, definitions)
-        for op in function.walk()
-        if isinstance(op, Mma)
-    ]
+    # Sums of f16 are f32 while they grow.
+    filled = [sums * max(op.result.tile.dtype.bits, 32) // 32 + operands for op, sums, operands in _words(function)]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
 
 
 def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
     """Products whose operands fit beside the sums in registers only in shorter steps."""
-    layouts = layouts_of(function)
     definitions = {value: op for op in function.walk() for value in op.results}
     most = registers(arch, function.facts["threads"], blocks) - SPARE_REGISTERS
     keys: set[Key] = set()
-    for op in function.walk():
-        if isinstance(op, Mma) and can_split_step(op, definitions):
-            sums = layouts[op.attributes["layout"]].registers
-            words = operand_words(op, layouts, definitions)
-            least = words * step_of(op.a.tile.dtype) // op.a.tile.shape[1]
-            if sums + least <= most < sums + words:
-                keys.add(key_of(op))
+    for op, sums, operands in _words(function):
+        least = operands * step_of(op.a.tile.dtype) // op.a.tile.shape[-1]
+        if can_split_step(op, definitions) and sums + least <= most < sums + operands:
+            keys.add(key_of(op))
     return keys
 
 

@@ -16,7 +16,7 @@ from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.long_rows import cut_rows, number_tiles
 from cutile.backend.cuda.lower import lower as lower_for_one_group
-from cutile.backend.cuda.pipeline.kernel import Kernel
+from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
@@ -35,7 +35,7 @@ from cutile.passes.dce import dce
 from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.fold import fold
 
-Rules = Callable[[Kernel, Architecture, CompileOptions], Plan | str]
+Rules = Callable[[Kernel, Architecture, CompileOptions], Plan]
 FLOATS = (f16, bf16, f32, f64)
 """The dtypes in which one instruction multiplies and adds."""
 
@@ -90,23 +90,26 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
     device with `sms` multiprocessors.
     """
     room = arch
-    plan_ = rules(kernel, room, options)
+    plan_ = _plan(kernel, room, rules, options)
     while isinstance(plan_, Plan):
         lowered = WarpSpecialised(kernel.function, plan_, arch).run()
         excess = lowered.facts["shared_bytes"] - arch.shared_bytes
         schedule = plan_.tiles.schedule
         if excess <= 0 and isinstance(schedule, Cooperative) and schedule.divisible and options.num_pieces is None:
-            plan_for = partial(_divided, kernel, room, options, rules)
+            plan_for = partial(_plan, kernel, room, rules, options)
             lowered.facts |= launch_division(kernel, plan_, plan_for, (sms or NUM_SMS) * (options.occupancy or 1))
         if excess <= 0:
             return lowered
         # Of a main loop a whole stage: its number is any, and not a power of two.
         fewer = excess if plan_.mainloop is None else plan_.stage_bytes(0)
         room = replace(room, shared_bytes=room.shared_bytes - fewer)
-        plan_ = rules(kernel, room, options)
+        plan_ = _plan(kernel, room, rules, options)
     return plan_
 
 
-def _divided(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, pieces: int) -> Plan | str:
-    """The plan for so many pieces, or the reason why there is none."""
-    return rules(kernel, arch, replace(options, num_pieces=pieces))
+def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOptions, pieces: int = 0) -> Plan | str:
+    """The plan by some rules, for so many pieces if any; or why there is none."""
+    try:
+        return rules(kernel, arch, replace(options, num_pieces=pieces) if pieces else options)
+    except Refused as reason:
+        return str(reason)

@@ -102,19 +102,20 @@ follows has the 160 that a thread then takes over."""
 _KNOWN = (Constant, Broadcast, Permute, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
-def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | str:
-    """The plan for a kernel with a main loop, or the reason why it has none."""
-    try:
-        kernel.require_specialisable(arch)
-        blocks = options.occupancy
-        require(blocks in (None, 1), f"{blocks} blocks to a multiprocessor are asked for")
-        loop = _only_loop(kernel)
-        how = instructions_of(kernel.products[0], kernel.definitions)
-        by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
-        require(by_rows, f"two warpgroups share the columns of a product of {how.rows} rows")
-        return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), arch)
-    except Refused as reason:
-        return str(reason)
+def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
+    """The plan for a kernel with a main loop.
+
+    Raises:
+        Refused: it has none.
+    """
+    kernel.require_specialisable(arch)
+    blocks = options.occupancy
+    require(blocks in (None, 1), f"{blocks} blocks to a multiprocessor are asked for")
+    loop = _only_loop(kernel)
+    how = instructions_of(kernel.products[0], kernel.definitions)
+    by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
+    require(by_rows, f"two warpgroups share the columns of a product of {how.rows} rows")
+    return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), arch)
 
 
 def _only_loop(kernel: Kernel) -> For:

@@ -52,15 +52,12 @@ MAX_SUMS_OF_ONE_MMA = {1: 128, 2: 128, 3: 96}
 each of 512 threads, and refuses an instruction of 104 sums there ("Insufficient registers", C7602)."""
 
 
-def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan | str:
-    """The plan for a kernel's products, or the reason why there is none."""
-    try:
-        return _plan(kernel, arch, options)
-    except Refused as reason:
-        return str(reason)
+def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
+    """The plan for a kernel's products.
 
-
-def _plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
+    Raises:
+        Refused: there is none.
+    """
     kernel.require_specialisable(arch)
     require((options.num_cta_in_cga or 1) == 1, f"{options.num_cta_in_cga} blocks to a cluster are asked for")
     hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
