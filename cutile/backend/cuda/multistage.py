@@ -12,8 +12,8 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.multistage_rules import LoadAhead, Loop, MultistagePlan, index_work, is_padded, plan_multistage
 from cutile.backend.cuda.ops import Barrier, PadEdges, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 from cutile.backend.cuda.staged_operands import Load, Side
+from cutile.backend.gpu.op_facts import constant_of
 from cutile.backend.gpu.smem_allocator import Span
-from cutile.ir.constant import Constant
 from cutile.ir.control import For, Yield
 from cutile.ir.core import Op, Value
 from cutile.ops.arith import Add, Mul
@@ -55,8 +55,7 @@ class RunningLoop:
         self._loop = loop
         self._plan = plan
         self.blocks = plan.blocks
-        step = context.definitions.get(loop.op.step)
-        self._step = int(step.value) if isinstance(step, Constant) else None
+        self._step: int | None = constant_of(loop.op.step, context.definitions)
         self._by_registers = [load for load, ahead in plan.loads.items() if ahead.vector is None]
         self.met = False
         self.registers: dict[Load, Value] = {}
@@ -70,7 +69,7 @@ class RunningLoop:
             if context.loops or used:  # the last iteration, or what had its place before, may be under way elsewhere
                 builder.add(Barrier())
         start, zero = context.lowered[op.start], builder.constant(0)
-        counted = loop.is_number(op.start, 0) and loop.is_number(op.step, 1) and start.type == zero.type
+        counted = loop.counts and start.type == zero.type
         self.iteration = first = start if counted else zero
         for product, sides in plan.products.items():
             self._put(product, [side for side in sides if side.outside], zero)

@@ -22,8 +22,7 @@ from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
-from cutile.backend.gpu.op_facts import inside, is_scalar_work
-from cutile.ir.constant import Constant
+from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.grid import TileBlockId
@@ -169,16 +168,16 @@ class Loop:
         """Whether it goes over all tiles of a tensor: behind its end are none to load."""
         work = index_work(self.op.stop, self.definitions)
         sized = any(isinstance(op, TensorDim) for op in work) and all(map(is_scalar_work, work))
-        return sized and self.is_number(self.op.start, 0) and self.is_number(self.op.step, 1)
+        return sized and self.counts
 
     def is_common(self, load: Load) -> bool:
         """Whether all tile blocks load the same tiles."""
         return not any(isinstance(op, TileBlockId) for at in load.index for op in index_work(at, self.definitions))
 
-    def is_number(self, value: Value, number: int) -> bool:
-        """Whether a value is a constant, this one."""
-        op = self.definitions.get(value)
-        return isinstance(op, Constant) and op.value == number
+    @property
+    def counts(self) -> bool:
+        """Whether its variable is 0, 1, 2, ..."""
+        return [constant_of(value, self.definitions) for value in (self.op.start, self.op.step)] == [0, 1]
 
     def recomputable(self, value: Value) -> bool:
         """Whether a number can be computed for another iteration.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import vector_width
-from cutile.backend.gpu.op_facts import source_of
-from cutile.dtypes import f16, f32, f64, tf32
+from cutile.backend.gpu.op_facts import rounds_to_tf32, source_of
+from cutile.dtypes import f16, f64, tf32
 from cutile.ir.core import Op, Value
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
@@ -167,7 +167,7 @@ def _loaded_operand(
 
     What it passes through; the load's axes that are the operand's; and whether it lies transposed.
     """
-    op, passed = source_of(value, inner, lambda op: isinstance(op, Permute | Reshape) or _rounds(op))
+    op, passed = source_of(value, inner, lambda op: isinstance(op, Permute | Reshape) or rounds_to_tf32(op))
     passed.reverse()
     if not isinstance(op, LoadTile | LoadView) or op not in loads:
         return None
@@ -195,10 +195,6 @@ def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
                 return None
             axes = [(ones if extent == 1 else others).pop(0) for extent in op.shape]
     return (axes[0], axes[1]) if len(axes) == 2 else None
-
-
-def _rounds(op: Op) -> bool:
-    return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
 
 
 def is_crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:

@@ -6,10 +6,14 @@ What they read, what is in them, whether they only compute with numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+from cutile.dtypes import f32, tf32
+from cutile.ir.constant import Constant
 from cutile.ir.control import If, Yield
 from cutile.ir.core import Block, Op, Value
 from cutile.ir.types import TileType
+from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
 from cutile.ops.memory import TensorDim
 from cutile.ops.registry import family
@@ -55,6 +59,17 @@ def source_of(
         passed.append(op)
         op = definitions.get(op.operands[0])
     return op, passed
+
+
+def constant_of(value: Value, definitions: Mapping[Value, Op]) -> Any:
+    """The number that all elements of a value are; None where that is not known."""
+    op = definitions.get(value)
+    return op.value if isinstance(op, Constant) else None
+
+
+def rounds_to_tf32(op: Op) -> bool:
+    """Whether an operation makes tf32 of f32, by the usual rounding."""
+    return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
 
 
 def blocks_of(block: Block) -> Iterator[Block]:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.pipeline.operand import loads_of
 from cutile.backend.cuda.pipeline.products import Products
-from cutile.backend.gpu.op_facts import reads
-from cutile.ir.constant import Constant
+from cutile.backend.gpu.op_facts import constant_of, reads
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
@@ -199,7 +198,7 @@ class Nests:
         Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
         where the sums of one tile have been done with and those of the next have not begun.
         """
-        context, plan, zeros = self.walk, self.walk.plan, self.walk.definitions.get(op.carried[0])
+        context, plan = self.walk, self.walk.plan
         if op is not plan.mainloop or plan.narrow or plan.dot.promote_columns:
             return False
         # A softmax of rows computes whole tiles of the sums' size, for instance. Such tiles have no subtiles.
@@ -207,7 +206,7 @@ class Nests:
         behind = [other for other in operations[operations.index(op) + 1 :] if not isinstance(other, Convert)]
         beside = plan.dot.a_from_registers or any(other.results and other.result.tile == sums for other in behind)
         few = beside and plan.dot.accumulator.registers > MAX_UNDEF_SUMS
-        return isinstance(zeros, Constant) and zeros.value == 0 and not few
+        return constant_of(op.carried[0], context.definitions) == 0 and not few
 
     def _promoted(self, op: For, bounds: Values, products: Products) -> None:
         """Some iterations at a time, whose products are added apart from the sums.
@@ -244,7 +243,7 @@ class Nests:
 
     def _only_multiplies(self, op: For) -> bool:
         """Whether a loop that counts up only adds products to what it carries."""
-        plan, step = self.walk.plan, self.walk.definitions.get(op.step)
+        plan, step = self.walk.plan, constant_of(op.step, self.walk.definitions)
         body = op.body.operations[:-1]
         dots = [nested for nested in body if nested in plan.dots]
         sums = {value for dot in dots for value in (dot.operands[2], *dot.results)}
@@ -254,7 +253,7 @@ class Nests:
         others = [nested for nested in body if nested not in plan.dots and nested not in aside]
         apart = not any(other.regions or sums.intersection(other.operands) for other in others)
         loads = loads_of(operand for dot in dots for operand in plan.dots[dot].operands)
-        counts_up = isinstance(step, Constant) and step.value > 0
+        counts_up = step is not None and step > 0
         by_warpgroups = counts_up and not any(plan.dots[dot].simt for dot in dots)
         return bool(dots) and by_warpgroups and chained and apart and loads <= set(body)
 

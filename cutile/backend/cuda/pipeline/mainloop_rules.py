@@ -58,7 +58,7 @@ from cutile.backend.cuda.smem_layout import ALIGNMENT, WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
-from cutile.backend.gpu.op_facts import is_scalar_work
+from cutile.backend.gpu.op_facts import constant_of, is_scalar_work
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
 from cutile.ir.constant import Constant
@@ -233,8 +233,8 @@ class _Rules:
         require(body.terminator.operands == (product.result,), "the loop carries more than the sums")
         require(product.acc is body.arguments[1], "what is added to is not what the loop carries")
         require(self.kernel.uses[product.result] == 1, "the sums are used within the loop")
-        step = self.kernel.definitions.get(self.loop.step)
-        require(isinstance(step, Constant) and step.value > 0, "the loop's step is no positive constant")
+        step = constant_of(self.loop.step, self.kernel.definitions)
+        require(step is not None and step > 0, "the loop's step is no positive constant")
 
     def _producer_slice(self, dot: Dot, guards: Collection[Op], numbers: Iterable[Value]) -> Slice:
         """What the producer runs: the loop is the only nest that it enters."""

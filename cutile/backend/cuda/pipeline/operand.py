@@ -14,9 +14,7 @@ from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.smem_layout import SmemLayout, smem_layout_fits
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
 from cutile.backend.cuda.wgmma_instructions import padded_columns
-from cutile.backend.gpu.op_facts import source_of
-from cutile.dtypes import f32, tf32
-from cutile.ir.constant import Constant
+from cutile.backend.gpu.op_facts import constant_of, rounds_to_tf32, source_of
 from cutile.ir.control import For
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
@@ -146,11 +144,10 @@ def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, 
         if isinstance(op, Permute):
             axis = op.axes[axis]
         elif isinstance(op, Extract):
-            at = definitions.get(op.index[axis])
-            whole = op.x.tile.shape[1 - axis] == op.shape[1 - axis]
-            if not isinstance(at, Constant) or not whole or not 0 <= at.value < op.x.tile.shape[axis] // op.shape[axis]:
-                raise Refused("what is taken of an operand's tile is no part of its depth by a constant")
-            first += int(at.value) * op.shape[axis]
+            at, parts = constant_of(op.index[axis], definitions), op.x.tile.shape[axis] // op.shape[axis]
+            known = at is not None and 0 <= at < parts and op.x.tile.shape[1 - axis] == op.shape[1 - axis]
+            require(known, "what is taken of an operand's tile is no part of its depth by a constant")
+            first += int(at) * op.shape[axis]
     return first
 
 
@@ -180,7 +177,7 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
 def reads_as_it_lies(op: Op) -> bool:
     """Whether an operation only is another way to read a matrix that TMA loads."""
     exchanges, takes = isinstance(op, Permute) and len(op.axes) == 2, isinstance(op, Extract) and len(op.shape) == 2
-    return exchanges or takes or merges_rows(op) or rounds(op)
+    return exchanges or takes or merges_rows(op) or rounds_to_tf32(op)
 
 
 def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
@@ -193,11 +190,6 @@ def merges_rows(op: Op | None) -> TypeGuard[Reshape]:
     if not isinstance(op, Reshape) or len(op.x.tile.shape) < 2:  # a vector is no matrix in memory
         return False
     return len(op.shape) == 2 and op.x.tile.shape[-1:] == op.shape[1:]
-
-
-def rounds(op: Op | None) -> TypeGuard[Convert]:
-    """Whether an operation makes tf32 of f32."""
-    return isinstance(op, Convert) and (op.x.tile.dtype, op.dtype) == (f32, tf32)
 
 
 def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:

@@ -28,9 +28,8 @@ from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, s
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
-from cutile.backend.gpu.op_facts import blocks_of, reads
+from cutile.backend.gpu.op_facts import blocks_of, constant_of, reads
 from cutile.backend.interface import CompileOptions
-from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ir.types import TileType
@@ -178,8 +177,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     for operand in (right, *([left] if left else [])):
         lies = operand.smem_layout.k_major or (how.atom is not None and how.atom.any_major)
         require(lies, f"an operand of {dtype} lies across K")
-    start = definitions.get(op.acc)
-    fresh = isinstance(start, Constant) and start.value == 0
+    fresh = constant_of(op.acc, definitions) == 0
     by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH  # who adds these up in f32 is the kernel
     require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = _layout_of(op.acc, warpgroups)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cutile.backend.gpu.op_facts import work_of
+from cutile.backend.gpu.op_facts import constant_of, work_of
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, If
 from cutile.ir.core import Op, Value
@@ -170,12 +170,10 @@ class _Slopes:
         if isinstance(op, Neg):
             signs[0] = -signs[0]
         monotonic = isinstance(op, Add | Sub | Neg | Min | Max | Convert)
-        scaled = isinstance(op, Mul | FloorDiv | DivCeil | DivTrunc) and any(map(self._is_positive, op.operands))
+        scaled = isinstance(op, Mul | FloorDiv | DivCeil | DivTrunc) and any(
+            (constant_of(x, self._definitions) or 0) > 0 for x in op.operands
+        )
         return max(signs, key=abs) if (monotonic or scaled) and max(signs) * min(signs) >= 0 else None
-
-    def _is_positive(self, value: Value) -> bool:
-        op = self._definitions.get(value)
-        return isinstance(op, Constant) and op.value > 0
 
 
 def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:

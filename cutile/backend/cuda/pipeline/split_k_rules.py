@@ -64,9 +64,9 @@ from cutile.backend.cuda.pipeline.plan import Dot, Plan
 from cutile.backend.cuda.pipeline.schedule import Cooperative, SplitK, Tiles, block_axes
 from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
 from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.op_facts import constant_of
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
-from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Attribute, Block, Effect, Function, Value
 
@@ -88,13 +88,13 @@ def division(
     kernel: Kernel, loop: For, dot: Dot, groups: int, tiles: Tiles, options: CompileOptions
 ) -> Cooperative | SplitK:
     """The division of iterations that is asked for; else why there is none."""
-    initial, bounds = kernel.definitions.get(loop.carried[0]), (loop.start, loop.stop, loop.step)
+    bounds = (loop.start, loop.stop, loop.step)
     sums, counts = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
     why = ""
     if groups & (groups - 1):
         why = f"{groups} warp groups share the sums"
-    elif not isinstance(initial, Constant) or initial.value != 0:
+    elif constant_of(loop.carried[0], kernel.definitions) != 0:
         why = "the sums do not begin as zeros"
     elif block_axes(bounds, kernel.definitions):
         why = "the loop's bounds differ from tile block to tile block"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import atom_of
-from cutile.ir.constant import Constant
+from cutile.backend.gpu.op_facts import constant_of
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.rewriter import Copier
@@ -59,7 +59,7 @@ class _Chain:
     """
 
     place: int
-    initial: Constant | None
+    initial: float | None
     products: tuple[Mma, ...]
 
 
@@ -86,9 +86,9 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
             value = users[0].result
             users = used.get(value, [])
         ends = users == [body.terminator] and body.terminator.operands[place] is value
-        initial = definitions.get(loop.carried[place])
+        initial = constant_of(loop.carried[place], definitions)
         if products and ends and all(_swaps(op, definitions) for op in products):
-            chains.append(_Chain(place, initial if isinstance(initial, Constant) else None, tuple(products)))
+            chains.append(_Chain(place, initial, tuple(products)))
     return chains
 
 
@@ -130,7 +130,7 @@ class _Swapped(Copier):
     def _transposed(self, value: Value) -> Value:
         return self.builder.value(Permute(x=value, axes=(1, 0)))
 
-    def _loop(self, op: For, places: Mapping[int, Constant | None]) -> None:
+    def _loop(self, op: For, places: Mapping[int, float | None]) -> None:
         builder, body = self.builder, op.body
         builder.location = op.location
         carried = [self.values[value] for value in op.carried]
@@ -138,7 +138,7 @@ class _Swapped(Copier):
         for place, initial in places.items():
             old = body.arguments[1 + place]
             rows, columns = old.tile.shape
-            start = None if initial is None else builder.constant(initial.value, initial.dtype, (columns, rows))
+            start = None if initial is None else builder.constant(initial, old.tile.dtype, (columns, rows))
             carried[place] = start or self._transposed(carried[place])
             arguments[1 + place] = self.values[old] = Value(TileType(old.tile.dtype, (columns, rows)), old.name)
         with builder.block(*arguments) as copy:
