@@ -175,30 +175,30 @@ class _Pipe:
         host, device = self._host_side, self._device_side
         with self._submitting():
             for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
-                turn, slot = number % _SLOTS, self._slots[number % _SLOTS].address
+                place, slot = number % _SLOTS, self._slots[number % _SLOTS].address
                 length = min(CHUNK_BYTES, nbytes - start)
-                if number >= _SLOTS:
-                    host.driver.wait_event(self._emptied[turn])
+                if number >= _SLOTS:  # the device has to have copied what is in the slot
+                    host.driver.wait_event(self._emptied[place])
                 host.call(lambda slot=slot, start=start, length=length: _move(slot, source + start, length))
-                host.driver.record(self._filled[turn])
-                device.driver.wait_event(self._filled[turn])
+                host.driver.record(self._filled[place])
+                device.driver.wait_event(self._filled[place])
                 device.copy(target + start, slot, length)
-                device.driver.record(self._emptied[turn])
+                device.driver.record(self._emptied[place])
 
     def download(self, destination: int, source: int, nbytes: int) -> None:
         """The device fills slots, workers empty them; the run's stream waits for the last."""
         host, device = self._host_side, self._device_side
         with self._submitting():
             for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
-                turn, slot = number % _SLOTS, self._slots[number % _SLOTS].address
+                place, slot = number % _SLOTS, self._slots[number % _SLOTS].address
                 length = min(CHUNK_BYTES, nbytes - start)
-                if number >= _SLOTS:
-                    device.driver.wait_event(self._emptied[turn])
+                if number >= _SLOTS:  # a worker has to have moved what is in the slot
+                    device.driver.wait_event(self._emptied[place])
                 device.copy(slot, source + start, length)
-                device.driver.record(self._filled[turn])
-                host.driver.wait_event(self._filled[turn])
+                device.driver.record(self._filled[place])
+                host.driver.wait_event(self._filled[place])
                 host.call(lambda slot=slot, start=start, length=length: _move(destination + start, slot, length))
-                host.driver.record(self._emptied[turn])
+                host.driver.record(self._emptied[place])
             for event in self._emptied:
                 device.driver.wait_event(event)
 
@@ -206,8 +206,8 @@ class _Pipe:
     def _submitting(self) -> Generator[None]:
         """The host side's part of the run.
 
-        Where it fails, the run's stream waits for what workers were given already: the run holds the memory that they
-        touch.
+        Where it fails, the run's stream waits for the moves that workers have begun: the memory that they touch is held
+        until the run ends.
         """
         host, device = self._host_side, self._device_side
         events = self._filled + self._emptied

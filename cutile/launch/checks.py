@@ -44,9 +44,7 @@ def condition_of(compiled: Compiled, names: Sequence[str]) -> Condition | None:
 
 
 def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
-    """For a product, say:
-
-    A repeated launch compares its arguments with those of the last time.
+    """A function of the arguments `c` and the grid `g`, written as text. For a product:
 
     def holds(c, g):
         key = (g, c[0].shape, c[1].shape, c[2].shape)
@@ -56,6 +54,8 @@ def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
         if held:
             last[0] = key
         return held
+
+    A repeated launch compares its arguments with those of the last one that passed, and evaluates nothing.
     """
     checks = compiled.facts.get("launch_checks", ())
     texts = [*compiled.facts.get("preconditions", ())]

@@ -10,7 +10,7 @@ workspace               bytes of device memory that the blocks of a launch share
                         first `COUNTERS` words are found as zeros, and left as zeros; the rest is anything
 workspace_per_block     further bytes for each thread block launched
 division                split-K by launches: how many splits pay, by tile blocks and iterations
-                        (`pipeline/split_k_launches.py`); a launch only looks it up
+                        (`pipeline/split_k_rules.py`); a launch only looks it up
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cutile.backend.interface import Change, Grid
 from cutile.errors import LaunchError
 
 Way = tuple[int, int, int]
-"""Tile blocks up to which, and iterations from which on, there are so many pieces."""
+"""`(tiles, iterations, pieces)`: launches of up to `tiles` tile blocks, each of at least `iterations`."""
 
 
 class SplitKVariants:
@@ -44,12 +44,12 @@ class SplitKVariants:
     def __init__(self, count: Any, ways: Sequence[Way]) -> None:
         self.count = count
         self.max_blocks = max(tiles for tiles, _, _ in ways)
-        self._ways = tuple((tiles, turns, (("num_pieces", pieces),)) for tiles, turns, pieces in ways)
+        self._ways = tuple((tiles, iterations, (("num_pieces", pieces),)) for tiles, iterations, pieces in ways)
 
     def choose(self, blocks: int, count: int) -> Change:
         """The compile options that a launch changes.
 
-        None where its iterations are not divided.
+        Empty where its iterations are not divided.
         """
         for max_blocks, min_count, change in self._ways:
             if blocks <= max_blocks and count >= min_count:
@@ -97,12 +97,14 @@ class PersistentGrid:
         self.plain = self._cluster == 1 and not self._persistent and not wants_memory
 
     def blocks(self, tiles: int, limit: int) -> int:
-        """Thread blocks of a launch over so many tile blocks, at most `limit` at once.
+        """Thread blocks of a launch over so many tile blocks.
 
-        The device holds `limit` (see there).
+        Where the pieces of a tile block are one cluster, each thread block has one piece if that is over sooner: the
+        device runs blocks in rounds of `limit`, and a round of whole tile blocks takes as many times longer.
 
-        Where all pieces of a tile block are one cluster, each thread block has one piece: if need be, in several rounds
-        of as many as fit, as long as these are fewer than whole tile blocks would take.
+        Args:
+            tiles: the launch's tile blocks.
+            limit: thread blocks that the device holds at once, as the method `limit` says.
         """
         if self._pieces_are_clusters and -(-tiles * self._persistent // limit) < self._persistent * -(-tiles // limit):
             return tiles * self._persistent
@@ -112,7 +114,7 @@ class PersistentGrid:
     def limit(self, function: Any, stream: GpuStream) -> int:
         """How many thread blocks of a loaded function the device holds at once.
 
-        0 where nobody asks.
+        0 for a grid that is not persistent: nothing depends on it.
 
         Raises:
             LaunchError: not one fits.

@@ -61,14 +61,15 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     arch = architecture(target.arch)
     kernel = Kernel(function)
     if not kernel.products:
-        rows, wanted, blocks = cut_rows(function, arch, options)
-        return number_tiles(lower_for_one_group(rows, target, wanted), blocks)
+        rows, row_options, blocks = cut_rows(function, arch, options)
+        return number_tiles(lower_for_one_group(rows, target, row_options), blocks)
     swapped = swap(add_tiles(function))
     mainloop = _specialised(Kernel(swapped), arch, options, plan_mainloop, target.units)
     if isinstance(mainloop, Function):
         return mainloop
     reasons = [("specialised warps", mainloop)]
     rotated = rotate(swapped)
+    # Blocks that are asked to share a multiprocessor share its memory.
     share = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
     pipelined = _specialised(Kernel(rotated), share, options, plan, target.units)
     if isinstance(pipelined, str) and rotated is not swapped:  # what rotation holds in registers may not fit
@@ -85,9 +86,9 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
 def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int) -> Function | str:
     """The kernel by specialised warps, as these rules have it; or why it cannot be.
 
-    How much shared memory there has to be for what is no stage is known only when the kernel is lowered: where too
-    little is left, stages are fewer. Of loops that may be divided, facts say which of its launches divide them, on a
-    device with `sms` multiprocessors.
+    Only the lowered kernel says how much shared memory it needs beside its stages. If that is too much, it is planned
+    again with fewer stages. Where loops may be divided, facts say which launches divide them, on a device with `sms`
+    multiprocessors.
     """
     room = arch
     plan_ = _plan(kernel, room, rules, options)
@@ -100,7 +101,7 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
             lowered.facts |= launch_division(kernel, plan_, plan_for, (sms or NUM_SMS) * (options.occupancy or 1))
         if excess <= 0:
             return lowered
-        # Of a main loop a whole stage: its number is any, and not a power of two.
+        # A main loop may have any number of stages, so one goes. Other pipelines have a power of two of them.
         fewer = excess if plan_.mainloop is None else plan_.stage_bytes(0)
         room = replace(room, shared_bytes=room.shared_bytes - fewer)
         plan_ = _plan(kernel, room, rules, options)

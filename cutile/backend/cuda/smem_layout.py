@@ -20,9 +20,9 @@ WGMMA_ROWS = 64
 STEP_BYTES = 32
 """Bytes along K that one instruction takes."""
 PIECE_BYTES = 16
-"""What a swizzle moves as one, and descriptors count in."""
+"""Bytes that a swizzle moves together; the unit of addresses and strides in descriptors."""
 ALIGNMENT = 1024
-"""Bytes at a multiple of which panels begin: eight rows of the widest swizzle."""
+"""Bytes, eight rows of the widest swizzle: a panel begins at a multiple."""
 
 Split = Literal["none", "panels", "rows"]
 """How the blocks of a cluster divide a tile that all of them need."""
@@ -78,17 +78,17 @@ class SmemLayout:
 
     @property
     def panel_bytes(self) -> int:
-        """From panel to panel."""
+        """Bytes from the begin of a panel to that of the next."""
         return self.length * self.swizzle
 
     @property
     def nbytes(self) -> int:
-        """What arrives."""
+        """Bytes that TMA copies."""
         return self.count * self.panel_bytes
 
     @property
     def place_bytes(self) -> int:
-        """What it takes up."""
+        """Bytes of shared memory that the tile takes, the gap behind it included."""
         return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
     def offset(self, mn: int, k: int) -> int:
@@ -106,8 +106,9 @@ class SmemLayout:
         Strides between groups of 8 rows and between panels, and the swizzle.
         """
         rows = 8 * self.swizzle >> 4
-        smem_layout = 1 if self.k_major else self.panel_bytes >> 4
-        return smem_layout << 16 | rows << 32 | _MODES[self.swizzle] << 62
+        # From panel to panel. Along K a swizzled operand has one panel at a time, and the field means nothing.
+        panels = 1 if self.k_major else self.panel_bytes >> 4
+        return panels << 16 | rows << 32 | _MODES[self.swizzle] << 62
 
     def split(self, blocks: int) -> Split | None:
         """How blocks that share the tile divide the loading of it.
@@ -130,6 +131,7 @@ class SmemLayout:
 
 def smem_layout_fits(width: int, length: int, size: int) -> bool:
     """Whether a tile has a form in panels that one copy each can load."""
+    # The narrowest swizzle; groups of eight rows; the longest box of a tensor map.
     return width * size % 32 == 0 and length % 8 == 0 and 0 < length <= 256
 
 

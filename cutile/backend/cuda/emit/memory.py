@@ -41,8 +41,8 @@ def options(attributes: dict[str, Any]) -> list[str]:
 
 def load(op: memory.LoadTile, kernel: Kernel) -> Call:
     """`load_x(x, x_extent_0, i)`."""
-    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    function = kernel.bind(f"load_{op.x.name}", "memory.load", known, layout, *options(op.attributes))
+    tensor, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    function = kernel.bind(f"load_{op.x.name}", "memory.load", tensor, layout, *options(op.attributes))
     return Call(function, arguments(op.x, op.index, kernel))
 
 
@@ -57,8 +57,8 @@ def add_tile(op: AddTile, kernel: Kernel) -> Call:
 
 
 def _store(stem: str, op: Store | AddTile | StoreView, kernel: Kernel, how: list[str]) -> Call:
-    known, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
-    function = kernel.bind(stem, "memory.store", known, layout, *how)
+    tensor, layout = view(op.x.tensor, kernel), kernel.layout(op.attributes["layout"])
+    function = kernel.bind(stem, "memory.store", tensor, layout, *how)
     return Call(function, (kernel.use(op.value), *arguments(op.x, op.index, kernel)))
 
 
@@ -144,7 +144,7 @@ def load_pointer(op: pointer.LoadPointer, kernel: Kernel) -> Call:
 
 
 def _width(op: Op) -> list[str]:
-    """Of an access that serves several elements."""
+    """`width=2`, where one instruction moves two elements that lie side by side."""
     return [f"width={op.attributes['width']}"] if op.attributes.get("width", 1) > 1 else []
 
 
@@ -158,8 +158,8 @@ def store_pointer(op: pointer.StorePointer, kernel: Kernel) -> Call:
 
 def stride(op: pointer.TensorStride, kernel: Kernel) -> str:
     """`x_stride_0`: a parameter."""
-    known = op.x.tensor.strides[op.axis]
-    return kernel.part(op.x, "stride", op.axis) if known is None else str(known)
+    constant = op.x.tensor.strides[op.axis]
+    return kernel.part(op.x, "stride", op.axis) if constant is None else str(constant)
 
 
 def update(op: atomic.AtomicRmw, kernel: Kernel) -> Call:
@@ -176,7 +176,7 @@ def update(op: atomic.AtomicRmw, kernel: Kernel) -> Call:
         f"used={facts['used']}",
         f"native={facts['native']}",
         f"exchange={_exchange(op)}",
-        *([f"width={facts['width']}"] if facts.get("width", 1) > 1 else []),
+        *_width(op),
     )
     return Call(function, tuple(map(kernel.use, op.operands)))
 
@@ -191,7 +191,7 @@ def private_start(op: PrivateStart, kernel: Kernel) -> Call:
 def private_update(op: PrivateUpdate, kernel: Kernel) -> Call:
     """`private_update(index, value, base, extent, limit, masks...)`."""
     dtypes = [kernel.dtype(each.tile.dtype) for each in (op.index, op.value)]
-    masks = len(op.conditions) - op.limited
+    masks = len(op.conditions) - op.limited  # the first condition is a number of lanes, where there is one
     how = [_lanes(op, kernel), f"offset={op.attributes['offset']}", f"limited={op.limited}", f"masks={masks}"]
     return Call(kernel.bind("private_update", "private.update", *dtypes, *how), tuple(map(kernel.use, op.operands)))
 

@@ -1,6 +1,6 @@
-"""Atomic updates by address: one PTX instruction per lane.
+"""Atomic updates by address: one PTX instruction per lane, or for elements side by side.
 
-It is `red` where nobody asks for the old element.
+It is `red` where nobody asks for the old element, and `atom` otherwise.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: An
     code = f"{{.reg .pred p; setp.ne.b32 p, {predicate}, 0; {clear}@p {text} {target}[${first}], {names};}}"
     constraints = ",".join([*([f"=&{letter}"] if used else []), "l", *[letter] * len(operands), "r", "~{memory}"])
     values = [address, *operands, b.zext(active, I32)]
-    made = asm(b, wide if used else VOID, values, code, constraints, effect=True)
-    return narrowed(b, dtype, made) if used else number(dtype, 0)
+    old = asm(b, wide if used else VOID, values, code, constraints, effect=True)
+    return narrowed(b, dtype, old) if used else number(dtype, 0)
 
 
 def _many(b: Any, dtype: DTypeLike, address: Any, values: Sequence[Any], active: Any, text: str) -> None:
@@ -150,7 +150,7 @@ def update(
         if width > 1:
             rows = list(zip(addresses, operands, active, strict=True))
             _reduce_runs(b, dtype, rows, width, text)
-            return pack(b, [number(dtype, 0)] * count, count)
+            return pack(b, [number(dtype, 0)] * count, count)  # which nobody reads: only a `red` is wide
         for address, value, flag in zip(addresses, operands, active, strict=True):
             if native:
                 operand = widened(b, dtype, value)
