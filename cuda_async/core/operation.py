@@ -242,7 +242,7 @@ class Operation(ABC, Generic[T_co]):
         try:
             state = self._state
             if state >= _RUN:
-                for lease in self._leases:  # of a run, if nothing came between
+                for lease in self._leases:  # a run has taken them over, unless it was interrupted before it could
                     if lease.uses and lease.run is None:
                         lease.give_back()
                 return

@@ -26,7 +26,7 @@ from cutile.tune.space import Config, GridSearch, Searcher, space_hash
 from cutile.tune.table import NotebookTable, Progress, Tuned, default_progress
 
 AHEAD = 4
-"""Kernels that are compiled ahead, for each process that compiles."""
+"""Kernels that are compiled ahead, for each process that compiles: none is idle while the device measures."""
 
 
 class Autotuner:
@@ -127,10 +127,9 @@ class Autotuner:
     def compile(self, *, workers: int | None = None, limit_s: float | None = None) -> Autotuner:
         """How kernels are compiled ahead.
 
-        By so many processes, each kernel within so many seconds.
-
-        By default, by one process for each core where there are enough kernels to be worth it. What takes longer than
-        `limit_s`, or ends the process that compiles it, is invalid; the search goes on.
+        Args:
+            workers: processes; by default one for each core, where there are enough kernels to be worth it.
+            limit_s: seconds for a kernel. One that takes longer, or ends its process, is invalid; the search goes on.
         """
         self._workers, self._limit_s = workers, limit_s
         return self

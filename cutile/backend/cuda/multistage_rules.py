@@ -52,13 +52,13 @@ class LoadAhead:
 
     Attributes:
         load: what is loaded.
-        distance: iterations.
+        distance: iterations by which it is ahead; 0 while the number of stages is open.
         guards: the branches around it: the `if`, and whether it is in the first of its blocks.
         layout: which thread copies what; where the load goes to registers, who holds what.
         vector: the axis along which copies are wide, and their elements; None where it goes to registers.
         strides: of the tile in a stage, in elements.
-        nbytes: of a stage.
-        place: where a stage is, from the begin of those of an iteration.
+        nbytes: bytes of a stage.
+        place: bytes from the begin of an iteration's stages to this one.
         read: whether it is read into registers, and not by products alone.
         own: whether each thread then reads what it copied itself.
     """
@@ -134,7 +134,7 @@ class Loop:
 
     Attributes:
         op: the loop.
-        placement: of the kernel's tiles.
+        layouts: of the kernel's tiles.
         definitions: the operation behind each value of the kernel.
         stable: whether nothing writes to a tensor while the kernel runs.
         arch: what it is compiled for.
@@ -204,8 +204,8 @@ class Loop:
                 yield from self.candidates(op.then, (*guards, (op, True)))
                 yield from self.candidates(op.orelse, (*guards, (op, False)))
             elif isinstance(op, LoadTile | LoadView) and is_tile(op.result) and self.stable(op.x):
-                known = op.x not in self.inner and all(map(self.recomputable, op.index))
-                if known and (self.pads or not is_padded(op)):
+                is_computable = op.x not in self.inner and all(map(self.recomputable, op.index))
+                if is_computable and (self.pads or not is_padded(op)):
                     latency = op.latency if isinstance(op, LoadTile) else 0
                     yield op, LoadAhead(op, latency, guards, self.layouts[op.result])
 
@@ -248,7 +248,8 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
     operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
     plan = next(
-        (plan for some in (staged, *fewer) if (plan := _sized(loop, products, some)) is not None), MultistagePlan({})
+        (plan for these in (staged, *fewer) if (plan := _sized(loop, products, these)) is not None),
+        MultistagePlan({}),
     )
     others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in plan.loads]
     if not plan.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
@@ -288,7 +289,8 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     nbytes = -(-nbytes * size // COPY_ALIGNMENT) * COPY_ALIGNMENT if side is None else side.stage.bytes
     own = layout == ahead.layout
     staged = replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
-    return staged if own or not is_padded(load) else None  # who reads an element pads it
+    # Numbers other than 0 past the edges are put there by the thread that reads an element.
+    return staged if own or not is_padded(load) else None
 
 
 def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistagePlan | None:

@@ -76,9 +76,9 @@ class _Operand:
         return self._starts[piece]
 
     def read(self, mn: int, k: int) -> list[Any]:
-        """Four elements beside one another, in depth or along `mn`.
+        """Four neighbours, the first at depth `k` and at row (or column) `mn`, counted from the thread's first.
 
-        From depth `k` on at `mn` beyond the thread's first, or from there on in depth `k`.
+        They are neighbours along the axis that is contiguous in memory.
         """
         b, smem_layout = self._b, self._smem_layout
         along, across = (k, mn) if smem_layout.k_major else (mn, k)
@@ -132,10 +132,10 @@ class _Reads:
         if (side, mn, k) not in self._held:
             along, rest = (k, mn) if operand.by_k else (mn, k)
             first = along - along % VECTOR
-            found = operand.read(*((rest, first) if operand.by_k else (first, rest)))
-            for i, each in enumerate(found):
+            elements = operand.read(*((rest, first) if operand.by_k else (first, rest)))
+            for i, element in enumerate(elements):
                 key = (rest, first + i) if operand.by_k else (first + i, rest)
-                self._held[(side, *key)] = each
+                self._held[(side, *key)] = element
         return self._held[side, mn, k]
 
     def left(self, row: int, k: int) -> Any:
@@ -152,6 +152,6 @@ def _order(rows: list[int], columns: list[int]) -> Iterator[tuple[int, int, int]
     """
     for step in range(VECTOR):
         for first in range(0, len(columns), TOGETHER):
-            some = columns[first : first + TOGETHER]
+            group = columns[first : first + TOGETHER]
             for number, row in enumerate(rows):
-                yield from ((row, column, step) for column in (some if number % 2 == 0 else some[::-1]))
+                yield from ((row, column, step) for column in (group if number % 2 == 0 else group[::-1]))

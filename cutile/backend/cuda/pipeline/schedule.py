@@ -1,13 +1,13 @@
 """The schedule of tile blocks.
 
-Who does what of one, which of them run beside each other, which comes when.
+It says which warps and thread blocks work on a tile block, which tile blocks run beside each other, and in which order.
 
-Thread blocks of a cluster, which are neighbours in the grid, share what they load.
+Thread blocks of a cluster are neighbours in the grid, and share what they load.
 
 Some tile blocks may have longer loops than others. What a loop's bounds are computed from tells whether they differ,
-and whether they grow along an axis of the grid. Of tile blocks that differ, thread blocks take the next one as they
-come to it, the longest first: what is left at the end is short (causal attention: 1.01 to 1.09 of the speed with every
-so-manyth, `docs/benchmarks/loops`).
+and whether they grow along an axis of the grid. If they differ, a thread block that is free takes the next tile block,
+the longest first, so that what is left at the end is short. Causal attention then runs at 1.01 to 1.09 of its speed
+with tile blocks dealt out in turn (`docs/benchmarks/loops`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Order:
     """Which tile block comes when.
 
     Attributes:
-        taken: whether thread blocks take tile blocks as they come to them, or have every so-manyth.
+        taken: whether a thread block that is free takes the next tile block; else they are dealt out in turn.
         backwards: axes of the grid along which the last tile block comes first, since it has the longest loops.
     """
 
@@ -87,7 +87,7 @@ class Tiles:
     Attributes:
         cluster: blocks that share what they load.
         along: the axis of the grid along which a cluster's blocks are neighbours.
-        rows, columns: the axes of the grid along which a result's are.
+        rows, columns: the axes of the grid that go along the rows and columns of a result.
         grouped: rows of tile blocks, or of clusters of them, that are gone through together: those at work cover a
             square of the result, so that they read as little as may be.
         schedule: who does what of one.

@@ -28,9 +28,9 @@ from cutile.passes.dce import dce
 
 
 def add_tiles(function: Function) -> Function:
-    """A copy of `function` with updates of whole tiles as such.
+    """A copy of `function` in which each update of a whole tile is one operation.
 
-    Itself where there is none.
+    It is `function` itself where there is none.
     """
     operations = list(function.walk())
     if any(isinstance(op, Assert) for op in operations):
@@ -44,6 +44,7 @@ def add_tiles(function: Function) -> Function:
             (tensor,) = (
                 source.x for source in work_of([op.pointers], definitions) if isinstance(source, TensorAddress)
             )
+            # A tile is added row by row. A tensor that is accessed in any other way needs its tile blocks in order.
             rows = isinstance(tensor.type, MutType) and tensor.tensor.unit_axis == tensor.tensor.rank - 1
             if rows and tensor not in touched:
                 tensors[op] = tensor
