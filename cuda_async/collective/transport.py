@@ -7,6 +7,7 @@ map into memory, where all see the same folder, and else through the links.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import mmap
@@ -32,7 +33,7 @@ _SOCKET = "hub"
 
 _SCHEME = "tcp://"
 
-_LEAST_BYTES = 1 << 16
+_MIN_FILE_BYTES = 1 << 16
 """The smallest file, in bytes; larger ones are powers of two."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -130,9 +131,9 @@ def listen(address: Address) -> socket.socket:
         try:
             return socket.create_server((address.host, address.port), family=_family(address.host), backlog=64)
         except OSError as error:
-            if error.errno not in (99, 49) and not isinstance(error, socket.gaierror):  # EADDRNOTAVAIL: Linux, macOS
+            if error.errno != errno.EADDRNOTAVAIL and not isinstance(error, socket.gaierror):
                 raise
-            # The name leads here from outside only, as that of a service does.
+            # The host is no address of this machine: others reach it by that name, as they do a service of a cluster.
             return socket.create_server(("", address.port), backlog=64)
     except OSError as error:
         remedy = "was this unique id used before?" if address.folder else "is the port taken? choose another"
@@ -278,21 +279,21 @@ class Pages:
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder
         self._rank = rank
-        self._made = 0
+        self._file_count = 0
         self._free: dict[int, list[str]] = {}
         self._maps: dict[str, mmap.mmap] = {}
 
     def take(self, array: Array) -> str:
         """Write elements to a file that nobody reads; return its name."""
-        size = max(_LEAST_BYTES, 1 << (array.nbytes - 1).bit_length())
+        size = max(_MIN_FILE_BYTES, 1 << (array.nbytes - 1).bit_length())
         names = self._free.setdefault(size, [])
         name = names.pop() if names else self._create(size)
         self._view(name)[: array.nbytes] = array.view(np.uint8)
         return name
 
     def _create(self, size: int) -> str:
-        name = f"{self._rank}-{self._made}-{size}"
-        self._made += 1
+        name = f"{self._rank}-{self._file_count}-{size}"
+        self._file_count += 1
         with open(self._folder / name, "xb") as file:
             file.truncate(size)
         return name

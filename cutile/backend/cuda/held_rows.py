@@ -9,11 +9,11 @@
                                                         t = held_slice(c) : bf16<1x8192>
                                                         store_view(z, exp(t - m), i, c)
 
-A row waits for each of its reductions. In registers it would be there as what is computed of it, in f32; where that is
-more than a thread has, it spills. In shared memory it waits as it came, and each pass over it reads it again: what
-stands between a load and its uses is computed anew. A row that one pass alone needs is loaded there, and waits nowhere.
+A pass over a row ends at a reduction, and the next pass needs the row again. Registers would hold it in f32 until then,
+and spill if a thread has too few. Shared memory holds it as it was loaded: each pass reads it again, and computes anew
+what stands between the load and its uses. A row that only one pass needs is loaded by that pass, and is not held.
 
-Reductions fold slice by slice, element by element, before threads and warps meet. Pure.
+A reduction folds slices element by element first, and threads and warps exchange its result once. Pure.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from cutile.ops.view import LoadView
 MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
 NARROW_BITS = 16
+"""Bits of an element that is cheap to hold: half of those that are computed of it."""
 FOLDS: dict[type[Reduce], type[Add | Mul | Max | Min]] = {
     ReduceSum: Add, ReduceProd: Mul, ReduceMax: Max, ReduceMin: Min,
 }  # fmt: skip

@@ -76,9 +76,9 @@ class _Operand:
         return self._starts[piece]
 
     def read(self, mn: int, k: int) -> list[Any]:
-        """Four neighbours, the first at depth `k` and at row (or column) `mn`, counted from the thread's first.
+        """Four neighbours along the axis that is contiguous in memory.
 
-        They are neighbours along the axis that is contiguous in memory.
+        The first is at depth `k` and at row (or column) `mn`, counted from the thread's first.
         """
         b, smem_layout = self._b, self._smem_layout
         along, across = (k, mn) if smem_layout.k_major else (mn, k)

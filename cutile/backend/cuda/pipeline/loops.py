@@ -195,8 +195,8 @@ class Nests:
 
         They start from zeros.
 
-        Not where registers are few: those that nobody sets are taken for used from the kernel's begin to its end, also
-        where the sums of one tile have been done with and those of the next have not begun.
+        Not where registers are few: ptxas keeps an undef register live for the whole kernel, also between the sums of
+        one tile and those of the next.
         """
         context, plan = self.walk, self.walk.plan
         if op is not plan.mainloop or plan.narrow or plan.dot.promote_columns:
@@ -214,8 +214,8 @@ class Nests:
         The tensor cores add them.
 
         Of two warpgroups the second one has fewer iterations the first time, so that from there on the one multiplies
-        while the other waits for its products and adds them. What the first product of some iterations replaces is what
-        the last ones left: registers that nobody sets would be taken for used from the kernel's begin to its end.
+        while the other waits for its products and adds them. The first product of some iterations replaces what the
+        last ones left, and no undef registers, which ptxas would keep live for the whole kernel.
         """
         context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
         interval, sums = context.plan.dot.promote_interval, self._initial(op, 0)
