@@ -44,7 +44,7 @@ def condition_of(compiled: Compiled, names: Sequence[str]) -> Condition | None:
 
 
 def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
-    """A function of the arguments `c` and the grid `g`, written as text. For a product:
+    """A function of the arguments `c` and the grid `g`, from text. For a product:
 
     def holds(c, g):
         key = (g, c[0].shape, c[1].shape, c[2].shape)

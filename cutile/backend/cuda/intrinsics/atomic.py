@@ -1,4 +1,4 @@
-"""Atomic updates by address: one PTX instruction per lane, or for elements side by side.
+"""Atomic updates by address: a PTX instruction per lane, or per neighbours.
 
 It is `red` where nobody asks for the old element, and `atom` otherwise.
 """
