@@ -248,8 +248,7 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
     operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
     plan = next(
-        (plan for these in (staged, *fewer) if (plan := _sized(loop, products, these)) is not None),
-        MultistagePlan({}),
+        (plan for some in (staged, *fewer) if (plan := _sized(loop, products, some)) is not None), MultistagePlan({})
     )
     others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in plan.loads]
     if not plan.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
