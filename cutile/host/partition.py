@@ -77,8 +77,8 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
         )
     if len(tile) != len(extents):
         raise ArgumentError(
-            f"partition shape: it must have {len(extents)} extents, one for each axis of the tensor of shape "
-            f"{extents}, got {tile}. Give as many, or reshape the tensor first."
+            f"partition shape: it must have {len(extents)} extent{'s' * (len(extents) != 1)}, one for each axis of the "
+            f"tensor of shape {extents}, got {tile}. Give as many, or reshape the tensor first."
         )
     return tile
 

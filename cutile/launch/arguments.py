@@ -195,6 +195,8 @@ def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentT
             f"api.partition({name}, tile)"
         )
     remedy = _taken_out(argument, "out.y") or f"partition it first: {name}.partition({_some_tile(argument)})"
+    if isinstance(argument, bool | int | float | complex | str | None):
+        remedy = "pass a tensor's partition, such as tensor.partition((64,)); are the arguments in the kernel's order?"
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; {remedy}"
     )

@@ -99,6 +99,13 @@ def test_a_tensor_in_place_of_a_partition(shape: tuple[int, ...]) -> None:
         assert str(caught.value).endswith(f"partition it first: {call}")
 
 
+@pytest.mark.parametrize("number", [2.0, 2, None, "f32"], ids=str)
+def test_a_number_in_place_of_a_partition(number: Any) -> None:
+    """Nothing can be partitioned: the arguments are in another order, as a rule."""
+    with pytest.raises(ArgumentTypeError, match=r"got \w+; pass a tensor's partition, .*; are the arguments in the"):
+        SCALE(number, part())
+
+
 def test_a_partition_in_place_of_a_mapped_one() -> None:
     mapped = kernel(
         "def mapped(y: ct.MappedPartitionMut):\n    for i in y.iter_indices():\n        y.store(y.load(i), i)"
