@@ -165,9 +165,11 @@ def launches_of(
         >>> def total(x):
         ...     parts = x.shape[0] // 256
         ...     first = part_sums(api.empty((parts,)).partition((1,)), x)
-        ...     return first.then(
-        ...         lambda out: sum_of(api.empty((1,)).partition((1,)), out.sums.unpartition(), N=parts)
-        ...     ).first().unpartition()
+        ...     return (
+        ...         first.then(lambda out: sum_of(api.empty((1,)).partition((1,)), out.sums.unpartition(), N=parts))
+        ...         .first()
+        ...         .unpartition()
+        ...     )
         >>> launches = ct.launches_of(total, api.meta((4096,)))
         >>> [(launch.name, launch.grid, dict(launch.generics)) for launch in launches]
         [('part_sums', (16, 1, 1), {'B': 256}), ('sum_of', (1, 1, 1), {'N': 16})]

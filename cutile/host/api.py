@@ -22,13 +22,12 @@ from cuda_async import DeviceOp
 from cutile.conversion import convert as converted
 from cutile.dtypes import DTYPES, DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
 from cutile.errors import ArgumentError, ArgumentTypeError, closest
-from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace
+from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace, meta
 from cutile.host.device_vec import DeviceVec, device_vec
 from cutile.host.exchange import from_dlpack, from_foreign, partition
 from cutile.host.foreign import refuse_without_values
 from cutile.host.hints import FUNCTIONS
 from cutile.host.memory import Array, DevicePointer
-from cutile.host.meta import meta
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
 from cutile.host.random import rand, randn, randn_f16
 from cutile.host.shapes import DTypeSpec, ShapeLike, as_shape, element_type, new_shape, number_type

@@ -5,15 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import i32, i64, u64
-from cutile.frontend import ordered
 from cutile.frontend.expect import axis_of, constant_int, dtype_of, indices, latency_of, marker_of, shape_of
-from cutile.frontend.families.element import along_tile, elements_of, is_constant
+from cutile.frontend.families.element import Elements, along_tile, elements_of, is_constant
 from cutile.frontend.families.memory import extent
-from cutile.frontend.families.partition import indices_of, load, padding_of, partition_of, store, window_count
-from cutile.frontend.families.pointer import advance, load_lanes, ordering_of, scope_of, wide
+from cutile.frontend.families.partition import (
+    Place,
+    as_it_lies,
+    indices_of,
+    load,
+    padding_of,
+    partition_of,
+    place_of,
+    require_written,
+    store,
+    stored_tile,
+    window_count,
+)
+from cutile.frontend.families.pointer import advance, load_lanes, ordering_of, scope_of, store_lanes, wide
 from cutile.frontend.families.token import is_ordered
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import materialize
+from cutile.frontend.operators import broadcast_to, materialize
 from cutile.frontend.registry import OPERATIONS, method, operation
 from cutile.frontend.tensor_parts import Form, parts_of, tensor_of
 from cutile.frontend.values import (
@@ -31,7 +42,7 @@ from cutile.frontend.weak import interval_of, is_whole
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.language.markers import ordering, padding, scope, tma
-from cutile.ops.arith import Add, Max, Min, Mul, Sub
+from cutile.ops.arith import Add, And, Max, Min, Mul, Sub
 from cutile.ops.bound import AssumeDivisible, CheckIndex
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Lt, Select
@@ -319,7 +330,7 @@ def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any
         return _load_window(frame, part, index)
     if marker == "weak":
         return load(frame, part, index, what, latency=turns, bulk=bulk)
-    return ordered.load(frame, part, index, what, marker, scope)
+    return _load_ordered(frame, part, index, what, marker, scope)
 
 
 def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
@@ -377,5 +388,52 @@ def store_view_tko(
     if marker == "weak":
         store(frame, part, value, index, what)
     else:
-        ordered.store(frame, part, value, index, what, marker, scope)
+        _store_ordered(frame, part, value, index, what, marker, scope)
     return TOKEN
+
+
+# Accesses of whole tiles that are ordered with those of other tile blocks: element by element, by address.
+#
+# An ordering other than WEAK is one of single elements. Whoever reads a tile finds each element as some store left it,
+# not all of them as one store did. What an ACQUIRE load or a RELEASE store orders are the tile block's other accesses.
+
+
+def _load_ordered(frame: Frame, part: PartitionRef, index: Any, what: str, order: str, scope: Any) -> Value:
+    """The tile at an index, each element read as `order` says."""
+    place = place_of(frame, part, index, what)
+    where = _tile_elements(frame, part, place, what)
+    how = {"order": order, "scope": scope_of(frame, scope, what), "ordered": True}
+    tile = load_lanes(frame, where.pointers, mask=where.mask, pad=markers.padding(part.padding), what=what, **how)
+    return frame.emit(Permute(x=tile, axes=part.order)) if part.order else tile
+
+
+def _store_ordered(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, order: str, scope: Any) -> None:
+    """Write the tile at an index, each element as `order` says."""
+    require_written(frame, part, what)
+    tile = as_it_lies(frame, part, stored_tile(frame, part, value, what))
+    where = _tile_elements(frame, part, place_of(frame, part, index, what), what)
+    how = {"order": order, "scope": scope_of(frame, scope, what), "ordered": True}
+    store_lanes(frame, where.pointers, tile, mask=where.mask, what=what, **how)
+
+
+def _tile_elements(frame: Frame, part: PartitionRef, place: Place, what: str) -> Elements:
+    """The elements of a tile, in the order of the tensor's axes.
+
+    Those past its edges, or its limits, masked off.
+    """
+    indices: list[Value] = []
+    mask: Value | None = None
+    for axis, (index, size, step) in enumerate(zip(place.index, place.shape, place.steps, strict=True)):
+        along = along_tile(frame, index, size, step)
+        alone = tuple(size if each == axis else 1 for each in range(len(place.shape)))
+        along = along if alone == (size,) else frame.emit(Reshape(x=along, shape=alone))
+        indices.append(along)
+        if axis in place.limits:
+            limit = broadcast_to(frame, wide(frame, place.limits[axis], what), alone)
+            mask = _both(frame, mask, frame.emit(Lt(x=along, y=limit)), place.shape)
+    return elements_of(frame, part.value, tuple(indices), mask, what)
+
+
+def _both(frame: Frame, x: Value | None, y: Value, shape: tuple[int, ...]) -> Value:
+    y = broadcast_to(frame, y, shape)
+    return y if x is None else frame.emit(And(x=x, y=y))
