@@ -125,7 +125,7 @@ def layer_norm_backward(
 
     def call(torch: Any, dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> Any:
         numbers = mean[:, None], rstd[:, None]
-        return torch.native_layer_norm_backward(dy, x, (columns,), *numbers, w, w, (True, True, True))
+        return torch.ops.aten.native_layer_norm_backward(dy, x, (columns,), *numbers, w, w, (True, True, True))
 
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         dx, grads, sums = outs

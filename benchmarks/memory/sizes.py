@@ -90,7 +90,7 @@ def measure() -> int:
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 776, 400, 64, 40, 206, 48
 """Pixels: of the picture, and of what is left free around the curves."""
-LOW, HIGH = 20.0, 8000.0
+LOW, HIGH = 10.0, 8000.0
 """GB/s, at the lower and the upper edge."""
 PEAK = {"sm_90a": 4800.0}
 """GB/s of the memory, by the data sheet of an H200."""
@@ -137,7 +137,7 @@ def draw(record: Mapping[str, Any]) -> str:
         f"<style>{STYLE}</style>",
         f'<text class="title" x="{LEFT}" y="20">{record["device"]["name"]}: bytes, and the rate of moving them</text>',
     ]
-    for rate in (30, 100, 300, 1000, 3000):
+    for rate in (10, 30, 100, 300, 1000, 3000):
         y = down(rate)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="note" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{rate}</text>')

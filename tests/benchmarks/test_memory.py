@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.memory import __main__ as memory
-from benchmarks.memory import cases, rows
+from benchmarks.memory import cases, rows, sizes
 from benchmarks.memory.case import Array, Case
 from cutile import KernelOp, Tensor, api, f32
 
@@ -99,3 +100,20 @@ def test_a_wrong_command_line_is_told(arguments: list[str], words: str, capsys: 
         memory.main(arguments)
     assert end.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_the_picture_is_drawn_of_the_kept_figures() -> None:
+    record = json.loads(sizes.FIGURES.read_text(encoding="utf-8"))
+    assert sizes.PICTURE.read_text(encoding="utf-8") == sizes.draw(record)
+    assert list(record["curves"]) == list(sizes.MAKERS)
+
+
+def test_no_rate_is_above_the_roof() -> None:
+    """Neither of those that are kept: a time that were too short would show here."""
+    record = json.loads(sizes.FIGURES.read_text(encoding="utf-8"))
+    peak, shortest = sizes.roof(record)
+    points = [point for curve in record["curves"].values() for point in curve]
+    assert len(points) == len(sizes.MAKERS) * len(sizes.SIZES)
+    assert all(each["bytes"] / each["seconds"] <= min(peak * 1e9, each["bytes"] / shortest) for each in points)
+    assert sizes.down(sizes.HIGH) == sizes.TOP
+    assert sizes.across(sizes.SIZES[-1]) == sizes.WIDTH - sizes.RIGHT
