@@ -18,7 +18,15 @@ from typing import Any
 
 from cutile.backend.cuda.budget import SYSTEM_BYTES
 from cutile.backend.cuda.lowering_context import layouts_of
-from cutile.backend.cuda.ops.memory import StagedMma, StageTile, Store, StoreSubtile, TmaLoad, TmaStore
+from cutile.backend.cuda.ops.memory import (
+    StagedMma,
+    StageTile,
+    Store,
+    StoreCompacted,
+    StoreSubtile,
+    TmaLoad,
+    TmaStore,
+)
 from cutile.backend.cuda.ops.mma import Dot, SimtMma
 from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
@@ -186,7 +194,7 @@ def is_f32_by_fma(function: Function) -> bool:
 WIDEST = 16
 """Bytes of the widest access of a thread."""
 LOADS = (LoadTile, LoadView, LoadPointer)
-STORES = (Store, StoreSubtile, StoreView, StorePointer)
+STORES = (Store, StoreCompacted, StoreSubtile, StoreView, StorePointer)
 
 
 def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
@@ -337,6 +345,8 @@ def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
             tile, width = (op.pad if isinstance(op, LoadPointer) else op.value).tile, op.attributes.get("width", 1)
             wide = f"{width * tile.dtype.bits // 8} bytes a thread at once" if width > 1 else "element by element"
             names.setdefault(f"{wide}, by address", {})["pointers"] = None
+        elif isinstance(op, kinds) and isinstance(op, StoreCompacted):
+            names.setdefault("put side by side in shared memory, neighbours by neighbouring lanes", {})["chosen"] = None
         elif isinstance(op, kinds) and not (tile := _accessed(op)).is_scalar:
             vector = op.attributes.get("vector")
             nbytes = tile.dtype.bits // 8 * (vector[1] if vector else 1)
@@ -353,7 +363,7 @@ def _narrow(ops: Sequence[Op]) -> Iterator[str]:
     """Tensors whose elements are accessed one by one, and why."""
     names: dict[str, dict[str, None]] = {}
     for op in ops:
-        plain = isinstance(op, LOADS + STORES) and not isinstance(op, LoadPointer | StorePointer)
+        plain = isinstance(op, LOADS + STORES) and not isinstance(op, LoadPointer | StorePointer | StoreCompacted)
         if plain and op.attributes.get("vector") is None and _accessed(op).size > 1:
             tensor = op.operands[0]
             if why := _why_narrow(tensor.type):

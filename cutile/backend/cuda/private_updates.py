@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.backend.cuda.compaction import Compactions
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_lowering import lower_operation
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
@@ -68,6 +69,7 @@ class UnreadUpdates:
 
     def __init__(self, context: LoweringContext) -> None:
         self._context = context
+        self._compactions = Compactions(context)
         self._tensors = unread_updates(context.function)
         self._terms: dict[AtomicRmw, Terms] = {}
         self._place = 0
@@ -92,7 +94,9 @@ class UnreadUpdates:
         """Lower an operation, whichever it is."""
         context = self._context
         if not isinstance(op, AtomicRmw) or op not in self._tensors:
-            lower_operation(context, op)
+            if not self._compactions.lower(op):
+                lower_operation(context, op)
+                self._compactions.lowered(op)
             return
         if op not in self._terms:  # the block's threads need not wait for one another
             alike = op.copy_with(op.operands, (), op.results)

@@ -6,6 +6,7 @@ right elements meet, not whether a barrier is missing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -326,7 +327,19 @@ class Emulated:
             if not function.asm:  # what comes out is what went in
                 kind = ir.LiteralStructType([each.type for each in operands])
                 return Vector(kind, [Vector(each.type, self._of(each)) for each in operands])
-            assert "mov.b16 $0, $1;" in str(function), f"of inline PTX only moves are emulated: {function}"
+            if "bar.warp.sync" in function.asm:  # all threads do each instruction together
+                return None
+            if stored := re.search(r"setp.ne.b32 p, \$2, 0; @p st.shared.b(\d+) \[\$1\], \$0;", str(function)):
+                value, place, flag = operands
+                with self.if_then(Vector(I1, self._of(flag) != 0)):
+                    data = self._of(value).astype(f"u{int(stored[1]) // 8}")
+                    self.store(
+                        Vector(ir.IntType(int(stored[1])), data),
+                        Vector(ir.PointerType(ir.IntType(int(stored[1]))), place.data),
+                    )
+                return None
+            moves = any(f"mov.b{bits} $0, $1;" in str(function) for bits in (16, 32))
+            assert moves, f"of inline PTX only moves are emulated: {function}"
             return Vector(operands[0].type, self._of(operands[0]))
         values = [self._of(each) for each in operands]
         if function == "llvm.nvvm.read.ptx.sreg.tid.x":
@@ -342,6 +355,8 @@ class Emulated:
             return Vector(I32, values[1][number - lane + np.where(there, wanted, lane)])
         if function == "llvm.nvvm.barrier0":
             return None
+        if function == "llvm.ctpop.i32":
+            return Vector(I32, np.bitwise_count(values[0]).astype(np.uint32))
         if function == "llvm.nvvm.prmt":
             octets = np.stack([value >> 8 * i & 255 for value in values[:2] for i in range(4)])
             chosen = [octets[values[2] >> 4 * i & 7, np.arange(self._threads)] << 8 * i for i in range(4)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.ops import AddTile, PadEdges, Store
+from cutile.backend.cuda.ops.memory import Compact, StoreCompacted
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.backend.gpu.text import Call, Expression, quoted
@@ -156,6 +157,21 @@ def store_pointer(op: pointer.StorePointer, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
+def compact(op: Compact, kernel: Kernel) -> Call:
+    """`compact(value, mask)`."""
+    dtype, facts = kernel.dtype(op.value.tile.dtype), op.attributes
+    how = (_lanes(op, kernel), f"offset={facts['offset']}", f"fence={facts['fence']}")
+    return Call(kernel.bind("compact", "compaction.compact", dtype, *how), tuple(map(kernel.use, op.operands)))
+
+
+def store_compacted(op: StoreCompacted, kernel: Kernel) -> Call:
+    """`store_compacted(base, first, limit)`."""
+    facts, dtypes = op.attributes, [kernel.dtype(x) for x in (op.dtype, op.first.tile.dtype)]
+    how = (str(op.extent), *(f"{name}={facts[name]}" for name in ("counts", "threads", "offset")))
+    function = kernel.bind("store_compacted", "compaction.store_compacted", *dtypes, *how)
+    return Call(function, tuple(map(kernel.use, op.operands)))
+
+
 def stride(op: pointer.TensorStride, kernel: Kernel) -> str:
     """`x_stride_0`: a parameter."""
     constant = op.x.tensor.strides[op.axis]
@@ -227,6 +243,8 @@ EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     TensorView: tensor_view,
     pointer.LoadPointer: load_pointer,
     pointer.StorePointer: store_pointer,
+    Compact: compact,
+    StoreCompacted: store_compacted,
     pointer.TensorAddress: emitter(Intrinsic("pointer.address", stem="address_of")),
     pointer.TensorStride: stride,
     atomic.AtomicRmw: update,

@@ -54,6 +54,35 @@ class RowQuotient(Op, name="cuda.row_quotient"):
         return (self.x.type,)
 
 
+class Compact(Op, name="cuda.compact", effect=Effect.WRITE):
+    """Put the elements of a tile where a mask holds side by side in shared memory.
+
+    How many there are lies behind the tile's room, behind `counts` counts.
+    """
+
+    value: Value = operand(ANY_TILE)
+    mask: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class StoreCompacted(Op, name="cuda.store_compacted", effect=Effect.WRITE):
+    """Write what a `Compact` of `extent` elements has put together.
+
+    The first element is written at index `first` of the array at `base`, all at indices from 0 up to `limit` alone.
+    """
+
+    base: Value = operand(SCALAR_INT)
+    first: Value = operand(SCALAR_INT)
+    limit: Value = operand(SCALAR_INT)
+    dtype: DTypeLike = attribute()
+    extent: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
 class Store(Op, name="cuda.store", effect=Effect.WRITE):
     """Write a tile at a tile index; what lies past the edges is dropped."""
 

@@ -1,0 +1,285 @@
+"""Stores of a tile's chosen elements side by side (*stream compaction*).
+
+They pass through shared memory.
+
+    %places = scan(%ones, add)                      # of the mask: how many are chosen so far, this one included
+    %index = add(broadcast(%before), %places)       # less 1
+    store_pointer(address(%y) + %index * size, %value, %mask & inside)
+-->
+    cuda.compact(%value, %mask)                     # where they are counted
+    cuda.store_compacted(%base, %first, %limit)
+
+A thread holds neighbours of the tile, so that each of its stores would write a part of a sector, and neighbouring lanes
+would come back to that sector with the next one. In shared memory the elements come together first; then neighbouring
+lanes store neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cutile.backend.cuda.lowering_context import LoweringContext
+from cutile.backend.cuda.ops.memory import Barrier, Compact, StoreCompacted
+from cutile.backend.gpu.layout import LANE_BITS, Layout
+from cutile.backend.gpu.layout_assignment import is_tile
+from cutile.dtypes import DTypeLike, bool_, i32, i64
+from cutile.ir.constant import Constant
+from cutile.ir.control import Yield
+from cutile.ir.core import Op, Value
+from cutile.ops.arith import Add, And, Mul, Sub
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Ge, Lt
+from cutile.ops.pointer import StorePointer
+from cutile.ops.reduce import Scan
+from cutile.ops.shape import Broadcast
+
+MAX_BYTES = 1 << 16
+"""Of a tile in shared memory; a multiprocessor then still holds three thread blocks."""
+
+LANES = 1 << LANE_BITS
+Definitions = Mapping[Value, Op]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """A store whose elements lie side by side, in their order.
+
+    Attributes:
+        base: the address of element 0.
+        scalars: what the first element's index is the sum of, beside `constant`.
+        constant: a part of the first element's index.
+        limit: indices from here on are no element's.
+        places: how many elements are chosen up to each, itself included.
+        mask: which are chosen.
+    """
+
+    base: Value
+    scalars: tuple[Value, ...]
+    constant: int
+    limit: Value
+    places: Value
+    mask: Value
+
+
+def compaction_of(op: StorePointer, definitions: Definitions) -> Compaction | None:
+    """How a store compacts; None where it does not, or nobody can see it."""
+    size = op.value.tile.dtype.bits // 8
+    if op.order != "weak" or len(op.value.tile.shape) != 1 or op.value.tile.size * size > MAX_BYTES or not size:
+        return None
+    address = definitions.get(op.pointers)
+    if not isinstance(address, Add):
+        return None
+    for base, far in ((address.x, address.y), (address.y, address.x)):
+        start, index = _scalar(base, definitions), _scaled(far, size, definitions)
+        if start is not None and index is not None:
+            return _of_index(op, start, index, definitions)
+    return None
+
+
+def _of_index(op: StorePointer, base: Value, index: Value, definitions: Definitions) -> Compaction | None:
+    scalars: list[Value] = []
+    places: list[Value] = []
+    constant = 0
+    for sign, term in _terms(index, definitions):
+        made_by = definitions.get(term)
+        scalar = _scalar(term, definitions)
+        if isinstance(made_by, Constant):
+            constant += sign * int(made_by.value)
+        elif scalar is not None and sign > 0:
+            scalars.append(scalar)
+        elif isinstance(made_by, Scan) and sign > 0:
+            places.append(term)
+        else:
+            return None
+    if len(places) != 1 or index.tile.dtype not in (i32, i64) or places[0].tile.dtype is not index.tile.dtype:
+        return None
+    mask = _counted(places[0], definitions)
+    limit = None if mask is None else _limit(op.mask, mask, index, definitions)
+    if mask is None or limit is None:
+        return None
+    return Compaction(base, tuple(scalars), constant, limit, places[0], mask)
+
+
+def _scalar(tile: Value, definitions: Definitions) -> Value | None:
+    """The number that every element of a tile is."""
+    op = definitions.get(tile)
+    return op.x if isinstance(op, Broadcast) and not is_tile(op.x) else None
+
+
+def _scaled(tile: Value, size: int, definitions: Definitions) -> Value | None:
+    """The index in its own dtype, where a tile is that index in bytes."""
+    op = definitions.get(tile)
+    if isinstance(op, Convert):
+        op = definitions.get(op.x)
+    if size > 1:
+        if not isinstance(op, Mul):
+            return None
+        factor = definitions.get(op.y)
+        if not isinstance(factor, Constant) or factor.value != size:
+            return None
+        tile, op = op.x, definitions.get(op.x)
+    return op.x if isinstance(op, Convert) else tile
+
+
+def _terms(tile: Value, definitions: Definitions, sign: int = 1) -> Iterator[tuple[int, Value]]:
+    op = definitions.get(tile)
+    if isinstance(op, Add | Sub):
+        yield from _terms(op.x, definitions, sign)
+        yield from _terms(op.y, definitions, sign if isinstance(op, Add) else -sign)
+    else:
+        yield sign, tile
+
+
+def _counted(places: Value, definitions: Definitions) -> Value | None:
+    """The mask whose elements a running sum counts."""
+    scan = definitions.get(places)
+    if not isinstance(scan, Scan) or len(scan.tiles) != 1 or scan.reverse or tuple(scan.identities) != (0,):
+        return None
+    add, end, *more = scan.body.operations
+    ones = definitions.get(scan.tiles[0])
+    if more or not isinstance(add, Add) or not isinstance(end, Yield) or set(add.operands) != set(scan.body.arguments):
+        return None
+    return ones.x if isinstance(ones, Convert) and ones.x.tile.dtype is bool_ else None
+
+
+def _limit(mask: Value, counted: Value, index: Value, definitions: Definitions) -> Value | None:
+    """The extent up to which chosen elements are stored.
+
+    None where the mask says anything else.
+    """
+    parts = set(_conjuncts(mask, definitions))
+    own = set(_conjuncts(counted, definitions))
+    limits: list[Value] = []
+    above_zero = False
+    if not own <= parts:
+        return None
+    for part in parts - own:
+        test = definitions.get(part)
+        if not isinstance(test, Lt | Ge) or _unconverted(test.x, definitions) is not index:
+            return None
+        other, scalar = definitions.get(test.y), _scalar(test.y, definitions)
+        if isinstance(test, Ge) and isinstance(other, Constant) and other.value == 0:
+            above_zero = True
+        elif isinstance(test, Lt) and scalar is not None and scalar.tile.dtype is i64:
+            limits.append(scalar)
+        else:
+            return None
+    return limits[0] if above_zero and len(limits) == 1 else None
+
+
+def _unconverted(tile: Value, definitions: Definitions) -> Value:
+    op = definitions.get(tile)
+    return op.x if isinstance(op, Convert) else tile
+
+
+def _conjuncts(mask: Value, definitions: Definitions) -> Iterator[Value]:
+    op = definitions.get(mask)
+    if isinstance(op, And):
+        yield from _conjuncts(op.x, definitions)
+        yield from _conjuncts(op.y, definitions)
+    else:
+        yield mask
+
+
+class Compactions:
+    """The stores of one kernel that compact, as they are lowered.
+
+    Elements are put together where they have been counted, if they are known there: then no thread holds them while the
+    totals of the thread blocks before this one are waited for.
+
+    Args:
+        context: the lowered kernel in the making.
+    """
+
+    def __init__(self, context: LoweringContext) -> None:
+        self._context = context
+        stores = _compactions(context.function.body.operations, context.definitions)
+        self._known = {op: facts for op, facts in stores if _in_order(context.layouts[op.value])}
+        self._early: dict[Value, list[StorePointer]] = {}
+        for op, (compaction, early) in self._known.items():
+            if early:
+                self._early.setdefault(compaction.places, []).append(op)
+        self._places: dict[StorePointer, int] = {}
+
+    def lowered(self, op: Op) -> None:
+        """An operation was lowered: put together what it has counted, if it is a scan."""
+        for store in self._early.get(op.results[0], ()) if isinstance(op, Scan) else ():
+            self._compact(store)
+
+    def lower(self, op: Op) -> bool:
+        """Lower a store, if it compacts; whether it did."""
+        if not isinstance(op, StorePointer) or op not in self._known:
+            return False
+        if op.ordered:
+            self._context.builder.add(Barrier())
+        if op not in self._places:
+            self._compact(op)
+        compaction, context = self._known[op][0], self._context
+        # In the index's own dtype, so that it wraps as the user's does. Places count from 1.
+        first = context.builder.constant(compaction.constant + 1, compaction.places.tile.dtype)
+        for scalar in compaction.scalars:
+            first = context.builder.value(Add(x=first, y=context.lowered[scalar]))
+        store = StoreCompacted(
+            base=context.lowered[compaction.base],
+            first=first,
+            limit=context.lowered[compaction.limit],
+            dtype=op.value.tile.dtype,
+            extent=op.value.tile.size,
+        )
+        context.add(store, threads=context.warps * 32, counts=_counts(context.layouts[op.value]))
+        context.smem.share(store, self._places[op])
+        return True
+
+    def _compact(self, op: StorePointer) -> None:
+        compaction, context = self._known[op][0], self._context
+        layout = context.layouts[op.value]
+        tiles = [
+            context.converted(context.lowered[tile], context.layouts[tile], layout)
+            for tile in (op.value, compaction.mask)
+        ]
+        size = room(op.value.tile.dtype, op.value.tile.size) + 4 * (_counts(layout) + 1)
+        self._places[op] = context.smem.reserve(size)
+        compact = Compact(value=tiles[0], mask=tiles[1])
+        context.add(compact, lanes=context.layout_name(layout), fence=context.loops > 0)
+        context.smem.share(compact, self._places[op])
+
+
+def _in_order(layout: Layout) -> bool:
+    """Whether a tile lies vector by vector, lane by lane, warp by warp, in turns."""
+    vector, threads = layout.vector(0), layout.threads
+    offsets = [(register % vector) + register // vector * vector * threads for register in range(layout.registers)]
+    lanes = [vector << bit for bit in range(LANE_BITS)]
+    warps = [vector * LANES << bit for bit in range(len(layout.warp))]
+    bases = [basis[0] for basis in (*layout.lane, *layout.warp)]
+    alike = [offset[0] for offset in layout.offsets] == offsets and bases == [*lanes, *warps]
+    return alike and layout.cover == layout.shape
+
+
+def _counts(layout: Layout) -> int:
+    """How many times the warps of a thread block count a vector of each lane."""
+    return layout.registers // layout.vector(0) * layout.warps
+
+
+def room(dtype: DTypeLike, extent: int) -> int:
+    """Bytes of shared memory of a tile whose chosen elements are put side by side."""
+    return -(-extent * dtype.bits // 8 // 16) * 16
+
+
+def _compactions(
+    operations: Sequence[Op], definitions: Definitions
+) -> Iterator[tuple[StorePointer, tuple[Compaction, bool]]]:
+    """Stores that compact.
+
+    With each, whether all of it is known where the elements are counted.
+    """
+    places = {op: place for place, op in enumerate(operations)}
+    for op in operations:
+        for region in op.regions:
+            yield from _compactions(region.operations, definitions)
+        if isinstance(op, StorePointer) and (compaction := compaction_of(op, definitions)):
+            scan = places.get(definitions[compaction.places])
+            # What this block does not define was there before it.
+            made_by = [definitions.get(tile) for tile in (op.value, compaction.mask)]
+            needed = [-1 if maker is None else places.get(maker, -1) for maker in made_by]
+            yield op, (compaction, scan is not None and max(needed) < scan)
