@@ -6,7 +6,7 @@ Each line has the median time of ours and of each peer, and the median of the ra
 faster. With it comes the ratio of the processors' time, of all threads together, which also tells the truth on a
 machine that others use as well. Numba's loops are `njit(parallel=True)` over rows, on NumPy's memory, without
 `fastmath`: their sums are in order, one element after another. torch writes into a tensor that exists, where it can;
-it is a peer where it is installed. Rows are 8192 of 4096 elements.
+it is a peer where it is installed. Rows are 8192 of 4096 elements. All arms read and write the same memory.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ from cutile import Mut, Tensor, api, bf16, f32, i8
 
 ROWS, COLUMNS = 8192, 4096
 TURNS = 9
+PAUSE_S = 0.02
+"""Between arms, so that the threads of the one before sleep: OpenMP's look for more work in the meantime."""
+QUIET = {"KMP_BLOCKTIME": "1", "GOMP_SPINCOUNT": "1000"}
+"""How long OpenMP's threads do so: a millisecond, in place of a fifth of a second."""
 EPS = 1e-5
 Array = np.ndarray[Any, Any]
 
@@ -251,8 +255,20 @@ _LABELS = np.random.default_rng(1).integers(0, COLUMNS, ROWS).astype(np.int32)
 _ROW = (1, COLUMNS)
 
 
-def _softmax(torch: Any, y: Any, x: Any) -> None:
+def _torch_softmax(torch: Any, y: Any, x: Any) -> None:
     torch.softmax(x, 1, out=y)
+
+
+def _torch_transpose(torch: Any, y: Any, x: Any) -> None:
+    y.copy_(x.t())
+
+
+def _torch_scan(torch: Any, y: Any, x: Any) -> None:
+    torch.cumsum(x, 1, out=y)
+
+
+def _torch_edge(torch: Any, y: Any, x: Any) -> None:
+    torch.add(1.0, x, alpha=2.0, out=y)
 
 
 CASES: dict[str, Case] = {
@@ -260,19 +276,17 @@ CASES: dict[str, Case] = {
     "rms_norm bf16": Case(rms_norm_kernel, None, _torch_rms_norm, _ROW, bf16),
     "layer_norm f32": Case(layer_norm_kernel, layer_norm_loop, _torch_layer_norm, _ROW),
     "layer_norm bf16": Case(layer_norm_kernel, None, _torch_layer_norm, _ROW, bf16),
-    "softmax f32": Case(softmax_kernel, softmax_loop, _softmax, _ROW),
-    "softmax bf16": Case(softmax_kernel, None, _softmax, _ROW, bf16),
+    "softmax f32": Case(softmax_kernel, softmax_loop, _torch_softmax, _ROW),
+    "softmax bf16": Case(softmax_kernel, None, _torch_softmax, _ROW, bf16),
     "cross entropy f32": Case(entropy_kernel, entropy_loop, _torch_entropy, (1,), f32, (ROWS,), (_LABELS,)),
-    "transpose f32": Case(
-        transpose_kernel, transpose_loop, lambda torch, y, x: y.copy_(x.t()), (64, 64), f32, (COLUMNS, ROWS)
-    ),
-    "transpose bf16": Case(transpose_kernel, None, lambda torch, y, x: y.copy_(x.t()), (64, 64), bf16, (COLUMNS, ROWS)),
-    "row scans f32": Case(scan_kernel, scan_loop, lambda torch, y, x: torch.cumsum(x, 1, out=y), _ROW),
+    "transpose f32": Case(transpose_kernel, transpose_loop, _torch_transpose, (64, 64), f32, (COLUMNS, ROWS)),
+    "transpose bf16": Case(transpose_kernel, None, _torch_transpose, (64, 64), bf16, (COLUMNS, ROWS)),
+    "row scans f32": Case(scan_kernel, scan_loop, _torch_scan, _ROW),
     "int8 scaled": Case(scale_kernel, scale_loop, _torch_scale, (16, COLUMNS), i8, more=(1.7,)),
     "tile past the edge": Case(
         edge_kernel,
         edge_loop,
-        lambda torch, y, x: torch.add(1.0, x, alpha=2.0, out=y),
+        _torch_edge,
         (1, 65536),
         f32,
         (ROWS, 1000),
@@ -295,7 +309,7 @@ def _array(tensor: Tensor) -> Array:
     return np.frombuffer(memory, tensor.dtype.numpy).reshape(tensor.shape)
 
 
-def _of_torch(torch: Any, array: Array) -> Any:
+def _of_torch(torch: Any, array: Any) -> Any:
     if array.dtype == bf16.numpy:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
@@ -311,7 +325,8 @@ def _tasks(case: Case) -> tuple[dict[str, Callable[[], object]], Array]:
     if case.loop is not None:
         tasks["Numba"] = lambda: case.loop(result, source, *case.more)
     if torch is not None:
-        arguments = [_of_torch(torch, each) if isinstance(each, np.ndarray) else each for each in (source, *case.more)]
+        arguments: list[Any] = [source, *case.more]
+        arguments = [_of_torch(torch, each) if isinstance(each, np.ndarray) else each for each in arguments]
         tasks["torch"] = lambda: case.torch(torch, _of_torch(torch, result), *arguments)
     return tasks, result
 
@@ -332,6 +347,7 @@ def measure(name: str, turns: int = TURNS) -> dict[str, float]:
     busy: dict[str, list[float]] = {each: [] for each in tasks}
     for turn in range(turns):
         for arm in list(tasks) if turn % 2 else reversed(list(tasks)):
+            time.sleep(PAUSE_S)
             start, started = time.perf_counter(), time.process_time()
             tasks[arm]()
             wall[arm].append(time.perf_counter() - start)
@@ -356,12 +372,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    os.environ.update(QUIET)  # before the libraries start their threads
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     print(f"{platform.processor() or platform.machine()}, {threads} cores", flush=True)
     torch = _torch()
     if torch is not None:
         torch.set_num_threads(threads)
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    numba.set_num_threads(min(threads, numba.get_num_threads()))
     figures = {name: measure(name, options.turns) for name in options.names or CASES}
     if options.out:
         record = {"machine": platform.processor() or platform.machine(), "cores": threads, "figures": figures}
