@@ -455,6 +455,23 @@ def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
     )
 
 
+def cut(layout: Layout, shape: Sequence[int]) -> Layout | None:
+    """The layout of a part of a tile, of which each thread has its own registers.
+
+    None where parts of this shape do not follow each other so.
+
+    Example:
+        >>> whole = Layout((64, 64), ((0, 1),), ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)), ((8, 0),), ((0, 4), (1, 8)))
+        >>> print(whole, cut(whole, (64, 32)), cut(whole, (64, 4)), sep="\\n")
+        64x64: 64 each of 64 threads, core 16x8
+        64x32: 32 each of 64 threads, core 16x8
+        None
+    """
+    repeat = [(axis, count * shape[axis] // layout.shape[axis]) for axis, count in layout.repeat]
+    part = replace(layout, shape=tuple(shape), repeat=tuple(item for item in repeat if item[1] > 1))
+    return part if extended(part, layout.shape) == layout else None
+
+
 def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
     """The layout of a tile of several parts that each lie as `layout` says.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.gpu.layout import Layout, blocked, extended, reshaped
+from cutile.backend.gpu.layout import Layout, blocked, cut, extended, reshaped
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import TensorType, TileType
@@ -154,8 +154,8 @@ class LayoutAssignment:
         """The layout, where it is decided already."""
         return self._layouts.get(self._groups.find(value))
 
-    def _set(self, value: Value, layout: Layout) -> bool:
-        if not is_tile(value) or self.find(value) is not None:
+    def _set(self, value: Value, layout: Layout | None) -> bool:
+        if layout is None or not is_tile(value) or self.find(value) is not None:
             return False
         self._layouts[self._groups.find(value)] = layout
         return True
@@ -174,16 +174,14 @@ class LayoutAssignment:
 
     def accumulator(self, op: Mma) -> Layout:
         """The layout in which a product adds up."""
-        if id(op) in self._accumulators:
-            return self._accumulators[id(op)]
-        return self._of_product(op, self.warps)
+        return self._accumulators.get(id(op)) or self._of_product(op, self.warps)
 
     def _anchor_products(self) -> None:
         for op in self._operations:
-            if id(op) in self._accumulators:
-                self._set(op.result, self._accumulators[id(op)])
-            elif isinstance(op, Mma):
+            if isinstance(op, Mma):
                 self._set(op.result, self.accumulator(op))
+            elif id(op) in self._accumulators:
+                self._set(op.result, self._accumulators[id(op)])
 
     def _anchor_operands(self) -> None:
         """The layout of a computed operand's source, so that no element moves."""
@@ -197,8 +195,10 @@ class LayoutAssignment:
         for op in self._operations:
             if isinstance(op, Extract | Cat):
                 whole, part = (op.x, op.result) if isinstance(op, Extract) else (op.result, op.x)
-                if (target := self.find(part)) and (layout := extended(target, whole.tile.shape)):
-                    self._set(whole, layout)
+                if target := self.find(part):
+                    self._set(whole, extended(target, whole.tile.shape))
+                for value in op.operands if isinstance(op, Cat) and self.find(whole) else ():
+                    self._set(value, cut(self[whole], value.tile.shape))
 
     def _anchor_rows(self) -> None:
         """What is loaded to be broadcast over a product's sums lies as these do.
