@@ -71,8 +71,8 @@ def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const =
                 else:
                     lower = (((both & 15).astype(f32) - 8.0) * by.astype(f32)).astype(x.dtype)
                     upper = (((both >> 4).astype(f32) - 8.0) * by.astype(f32)).astype(x.dtype)
-                acc = ct.mma(ct.extract(left, (0, 2 * g), (BM, HALF)), lower.transpose(), acc)
-                acc = ct.mma(ct.extract(left, (0, 2 * g + 1), (BM, HALF)), upper.transpose(), acc)
+                right = ct.cat((lower, upper), 1)
+                acc = ct.mma(ct.extract(left, (0, g), (BM, GROUP)), right.transpose(), acc)
     z.store((acc * (1 / DOWN if x.dtype is bf16 else 1.0)).astype(z.dtype))
 
 
