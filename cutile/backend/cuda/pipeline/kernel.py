@@ -85,6 +85,13 @@ class Kernel:
         operations = self.function.body.operations
         return operations[operations.index(loop) + 1 :]
 
+    def transposes(self, loop: Op) -> bool:
+        """Whether rows of a loop's sums are columns of the result.
+
+        Its operands have changed places then.
+        """
+        return any(isinstance(op, Permute) and op.x in loop.results for op in self.behind(loop))
+
     def computes_behind(self, loop: Op) -> bool:
         """Whether more than conversions of tiles follow a loop."""
         kept = (Convert, Permute)  # a transposed tile is the same registers

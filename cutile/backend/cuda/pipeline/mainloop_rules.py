@@ -170,7 +170,7 @@ class _Rules:
         if (
             isinstance(schedule, SplitK)
             and schedule.parts
-            and self._transposed
+            and self.kernel.transposes(self.loop)
             and self.product.acc.tile.shape[1] <= MAX_WHOLE_ROWS
         ):
             schedule = replace(schedule, parts=1)
@@ -199,12 +199,6 @@ class _Rules:
     @property
     def _bounds(self) -> tuple[Value, Value, Value]:
         return (self.loop.start, self.loop.stop, self.loop.step)
-
-    @property
-    def _transposed(self) -> bool:
-        """Whether rows of the sums are columns of the result."""
-        sums = self.loop.results[0]
-        return any(isinstance(op, Permute) and op.x is sums for op in self.kernel.behind(self.loop))
 
     @property
     def _counts_in_i32(self) -> bool:
@@ -257,7 +251,8 @@ class _Rules:
         """
         for operand in operands:
             require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
-        rows, columns = reversed(self.product.acc.tile.shape) if self._transposed else self.product.acc.tile.shape
+        shape = self.product.acc.tile.shape
+        rows, columns = shape[::-1] if self.kernel.transposes(self.loop) else shape
         left, right = operands
         lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
         blocks = 1 if alone else self.options.num_cta_in_cga or 1
@@ -289,7 +284,7 @@ class _Rules:
             self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, usual, among_three, more)
         if how.a_from_registers:
             return a_from_registers_accumulator(
-                (rows, columns), groups, left.smem_layout.size, transposed=self._transposed
+                (rows, columns), groups, left.smem_layout.size, transposed=self.kernel.transposes(self.loop)
             )
         return usual
 

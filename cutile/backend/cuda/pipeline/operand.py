@@ -103,7 +103,8 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     Raises:
         Refused: TMA cannot bring it.
     """
-    side = "left" if k_axis == 1 else "right"
+    exchanged = loop is not None and kernel.transposes(loop)  # reasons name operands as the kernel has them
+    side = "left" if (k_axis == 1) != exchanged else "right"
     definitions, uses = kernel.definitions, kernel.uses
     require(loop is None or uses[value] == 1, f"the {side} operand is used twice")
     load, passed = source_of(value, definitions, reads_as_it_lies)
