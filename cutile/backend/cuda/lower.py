@@ -21,6 +21,7 @@ from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError
 from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op
+from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
@@ -158,7 +159,7 @@ class OneGroup(LoweringContext):
         """The lowered function."""
         source = self.function
         with self.builder.block(*(self.copy(value) for value in source.parameters)) as body, self._updates:
-            self.make_block_ids()
+            self.make_block_ids(lambda axis: TileBlockId(axis=axis))
             self.operations(source.body.operations)
         lowered = Function(source.name, body, source.source, source.file, "cuda")
         self.smem.relax(op.body for op in lowered.walk() if isinstance(op, For | While))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cutile.backend.cuda.exchange import exchange_of, sectors
 from cutile.backend.cuda.mma_layouts import assign_layouts
-from cutile.backend.cuda.ops import Barrier, ConvertLayout
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, StoreSubtile
 from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, blocked, register_map
@@ -270,19 +270,19 @@ class LoweringContext(ABC):
 
     # Blocks and operations.
 
-    def make_block_ids(self) -> None:
-        """This block's index, computed once, at the top of the kernel.
+    def make_block_ids(self, index: Callable[[int], Op], beside: Iterable[int] = ()) -> None:
+        """The index of a tile block, along the axes that the kernel needs.
 
-        It has the user's names where the kernel asks for it.
+        And those `beside`. It has the user's names where the kernel asks for it.
         """
-        asserts = any(isinstance(op, Assert) for op in self.function.walk())
-        operations = {op.axis: op for op in reversed(list(self.function.walk())) if isinstance(op, TileBlockId)}
-        own = [op.operands[0].mut.rank for op in self.function.walk() if isinstance(op, LoadMut | StoreMut)]
-        for axis in sorted(operations.keys() | set(range(3 if asserts else max(own, default=0)))):
-            op = operations.get(axis)
+        operations = list(self.function.walk())
+        indices = {op.axis: op for op in reversed(operations) if isinstance(op, TileBlockId)}
+        own = [op.operands[0].mut.rank for op in operations if isinstance(op, LoadMut | StoreMut | StoreSubtile)]
+        asserts = [3 for op in operations if isinstance(op, Assert)]  # with the whole index
+        for axis in sorted({*indices, *range(max(own + asserts, default=0)), *beside}):
+            op = indices.get(axis)
             self.builder.location = op.location if op else None
-            index = self.builder.value(TileBlockId(axis=axis), op.result.name if op else f"block_{axis}")
-            self.block_ids[axis] = index
+            self.block_ids[axis] = self.builder.value(index(axis), op.result.name if op else f"block_{axis}")
         self.builder.location = None
 
     def own_index(self, mut: MutType) -> tuple[Value, ...]:

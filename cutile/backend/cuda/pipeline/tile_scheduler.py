@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.ops import StoreSubtile, TileIndex
+from cutile.backend.cuda.ops import TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.gpu.op_facts import inside, is_scalar_work, reads, work_of
 from cutile.dtypes import bool_, i32
@@ -168,23 +168,15 @@ class Indices:
     """
 
     def __init__(self, walk: WarpSpecialised) -> None:
-        source, plan = walk.function, walk.plan
         self._walk = walk
-        self._tiles = plan.tiles
-        self._asked = {op.axis: op for op in reversed(list(source.walk())) if isinstance(op, TileBlockId)}
-        stored = [op.x.mut.rank for op in source.walk() if isinstance(op, StoreMut | StoreSubtile | LoadMut)]
-        asserted = [3] * bool(plan.guards)  # with the whole index
-        beside = [plan.tiles.along] * (plan.tiles.cluster > 1)  # the last of a cluster may be beyond the grid
-        self._axes = sorted({*self._asked, *range(max(stored + asserted, default=0)), *beside})
-        self.late = _late(source, plan)
+        self.late = _late(walk.function, walk.plan)
 
     def add(self, number: Value) -> None:
         """Find the index of the tile block with that number."""
-        context, tiles = self._walk, self._tiles
-        context.block_ids = {}
-        for axis in self._axes:
-            context.builder.location = self._asked[axis].location if axis in self._asked else None
-            index = TileIndex(
+        tiles = self._walk.plan.tiles
+
+        def index(axis: int) -> Op:
+            return TileIndex(
                 number=number,
                 axis=axis,
                 rows=tiles.rows,
@@ -194,11 +186,9 @@ class Indices:
                 along=tiles.along,
                 backwards=axis in tiles.order.backwards,
             )
-            context.block_ids[axis] = context.builder.value(index, self._name(axis))
-        context.builder.location = None
 
-    def _name(self, axis: int) -> str:
-        return self._asked[axis].result.name if axis in self._asked else f"block_{axis}"
+        beside = [tiles.along] if tiles.cluster > 1 else []  # the last of a cluster may be beyond the grid
+        self._walk.make_block_ids(index, beside)
 
     # Numbers made from the index: under the first product, where nothing waits for them.
 
@@ -206,7 +196,7 @@ class Indices:
         """Values like those that are found late."""
         if self.late is None:
             return []
-        indices = [Value(TileType(i32), self._name(axis)) for axis in self._axes]
+        indices = [Value(TileType(i32), index.name) for index in self._walk.block_ids.values()]
         return [*indices, *(Value(value.type, value.name) for value in self._numbers())]
 
     def _numbers(self) -> list[Value]:
@@ -238,8 +228,8 @@ class Indices:
         if self.late is None or not values:
             return
         context = self._walk
-        context.block_ids = dict(zip(self._axes, values, strict=False))
-        context.lowered.update(zip(self._numbers(), values[len(self._axes) :], strict=True))
+        context.lowered.update(zip(self._numbers(), values[len(context.block_ids) :], strict=True))
+        context.block_ids = dict(zip(context.block_ids, values, strict=False))
         for op in self.late:
             if isinstance(op, TileBlockId):
                 context.lowered[op.result] = context.block_ids[op.axis]
