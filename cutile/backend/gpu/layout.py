@@ -467,8 +467,14 @@ def cut(layout: Layout, shape: Sequence[int]) -> Layout | None:
         64x32: 32 each of 64 threads, core 16x8
         None
     """
-    repeat = [(axis, count * shape[axis] // layout.shape[axis]) for axis, count in layout.repeat]
-    part = replace(layout, shape=tuple(shape), repeat=tuple(item for item in repeat if item[1] > 1))
+    counts = dict(layout.repeat)
+    for axis, (extent, whole) in enumerate(zip(shape, layout.shape, strict=True)):
+        count, rest = divmod(counts.get(axis, 1) * extent, whole)
+        if rest or extent % layout.core[axis]:
+            return None
+        counts[axis] = count
+    repeat = tuple((axis, counts[axis]) for axis, _ in layout.repeat if counts[axis] > 1)
+    part = replace(layout, shape=tuple(shape), repeat=repeat)
     return part if extended(part, layout.shape) == layout else None
 
 
