@@ -78,9 +78,8 @@ def shipped() -> dict[str, Function]:
 def assert_clean(executable: Executable) -> None:
     """No spills, no stack, nothing serialised or ignored."""
     facts = executable.facts
-    assert facts["registers"] > 0, (
-        f"the linker said nothing: {executable.log!r}"
-    )  # a log that is not there has no complaints
+    # A log that is not there has no complaints.
+    assert facts["registers"] > 0, f"the linker said nothing: {executable.log!r}"
     assert (facts["spills"], facts["stack"], facts["remarks"]) == (0, 0, ()), executable.log
 
 
@@ -125,9 +124,8 @@ def meant(arch: str, name: str) -> tuple[str, ...]:
 
 def test_saxpy_reads_and_writes_vectors(tmp_path: Path) -> None:
     opcodes = instructions(compiled(saxpy_program(1024)), tmp_path)
-    assert (
-        sum(n for each, n in opcodes.items() if each.startswith("LDG.E.128")) == 2 * 4
-    )  # within the tensor, and at its edge
+    # Within the tensor, and at its edge.
+    assert sum(n for each, n in opcodes.items() if each.startswith("LDG.E.128")) == 2 * 4
     assert opcodes["STG.E.128"] == 2 * 2
     assert not any(each.startswith("BAR") for each in opcodes)
 
