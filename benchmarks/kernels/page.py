@@ -14,7 +14,7 @@ threads; `copy` is a plain copy that reads and writes as many bytes. NumPy runs 
 is taken: [testing.md](../testing.md). Products of 16 and 8 bits on GPUs, pair by pair beside cuBLAS:
 [products/](products/README.md); loops of several products, attention among them: [loops/](loops/README.md); kernels
 that move bytes: [memory/](memory/README.md); sorts and the largest elements: [order/](order/README.md);
-histograms: [histogram/](histogram/README.md).
+histograms: [histogram/](histogram/README.md); rows on the CPU: [cpu/](cpu/README.md).
 """
 PEERS = ("numpy", "torch", "copy")
 
