@@ -7,6 +7,9 @@ from __future__ import annotations
 import cutile as ct
 from cutile import Const, Mut, Tensor, f32, u32
 
+LOWEST = -3.0e38
+"""Below any logit that is finite: no difference with it is NaN."""
+
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -62,18 +65,20 @@ def padded_rms_norm(y: Mut, x: Tensor, w: Tensor, eps: f32):
 
 
 @ct.entry
-def cross_entropy(loss: Mut, x: Tensor, target: Tensor, *, B: Const = 8192):
-    """log(sum(exp(row))) less the logit of the target, in pieces of a row."""
+def cross_entropy(loss: Mut, x: Tensor, target: Tensor, *, B: Const = 8192, T: Const = 256):
+    """log(sum(exp(row))) less the logit of the target, in pieces of a row, of T running sums that meet at the end."""
     row = ct.get_tile_block_id()[0]
     part = x.partition((1, B), padding=ct.padding.NEG_INF)
-    top, total = ct.constant(float("-inf"), (1,), f32), ct.constant(0, (1,), f32)
+    top, total = ct.constant(LOWEST, (T,), f32), ct.constant(0, (T,), f32)
     for k in range(ct.num_tiles(part, 1)):
-        t = part.load((row, k)).astype(f32)
-        higher = ct.max_tile(top, ct.reduce_max(t, 1))
-        total = total * ct.exp(top - higher) + ct.reduce_sum(ct.exp(t - higher[:, None]), 1)
+        t = part.load((row, k)).reshape((B // T // 8, T, 8)).astype(f32)
+        higher = ct.max_tile(top, ct.reduce_max(t, (0, 2)))
+        total = total * ct.exp(top - higher) + ct.reduce_sum(ct.exp(t - higher[None, :, None]), (0, 2))
         top = higher
+    most = ct.reduce_max(top, 0)
+    total = ct.reduce_sum(total * ct.exp(top - most), 0)
     picked = ct.gather(x, (row, ct.load_tile_like(target, loss))).astype(f32)
-    loss.store(ct.log(total) + top - picked)
+    loss.store((ct.log(total) + most) - picked)
 
 
 @ct.entry

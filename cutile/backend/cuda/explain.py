@@ -252,12 +252,13 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
     rings: dict[tuple[Any, ...], dict[str, None]] = {}
     for op in ops:
         if isinstance(op, StageTile):
-            place = op.attributes["offset"], *op.stage[1:], op.held
+            place = op.attributes["offset"], *op.stage[1:], op.held, op.whole
             rings.setdefault(place, {})[op.x.name] = None
-    for (_, slots, nbytes, held), names in rings.items():
+    for (_, slots, nbytes, held, whole_row), names in rings.items():
         if held:
             whole = f"{kilobytes(slots * nbytes)} in shared memory, read in {_counted(slots, 'slice')}"
-            yield f"{', '.join(names)}: held from pass to pass, {whole}, filled by cp.async"
+            how = "one copy (TMA)" if whole_row else "cp.async"
+            yield f"{', '.join(names)}: held from pass to pass, {whole}, filled by {how}"
         else:
             yield f"{', '.join(names)}: {_counted(slots, 'stage')} of {kilobytes(nbytes)}, filled by cp.async"
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from cutile.backend.cuda.held_rows import Held, held_in, held_rows
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, ClusterTileBlockId
+from cutile.backend.cuda.rows import narrow_extremes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
@@ -38,15 +39,15 @@ from cutile.ops.memory import StoreMut
 from cutile.ops.reduce import Reduce, ReduceExtreme
 from cutile.ops.view import StoreView
 
-MIN_ELEMENTS = 1 << 14
-"""Elements of all tiles that wait from which on they do so in shared memory: with 16 warps, few rows share a
-multiprocessor. On an H200, of a copy, softmax of 16384 bf16 0.82 for 0.73, of 8192 0.79 for 0.89."""
+MIN_ELEMENTS, MIN_WIDE_ELEMENTS = 1 << 13, 1 << 14
+"""Elements of all tiles that wait from which on they do so in shared memory: of one of 16 bits, and of others. On an
+H200, of a copy, softmax of 8192 bf16 0.96 for 0.90, of 4096 in registers 0.96."""
 MIN_CHEAP_EXTENT = 1 << 12
 """Elements of a row from which on that is better where they are of 16 bits and quickly computed on. On an H200, of a
 copy, layer_norm of 4096 bf16 0.96 for 0.94, of 8192 0.94 for 0.88, of 16384 0.92 for 0.57."""
 MANY_LOADS = 3
-"""Tiles that wait from which on that is worse up to `MIN_ELEMENTS` elements of a row: each pass reads all of them anew.
-The sum of two rows and its norm as 8-bit floats, with a scale for each row, on an H200, of a copy: 0.78 in shared
+"""Tiles that wait from which on that is worse up to `MIN_WIDE_ELEMENTS` of a row: each pass reads all of them anew. The
+sum of two rows and its norm as 8-bit floats, with a scale for each row, on an H200, of a copy: 0.78 in shared
 memory and 0.97 in registers for 4096 bf16, 0.75 and 0.97 for 8192."""
 SLICE_BYTES = 1 << 16
 """Bytes of a thread block, where a cluster has the rest: three blocks of them share a multiprocessor."""
@@ -92,13 +93,14 @@ def cut_rows(function: Function, arch: Architecture, options: CompileOptions) ->
 
     Also the options for its lowering, and how many thread blocks have one tile block (`number_tiles`).
     """
+    function = narrow_extremes(function)
     row = row_axis(function)
     plan = None if row is None else plan_row(function, row, arch, options)
     if row is None or plan is None:
         return function, options, 1
     if plan.blocks > 1:
         function, row = cluster_rows(function, row, plan.blocks)
-    return held_rows(function, row, plan.parts), replace(options, num_worker_warps=plan.warps), plan.blocks
+    return held_rows(function, row, plan.parts, plan.warps), replace(options, num_worker_warps=plan.warps), plan.blocks
 
 
 def plan_row(function: Function, row: RowAxis, arch: Architecture, options: CompileOptions) -> RowPlan | None:
@@ -120,8 +122,9 @@ def plan_row(function: Function, row: RowAxis, arch: Architecture, options: Comp
 def _is_short(held: Held, extent: int) -> bool:
     """Whether a row better waits in registers."""
     if len(held.loads) >= MANY_LOADS:
-        return extent < MIN_ELEMENTS
-    return held.elements < MIN_ELEMENTS and (extent < MIN_CHEAP_EXTENT or not held.is_cheap)
+        return extent < MIN_WIDE_ELEMENTS
+    least = MIN_ELEMENTS if held.is_narrow and len(held.loads) == 1 else MIN_WIDE_ELEMENTS
+    return held.elements < least and (extent < MIN_CHEAP_EXTENT or not held.is_cheap)
 
 
 def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: CompileOptions) -> RowPlan | None:

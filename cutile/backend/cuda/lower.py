@@ -48,7 +48,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
-    function = row_passes(function, warps)
+    function = row_passes(function, warps, arch)
     room = shared_room(arch, options.occupancy or 1)
     first, lowered = _within(room, function, warps, arch)
     while options.num_worker_warps is None and warps < MAX_MMA_WARPS and _filled(lowered) > MAX_PRODUCT_REGISTERS:

@@ -4,7 +4,10 @@
 
 - `loads_first`: the loads of a stretch are begun before one of them is used;
 - `recompute`: a row waits for its reduction in the registers of what it was loaded from;
-- `row_quotients`: quotients of a row by one number, as products with its reciprocal.
+- `row_quotients`: quotients of a row by one number, as products with its reciprocal;
+- `negative_exps`: exponentials of what a row's elements lack of its largest, in fewer instructions.
+
+`narrow_extremes` comes before rows are cut.
 
 Pure.
 """
@@ -15,7 +18,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.cuda.ops import Again, RowQuotient
+from cutile.backend.cuda.ops import Again, ClusterReduce, NegativeExp, RowQuotient
+from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import round_up
 from cutile.backend.gpu.layout_assignment import (
     ACCESSES,
@@ -26,7 +30,7 @@ from cutile.backend.gpu.layout_assignment import (
 )
 from cutile.backend.gpu.op_facts import is_scalar_work
 from cutile.conversion import NEAREST_EVEN
-from cutile.dtypes import bf16, f32
+from cutile.dtypes import bf16, f32, f64
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ir.rewriter import KEEP, Copier, Replacement, Rewriter, rewrite
@@ -38,11 +42,12 @@ from cutile.ops.math import Exp, Exp2
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile
 from cutile.ops.pointer import LoadPointer
-from cutile.ops.reduce import Fold, Folding, Reduce, Scan
+from cutile.ops.reduce import Fold, Folding, Reduce, ReduceExtreme, ReduceMax, Scan
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast
+from cutile.ops.shape import Broadcast, Reshape
 from cutile.ops.sort import Sort, TopK
 from cutile.ops.view import LoadView
+from cutile.passes.dce import dce
 
 SCATTERED = 8
 """Elements of a thread that are accessed one by one: an address alone takes two registers."""
@@ -117,11 +122,34 @@ def _is_narrow(row: Value, definitions: Mapping[Value, Op]) -> bool:
     return bool(computed) and all(_is_narrow(value, definitions) for value in computed)
 
 
-def row_passes(function: Function, warps: int) -> Function:
+def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
     """A copy of a function without products after all passes; itself where it has any."""
     if any(isinstance(op, Mma) for op in function.walk()):
         return function
-    return row_quotients(recompute(loads_first(function, warps), warps))
+    waiting = recompute(loads_first(function, warps), warps)
+    return negative_exps(row_quotients(waiting, arch.major >= PACKED_SINCE), warps)
+
+
+# -- extremes -------------------------------------------------------------------------------------
+
+
+def narrow_extremes(function: Function) -> Function:
+    """A copy of the function whose extremes are found before elements become wider.
+
+        m = reduce_max(convert(x))      -->      m = convert(reduce_max(x))
+
+    They are the same, and one instruction compares several f16 or bf16.
+    """
+    definitions = {value: op for op in function.walk() for value in op.results}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        wide = definitions.get(rewriter.original.operands[0]) if isinstance(op, ReduceExtreme) else None
+        if not isinstance(wide, Convert) or not wide.x.tile.dtype.is_half or wide.dtype not in (f32, f64):
+            return KEEP
+        narrow = op.copy_with([rewriter.values.get(wide.x, wide.x)], (), ())
+        return rewriter.builder.value(Convert(x=rewriter.builder.value(narrow), dtype=wide.dtype))
+
+    return dce(rewrite(function, rule))
 
 
 # -- loads ----------------------------------------------------------------------------------------
@@ -320,10 +348,14 @@ REPEATED = 8
 """Quotients of one divisor from which on its reciprocal is worth it."""
 
 
-def row_quotients(function: Function) -> Function:
+PACKED_SINCE = 9
+"""The compute capability with arithmetic on two u16 in one word (PTX ISA, "add")."""
+
+
+def row_quotients(function: Function, packs: bool) -> Function:
     """A copy of the function with products for quotients that are rounded to bf16.
 
-        y = convert(e / broadcast(s))      -->      y = convert(row_quotient(e, broadcast(s)))
+        y = convert(e / broadcast(s))      -->      y = row_quotient(e, broadcast(s))
 
     A correctly rounded quotient takes a dozen instructions, its product with the reciprocal one. That is off by 2 units
     in the last place at most, and rounds to the same bf16, unless it is as near to where bf16 rounds up: where that is
@@ -331,19 +363,62 @@ def row_quotients(function: Function) -> Function:
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     uses = Counter(value for op in function.walk() for value in op.operands)
-    rounded = {
-        op.x
-        for op in function.walk()
-        if isinstance(op, Convert) and op.dtype is bf16 and op.rounding in (None, NEAREST_EVEN) and uses[op.x] == 1
-    }
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if not isinstance(op, Convert) or op.dtype is not bf16 or op.rounding not in (None, NEAREST_EVEN):
+            return KEEP
+        wide = rewriter.original.operands[0]
+        quotient = definitions.get(wide)
+        if not isinstance(quotient, Div) or wide.tile.dtype is not f32 or uses[wide] > 1:
+            return KEEP
+        divisor = definitions.get(quotient.y)
+        if not isinstance(divisor, Broadcast) or divisor.result.tile.size < REPEATED * divisor.x.tile.size:
+            return KEEP
+        x, y = (rewriter.values.get(value, value) for value in quotient.operands)
+        return rewriter.builder.value(RowQuotient(x=x, y=y, packs=packs), op.result.name)
+
+    return dce(rewrite(function, rule))
+
+
+# -- exponentials ---------------------------------------------------------------------------------
+
+
+def negative_exps(function: Function, warps: int) -> Function:
+    """A copy of the function with short exponentials of what is at most 0.
+
+        e = exp(x - broadcast(m))       -->      e = negative_exp(broadcast(m) - x)
+
+    `m` comes of a largest element, or is a number of the row that was loaded, such as the logarithm of a sum. That `x`
+    is not above it needs no proof: `negative_exp` is right for every number, and quick where all of a thread's lie in
+    its range. The difference the other way round has the same bits, but for its sign.
+    """
+    definitions = {value: op for op in function.walk() for value in op.results}
+    uses = Counter(value for op in function.walk() for value in op.operands)
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         source = rewriter.original
-        if not isinstance(op, Div) or source.result not in rounded or op.x.tile.dtype is not f32:
+        difference = definitions.get(source.operands[0]) if isinstance(op, Exp) else None
+        if not isinstance(difference, Sub) or uses[difference.result] > 1 or op.result.tile.dtype is not f32:
             return KEEP
-        divisor = definitions.get(source.operands[1])
-        if not isinstance(divisor, Broadcast) or divisor.result.tile.size < REPEATED * divisor.x.tile.size:
+        if op.result.tile.size < REPEATED * 32 * warps or not _is_largest(difference.y, definitions):
             return KEEP
-        return rewriter.builder.value(RowQuotient(x=op.x, y=op.y), source.result.name)
+        x, y = (rewriter.values.get(value, value) for value in difference.operands)
+        negative = rewriter.builder.value(Sub(x=y, y=x))
+        return rewriter.builder.value(NegativeExp(x=negative), source.result.name)
 
-    return rewrite(function, rule)
+    return dce(rewrite(function, rule))
+
+
+def _is_largest(value: Value, definitions: Mapping[Value, Op], of_row: bool = False) -> bool:
+    """Whether a number or a tile comes of a largest element, or is loaded for a row."""
+    op = definitions.get(value)
+    if isinstance(op, ReduceMax | Max):
+        return True
+    if isinstance(op, ClusterReduce):
+        return op.kind.startswith("reduce_max")
+    if isinstance(op, LoadTile | LoadView):
+        return of_row
+    if not isinstance(op, Broadcast | Reshape | Convert):
+        return False
+    repeats = isinstance(op, Broadcast) and op.result.tile.size >= REPEATED * op.x.tile.size
+    return _is_largest(op.x, definitions, of_row or repeats)

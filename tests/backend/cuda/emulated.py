@@ -15,7 +15,7 @@ import numpy as np
 
 from cutile.backend.cuda.intrinsics.llvm import F32, F64, I1, I32, ir, register_type
 from cutile.backend.gpu.layout import Layout
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, bf16
 
 Array = np.ndarray[Any, Any]
 
@@ -25,13 +25,53 @@ def _fused(x: Array, y: Array, z: Array) -> Array:
     return x.astype(np.float64) * y + z
 
 
+def _whole_below(x: Array, y: Array, z: Array) -> Array:
+    """Rounded down, of sums so large that f32 has no fraction there."""
+    return np.floor(_fused(x, y, z))
+
+
 LIBRARY: dict[str, Any] = {
     "__nv_fmodf": np.fmod, "__nv_fmod": np.fmod, "__nv_floorf": np.floor, "__nv_floor": np.floor,
     "llvm.minnum.f32": np.fmin, "llvm.maxnum.f32": np.fmax, "llvm.minnum.f64": np.fmin, "llvm.maxnum.f64": np.fmax,
     "llvm.copysign.f32": np.copysign, "llvm.copysign.f64": np.copysign,
     "llvm.fabs.f32": np.abs, "llvm.fabs.f64": np.abs,
-    "llvm.fma.f32": _fused,
+    "llvm.fma.f32": _fused, "llvm.nvvm.fma.rm.f": _whole_below, "__nv_expf": np.exp,
 }  # fmt: skip
+
+
+def _bits_of_bf16(x: Array) -> Array:
+    return x.astype(bf16.numpy).view(np.uint16).astype(np.uint32)
+
+
+def _by_halves(function: Any, kind: Any = np.uint16) -> Any:
+    """A function of the halves of words."""
+
+    def of_words(*words: Array) -> Array:
+        return function(*(np.ascontiguousarray(word).view(kind) for word in words)).astype(kind).view(np.uint32)
+
+    return of_words
+
+
+def _extreme(function: Any) -> Any:
+    """Of two bf16 in a word; the larger of two zeros is the positive one."""
+
+    def of_halves(x: Array, y: Array) -> Array:
+        zeros = (x == 0) & (y == 0)
+        sign = np.signbit(x) & np.signbit(y) if function in (np.fmax, np.maximum) else np.signbit(x) | np.signbit(y)
+        return np.where(zeros, np.copysign(np.float32(0), np.where(sign, -1, 1)), function(x.astype(np.float32), y))
+
+    return _by_halves(of_halves, bf16.numpy)
+
+
+PTX: dict[str, Any] = {
+    "mov.b16": lambda x: x, "mov.b32": lambda x: x,
+    "cvt.rn.bf16x2.f32": lambda high, low: _bits_of_bf16(high) << np.uint32(16) | _bits_of_bf16(low),
+    "ex2.approx.ftz.f32": lambda x: np.exp2(x.astype(np.float64)),
+    "add.u16x2": _by_halves(np.add), "min.u16x2": _by_halves(np.minimum),
+    "max.bf16x2": _extreme(np.fmax), "min.bf16x2": _extreme(np.fmin),
+    "max.NaN.bf16x2": _extreme(np.maximum), "min.NaN.bf16x2": _extreme(np.minimum),
+}  # fmt: skip
+"""Instructions by their names."""
 
 
 def numpy_type(kind: Any) -> Any:
@@ -316,7 +356,9 @@ class Emulated:
         return Phi(kind, self._taken)
 
     @contextmanager
-    def if_else(self, condition: Any) -> Generator[tuple[AbstractContextManager[None], AbstractContextManager[None]]]:
+    def if_else(
+        self, condition: Any, likely: bool | None = None
+    ) -> Generator[tuple[AbstractContextManager[None], AbstractContextManager[None]]]:
         holds = self._of(condition).astype(bool)
         yield self.if_then(Vector(I1, holds)), self.if_then(Vector(I1, ~holds))
 
@@ -338,9 +380,9 @@ class Emulated:
                         Vector(ir.PointerType(ir.IntType(int(stored[1]))), place.data),
                     )
                 return None
-            moves = any(f"mov.b{bits} $0, $1;" in str(function) for bits in (16, 32))
-            assert moves, f"of inline PTX only moves are emulated: {function}"
-            return Vector(operands[0].type, self._of(operands[0]))
+            name = function.asm.split()[0]
+            assert name in PTX, f"of inline PTX these are emulated: {', '.join(PTX)}; not {function}"
+            return self._made(function.function_type.return_type, PTX[name](*map(self._of, operands)))
         values = [self._of(each) for each in operands]
         if function == "llvm.nvvm.read.ptx.sreg.tid.x":
             return Vector(I32, np.arange(self._threads, dtype=np.uint32))

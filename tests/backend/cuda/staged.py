@@ -15,6 +15,7 @@ from cutile.backend.cuda.ops import (
     Barrier,
     ConvertLayout,
     FailUnless,
+    NegativeExp,
     PadEdges,
     RowQuotient,
     StageCommit,
@@ -29,7 +30,9 @@ from cutile.backend.cuda.smem_sizes import Stage, stages
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.backend.reference.memory import load, load_view, store
+from cutile.dtypes import bf16
 from cutile.ir.core import Function, Op, Value
+from cutile.ops.elementwise import rounded
 from cutile.ops.view import padding_value
 
 Array = np.ndarray[Any, Any]
@@ -54,6 +57,9 @@ class StagedWalker(Walker):
         match op:
             case StageTile():
                 copies.copy(self._at(op, op.stage), self._copied(op))
+                if op.whole:
+                    copies.commit()
+                    copies.wait(0)
             case StageCommit():
                 copies.commit()
             case StageWait():
@@ -89,8 +95,10 @@ class StagedWalker(Walker):
                 assert values[op.operands[0]]
             case Again():
                 return [values[op.x]]
+            case NegativeExp():
+                return [rounded(np.exp, -values[op.x])]
             case RowQuotient():
-                return [values[op.x] / values[op.y]]
+                return [(values[op.x] / values[op.y]).astype(bf16.numpy)]
             case PadEdges():
                 starts = [int(values[at]) * step for at, step in zip(op.index, op.steps, strict=False)]
                 limits = {axis: int(values[at]) for axis, at in zip(op.limited, op.index[len(op.steps) :], strict=True)}

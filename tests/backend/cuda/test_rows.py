@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.memory import kernels
-from cutile.backend.cuda.intrinsics import arith
+from cutile.backend.cuda.intrinsics import arith, math
 from cutile.backend.cuda.intrinsics.llvm import F32
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import PadEdges, StageTile
@@ -33,11 +33,20 @@ THREADS = 1 << 17
 WIDTH = 8
 
 
-def quotients(x: Any, y: Any) -> Any:
-    """What a thread makes of each row of dividends and a row of divisors."""
-    columns = [[Vector(F32, np.ascontiguousarray(column)) for column in each.T] for each in (x, y)]
-    both = [Vector(None, each) for each in columns]
-    return np.stack([each.data for each in arith.row_quotient(WIDTH).generate(Emulated(len(x)), both).data], 1)
+class Recorder(Emulated):
+    """The builder that says which threads have divided last."""
+
+    dividing: Any = None
+
+    def fdiv(self, x: Any, y: Any) -> Vector:
+        self.dividing = self._active
+        return super().fdiv(x, y)
+
+
+def computed(function: Any, *tiles: Any, builder: Emulated | None = None) -> Any:
+    """What an intrinsic makes of rows of f32, one to each thread."""
+    columns = [Vector(None, [Vector(F32, np.ascontiguousarray(column)) for column in each.T]) for each in tiles]
+    return np.stack([each.data for each in function.generate(builder or Emulated(len(tiles[0])), columns).data], 1)
 
 
 def drawn(kind: str) -> tuple[Any, Any]:
@@ -54,19 +63,47 @@ def drawn(kind: str) -> tuple[Any, Any]:
     return (middle.view(np.float32) * y.astype(np.float64)).astype(np.float32), y.astype(np.float32)
 
 
+@pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("kind", ["ordinary", "any bits", "near ties"])
 @np.errstate(all="ignore")
-def test_quotients_by_reciprocals_round_to_the_same_bf16(kind: str) -> None:
+def test_quotients_by_reciprocals_round_to_the_same_bf16(kind: str, packs: bool) -> None:
     x, y = drawn(kind)
-    made, exact = (each.astype(np.float32).astype(bf16.numpy) for each in (quotients(x, y), x / y))
+    made, exact = computed(arith.row_quotient(WIDTH, packs), x, y).view(bf16.numpy), (x / y).astype(bf16.numpy)
     same = (made.view(np.uint16) == exact.view(np.uint16)) | (np.isnan(made) & np.isnan(exact))
     assert same.all()
 
 
+@pytest.mark.parametrize("packs", [False, True])
 @np.errstate(all="ignore")
-def test_most_quotients_are_not_divided() -> None:
-    x, y = drawn("ordinary")
-    assert (quotients(x, y) == x * (np.float32(1) / y)).mean() > 0.9  # the others are near ties, or in their group
+def test_most_quotients_are_not_divided(packs: bool) -> None:
+    builder = Recorder(THREADS)
+    computed(arith.row_quotient(WIDTH, packs), *drawn("ordinary"), builder=builder)
+    assert 0 < builder.dividing.mean() < 0.001  # a thread with a near tie divides all of its own
+
+
+# -- exponentials ---------------------------------------------------------------------------------
+
+
+@np.errstate(all="ignore")
+def test_exponentials_are_within_two_units() -> None:
+    """With a correctly rounded power; with the hardware's, of all floats, tests on a GPU."""
+    rng = np.random.default_rng()
+    near = rng.integers(0, np.float32(87).view(np.uint32) + 1, (THREADS, WIDTH), np.uint32).view(np.float32)
+    ordinary = rng.uniform(0, 87, (THREADS, WIDTH)).astype(np.float32)
+    for x in (near, ordinary):
+        exact = np.exp(-x.astype(np.float64))
+        units = np.abs(computed(math.negative_exp(WIDTH), x) - exact) / np.spacing(exact.astype(np.float32))
+        assert units.max() < 1.3
+
+
+@np.errstate(all="ignore")
+def test_what_is_out_of_range_goes_the_long_way() -> None:
+    rng = np.random.default_rng()
+    x = rng.uniform(0, 50, (THREADS, WIDTH)).astype(np.float32)
+    odd = np.float32([np.nan, np.inf, -np.inf, -1, 87.1, 104, -0.0, 88.9, -89])
+    rows = rng.integers(0, WIDTH, THREADS)
+    x[np.arange(THREADS), rows] = odd[np.arange(THREADS) % len(odd)]
+    np.testing.assert_array_equal(computed(math.negative_exp(WIDTH), x), np.exp(-x))
 
 
 # -- kernels --------------------------------------------------------------------------------------

@@ -61,9 +61,27 @@ def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...
 
 
 def stage_tile(op: StageTile, kernel: Kernel) -> Call:
-    """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the iteration."""
+    """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the iteration.
+
+    What is copied whole has none.
+    """
     facts = op.attributes
     axis, width = facts["vector"]
+    if op.whole:
+        first, parts, stage_bytes = op.stage
+        function = kernel.bind(
+            f"stage_{op.x.name or 'view'}",
+            "stage.stage_row",
+            view(op.x.tensor, kernel),
+            kernel.layout(facts["layout"]),
+            f"axis={axis}",
+            f"width={width}",
+            f"strides={op.strides!r}",
+            f"nbytes={parts * stage_bytes}",
+            f"offset={facts['offset'] + first}",
+            f"counter={facts['counter']}",
+        )
+        return Call(function, tuple(arguments(op.x, op.index, kernel)))
     function = kernel.bind(
         f"stage_{op.x.name or 'view'}",
         "stage.stage_tile",

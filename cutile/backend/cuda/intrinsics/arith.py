@@ -5,6 +5,7 @@ f16 and bf16 are computed in f32 and rounded after every operation.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from cutile.backend.cuda.intrinsics.extremes import greater, lesser
 from cutile.backend.cuda.intrinsics.fragment import elementwise, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F64,
+    HALF_BITS,
     I1,
     I16,
     I32,
@@ -29,7 +31,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     register_type,
     widen,
 )
-from cutile.dtypes import DTypeLike, bool_, f32, f64, u16
+from cutile.dtypes import DTypeLike, bf16, bool_, f32, f64, u16
 
 Scalar = Callable[[Any, DTypeLike, Any, Any], Any]
 
@@ -255,6 +257,30 @@ def combine(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
     return narrow(b, dtype, BINARY[name](b, dtype, widen(b, dtype, x), widen(b, dtype, y)))
 
 
+PACKED = {"min": "min", "max": "max", "min_nan": "min.NaN", "max_nan": "max.NaN"}
+"""Operations of two f16 or bf16 in one word, by their names in PTX. They are exact, so nobody sees the difference."""
+
+
+def packed(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    """One of `PACKED` of two words, of two elements each."""
+    # LLVM before 11 has no extremes of f16, and none of bf16 (PTX ISA, "max").
+    return asm(b, I32, [x, y], f"{PACKED[name]}.{dtype.name}x2 $0, $1, $2;", "=r,r,r")
+
+
+def _by_pairs(name: str, dtype: DTypeLike, n: int, element: Callable[..., Any]) -> Any:
+    def generate(b: Any, values: list[Any]) -> Any:
+        rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
+        results: list[Any] = []
+        for low, high in zip(rows[::2], rows[1::2], strict=True):
+            x, y = (pair_of_halves(b, *both) for both in zip(low, high, strict=True))
+            results += halves_of_pair(b, packed(b, name, dtype, x, y))
+        return pack(b, results, n)
+
+    function = intrinsic(name + "_", frag(dtype, n), [frag(dtype, n)] * 2, generate)
+    function.element = element
+    return function
+
+
 @cache
 def binary(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x, y)` for the operation `name` of `cutile.ops.arith`."""
@@ -263,6 +289,8 @@ def binary(name: str, dtype: DTypeLike, n: int) -> Any:
         return combine(b, name, dtype, x, y)
 
     function = elementwise(name + "_", (dtype, dtype), dtype, n, one)
+    if name in PACKED and dtype.is_half and n and n % 2 == 0:
+        return _by_pairs(name, dtype, n, one)
     if name not in _OF_TWO or dtype is not u16 or not n or n % 2:
         return function
 
@@ -377,50 +405,94 @@ def fma(dtype: DTypeLike, n: int) -> Any:
     return intrinsic("fma", frag(dtype, n), [frag(dtype, n)] * 3, generate)
 
 
+TIE = 1 << 15
+"""The lower half of an f32 that is halfway between two bf16."""
 NEAR_ULPS = 2
 """How far a product with a reciprocal may be from the quotient, in units in the last place: two roundings."""
-AT_ONCE = 8
-"""Quotients that are made together: what they are made of waits in registers until all are known to be right."""
+AT_ONCE = 16
+"""Quotients that are made together: dividends wait in registers until all are known to be right."""
 NORMAL = (2.0**-125, 2.0**125)
 """Magnitudes whose reciprocals are normal numbers."""
 
 
 @cache
-def row_quotient(n: int) -> Any:
-    """`f(x, y)`: quotients of f32, so near that they round to the same bf16.
+def row_quotient(n: int, packs: bool = False) -> Any:
+    """`f(x, y)`: quotients of f32, rounded to bf16.
 
-    `rows.py` says where that is enough.
+    `rows.py` says of which rows. `packs`: there is arithmetic on two u16 in one word.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
         groups = (rows[first : first + AT_ONCE] for first in range(0, n, AT_ONCE))
-        return pack(b, [each for group in groups for each in _row_quotients(b, group)], n)
+        return pack(b, [each for group in groups for each in _row_quotients(b, group, packs)], n)
 
-    return intrinsic("row_quotient", frag(f32, n), [frag(f32, n)] * 2, generate)
+    return intrinsic("row_quotient", frag(bf16, n), [frag(f32, n)] * 2, generate)
 
 
-def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
+def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]], packs: bool) -> list[Any]:
     one, least, most = (const(rows[0][0].type, number) for number in (1.0, *NORMAL))
-    unsure: Any = const(I1, 0)
-    products: list[Any] = []
-    for x, y in rows:
-        near = b.fmul(x, b.fdiv(one, y))  # one division for each row: the compiler finds that they are the same
-        # The lower half of an f32 is what bf16 rounds away, and half of its range is where it rounds up.
-        past = b.shl(b.add(b.bitcast(near, I32), i32c((1 << 15) + NEAR_ULPS)), i32c(16))
-        unsure = b.or_(unsure, b.icmp_unsigned("<=", past, i32c(2 * NEAR_ULPS << 16)))
-        size = call(b, "llvm.fabs.f32", x.type, [y])
+    # One division for each row: the compiler finds that they are the same.
+    products = [b.fmul(x, b.fdiv(one, y)) for x, y in rows]
+    unsure = (_near_ties_packed if packs and len(rows) % 2 == 0 else _near_ties)(b, products)
+    for _, y in rows:
+        size = call(b, "llvm.fabs.f32", y.type, [y])
         normal = b.and_(b.fcmp_ordered(">=", size, least), b.fcmp_ordered("<=", size, most))
         unsure = b.or_(unsure, b.not_(normal))
-        products.append(near)
+    usual = _to_bf16(b, products)
     before = b.block
     with b.if_then(unsure, likely=False):
-        quotients = [b.fdiv(x, y) for x, y in rows]
+        exact = _to_bf16(b, [b.fdiv(x, y) for x, y in rows])
         behind = b.block
-    results: list[Any] = []
-    for near, quotient in zip(products, quotients, strict=True):
-        result = b.phi(near.type)
-        result.add_incoming(near, before)
-        result.add_incoming(quotient, behind)
-        results.append(result)
-    return results
+    words: list[Any] = []
+    for near, quotient in zip(usual, exact, strict=True):
+        word = b.phi(near.type)
+        word.add_incoming(near, before)
+        word.add_incoming(quotient, behind)
+        words.append(word)
+    return [half for word in words for half in halves_of_pair(b, word)][: len(rows)]
+
+
+def _to_bf16(b: Any, numbers: Sequence[Any]) -> list[Any]:
+    """Words of two bf16, of f32 rounded to nearest even.
+
+    The upper half of the last one may be nothing.
+    """
+    pairs = itertools.zip_longest(numbers[::2], numbers[1::2], fillvalue=numbers[-1])
+    # The first operand becomes the upper half (PTX ISA, "cvt").
+    return [asm(b, I32, [high, low], "cvt.rn.bf16x2.f32 $0, $1, $2;", "=r,f,f") for low, high in pairs]
+
+
+def _near_ties(b: Any, numbers: Sequence[Any]) -> Any:
+    """Whether one of some f32 is within `NEAR_ULPS` of where bf16 rounds up.
+
+    The lower half of an f32 is what bf16 rounds away, and half of its range is where it rounds up.
+    """
+    unsure: Any = const(I1, 0)
+    for near in numbers:
+        past = b.shl(b.add(b.bitcast(near, I32), i32c(TIE + NEAR_ULPS)), i32c(HALF_BITS))
+        unsure = b.or_(unsure, b.icmp_unsigned("<=", past, i32c(2 * NEAR_ULPS << HALF_BITS)))
+    return unsure
+
+
+def _near_ties_packed(b: Any, numbers: Sequence[Any]) -> Any:
+    """The same of an even number of them, the lower halves of two in a word."""
+
+    def both(half: int) -> Any:
+        return i32c(half << HALF_BITS | half)
+
+    bits = [b.bitcast(near, I32) for near in numbers]
+    least: Any = None
+    for low, high in zip(bits[::2], bits[1::2], strict=True):
+        lower_halves = call(b, "llvm.nvvm.prmt", I32, [low, high, i32c(0x5410)])  # bytes 0 and 1 of both
+        operands = [lower_halves, both(TIE + NEAR_ULPS)]
+        # Hopper has one instruction for both (PTX ISA, "add", "min"); LLVM would take words apart.
+        past = asm(b, I32, operands, "add.u16x2 $0, $1, $2;", "=r,r,r")
+        if least is None:
+            least = past
+            continue
+        # As above.
+        least = asm(b, I32, [past, least], "min.u16x2 $0, $1, $2;", "=r,r,r")
+    # Where one of the two is so small, the difference borrows: its upper bit is set, and was not.
+    borrowed = b.and_(b.sub(least, both(2 * NEAR_ULPS + 1)), b.not_(least))
+    return b.icmp_unsigned("!=", b.and_(borrowed, both(1 << 15)), i32c(0))

@@ -1,19 +1,22 @@
 """Reductions along an axis: in each thread, lanes, warps, blocks of a cluster.
 
 Lanes shuffle, warps meet in shared memory, blocks in that of each other (distributed shared memory, DSMEM). f16 and
-bf16 are reduced in f32 and rounded once.
+bf16 are reduced in f32 and rounded once; of their extremes, which are exact, a thread folds two at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.arith import BINARY
+from cutile.backend.cuda.intrinsics.arith import BINARY, PACKED, packed
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
+    HALF_BITS,
+    I16,
     I32,
     I64,
     LANES,
@@ -24,15 +27,16 @@ from cutile.backend.cuda.intrinsics.llvm import (
     barrier,
     cluster_rank,
     const,
-    float_type,
     from_memory,
     from_shared,
+    halves_of_pair,
     i32c,
     ir,
     lane_of,
     memory_type,
     narrow,
     number,
+    pair_of_halves,
     pointer,
     select_lanes,
     shared,
@@ -47,7 +51,7 @@ from cutile.backend.cuda.intrinsics.split_k_cluster import ACQUIRE, MAPA
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
 from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.backend.gpu.row_axis import reduced_in
-from cutile.dtypes import DTypeLike, f32
+from cutile.dtypes import DTypeLike, bf16, f32
 
 KINDS = {
     "reduce_sum": "add",
@@ -68,7 +72,7 @@ def _identity(name: str, dtype: DTypeLike) -> Any:
         return number(dtype, int(name == "reduce_prod"))
     if dtype.is_float:
         extreme = float("inf" if name.startswith("reduce_min") else "-inf")
-        return const(float_type(dtype), extreme if name.endswith("_nan") else float("nan"))
+        return number(dtype, extreme if name.endswith("_nan") else float("nan"))
     bits = dtype.bits - (dtype.is_signed)
     low = -(1 << bits) if dtype.is_signed else 0
     return number(dtype, low if name.startswith("reduce_max") else (1 << bits) - 1)
@@ -121,27 +125,46 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
     slots = [where[tuple(o * k for o, k in zip(each, keep, strict=True))] for each in layout.offsets]
     lanes, warps = lane_mask(layout, axis), warp_mask(layout, axis)
     count = target.registers if layout.rank > 1 else 0
+    packs = dtype.is_half and KINDS[name] in PACKED
 
     def generate(b: Any, values: list[Any]) -> Any:
-        identity = _identity(name, wide)
+        identity = _identity(name, dtype if packs else wide)
         at = Coordinates(b, layout)
-        partial: list[Any] = [None] * target.registers
-        for register, element in enumerate(unpack(b, values[0], layout.registers)):
-            value = widen(b, dtype, element)
+        elements = unpack(b, values[0], layout.registers)
+        rows: list[list[Any]] = [[] for _ in range(target.registers)]  # what each result is made of
+        for register, element in enumerate(elements):
+            value = element if packs else widen(b, dtype, element)
             if axis in layout.edge_axes(register):
                 inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
                 value = b.select(inside, value, identity)
-            slot = slots[register]
-            held = partial[slot]
-            partial[slot] = value if held is None else operation(b, wide, held, value)
+            rows[slots[register]].append(value)
+        if packs:
+            partial = [_packed(b, KINDS[name], dtype, row) for row in rows]
+        else:
+            partial = [functools.reduce(lambda x, y: operation(b, wide, x, y), row) for row in rows]
         for bit in range(LANE_BITS):
             if lanes >> bit & 1:
                 partial = [operation(b, wide, each, exchange(b, wide, each, 1 << bit)) for each in partial]
         if warps:
             partial = _across_warps(b, wide, partial, operation, lanes, warps, layout.warps, offset, fence)
-        return pack(b, [narrow(b, dtype, each) for each in partial], count)
+        return pack(b, [(_exactly if packs else narrow)(b, dtype, each) for each in partial], count)
 
     return intrinsic(name, frag(dtype, count), [frag(dtype, layout.registers)], generate)
+
+
+def _packed(b: Any, name: str, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
+    """Elements of 16 bits, folded two by two as they lie in words, to an f32."""
+    even = len(elements) // 2 * 2
+    words = [pair_of_halves(b, *both) for both in zip(elements[:even:2], elements[1:even:2], strict=True)]
+    last = list(elements[even:])
+    if words:
+        last += halves_of_pair(b, functools.reduce(lambda x, y: packed(b, name, dtype, x, y), words))
+    return functools.reduce(lambda x, y: BINARY[name](b, f32, x, y), [widen(b, dtype, each) for each in last])
+
+
+def _exactly(b: Any, dtype: DTypeLike, value: Any) -> Any:
+    """An f32 that is a number of `dtype`: nothing is rounded."""
+    return b.trunc(b.lshr(b.bitcast(value, I32), i32c(HALF_BITS)), I16) if dtype is bf16 else narrow(b, dtype, value)
 
 
 def _across_warps(

@@ -8,8 +8,21 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
-from cutile.backend.cuda.intrinsics.llvm import I32, SHARED, VOID, asm, barrier, from_shared, i32c, pointer, shared
+from cutile.backend.cuda.intrinsics.llvm import (
+    I32,
+    SHARED,
+    VOID,
+    address,
+    asm,
+    barrier,
+    from_shared,
+    i32c,
+    pointer,
+    shared,
+    thread,
+)
 from cutile.backend.cuda.intrinsics.memory import Access, View, split, vector_type
+from cutile.backend.cuda.intrinsics.pipeline import wait_parity
 from cutile.backend.cuda.smem_sizes import widest
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
@@ -84,6 +97,65 @@ def stage_tile(
         b.position_at_end(done)
 
     return intrinsic("stage_tile", None, [*view.arguments(len(limited)), frag(i32, 0)], generate)
+
+
+@cache
+def stage_row(
+    view: View,
+    layout: Layout,
+    *,
+    axis: int,
+    width: int,
+    strides: tuple[int, ...],
+    nbytes: int,
+    offset: int,
+    counter: int,
+) -> Any:
+    """Copy a tile to shared memory, and wait until it is there.
+
+    `f(base, *extents, *strides, *tile index)`.
+
+    In a tensor it is one stretch of memory, which one thread copies for all. Where the tensor ends in it, each thread
+    copies what it reads itself, and elements outside become 0.
+
+    Args:
+        nbytes: of the tile.
+        counter: where the barrier is that counts what has come, used once.
+
+    The others are as of `stage_tile`.
+    """
+    size = view.dtype.bits // 8
+
+    def generate(b: Any, values: list[Any]) -> None:
+        access = Access(b, view, layout, values)
+        place = b.add(b.mul(_thread_place(b, access.at, strides, axis), i32c(size)), i32c(offset))
+        target = b.ptrtoint(shared(b, place), I32)
+        arrived = address(b, counter)
+        whole, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "held"))
+        b.cbranch(access.interior, whole, edge)
+        b.position_at_end(whole)
+        with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
+            text = (
+                "mbarrier.init.shared::cta.b64 [$0], 1; fence.mbarrier_init.release.cluster; "
+                f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {nbytes}; "
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$1], [$2], "
+                f"{nbytes}, [$0];"
+            )
+            # The fence shows the barrier to who copies (PTX ISA, "mbarrier.init", "cp.async.bulk").
+            asm(b, VOID, [arrived, target, access.address(0)], text, "r,r,l,~{memory}", effect=True)
+        barrier(b)  # the barrier is there before anyone waits at it
+        wait_parity(b, arrived, i32c(0))
+        b.branch(done)
+        b.position_at_end(edge)
+        access.enter()
+        for register in range(0, layout.registers, width):
+            _copy(b, access, register, target, axis, width, strides, False)
+        # For the copies of this thread alone, which nobody else reads (PTX ISA, "cp.async.wait_all").
+        asm(b, VOID, [], "cp.async.wait_all;", "~{memory}", effect=True)
+        b.branch(done)
+        b.position_at_end(done)
+
+    return intrinsic("stage_row", None, view.arguments(0), generate)
 
 
 def _copy(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE, SCRATCH
 from cutile.backend.gpu.emitter import Intrinsic
-from cutile.dtypes import DTypeLike, bool_, i32
+from cutile.dtypes import DTypeLike, bf16, bool_, i32
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import (
     ANY_MUT,
@@ -43,11 +43,27 @@ class Again(Op, name="cuda.again", effect=Effect.WRITE):
 
 
 class RowQuotient(Op, name="cuda.row_quotient"):
-    """`x / y`, so near that it rounds to the same bf16. Neighbours have one divisor."""
+    """`x / y`, rounded to bf16. Neighbours have one divisor.
+
+    Attributes:
+        packs: whether there is arithmetic on two u16 in one word.
+    """
 
     x: Value = operand(ANY_TILE)
     y: Value = operand(ANY_TILE)
+    packs: bool = attribute(default=False)
     intrinsic = Intrinsic("arith.row_quotient", ("count",))
+    elementwise = True
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(bf16, self.x.tile.shape),)
+
+
+class NegativeExp(Op, name="cuda.negative_exp"):
+    """`e ** -x`, where few elements are below 0 or have no normal result."""
+
+    x: Value = operand(ANY_TILE)
+    intrinsic = Intrinsic("math.negative_exp", ("count",))
     elementwise = True
 
     def infer(self) -> tuple[Type, ...]:
@@ -207,7 +223,8 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     """Begin to copy the tile at a tile index; zeros past the edges.
 
     `index`, `steps` and `limited` are those of a `load_view`. Element `c` of the tile lies `sum(c * strides)` elements
-    into the stage. `held`: it stays for the whole kernel, and the number of stages is that of its slices.
+    into the stage. `held`: it stays for the whole kernel, and the number of stages is that of its slices. `whole`: of
+    those, all at once, and it is there behind the operation.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -219,6 +236,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     steps: tuple[int, ...] = attribute(default=())
     limited: tuple[int, ...] = attribute(default=())
     held: bool = attribute(default=False)
+    whole: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

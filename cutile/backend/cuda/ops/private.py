@@ -72,6 +72,7 @@ class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
         row: a number, by which slices name it.
         shape: of a slice.
         axis: along which the slices follow each other.
+        at_once: by one copy, where the row is one stretch of memory.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -80,6 +81,7 @@ class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
     shape: tuple[int, ...] = attribute()
     axis: int = attribute()
     parts: int = attribute()
+    at_once: bool = attribute(default=True)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
