@@ -119,10 +119,8 @@ def expert_arms(torch: Any, m: int, n: int, k: int) -> Arms:
     tiles = torch.multinomial(torch.ones(EXPERTS, device="cuda"), m // TILE[0], replacement=True).sort().values
     counts = torch.bincount(tiles, minlength=EXPERTS).tolist()
     ends = [TILE[0] * end for end in itertools.accumulate(counts, initial=0)]
-    shares = [
-        (e, slice(*rows), of_x[:, slice(*rows)].T.contiguous().T) for e, rows in enumerate(itertools.pairwise(ends))
-    ]
-    shares = [share for share in shares if share[2].shape[1]]
+    rows_of = {e: slice(*rows) for e, rows in enumerate(itertools.pairwise(ends)) if rows[0] < rows[1]}
+    shares = [(e, rows, of_x[:, rows].contiguous()) for e, rows in rows_of.items()]
     exact = torch.cat([exact_product(x[rows], w[e], of_rows, of_w[e]) for e, rows, of_rows in shares])
     (out, ours), (plain_out, plain), (theirs, _) = (poisoned(torch, m, n) for _ in range(3))
     torch.cuda.synchronize()

@@ -281,6 +281,25 @@ def test_steps_of_k_share_a_pipeline_and_take_turns_in_two_sets_of_registers() -
     assert [op.sums[0] for op in dots[2:]] == [op.result for op in waits[:2]]
 
 
+CHAINS = """
+def chains(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, z.shape, f32)
+    for k in range(n):
+        left, right = ct.load_tile(x, (128, 64), (i, k)), ct.load_tile(y, (64, 64), (k, j))
+        sums = ct.mma(left, right, ct.mma(left, right, ct.constant(0, z.shape, f32)))
+        more = ct.mma(ct.load_tile(x, (128, 64), (i + 1, k)), right, ct.constant(0, z.shape, f32))
+        acc = acc + sums * more
+    z.store(acc.astype(z.dtype))
+"""
+
+
+def test_sums_that_another_product_adds_to_keep_their_registers() -> None:
+    (roles,) = (op for op in lowered(products(CHAINS, columns=64)).walk() if isinstance(op, Roles))
+    assert [op.fresh for op in roles.consumer.walk() if isinstance(op, Dot)] == [True, False, True]
+    assert not any(op.replaces for op in roles.consumer.walk() if isinstance(op, Dot))
+
+
 def test_consumers_meet_no_more_often_than_they_have_to() -> None:
     """In the sum over warps and behind weights: in the next greatest score they meet again before either is written."""
     (roles,) = (op for op in lowered(latent_program()).walk() if isinstance(op, Roles))

@@ -191,16 +191,16 @@ def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
     Of those of the latest product before, which nobody reads any more. Of its own accord the linker would give each
     product registers of its own, and spill others.
     """
-    free: list[Dot] = []
-    for dot in [dot for dot in dots.values() if dot.fresh]:
+    sums: dict[Dot, Value] = {}  # with what other products have added to them
+    for dot in list(dots.values()):
+        sums = {one: dot.op.result if value is dot.op.acc else value for one, value in sums.items()}
         operations = kernel.home[dot.op].operations
         ahead = set(operations[: operations.index(dot.op)])
-        readers = {one: [op for op in kernel.order if one.op.result in op.operands] for one in free}
-        over = [one for one in free if one.accumulator == dot.accumulator and ahead.issuperset((one.op, *readers[one]))]
-        if over:
-            dots[dot.op] = replace(dot, over=over[-1].op.result)
-            free.remove(over[-1])
-        free.append(dot)
+        readers = {one: [op for op in kernel.order if value in op.operands] for one, value in sums.items()}
+        over = [one for one in sums if one.accumulator == dot.accumulator and ahead.issuperset((one.op, *readers[one]))]
+        if dot.fresh and over:
+            dots[dot.op] = replace(dot, over=sums.pop(over[-1]))
+        sums |= {dot: dot.op.result} if dot.fresh else {}
 
 
 def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
