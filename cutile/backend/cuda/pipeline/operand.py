@@ -146,8 +146,8 @@ def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, 
             axis = op.axes[axis]
         elif isinstance(op, Extract):
             at, parts = constant_of(op.index[axis], definitions), op.x.tile.shape[axis] // op.shape[axis]
-            known = at is not None and 0 <= at < parts and op.x.tile.shape[1 - axis] == op.shape[1 - axis]
-            require(known, "what is taken of an operand's tile is no part of its depth by a constant")
+            if at is None or op.x.tile.shape[1 - axis] != op.shape[1 - axis] or not 0 <= at < parts:
+                raise Refused("what is taken of an operand's tile is no part of its depth by a constant")
             first += int(at) * op.shape[axis]
     return first
 
