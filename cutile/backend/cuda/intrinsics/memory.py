@@ -6,6 +6,7 @@ for all its threads. At the tensor's edge each element is tested by itself: load
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -402,8 +403,9 @@ def load(
                 accesses.append(words)
             return accesses
 
-        # the branches meet in whole accesses: small elements stay together in their words
-        wide = _either(b, access.interior, fast, edge)
+        # The branches meet in whole accesses: small elements stay together in their words. One element needs no branch.
+        alone = math.prod(layout.shape) == 1 and not constant
+        wide = edge() if alone else _either(b, access.interior, fast, edge)
         return pack(b, [each for loaded in wide for each in split(b, dtype, loaded, width)], held)
 
     return intrinsic("load", frag(dtype, held), view.arguments(len(limited)), generate)
