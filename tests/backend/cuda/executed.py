@@ -177,7 +177,7 @@ class ThreadBlock:
         self._started: set[Value] = set()
         self._pipeline_of: dict[Value, Value] = {}
         self._arriving: list[Callable[[], None]] = []
-        self._written: dict[Value, Fill] = {}
+        self._written: dict[tuple[Value, int], Fill] = {}
         self._consumers: list[Warpgroup] = []
 
     def run(self) -> None:
@@ -445,8 +445,8 @@ class ThreadBlock:
     ) -> tuple[Array, Fill]:
         """What is in a stage of a buffer: rows of what is contiguous in memory."""
         name = buffer.name
-        if buffer in self._written:
-            return self._written[buffer].tiles[buffer], self._written[buffer]
+        if (fill := self._written.get(self._place(buffer, counter, group))) is not None:
+            return fill.tiles[buffer], fill
         stages = self._stages[self._pipeline_of[buffer]]
         stage = stages[int(group.walker.values[counter]) % len(stages)]
         fill = stage.fill
@@ -458,13 +458,18 @@ class ThreadBlock:
             raise Executed(f"a stage of {name} is read that nothing was loaded to")
         return fill.tiles[buffer], fill
 
+    @staticmethod
+    def _place(buffer: Value, counter: Value, group: Warpgroup) -> tuple[Value, int]:
+        (kind,) = buffer_types([buffer])
+        return buffer, int(group.walker.values[counter]) % kind.stages
+
     def _write(self, op: WriteOperand, group: Warpgroup) -> None:
         """The rows of a warpgroup, which every so many times 64 are; or its columns, where all have the same rows."""
         words = group.walker.values[op.words]
         if not isinstance(words, Words):
             raise Executed(f"{op.name} takes elements for words of two")
         tile = words.tile
-        fill = self._written.setdefault(op.buffer, Fill())
+        fill = self._written.setdefault(self._place(op.buffer, op.counter, group), Fill())
         if fill.readers:
             raise Executed(f"{op.buffer.name} is written while a product reads it")
         held = fill.tiles.get(op.buffer, np.full(tile.shape, np.nan, tile.dtype)).copy()

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.loops.latent import latent
 from cuda_async import Device
 from cutile import api, bf16, f16, f32, use_backend
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.properties import check_stores, check_written
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import AddTile, Barrier, Dot, DotWait, Roles, TmaLoad, TmaStore
-from cutile.backend.cuda.ops.pipeline import buffer_types
+from cutile.backend.cuda.ops import AddTile, Barrier, Dot, DotWait, Roles, TmaLoad, TmaStore, WriteOperand
+from cutile.backend.cuda.ops.pipeline import BufferType, buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.errors import IRError
 from cutile.ir.control import For
-from cutile.ir.core import Function, Op
+from cutile.ir.core import Function, Op, Value
 from cutile.ir.types import MutType
 from cutile.ir.verify import verify
 from cutile.ops.matmul import Mma
@@ -116,14 +118,41 @@ def test_a_product_goes_on_while_the_next_ones_operand_is_computed() -> None:
     assert kinds == [*begun, *ahead, ("DotWait", 0), ("DotWait", 0)]
 
 
-def first_barrier_left_out(function: Function) -> None:
-    """A warpgroup writes where another one's product may still read."""
+def test_what_consumers_write_has_two_places_where_memory_has_room() -> None:
+    """One meeting for each write; where there is room for one place, the reduction ahead of it is the other."""
+    operand, sums = tensor(3, bf16), {"part": mut(1, 64, 512), "lse": mut(1, 64, 1)}
+    decoding = shipped(latent, {**sums, "q": operand, "k": operand, "scale": scalar()})
+    for program, stages in ((gradients_program(), 2), (decoding, 1)):
+        function = lowered(program)
+        writes = [op for op in function.walk() if isinstance(op, WriteOperand)]
+        assert {kind.stages for kind in buffer_types([op.buffer for op in writes])} == {stages}
+        assert sum(isinstance(op, Barrier) for op in function.walk()) == len(writes)
+
+
+def barrier_left_out(function: Function) -> None:
+    """A product begins before all have written."""
     drop(function, Barrier, 0)
 
 
-def second_barrier_left_out(function: Function) -> None:
-    """A product begins before all have written."""
-    drop(function, Barrier, 1)
+def one_place(function: Function) -> None:
+    """A warpgroup writes where another one's product may still read."""
+    buffer, _ = written_operand(function)
+    assert isinstance(buffer.type, BufferType)
+    buffer.type = replace(buffer.type, stages=1)
+
+
+def place_not_counted(function: Function) -> None:
+    """A product reads what was written in the first iteration."""
+    _, reader = written_operand(function)
+    right, counter, left, _ = reader.operands
+    reader.operands = (right, counter, left, counter)
+
+
+def written_operand(function: Function) -> tuple[Value, Dot]:
+    """The buffer that consumers write, and the product that reads it."""
+    (buffer,) = (op.buffer for op in function.walk() if isinstance(op, WriteOperand))
+    (reader,) = (op for op in function.walk() if isinstance(op, Dot) and op.left is buffer)
+    return buffer, reader
 
 
 def product_not_waited_for(function: Function) -> None:
@@ -141,7 +170,9 @@ def drop(function: Function, kind: type[Op], which: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [first_barrier_left_out, second_barrier_left_out, product_not_waited_for], ids=lambda each: each.__name__
+    "fault",
+    [barrier_left_out, one_place, place_not_counted, product_not_waited_for],
+    ids=lambda each: each.__name__,
 )
 def test_an_operand_that_consumers_write_is_proved(fault: Callable[[Function], None]) -> None:
     function = lowered(gradients_program())

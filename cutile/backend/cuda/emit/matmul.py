@@ -192,13 +192,11 @@ def dot(op: Dot, kernel: Kernel) -> Call:
 
 
 def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
-    """`write_operand(words)`."""
+    """`write_operand(words, counter)`."""
     (kind,) = buffer_types([op.buffer])
-    layout, at = (
-        kernel.layout(op.attributes["layout"]),
-        _stages(op.buffer, SmemLayout(*kind.smem_layout).k_major, kernel),
-    )
-    return Call(kernel.bind("write_operand", "buffer.write", layout, at), (kernel.use(op.words),))
+    at = _stages(op.buffer, SmemLayout(*kind.smem_layout).k_major, kernel)
+    function = kernel.bind("write_operand", "buffer.write", kernel.layout(op.attributes["layout"]), at)
+    return Call(function, (kernel.use(op.words), kernel.use(op.counter)))
 
 
 def dot_wait(op: DotWait, kernel: Kernel) -> Call:

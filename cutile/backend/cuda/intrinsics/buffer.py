@@ -151,10 +151,10 @@ def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
 
 @cache
 def write(layout: Layout, place: BufferStages) -> Any:
-    """`f(words)`: write words of two elements to a buffer, as an operand of `wgmma`.
+    """`f(words, counter)`: write words of two elements to a stage of a buffer.
 
-    `wgmma` sees them behind a barrier. Lanes whose rows differ by less than 8 hold one 16-byte piece of each row; the
-    swizzle spreads these over all banks.
+    They are an operand of `wgmma`, which sees them behind a barrier. Lanes whose rows differ by less than 8 hold one
+    16-byte piece of each row; the swizzle spreads these over all banks.
 
     Args:
         layout: of the elements: a `group_accumulator`, or an `across_accumulator`, of which two neighbouring registers
@@ -176,7 +176,7 @@ def write(layout: Layout, place: BufferStages) -> Any:
         row = b.add(b.mul(warp, i32c(16)), line)
         if not own:
             row = b.add(row, b.mul(group_number(b), i32c(WGMMA_ROWS)))
-        base = b.add(stage_address(b, place, i32c(0)), b.mul(row, i32c(smem_layout.swizzle)))
+        base = b.add(stage_address(b, place, values[1]), b.mul(row, i32c(smem_layout.swizzle)))
         # A narrower swizzle permutes fewer pieces, by higher bits of the row's number (PTX ISA, "Swizzling modes").
         swizzle = b.and_(b.lshr(line, i32c(3 - pieces.bit_length() + 1)), i32c(pieces - 1))
         if own >= smem_layout.span:
@@ -196,4 +196,4 @@ def write(layout: Layout, place: BufferStages) -> Any:
             asm(b, VOID, [where, word], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
         proxy_fence(b)  # `wgmma` reads it next, behind a barrier
 
-    return intrinsic("write_operand", None, [frag(i32, count)], generate)
+    return intrinsic("write_operand", None, [frag(i32, count), INTEGER], generate)

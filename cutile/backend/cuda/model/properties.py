@@ -10,8 +10,8 @@ They go through the events that `protocol.py` reads from the lowered IR, in thei
 - Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first, and each
   warp has places of its own, but for the sums that other thread blocks send, which lie across all of them.
 - Operands that consumers write to shared memory, each a part. Barriers of all consumers order them: between a write and
-  the products that read it, and between these, once they are waited for, and the next write. What is shown of one
-  group's events in their order holds between any two.
+  the products that read it, and between these, once they are waited for, and the next write to the same stage. What is
+  shown of one group's events in their order holds between any two.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cutile.backend.cuda.ops import (
     TmaStore,
     WriteOperand,
 )
+from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.ir.control import For, If
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.view import StoreView
@@ -229,26 +230,27 @@ def check_written(function: Function) -> None:
         return
     for tiles, turns in ((1, 1), (1, 3), (2, 2)):
         events = first_group(function, tiles, turns)
-        for buffer in buffers:
-            _check(events, buffer)
+        for buffer, kind in zip(buffers, buffer_types(list(buffers)), strict=True):
+            _check(events, buffer, kind.stages)
 
 
-def _check(events: Sequence[Event], buffer: Value) -> None:
-    under_way: list[bool] = []  # of each product whether it reads the buffer
-    to_meet, written = False, ""
+def _check(events: Sequence[Event], buffer: Value, stages: int) -> None:
+    under_way: list[int] = []  # of each product the counter of what it reads of the buffer, or -1
+    to_meet = set[int]()  # those that a warpgroup may still be reading
+    last, written = -1, ""
     for event in events:
         if event.what == "begin":
-            reads = any(value is buffer for value, _ in event.reads)
-            if reads and written != "by all":
+            read = dict(event.reads).get(buffer, -1)
+            if read >= 0 and (read, written) != (last, "by all"):
                 raise ProtocolError(f"{buffer.name} is read before all warpgroups have written it")
-            under_way.append(reads)
-            to_meet |= reads
+            under_way.append(read)
+            to_meet |= {read} - {-1}
         elif event.what == "finish":
             del under_way[: max(0, len(under_way) - event.count)]
         elif event.what == "meet":
-            to_meet = any(under_way)
+            to_meet = {*under_way} - {-1}
             written = "by all" if written else ""
         elif event.what == "write" and event.reads[0][0] is buffer:
-            if to_meet:
+            last, written = event.reads[0][1], "by one"
+            if any((last - read) % stages == 0 for read in to_meet):
                 raise ProtocolError(f"{buffer.name} is written while a warpgroup may still read it")
-            written = "by one"

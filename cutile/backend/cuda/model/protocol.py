@@ -382,7 +382,7 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     SimtMma: lambda walk, op: [walk.begin((op.right, op.counter)), Event("finish", 0)],
     Dot: _Walk.dot,
     ReadBuffer: _Walk.read,
-    WriteOperand: lambda walk, op: [Event("write", 0, reads=((op.buffer, 0),))],
+    WriteOperand: lambda walk, op: [Event("write", 0, reads=((op.buffer, walk.number(op.counter)),))],
     DotWait: lambda walk, op: [Event("finish", op.pending)],
     PipelineRelease: _Walk.release,
     OrderBarrierWait: lambda walk, op: [Event("take over", walk.number(op.number) // walk.number(op.step))],

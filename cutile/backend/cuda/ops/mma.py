@@ -129,13 +129,14 @@ class PackQuads(Op, name="cuda.pack_quads", effect=Effect.WRITE):
 
 
 class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
-    """Write a tile, as 32-bit words of two elements, to a buffer.
+    """Write a tile, as 32-bit words of two elements, to a stage of a buffer.
 
     Each warpgroup writes its rows; products that begin behind a barrier of all may read the buffer.
     """
 
     words: Value = operand(NUMBER_TILE)
     buffer: Value = operand(A_BUFFER)
+    counter: Value = operand(SCALAR_INT)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

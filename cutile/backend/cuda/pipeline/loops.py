@@ -73,6 +73,8 @@ class Nests:
         verdict = self.walk.plan.verdict
         if verdict is not None and any(isinstance(nested, StoreMut | StoreView) for nested in inside):
             used.add(verdict)
+        written = {} if self.products is None else self.walk.plan.written_counters
+        used.update(number for nested, number in written.items() if nested in inside)
         return sorted(used)
 
     def _places(self, op: Op) -> Sequence[int]:

@@ -79,10 +79,10 @@ class Pipelines:
             self.buffers.append(self._reserve_buffers(number))
         for smem_layout, written in plan.written.items():
             kind = written.value.tile
-            buffer = Buffer(dtype=kind.dtype, shape=kind.shape, smem_layout=smem_layout.plain, stages=1)
+            buffer = Buffer(dtype=kind.dtype, shape=kind.shape, smem_layout=smem_layout.plain, stages=plan.places)
             self.written[smem_layout] = self._named(buffer, f"{written.value.name}_buffer")
             buffer.attributes["stage_bytes"] = smem_layout.place_bytes
-            context.smem.share(buffer, context.smem.reserve(smem_layout.place_bytes))
+            context.smem.share(buffer, context.smem.reserve(plan.places * smem_layout.place_bytes))
         if plan.staging_bytes:
             self.staging = self._scratch(plan.staging_bytes, "staging")
         barriers: list[tuple[Op, int]] = []
@@ -145,15 +145,14 @@ class Pipelines:
     def buffer_of(self, operand: Operand) -> Value:
         """The buffer that an operand is loaded into."""
         group = self._walk.plan.groups[operand.load]
-        place = [other.load for other in group.operands].index(operand.load)
-        return self.buffers[group.pipeline][place]
+        return self.buffers[group.pipeline][[other.load for other in group.operands].index(operand.load)]
 
     # What the roles do with a stage. Waits that last too long may end the kernel.
 
     def acquire(self, number: int, counter: Value, nbytes: int) -> None:
         """Wait until a stage may be filled; so many bytes will arrive there."""
-        limited = self._walk.plan.limited
-        self._walk.builder.add(PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=limited))
+        walk = self._walk
+        walk.builder.add(PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=walk.plan.limited))
 
     def wait(self, number: int, counter: Value) -> None:
         """Wait until a stage is full."""
@@ -163,8 +162,7 @@ class Pipelines:
         """Give up a stage, if `when` holds."""
         builder = self._walk.builder
         always = builder.constant(True, bool_) if when is None else when
-        warps = number in self._walk.plan.by_warps
-        builder.add(PipelineRelease(self.values[number], counter, always, warps=warps))
+        builder.add(PipelineRelease(self.values[number], counter, always, warps=number in self._walk.plan.by_warps))
 
     def release_before(self, number: int, counter: Value, when: Value) -> None:
         """Give up the stage before another.
@@ -176,15 +174,10 @@ class Pipelines:
 
     def next_stage(self, number: int) -> Value:
         """Count one stage on. The counter of the stage before is the result."""
-        counter = self.counters[number]
-        self._walk.builder.location = None
-        self.counters[number] = self.after(counter)
+        builder, counter = self._walk.builder, self.counters[number]
+        builder.location = None
+        self.counters[number] = builder.value(Add(x=counter, y=builder.constant(1)), "counter")
         return counter
-
-    def after(self, counter: Value) -> Value:
-        """The stage after another."""
-        builder = self._walk.builder
-        return builder.value(Add(x=counter, y=builder.constant(1)), "counter")
 
     def set_counters(self, numbers: Sequence[int], counters: Sequence[Value]) -> None:
         """Have some pipelines at these stages."""

@@ -215,6 +215,7 @@ class Plan:
         summing: the loop that may be divided, since sums are all that it carries; None where there is none.
         subtile: columns for which what follows the main loop is done at a time; 0 for all.
         narrow: whether these are fewer than usual, for want of registers.
+        places: in turn, of each operand that consumers write.
     """
 
     warpgroups: int
@@ -235,6 +236,7 @@ class Plan:
     summing: For | None = None
     subtile: int = 0
     narrow: bool = False
+    places: int = 1
 
     @property
     def dot(self) -> Dot:
@@ -341,6 +343,15 @@ class Plan:
         """
         operands = [dot.written for dot in self.dots.values() if dot.written is not None]
         return {written.smem_layout: written for written in reversed(operands)}
+
+    @property
+    def written_counters(self) -> dict[Op, int]:
+        """By product, the number of the counter of what consumers write for it.
+
+        They are the last of all counters.
+        """
+        numbers = {smem_layout: -1 - place for place, smem_layout in enumerate(self.written)}
+        return {op: numbers[dot.written.smem_layout] for op, dot in self.dots.items() if dot.written}
 
     @property
     def skipped(self) -> frozenset[Op]:

@@ -249,29 +249,28 @@ class Products:
         if dot.left is not None:
             return [self.walk.pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
         if dot.written is not None:
-            self._write(dot.written)
-            return [self.walk.pipelines.written[dot.written.smem_layout], self.walk.builder.constant(0)]
-        left = self.walk.lowered[dot.op.a]
-        in_words = dot.op.a in self.walk.words
-        return [left if in_words else self.packed(dot.op.a, left)]
+            return self._write(dot, dot.written)
+        return [self._words(dot.op.a)]
 
-    def _write(self, written: Written) -> None:
-        """Write an operand to shared memory.
+    def _write(self, dot: Dot, written: Written) -> list[Value]:
+        """Write an operand to a stage of its buffer, and return both.
 
-        Each warpgroup has some rows of it, and its product reads all of them.
+        Each warpgroup has some rows of it, and its product reads all of them. Of two stages, the one has been read by
+        all warpgroups when these meet behind the writing of the other.
         """
-        context, builder = self.walk, self.walk.builder
-        dots = self.walk.plan.dots.values()
-        readers = {dot.op.a for dot in dots if dot.written and dot.written.smem_layout == written.smem_layout}
+        context, builder, numbers = self.walk, self.walk.builder, self.walk.plan.written_counters
+        readers = {other.op.a for op, other in context.plan.dots.items() if numbers.get(op) == numbers[dot.op]}
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
-        layout = context.layout_name(context.layouts[written.value])
-        words = self.packed(written.value, context.lowered[written.value])
+        counter, buffer = context.pipelines.next_stage(numbers[dot.op]), context.pipelines.written[written.smem_layout]
+        write = ops.WriteOperand(self._words(written.value), buffer, counter)
         done = [op for op in builder.current.operations if isinstance(op, ops.Dot | ops.DotWait | Reduce)]
         met = [op for op in done if op.attributes.get("fence", True)][-1:]  # in a reduction across warps
-        if not any(isinstance(op, Reduce) for op in met):  # what was written before, all warpgroups have read
+        # What was written before, all warpgroups have read.
+        if context.plan.places == 1 and not any(isinstance(op, Reduce) for op in met):
             builder.add(ops.Barrier())
-        context.add(ops.WriteOperand(words, self.walk.pipelines.written[written.smem_layout]), layout=layout)
+        context.add(write, layout=context.layout_name(context.layouts[written.value]))
         builder.add(ops.Barrier())
+        return [buffer, counter]
 
     def _counter_of(self, operand: Operand) -> Value:
         return self.uses[operand.load].counter
@@ -300,12 +299,10 @@ class Products:
         """
         sums = set(values)
         last = max((at for at, begun in enumerate(self.under_way) if begun.result in sums), default=-1)
-        if last < 0:
-            return
         over, self.under_way = self.under_way[: last + 1], self.under_way[last + 1 :]
-        for begun in over:
-            left = () if begun.left is None else (begun.left,)
-            wait = ops.DotWait(begun.value, left, pending=len(self.under_way))
+        for place, begun in enumerate(over, 1):  # one by one where consumers write operands, which saves registers
+            later = len(self.under_way) + (len(over) - place) * bool(self.walk.plan.written)
+            wait = ops.DotWait(begun.value, () if begun.left is None else (begun.left,), pending=later)
             self._settled(begun.result, wait, self._dots[begun.result])
         for use in {id(use): use for begun in over for use in begun.uses}.values():
             self._release_if_over(use)
@@ -314,6 +311,11 @@ class Products:
         self.walk.place(result, self.walk.add_in(wait, dot.accumulator), dot.accumulator)
 
     # Left operands in registers.
+
+    def _words(self, value: Value) -> Value:
+        """The words of a value, which may have been packed before."""
+        lowered = self.walk.lowered[value]
+        return lowered if value in self.walk.words else self.packed(value, lowered)
 
     def packed(self, value: Value, lowered: Value) -> Value:
         """The words of a value."""
@@ -354,7 +356,7 @@ class Products:
 def in_words(function: Function, plan: Plan) -> dict[Value, int]:
     """The values that are kept in words.
 
-    Left operands that only products and loops take.
+    Left operands that only products and loops take, from registers or from where they are written.
 
     Those that a loop makes one variable of have the same number: their words are in the same registers.
     """
@@ -369,6 +371,7 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
             chain.update(*(group for group in carried if chain.intersection(group)))
         takers = [op for op in function.walk() if chain.intersection(op.operands)]
         products = {op for op, dot in plan.dots.items() if dot.in_registers and dot.op.a in chain}
+        products.update(op for dot in plan.dots.values() if dot.written for op in (dot.op, *dot.written.passed))
         if all(op in products or op.terminates or isinstance(op, For) for op in takers):
             words.update(dict.fromkeys(chain, number))
     return words

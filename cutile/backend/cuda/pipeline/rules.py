@@ -22,7 +22,7 @@ from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Schedule, Tiles, order_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import division, summing_loop
-from cutile.backend.cuda.pipeline.stages import groups_of, max_stages, stages_of
+from cutile.backend.cuda.pipeline.stages import groups_of, with_stages
 from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
 from cutile.backend.cuda.target import Architecture
@@ -30,7 +30,7 @@ from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
 from cutile.backend.gpu.op_facts import blocks_of, constant_of, reads
 from cutile.backend.interface import CompileOptions
-from cutile.ir.control import For, While
+from cutile.ir.control import For
 from cutile.ir.core import Block, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.matmul import Mma
@@ -118,14 +118,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         tiles=replace(tiles, schedule=schedule),
         summing=loop if isinstance(loop, For) else None,
     )
-    in_loops = {
-        group.pipeline
-        for load, group in groups.items()
-        if any(isinstance(op, For | While) for op in kernel.parents[load])
-    }
-    looped = [number in in_loops for number in range(len(buffers))]
-    limits = [max_stages(operand.latency for operand in operands) for operands in buffers]
-    return replace(first, stages=stages_of(first, looped, limits, arch))
+    return with_stages(first, kernel, arch)
 
 
 def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:

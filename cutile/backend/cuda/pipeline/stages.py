@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
@@ -12,6 +12,7 @@ from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.backend.cuda.smem_layout import ALIGNMENT, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import DTypeLike
+from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op
 
 MAX_STAGES = 8
@@ -27,30 +28,37 @@ def max_stages(latencies: Iterable[int]) -> int:
     return min(MAX_STAGES, ahead + 1) if ahead else MAX_STAGES
 
 
-def stages_of(plan: Plan, looped: Sequence[bool], limits: Sequence[int], arch: Architecture) -> tuple[int, ...]:
-    """The stages of each pipeline.
+def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
+    """The plan with the stages of each pipeline.
 
-    Two in loops and one else, and twice as many while shared memory has room.
+    Two in loops and one else, and twice as many while shared memory has room. Ahead of that, operands that consumers
+    write have two places: what is written then waits for no reader.
 
     A power of two each: the stage of a counter is a division's remainder, between the products. Where all left operands
     are loaded, or all computed, one stage more counts for more than the remainder: there it is one more at a time.
     """
-    room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - sum(lies.place_bytes for lies in plan.written)
-    sizes = [plan.stage_bytes(number) for number in range(len(plan.operands))]
-    stages = [min(2 if inside else 1, limit) for inside, limit in zip(looped, limits, strict=True)]
+    above, numbers = kernel.parents, range(len(plan.operands))
+    looped = {of.pipeline for op, of in plan.groups.items() if any(isinstance(nest, For | While) for nest in above[op])}
+    limits = [max_stages(operand.latency for operand in operands) for operands in plan.operands]
+    written = sum(smem_layout.place_bytes for smem_layout in plan.written)
+    room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - written
+    sizes = [plan.stage_bytes(number) for number in numbers]
+    stages = [min(2 if number in looped else 1, limits[number]) for number in numbers]
     total = sum(count * size for count, size in zip(stages, sizes, strict=True))
     require(total <= room, f"two stages of every pipeline take {total} bytes of shared memory, there are {room}")
+    if total + written <= room:
+        plan, room = replace(plan, places=2), room - written
     by_one, grows = len({dot.left is None for dot in plan.dots.values()}) == 1, True
     while grows:
         grows = False
-        for number in sorted(range(len(stages)), key=lambda pipeline: stages[pipeline]):
-            most = limits[number] if looped[number] else 2
+        for number in sorted(numbers, key=lambda pipeline: stages[pipeline]):
+            most = limits[number] if number in looped else 2
             more = 1 if by_one else stages[number]
             if stages[number] + more <= most and total + more * sizes[number] <= room:
                 total += more * sizes[number]
                 stages[number] += more
                 grows = True
-    return tuple(stages)
+    return replace(plan, stages=tuple(stages))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from cutile.backend.cuda.ops import ReducePartials, StoreSubtile, Subtile
-from cutile.backend.gpu.layout_assignment import ELEMENTWISE
+from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.dtypes import i32
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
@@ -87,10 +87,6 @@ def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
     return None
 
 
-def _of_tiles(op: Op) -> bool:
-    return any(isinstance(operand.type, TileType) and not operand.type.is_scalar for operand in op.operands)
-
-
 class _Cut:
     """Makes the pieces, from the stores backwards.
 
@@ -143,7 +139,7 @@ class _Cut:
         if not all(extent and extent % self._count == 0 for extent in extents):  # narrower than the sums
             raise _CannotCut
         for op in self._after:
-            if any(value.tile.is_scalar for value in op.results) and _of_tiles(op):
+            if any(value.tile.is_scalar for value in op.results) and any(map(is_tile, op.operands)):
                 raise _CannotCut
             if op.regions or (isinstance(op, LoadTile | LoadMut) and op.operands[0] in stored):
                 raise _CannotCut

@@ -73,7 +73,7 @@ class TileScheduler:
             start, stop, step = self.hoist(self._walk.plan.mainloop)
             others = builder.value(ops.TripCount(start=start, stop=stop, step=step))
         counters = [builder.constant(0) if others is None else builder.value(ops.FirstIteration(iterations=others))]
-        counters += [builder.constant(0) for _ in pipelines.values[1:]]
+        counters += [builder.constant(0) for _ in (*pipelines.values[1:], *pipelines.written)]
         if self._walk.plan.tiles.order.taken:
             self._while_there_are(tile, counters)
             return
