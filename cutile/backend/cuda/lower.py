@@ -5,6 +5,8 @@ How many these are, and what makes room where tiles do not fit. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cutile.backend.cuda.budget import SPARE_REGISTERS, check_budget, registers, shared_room
 from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.multistage import RunningLoop, begin
@@ -20,7 +22,7 @@ from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError
 from cutile.ir.control import For, While
-from cutile.ir.core import Function, Op
+from cutile.ir.core import Function, Op, Value
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
@@ -91,10 +93,9 @@ def _reads_much(function: Function, warps: int) -> bool:
     return warps == MAX_MMA_WARPS and staged and wide and max(beside, default=0) < products[0].acc.tile.size
 
 
-def _words(function: Function) -> list[tuple[Mma, int, int]]:
+def _words(function: Function, definitions: Mapping[Value, Op]) -> list[tuple[Mma, int, int]]:
     """Of each lowered product, registers of a thread for its sums and its operands."""
     layouts = layouts_of(function)
-    definitions = {value: op for op in function.walk() for value in op.results}
     products = [op for op in function.walk() if isinstance(op, Mma)]
     sums = [layouts[op.attributes["layout"]].registers for op in products]
     return [(op, count, operand_words(op, layouts, definitions)) for op, count in zip(products, sums, strict=True)]
@@ -102,7 +103,7 @@ def _words(function: Function) -> list[tuple[Mma, int, int]]:
 
 def _filled(function: Function) -> int:
     """Registers of a thread for the sums of all products and the largest operands."""
-    words = _words(function)
+    words = _words(function, {value: op for op in function.walk() for value in op.results})
     return sum(sums for _, sums, _ in words) + max((operands for *_, operands in words), default=0)
 
 
@@ -127,8 +128,8 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     287 TFLOP/s with two blocks, 189 with one). Both must fit: half the registers, half the shared memory.
     """
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
-    # Sums of f16 are f32 while they grow.
-    filled = [sums * max(op.result.tile.dtype.bits, 32) // 32 + operands for op, sums, operands in _words(function)]
+    # Sums of f16 are f32 while they grow. Of loads nothing is known: if two blocks spill, the compiler has one.
+    filled = [sums * max(op.result.tile.dtype.bits, 32) // 32 + operands for op, sums, operands in _words(function, {})]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
 
@@ -138,7 +139,7 @@ def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
     definitions = {value: op for op in function.walk() for value in op.results}
     most = registers(arch, function.facts["threads"], blocks) - SPARE_REGISTERS
     keys: set[Key] = set()
-    for op, sums, operands in _words(function):
+    for op, sums, operands in _words(function, definitions):
         least = operands * step_of(op.a.tile.dtype) // op.a.tile.shape[-1]
         if can_split_step(op, definitions) and sums + least <= most < sums + operands:
             keys.add(key_of(op))
