@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cutile-cache"
     os.environ["CUTILE_CACHE_DIR"] = str(folder)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_interrupts() -> None:
+    """Have SIGINT raise KeyboardInterrupt, also in runs that a shell began in the background.
+
+    Such a shell has it ignored (POSIX, Shell Command Language, 2.11), and tests that interrupt a wait would wait for
+    ever. Programs that tests begin inherit what is ignored, and not a handler.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="module")
