@@ -139,7 +139,8 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
     form = FORMS[case.shape[2]]
     if form == "gated":
         return gated(*inputs, out=outputs[0]).map(lambda y: (y,))
-    return summed_rms_norm(*inputs, 1e-5, scales=None if form == "plain" else form, out=outputs)
+    x, residual, w = inputs
+    return summed_rms_norm(x, residual, w, 1e-5, scales=None if form == "plain" else form, out=outputs)
 
 
 def reference(problem: Problem) -> Arrays:

@@ -46,14 +46,14 @@ def _listing(ir: Any) -> Any:
     """
     variables: Any = getattr(ir, "var_types", ir.Var)  # of CUDA's copy, also those of the original
     statements: Any = getattr(ir, "inst_types", ir.Inst)
-    kinds: dict[type, int] = {}
+    kinds: dict[type[Any], int] = {}
 
     def kind_of(type_: type) -> int:
         parents = (variables, statements, (list, tuple), dict)
         return next((at for at, parent in enumerate(parents, 1) if issubclass(type_, parent)), 0)
 
     def add(value: Any, variables_of_it: list[Any]) -> None:
-        type_ = type(value)
+        type_: Any = type(value)
         kind = kinds.get(type_)
         if kind is None:
             kind = kinds[type_] = kind_of(type_)

@@ -63,10 +63,22 @@ def _extreme(function: Any) -> Any:
     return _by_halves(of_halves, bf16.numpy)
 
 
+def _itself(x: Array) -> Array:
+    return x
+
+
+def _two_of_bf16(high: Array, low: Array) -> Array:
+    return _bits_of_bf16(high) << np.uint32(16) | _bits_of_bf16(low)
+
+
+def _power_of_two(x: Array) -> Array:
+    return np.exp2(x.astype(np.float64))
+
+
 PTX: dict[str, Any] = {
-    "mov.b16": lambda x: x, "mov.b32": lambda x: x,
-    "cvt.rn.bf16x2.f32": lambda high, low: _bits_of_bf16(high) << np.uint32(16) | _bits_of_bf16(low),
-    "ex2.approx.ftz.f32": lambda x: np.exp2(x.astype(np.float64)),
+    "mov.b16": _itself, "mov.b32": _itself,
+    "cvt.rn.bf16x2.f32": _two_of_bf16,
+    "ex2.approx.ftz.f32": _power_of_two,
     "add.u16x2": _by_halves(np.add), "min.u16x2": _by_halves(np.minimum),
     "max.bf16x2": _extreme(np.fmax), "min.bf16x2": _extreme(np.fmin),
     "max.NaN.bf16x2": _extreme(np.maximum), "min.NaN.bf16x2": _extreme(np.minimum),

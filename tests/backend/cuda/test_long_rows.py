@@ -182,7 +182,7 @@ def test_slices_compute_what_the_kernel_means(name: str, blocks: int, parts: int
         verify(sliced)
         slices = {op.result.tile.size for op in sliced.walk() if isinstance(op, HeldSlice)}
         own = rows * columns // blocks
-        whole = {own} if name == "softmax" and rows == 1 and own % (32 * WARPS * 8 * parts) == 0 else set()
+        whole: set[int] = {own} if name == "softmax" and rows == 1 and own % (32 * WARPS * 8 * parts) == 0 else set()
         assert slices == (set() if name == "places" else {own // parts} | whole)  # which pads otherwise
     results: list[list[Array]] = []
     for program in (function, sliced):
