@@ -123,7 +123,9 @@ class DeviceOracle:
         return found
 
     def _provenance(self, config: Config) -> Provenance:
-        make = lambda: self._at("build", lambda: self._build(config))  # noqa: E731 - it fails at a stage of its own
+        def make() -> DeviceOp[Any]:
+            return self._at("build", lambda: self._build(config))  # it fails at a stage of its own
+
         return self._at("compile", lambda: Provenance.of(make, self.stream.device))
 
     def look(self, config: Config) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_a_kernel_computes_what_is_right(case: Case) -> None:
     for op in case.ops(outs, tensors):
         (op.interpret() if isinstance(op, KernelOp) else op).sync()
     exact = case.exact(np, *(each.astype(np.float64 if each.dtype.kind == "f" else np.int64) for each in ins))
-    every: Any = exact if isinstance(exact, tuple) else (exact,)
+    every = cast("tuple[Any, ...]", exact if isinstance(exact, tuple) else (exact,))
     assert len(every) == len(case.outs)
     for out, right, allowed in zip(outs, every, case.errors, strict=False):
         result = out.to_numpy().sync().astype(np.float64).reshape(right.shape)

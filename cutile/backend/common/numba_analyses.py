@@ -52,17 +52,19 @@ def _listing(ir: Any) -> Any:
         parents = (variables, statements, (list, tuple), dict)
         return next((at for at, parent in enumerate(parents, 1) if issubclass(type_, parent)), 0)
 
-    def add(value: Any, variables_of_it: list[Any]) -> None:
-        type_: Any = type(value)
+    def add(value: object, variables_of_it: list[Any]) -> None:
+        type_ = type(value)
         kind = kinds.get(type_)
         if kind is None:
             kind = kinds[type_] = kind_of(type_)
+        field: Any = value
         if kind == 1:
-            variables_of_it.append(value)
+            variables_of_it.append(field)
         elif kind == 2:
-            variables_of_it.extend(value.list_vars())
+            variables_of_it.extend(field.list_vars())
         elif kind:
-            for item in value if kind == 3 else value.values():
+            items: Iterable[object] = field if kind == 3 else field.values()
+            for item in items:
                 if kinds.get(type(item)) != 0:
                     add(item, variables_of_it)
 

@@ -34,7 +34,8 @@ def stores(index: str, mask: str = "above", counted: str = "places") -> tuple[in
     """How many stores put elements together, and how many write each by its address."""
     text = COMPACTED.replace("INDEX", index).replace("MASK", mask).replace("places =", f"{counted} =")
     operations = list(lowered(written(text, TYPES)).walk())
-    return tuple(sum(isinstance(op, kind) for op in operations) for kind in (StoreCompacted, StorePointer))  # type: ignore[return-value]
+    compacted, by_address = (sum(isinstance(op, kind) for op in operations) for kind in (StoreCompacted, StorePointer))
+    return compacted, by_address
 
 
 @pytest.mark.parametrize("index", ["before + places - 1", "places + (before - 1)", "places - 1 + before + 3 * before"])
