@@ -100,7 +100,7 @@ def places(name: str, kind: str) -> Iterator[Place]:
     if declared:
         missing = lacking(name, kind)
         yield Place(home, "in the docstring: " + (", ".join(missing) or "all that it needs"), not missing)
-    handler = f"cutile/frontend/families/{kind}.py"
+    handler = f"cutile/frontend/families/{'elementwise' if kind in (*VALUES, 'rounding') else kind}.py"
     yield Place(handler, "a handler, unless @operation(FLOATS) or its kin derives it", name in OPERATIONS)
     if not composed:
         yield from of_backends(name, kind, ops)

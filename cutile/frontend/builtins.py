@@ -12,8 +12,8 @@ from typing import Any
 from cutile.frontend.constant_calls import is_constant
 from cutile.frontend.displays import MAX_ITEMS, static_items
 from cutile.frontend.expect import constant_int
-from cutile.frontend.families.arith import max_tile, min_tile
 from cutile.frontend.families.debug import constant_text
+from cutile.frontend.families.elementwise import max_tile, min_tile
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth

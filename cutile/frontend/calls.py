@@ -13,49 +13,43 @@ from typing import Any, NoReturn
 
 from cutile.dtypes import is_dtype
 from cutile.errors import KernelError, closest
-from cutile.frontend import builtins, elsewhere, records
+from cutile.frontend import builtins, elsewhere, structure
 from cutile.frontend.captures import compile_time
 from cutile.frontend.constant_calls import NOT_CONSTANT, computed, wrapped_by_cache
 from cutile.frontend.derived import derive
 from cutile.frontend.families import (
-    arith,
     atomic,
     bound,
     cast,
-    compare,
     create,
     debug,
     element,
+    elementwise,
     grid,
     mapped,
     matmul,
     memory,
     partition,
     pointer,
-    random,
     reduce,
     shape,
     shared_mut,
     sort,
-    token,
-    variable,
     view,
 )
-from cutile.frontend.families import math as functions
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import Closure, inline, inline_closure
 from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, unary
-from cutile.frontend.records import construct
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
-from cutile.frontend.structure import field_names
+from cutile.frontend.structure import construct, field_names
 from cutile.frontend.values import BoundFunction, Method, Record, describe, is_tile, plain
 from cutile.ir.core import Value
 from cutile.language.declare import DECLARED
 from cutile.ops.cast import Convert
 
 FAMILIES = (
-    arith, atomic, bound, cast, compare, create, debug, element, grid, mapped, functions, matmul, memory, partition,
-    pointer, random, reduce, shape, shared_mut, sort, token, variable, view, builtins, records,
+    atomic, bound, cast, create, debug, element, elementwise, grid, mapped, matmul, memory, partition, pointer, reduce,
+    shape, shared_mut, sort, view, builtins, structure,
 )  # fmt: skip
 """Importing them registers their handlers."""
 

@@ -1,28 +1,40 @@
-"""Handlers of element-wise operations, derived from their declarations.
+"""Handlers that nobody writes: derived from declarations, or composed of others.
 
-Operands of one type, markers, one operation.
+An element-wise operation has a derived handler: operands of one type, markers, one operation. It follows from the
+declaration (`cutile/language/declare.py`), and from the classes that are spelled with the name: one that rounds as
+floats do, and for some a second one for the other roundings.
 
-What a handler needs stands in the declaration (`cutile/language/declare.py`), and in the classes that are spelled with
-the name: one that rounds as floats do, and for some a second one for the other roundings.
+A composed handler is written in the language itself:
+
+    @composed
+    def sigmoid(ct: Language, x: Term) -> Any:
+        small = ct.exp(-abs(x))
+        return ct.select(x < 0, small, 1.0) / (small + 1.0)
+
+A composition stands in one place, and every backend and the interpreter have it. Its operations come from the line of
+the kernel that calls it. Values are terms, which have Python's operators; `ct` has the operations of the language.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
-from cutile.dtypes import f32
+from cutile.dtypes import DTypeLike, f32
 from cutile.errors import IRError
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.operators import unify
-from cutile.frontend.registry import Handler
+from cutile.frontend.operators import binary, comparison, materialize, unary, unify
+from cutile.frontend.registry import BUILTINS, OPERATIONS, Handler
 from cutile.frontend.values import is_tile
 from cutile.ir.core import Op, Value
 from cutile.language import markers
-from cutile.language.declare import FLOATS, Declaration, Kinds
+from cutile.language.declare import DECLARED, FLOATS, Declaration, Kinds
 from cutile.ops import OPS
+from cutile.ops.cast import Convert
 
 PROMISES = ("overflow",)
 """Markers that change no result: integers wrap whatever is promised, and a promise that holds changes nothing."""
@@ -119,3 +131,157 @@ def derive(declaration: Declaration) -> Handler:
     """The handler of an element-wise operation."""
     assert declaration.takes is not None
     return _Derived(declaration, declaration.takes)
+
+
+class Term:
+    """A value of the front end, with the operators that it has in a kernel."""
+
+    __hash__ = None  # type: ignore[assignment]  # == gives a term
+
+    def __init__(self, frame: Frame, value: Any) -> None:
+        self.frame = frame
+        self.value = value
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """The element type of a tile."""
+        return self.value.tile.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a tile."""
+        return self.value.tile.shape
+
+    def astype(self, dtype: DTypeLike) -> Term:
+        """The elements of a tile converted."""
+        return self if self.dtype is dtype else Term(self.frame, self.frame.emit(Convert(x=self.value, dtype=dtype)))
+
+    def _binary(self, kind: type[ast.AST], left: Any, right: Any) -> Term:
+        return Term(self.frame, binary(self.frame, kind, value_of(left), value_of(right)))
+
+    def _compare(self, kind: type[ast.AST], other: Any) -> Term:
+        return Term(self.frame, comparison(self.frame, kind, self.value, value_of(other)))
+
+    def __add__(self, other: Any) -> Term:
+        return self._binary(ast.Add, self, other)
+
+    def __radd__(self, other: Any) -> Term:
+        return self._binary(ast.Add, other, self)
+
+    def __sub__(self, other: Any) -> Term:
+        return self._binary(ast.Sub, self, other)
+
+    def __rsub__(self, other: Any) -> Term:
+        return self._binary(ast.Sub, other, self)
+
+    def __mul__(self, other: Any) -> Term:
+        return self._binary(ast.Mult, self, other)
+
+    def __truediv__(self, other: Any) -> Term:
+        return self._binary(ast.Div, self, other)
+
+    def __floordiv__(self, other: Any) -> Term:
+        return self._binary(ast.FloorDiv, self, other)
+
+    def __mod__(self, other: Any) -> Term:
+        return self._binary(ast.Mod, self, other)
+
+    def __and__(self, other: Any) -> Term:
+        return self._binary(ast.BitAnd, self, other)
+
+    def __or__(self, other: Any) -> Term:
+        return self._binary(ast.BitOr, self, other)
+
+    def __xor__(self, other: Any) -> Term:
+        return self._binary(ast.BitXor, self, other)
+
+    def __rshift__(self, other: Any) -> Term:
+        return self._binary(ast.RShift, self, other)
+
+    def __lt__(self, other: Any) -> Term:
+        return self._compare(ast.Lt, other)
+
+    def __eq__(self, other: object) -> Term:  # type: ignore[override]
+        return self._compare(ast.Eq, other)
+
+    def __ne__(self, other: object) -> Term:  # type: ignore[override]
+        return self._compare(ast.NotEq, other)
+
+    def __neg__(self) -> Term:
+        return Term(self.frame, unary(self.frame, ast.USub, self.value))
+
+    def __invert__(self) -> Term:
+        return Term(self.frame, unary(self.frame, ast.Invert, self.value))
+
+    def __abs__(self) -> Term:
+        return Term(self.frame, BUILTINS[abs](self.frame, self.value))
+
+
+class Language:
+    """The operations of the language, of terms: `ct.exp(x)`."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+
+    def __getattr__(self, name: str) -> Callable[..., Term]:
+        handler = OPERATIONS[name]
+
+        def call(*args: Any, **kwargs: Any) -> Term:
+            named = {key: value_of(each) for key, each in kwargs.items()}
+            return Term(self.frame, handler(self.frame, *map(value_of, args), **named))
+
+        return call
+
+    def term(self, value: Any, dtype: DTypeLike | None = None) -> Term:
+        """A tile or a number as a term."""
+        return Term(self.frame, materialize(self.frame, value_of(value), dtype))
+
+    def emit(self, op: Op) -> Term:
+        """The result of an operation."""
+        return Term(self.frame, self.frame.emit(op))
+
+
+def value_of(term: Any) -> Any:
+    """What a term stands for; anything else as it is."""
+    if isinstance(term, Term):
+        return term.value
+    return tuple(map(value_of, cast("tuple[Any, ...]", term))) if type(term) is tuple else term
+
+
+def wide(term: Term) -> Term:
+    """A tile of f16 or bf16 in f32; any other as it is."""
+    return term.astype(f32) if term.dtype.is_float and term.dtype.bits < 32 else term
+
+
+def composed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Register the handler of an operation that is composed of others.
+
+    Where its declaration says which numbers it takes, the operands are tiles of one type. Those of f16 and bf16 come in
+    f32, and the result is rounded once.
+    """
+    name = function.__name__
+    declaration = DECLARED[name]
+    takes = declaration.takes
+    signature = inspect.signature(function)
+    parameters = [item.replace(annotation=item.empty) for item in signature.parameters.values()][1:]
+
+    def handler(frame: Frame, *args: Any, **kwargs: Any) -> Any:
+        ct = Language(frame)
+        if takes is None:
+            terms = [Term(frame, value) if is_tile(value) else value for value in args]
+            named = {key: Term(frame, value) if is_tile(value) else value for key, value in kwargs.items()}
+            return value_of(function(ct, *terms, **named))
+        bound = inspect.Signature(parameters).bind(*args, **kwargs)
+        numbers = f32 if not any(map(is_tile, bound.arguments.values())) else None
+        operands = unify(frame, list(bound.arguments.values()), name, numbers)
+        tiles = [Term(frame, require_kind(frame, tile, takes, name)) for tile in operands]
+        result: Term = function(ct, *map(wide, tiles))
+        narrow = result.dtype.is_float and result.dtype is not tiles[0].dtype
+        return value_of(result.astype(tiles[0].dtype) if narrow else result)
+
+    handler.__name__ = name
+    handler.__module__ = function.__module__
+    frame = inspect.Parameter("frame", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    handler.__signature__ = inspect.Signature([frame, *parameters])  # type: ignore[attr-defined]
+    OPERATIONS[name] = handler
+    return handler

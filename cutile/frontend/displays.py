@@ -11,13 +11,12 @@ import enum
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cutile.frontend.assign import assign
 from cutile.frontend.constant_calls import is_constant
+from cutile.frontend.flow import assigned
 from cutile.frontend.frame import Frame
-from cutile.frontend.liveness import assigned
 from cutile.frontend.operators import truth
 from cutile.frontend.registry import method
-from cutile.frontend.syntax import refuse
+from cutile.frontend.simple_statements import assign, refuse
 from cutile.frontend.values import Method, Range, Table, describe, is_tile, items_of
 
 _METHODS = ("get", "items", "keys", "values")

@@ -11,7 +11,6 @@ from typing import Any
 
 from cutile.errors import KernelNameError
 from cutile.frontend import elsewhere, operators
-from cutile.frontend.assign import assign
 from cutile.frontend.branches import if_expression
 from cutile.frontend.calls import invoke
 from cutile.frontend.captures import compile_time
@@ -24,10 +23,9 @@ from cutile.frontend.families.shape import with_new_axes
 from cutile.frontend.frame import Frame, Scope
 from cutile.frontend.inline import lambda_expression
 from cutile.frontend.logic import compare, logical
-from cutile.frontend.records import attribute
 from cutile.frontend.registry import METHODS
-from cutile.frontend.structure import children
-from cutile.frontend.syntax import refuse
+from cutile.frontend.simple_statements import assign, refuse
+from cutile.frontend.structure import attribute, children
 from cutile.frontend.tensor_parts import one_of
 from cutile.frontend.values import (
     IndexComponent,

@@ -6,7 +6,6 @@ import ast
 from typing import Any
 
 from cutile.dtypes import bool_, i32, i64, u8, u16, u32, u64
-from cutile.frontend.assign import assign
 from cutile.frontend.branches import guarded
 from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.flow import Exit
@@ -15,6 +14,7 @@ from cutile.frontend.interval import I64, counted
 from cutile.frontend.logic import changed, conjunction
 from cutile.frontend.loops import Loop, exited
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
+from cutile.frontend.simple_statements import assign
 from cutile.frontend.values import MutRef, PartitionRef, Range, Table, TensorRef, describe, is_tile, items_of
 from cutile.frontend.weak import dtype_of_weak, interval_of, weak
 from cutile.ir.constant import Constant

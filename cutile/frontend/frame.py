@@ -14,15 +14,13 @@ from typing import Any, NoReturn
 
 from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location, closest
-from cutile.frontend.bare import Bare
 from cutile.frontend.captures import MISSING, Captures, compile_time
-from cutile.frontend.flow import Flow
+from cutile.frontend.flow import Flow, assigned
 from cutile.frontend.interval import Interval
-from cutile.frontend.liveness import assigned
 from cutile.frontend.report import Report, Suppressed
 from cutile.frontend.shared_accesses import Reached
 from cutile.frontend.source import FunctionSource
-from cutile.frontend.values import Faulty, Undefined
+from cutile.frontend.values import Bare, Faulty, Undefined
 from cutile.ir.builder import Builder
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TileType
@@ -56,7 +54,7 @@ class Compilation:
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
         variables: the device's variables that the kernel uses, with their addresses.
         passed_on: variables that loops pass on although they have no value before: (loop, name).
-        bare: floats that nothing gave a dtype; see `bare.py`.
+        bare: floats that nothing gave a dtype; see `Bare`.
         weak: scalars that Python would have as plain numbers, and where whole ones lie; see `weak.py`.
         reached: the elements that pointers lead to, of those that were made of a tensor and indices.
         element: what the name of a tile means within a function that is applied element by element; None elsewhere.

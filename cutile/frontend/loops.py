@@ -20,9 +20,8 @@ from cutile.dtypes import bool_, i32, i64
 from cutile.errors import KernelError, KernelTypeError
 from cutile.frontend import operators
 from cutile.frontend.branches import WHOLE, guarded
-from cutile.frontend.flow import Exit, Flow
+from cutile.frontend.flow import Exit, Flow, assigned, is_only_overwritten, leaves_loop
 from cutile.frontend.frame import RETURNED, Frame, LoopState
-from cutile.frontend.liveness import assigned, is_only_overwritten, leaves_loop
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.structure import leaves, mapped, refill, same_constant, same_constants, same_structure
 from cutile.frontend.tensor_parts import Form, is_tensor, joined_form, parts_of, put_together, taken_apart, tensors_in

@@ -11,19 +11,16 @@ from typing import Any
 
 from cutile.errors import KernelError
 from cutile.frontend import operators
-from cutile.frontend.assign import assign
 from cutile.frontend.branches import guarded, if_statement
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.families.debug import constant_text, require
-from cutile.frontend.flow import Flow
+from cutile.frontend.flow import Flow, assigned
 from cutile.frontend.for_loops import for_loop, while_loop
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import define, with_statement
-from cutile.frontend.jumps import break_statement, continue_statement, return_statement
-from cutile.frontend.liveness import assigned
 from cutile.frontend.operators import truth
 from cutile.frontend.patterns import match_statement
-from cutile.frontend.syntax import refuse
+from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.values import FAULTY, is_tile
 
 

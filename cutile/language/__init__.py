@@ -23,7 +23,6 @@ from cutile.language import (
     memory,
     partition,
     pointer,
-    random,
     shape,
     shared_mut,
     token,
@@ -52,7 +51,6 @@ from cutile.language.matmul import *
 from cutile.language.memory import *
 from cutile.language.partition import *
 from cutile.language.pointer import *
-from cutile.language.random import *
 from cutile.language.reduce import *
 from cutile.language.rounding import *
 from cutile.language.shape import *
@@ -80,7 +78,6 @@ __all__ += _matmul.__all__
 __all__ += memory.__all__
 __all__ += partition.__all__
 __all__ += pointer.__all__
-__all__ += random.__all__
 __all__ += _reduce.__all__
 __all__ += _rounding.__all__
 __all__ += shape.__all__

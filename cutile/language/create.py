@@ -1,10 +1,26 @@
-"""New tiles: constants, and counted numbers."""
+"""New tiles: constants, counted numbers, random numbers.
+
+Random numbers are Philox 4x32-10, as cuRAND and torch have it on GPUs. A number follows from the seed and its counter
+alone, whatever the tiles, the blocks and the backend: the counter is most often the index of the element. Words and
+uniform numbers are the same bits everywhere.
+
+J. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
 
 from __future__ import annotations
 
 from cutile.dtypes import DTypeLike, i32
-from cutile.language.declare import operation
+from cutile.language.declare import composition, operation
 from cutile.tile import Tile
+
+__all__ = (
+    "constant",
+    "iota",
+    "philox",
+    "rand",
+    "randint",
+    "randn",
+)
 
 
 @operation
@@ -53,7 +69,106 @@ def iota(shape: tuple[int] | int, dtype: DTypeLike = i32, start: Tile | int = 0,
     ...
 
 
-__all__ = (
-    "constant",
-    "iota",
-)
+@composition()
+def philox(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -> tuple[Tile, Tile, Tile, Tile]:
+    """Four independent tiles of 32 random bits: Philox 4x32-10.
+
+    The four words of the block are `counter` and `subsequence`, the low words first; the two words of the key are
+    `seed`. That is cuRAND's `seed`, `offset / 4` and `subsequence`.
+
+    Args:
+        seed: a number or an integer scalar, of 64 bits.
+        counter: a tile of integers, or a number: one for each element. Negative ones count modulo `2**64`.
+        subsequence: the same; another makes other numbers of equal counters.
+
+    Returns:
+        Four tiles of u32, of the shape of `counter` and `subsequence`, which broadcast.
+
+    Raises:
+        KernelTypeError: an argument is no integer, or `seed` is no scalar.
+
+    Example:
+        >>> run(lambda x: x ^ ct.philox(0, ct.iota((2,)))[0].astype(ct.i64), [0, 0], dtype="i64")
+        [1713891541, 4175744164]
+    """
+    ...
+
+
+@composition()
+def rand(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -> Tile:
+    """Random f32 from 0 to below 1, all multiples of `2**-24` as likely.
+
+    They are the highest 24 bits of the first word of `philox`.
+
+    Args:
+        seed: a number or an integer scalar, of 64 bits.
+        counter: a tile of integers, or a number: one for each element, such as its index in the tensor.
+        subsequence: the same; another makes other numbers of equal counters.
+
+    Returns:
+        A tile of f32, of the shape of `counter` and `subsequence`, which broadcast; the same bits on every backend.
+
+    Raises:
+        KernelTypeError: an argument is no integer, or `seed` is no scalar.
+
+    Example:
+        >>> run(lambda x: ct.rand(7, ct.iota((4,))), [0.0] * 4)
+        [0.9545971155166626, 0.4069603681564331, 0.006075084209442139, 0.39019906520843506]
+        >>> run(lambda x: ct.select(ct.rand(7, ct.iota((4,))) < 0.5, 0.0, 2.0 * x), [1.0] * 4)      # dropout
+        [2.0, 0.0, 0.0, 0.0]
+    """
+    ...
+
+
+@composition(note="of the logarithm, the root and the sine of Box and Muller together", f32=4.0)
+def randn(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -> Tile:
+    """Random f32 of the standard normal distribution.
+
+    `sqrt(-2 * log(u)) * sin(v)` (Box and Muller), where `u`, above 0 and at most 1, and `v`, up to 2 pi, are the first
+    two words of `philox` as cuRAND takes them. `u` and `v` are the same bits on every backend; the result is within 4
+    ulp of the exact value for them.
+
+    Args:
+        seed: a number or an integer scalar, of 64 bits.
+        counter: a tile of integers, or a number: one for each element, such as its index in the tensor.
+        subsequence: the same; another makes other numbers of equal counters.
+
+    Returns:
+        A tile of f32, of the shape of `counter` and `subsequence`, which broadcast.
+
+    Raises:
+        KernelTypeError: an argument is no integer, or `seed` is no scalar.
+
+    Example:
+        >>> run(lambda x: round(ct.randn(7, ct.iota((4,))) * 100.0), [0.0] * 4)
+        [-30.0, -129.0, 17.0, 137.0]
+    """
+    ...
+
+
+@composition()
+def randint(
+    seed: Tile | int, counter: Tile | int, low: Tile | int, high: Tile | int, subsequence: Tile | int = 0
+) -> Tile:
+    """Random i32 from `low` to below `high`.
+
+    The first word of `philox` times the number of choices, of which the upper 32 bits are taken: of two numbers one is
+    more likely by at most `(high - low) / 2**32`.
+
+    Args:
+        seed: a number or an integer scalar, of 64 bits.
+        counter: a tile of integers, or a number: one for each element, such as its index in the tensor.
+        low, high: the bounds: numbers or i32. The highest is not drawn; it is above the lowest.
+        subsequence: the same as `counter`; another makes other numbers of equal counters.
+
+    Returns:
+        A tile of i32, of the shape of `counter` and `subsequence`, which broadcast; the same bits on every backend.
+
+    Raises:
+        KernelTypeError: an argument is no integer, `seed` is no scalar, or constant bounds leave no number.
+
+    Example:
+        >>> run(lambda x: ct.randint(7, ct.iota((6,)), 1, 7), [0] * 6, dtype="i32")
+        [6, 3, 1, 3, 2, 3]
+    """
+    ...

@@ -12,7 +12,7 @@ FAMILIES = frozenset(
     | {"reduce", "scan", "sort", "matmul", "atomic", "grid", "control", "debug"}
 )
 # Families of the language that are made of other families' operations.
-COMPOSED = frozenset({"element", "mapped", "partition", "random", "shared_mut", "token", "variable"})
+COMPOSED = frozenset({"element", "mapped", "partition", "shared_mut", "token", "variable"})
 # Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
 _EMITTERS = frozenset({"kernel", "module", "table", "text"})
 # The GPU's: the emitter of operations that name their intrinsic, the families of elements, the barriers and TMA copies.
@@ -20,7 +20,7 @@ _GPU = frozenset({"generic", "elementwise", "pipeline"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers"},
-    "cutile/frontend/families": COMPOSED,
+    "cutile/frontend/families": COMPOSED | {"elementwise"},
     "cutile/backend/cpu/emit": _EMITTERS,
     "cutile/backend/cpu/intrinsics": frozenset({"calls", "half"}),
     "cutile/backend/cuda/emit": _EMITTERS | _GPU,
@@ -30,9 +30,14 @@ SHARED = {
 
 # Where handlers of a family are, beside the file of its name.
 ALSO = {
+    "arith": ("elementwise",),
+    "compare": ("elementwise",),
     "control": ("builtins", "sequences"),
     "grid": ("partition",),
-    "rounding": ("arith",),
+    "math": ("elementwise",),
+    "rounding": ("elementwise",),
+    "token": ("memory",),
+    "variable": ("shared_mut",),
     "view": ("partition",),
 }
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cutile.errors import KernelSyntaxError
-from cutile.frontend import syntax
+from cutile.frontend import simple_statements
 from tests.frontend.errors import REFUSED
 from tests.frontend.test_errors import message_of, mistake
 from tests.samples.control import SAMPLES
@@ -42,7 +42,7 @@ def test_every_node_is_sampled_or_refused() -> None:
 
 
 def test_every_refusal_is_tested() -> None:
-    missing = syntax.REFUSED.keys() - REFUSED.keys()
+    missing = simple_statements.REFUSED.keys() - REFUSED.keys()
     assert not missing, f"no golden file shows the refusal of {', '.join(sorted(missing))}"
 
 
@@ -56,5 +56,5 @@ def test_a_refused_construct(name: str, golden: Golden) -> None:
 
 
 def test_no_two_refusals_say_the_same() -> None:
-    said = [words for words, _ in syntax.REFUSED.values()]
+    said = [words for words, _ in simple_statements.REFUSED.values()]
     assert len(set(said)) == len(said)

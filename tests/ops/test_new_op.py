@@ -32,7 +32,7 @@ def test_all_is_missing_of_what_there_is_not(capsys: pytest.CaptureFixture[str])
         "cutile/ops/math.py",
         "cutile/language/math.py",
         "cutile/language/math.py",
-        "cutile/frontend/families/math.py",
+        "cutile/frontend/families/elementwise.py",
         "cutile/backend/cuda/intrinsics/math.py",
         "cutile/backend/cpu/intrinsics/math.py",
         "tests/samples/values.py",

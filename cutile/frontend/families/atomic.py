@@ -9,8 +9,8 @@ from typing import Any
 
 from cutile.frontend.expect import index_scalar, indices, marker_of
 from cutile.frontend.families.element import Elements, along_tile, elements_of, indices_of, written
+from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.families.pointer import lanes_of, mask_of, pointer_of, scope_of
-from cutile.frontend.families.token import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, PointerRef, describe, items_of

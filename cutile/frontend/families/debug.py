@@ -12,7 +12,7 @@ from typing import Any
 
 from cutile.dtypes import bool_, f64, i32
 from cutile.errors import KernelTypeError
-from cutile.frontend.families.token import is_ordered
+from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.registry import BUILTINS, operation

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutile.dtypes import i64
 from cutile.frontend.expect import axis_of, index_between, index_scalar, indices, latency_of, shape_of
-from cutile.frontend.families.memory import extent
+from cutile.frontend.families.memory import extent, is_ordered
 from cutile.frontend.families.pointer import (
     Shape,
     advance,
@@ -21,7 +21,6 @@ from cutile.frontend.families.pointer import (
     store_lanes,
     wide,
 )
-from cutile.frontend.families.token import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import I64
 from cutile.frontend.operators import broadcast_shape, broadcast_to, materialize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cutile.frontend.families.arith import ceil_div
+from cutile.frontend.families.elementwise import ceil_div
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import I32, Interval
 from cutile.frontend.operators import binary

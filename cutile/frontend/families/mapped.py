@@ -22,7 +22,7 @@ from typing import Any
 
 from cutile.dtypes import i32
 from cutile.frontend.expect import index_between, index_scalar
-from cutile.frontend.families.arith import min_tile
+from cutile.frontend.families.elementwise import min_tile
 from cutile.frontend.families.grid import get_num_tile_blocks, get_tile_block_id
 from cutile.frontend.families.partition import load, num_tiles, store, stored_tile
 from cutile.frontend.frame import Frame

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cutile.dtypes import i8, u8
-from cutile.frontend.composed import Language, Term, value_of
+from cutile.frontend.derived import Language, Term, value_of
 from cutile.frontend.expect import flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape

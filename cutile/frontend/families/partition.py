@@ -17,7 +17,7 @@ from cutile.frontend.expect import (
     shape_of,
     tile_of,
 )
-from cutile.frontend.families.arith import ceil_div, min_tile
+from cutile.frontend.families.elementwise import ceil_div, min_tile
 from cutile.frontend.families.grid import GRID_AXES, block_index, own_index
 from cutile.frontend.families.memory import extent, tiles_along
 from cutile.frontend.frame import Frame

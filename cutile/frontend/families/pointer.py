@@ -10,7 +10,7 @@ from typing import Any
 
 from cutile.dtypes import DTypeLike, bool_, i64, u64
 from cutile.frontend.expect import dtype_of, latency_of, marker_of, shape_of
-from cutile.frontend.families.token import is_ordered
+from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
 from cutile.frontend.registry import METHODS, method, operation

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from cutile.dtypes import bool_, f32, i32
-from cutile.frontend.composed import Language, Term, composed, value_of, wide
-from cutile.frontend.derived import require_kind
+from cutile.frontend.derived import Language, Term, composed, require_kind, value_of, wide
 from cutile.frontend.expect import axes_of, axis_of, constant_int, flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize, require_computed

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutile.dtypes import i32
-from cutile.frontend.composed import Language, Term, composed, value_of
+from cutile.frontend.derived import Language, Term, composed, value_of
 from cutile.frontend.expect import axes_of, axis_of, constant_int, index_between, index_scalar, shape_of, tile_of
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame

@@ -7,7 +7,7 @@ from typing import Any
 from cutile.dtypes import i32, i64, u64
 from cutile.frontend.expect import axis_of, constant_int, dtype_of, indices, latency_of, marker_of, shape_of
 from cutile.frontend.families.element import Elements, along_tile, elements_of, is_constant
-from cutile.frontend.families.memory import extent
+from cutile.frontend.families.memory import extent, is_ordered
 from cutile.frontend.families.partition import (
     Place,
     as_it_lies,
@@ -22,7 +22,6 @@ from cutile.frontend.families.partition import (
     window_count,
 )
 from cutile.frontend.families.pointer import advance, load_lanes, ordering_of, scope_of, store_lanes, wide
-from cutile.frontend.families.token import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_to, materialize
 from cutile.frontend.registry import OPERATIONS, method, operation
