@@ -29,7 +29,8 @@ the tile's edge: so nothing is lost where its threads do something else, as long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.mma_layouts import assign_layouts, group_accumulator
@@ -47,14 +48,14 @@ from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, TmaStore
 from cutile.backend.cuda.pipeline.reads import Reads
+from cutile.backend.cuda.pipeline.rules import drafted_plan
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles, block_axes, square_group
-from cutile.backend.cuda.pipeline.slice import Slice, producer_slice
 from cutile.backend.cuda.pipeline.split_k_rules import division
-from cutile.backend.cuda.pipeline.stages import groups_of, max_stages
+from cutile.backend.cuda.pipeline.stages import max_stages, with_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
-from cutile.backend.cuda.smem_layout import ALIGNMENT, WGMMA_ROWS, SmemLayout
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
@@ -115,7 +116,7 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
     how = instructions_of(kernel.products[0], kernel.definitions)
     by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
     require(by_rows, f"two warpgroups share the columns of a product of {how.rows} rows")
-    return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), arch)
+    return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), kernel, arch)
 
 
 def _only_loop(kernel: Kernel) -> For:
@@ -145,7 +146,7 @@ class _Rules:
         kernel, loop, product, how = self.kernel, self.loop, self.product, self.how
         pingpong = self._asks_for_pingpong()
         operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
-        guards, numbers = self._guards()
+        guards = self._guards()
         tiles, left, right = self._clustered(operands, alone=bool(guards) or kernel.stores_views)
         self._require_products_alone((left, right), guards)
         accumulator = self._accumulator(left, right)
@@ -180,15 +181,13 @@ class _Rules:
         stores: dict[Op, TmaStore] = {}
         if store is not None:
             stores[store.op] = replace(store, box=(*store.box[:-1], columns), layout=accumulator)
-        dots: dict[Op, Dot] = {product: dot}
-        groups, buffers = groups_of(kernel, dots, Reads())
-        return Plan(
-            *(how.warpgroups, dots, groups, (0,), buffers, self._producer_slice(dot, guards, numbers)),
-            guards=guards,
-            limited=self.options.limit_waits,
+        drafted = drafted_plan(kernel, {product: dot}, Reads(), how.warpgroups, self.options, loop)
+        plain = not drafted.slice.nests.difference((loop, *guards)) and all(map(is_scalar_work, drafted.slice.needed))
+        require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
+        return replace(
+            drafted,
             stores=stores,
             tiles=replace(tiles, schedule=schedule),
-            mainloop=loop,
             summing=loop,
             subtile=accumulator.core[1] if dot.simt else columns,
             narrow=narrow,
@@ -205,18 +204,16 @@ class _Rules:
         """Numbers that plans make of iterations are i32, and may be less than none."""
         return self.loop.start.tile.dtype is i32
 
-    def _guards(self) -> tuple[frozenset[Op], list[Value]]:
-        """The assertions of a kernel, the conditions around them, and their numbers.
-
-        They stand in its body or the loop's.
+    def _guards(self) -> frozenset[Op]:
+        """The assertions of a kernel, and the conditions around them: they stand in its body or the loop's.
 
         In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
         is, would make consumers wait for each product before they begin the next (the linker's remark C7510).
         """
-        kernel, (guards, numbers) = self.kernel, guards_of(self.kernel.order)
-        followed = all(set(kernel.parents[op]) <= guards | {self.loop} for op in guards)
+        guards, _ = guards_of(self.kernel.order)
+        followed = all(set(self.kernel.parents[op]) <= guards | {self.loop} for op in guards)
         require(followed, "it asserts under conditions or in loops that the loading warps do not follow")
-        return guards, numbers
+        return guards
 
     def _require_products_alone(self, operands: Sequence[Operand], guards: Collection[Op]) -> None:
         """That the loop adds products to what it carries, and nothing else."""
@@ -229,14 +226,6 @@ class _Rules:
         require(self.kernel.uses[product.result] == 1, "the sums are used within the loop")
         step = constant_of(self.loop.step, self.kernel.definitions)
         require(step is not None and step > 0, "the loop's step is no positive constant")
-
-    def _producer_slice(self, dot: Dot, guards: Collection[Op], numbers: Iterable[Value]) -> Slice:
-        """What the producer runs: the loop is the only nest that it enters."""
-        index = [value for operand in dot.operands for value in operand.index]
-        slice_ = producer_slice(self.kernel, [*index, *numbers], [dot.right.load, *guards])
-        plain = not slice_.nests.difference((self.loop, *guards)) and all(map(is_scalar_work, slice_.needed))
-        require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
-        return slice_
 
     # The operands and the sums.
 
@@ -356,20 +345,21 @@ class _Rules:
         return plain and self.how.sums <= MAX_DELAYED_SUMS and pieces <= MAX_DELAYED_PIECES
 
 
-def _with_room(plan: Plan, arch: Architecture) -> Plan:
+def _with_room(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     """The plan with the most stages and store buffers that shared memory takes.
 
     Each warp has a buffer for what it stores.
     """
-    dot, store = plan.dot, plan.store
-    rows, columns = dot.op.acc.tile.shape
+    store = plan.store
+    if store is None:
+        return with_stages(plan, kernel, arch)
+    rows, columns = plan.dot.op.acc.tile.shape
     sharing = 1 if plan.pingpong else plan.warpgroups
-    pieces = rows // (WGMMA_ROWS * sharing) * columns // store.span if store else 0
-    most = max_stages(operand.latency for operand in dot.operands)
-    for buffers in range(min(pieces, MAX_STORE_BUFFERS), 0, -1) if store else [0]:
-        stores: dict[Op, TmaStore] = {op: replace(one, buffers=buffers) for op, one in plan.stores.items()}
-        fitted = replace(plan, stores=stores)
-        stages = min(most, (arch.shared_bytes - ALIGNMENT - fitted.staging_bytes) // plan.stage_bytes(0))
-        if stages >= min(GOOD_STAGES, most) or (buffers <= 1 and stages >= 2):
-            return replace(fitted, stages=(stages,))
-    raise Refused(f"two stages of {plan.stage_bytes(0)} bytes do not fit into shared memory")
+    pieces = rows // (WGMMA_ROWS * sharing) * columns // store.span
+    good = min(GOOD_STAGES, max_stages(operand.latency for operand in plan.dot.operands))
+    for buffers in range(min(pieces, MAX_STORE_BUFFERS), 1, -1):
+        with suppress(Refused):
+            fitted = with_stages(replace(plan, stores={store.op: replace(store, buffers=buffers)}), kernel, arch)
+            if fitted.stages[0] >= good:
+                return fitted
+    return with_stages(replace(plan, stores={store.op: replace(store, buffers=1)}), kernel, arch)

@@ -226,7 +226,7 @@ class Plan:
     slice: Slice
     guards: frozenset[Op]
     limited: bool
-    stores: Mapping[Op, TmaStore]
+    stores: Mapping[Op, TmaStore] = field(default_factory=dict[Op, TmaStore])
     occupancy: int = 1
     reads: Mapping[Op, Operand] = field(default_factory=dict[Op, Operand])
     kept: frozenset[Op] = frozenset()

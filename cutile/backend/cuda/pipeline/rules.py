@@ -77,22 +77,14 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     _require_room(
         blocks, dots, warpgroups, shared if (options.occupancy or 1) > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
     )
-    groups, buffers = groups_of(kernel, dots, by_threads)
-    operands = [operand for group in groups.values() for operand in group.operands]
-    loads: list[Op] = [operand.load for operand in operands]
-    guards, asserted = guards_of(kernel.order)
-    # Where an assertion may fail, stores ask for it at places that both roles come by.
-    stores = [op for op in kernel.order if isinstance(op, StoreMut | StoreView)] if guards else []
-    numbers = [*(value for operand in operands for value in operand.index), *asserted]
-    slice_ = producer_slice(kernel, numbers, (*loads, *guards, *stores))
-    tma_stores = tma_stores_of(kernel, dots, layouts, warpgroups)
-    order = order_of(slice_.nests, kernel.definitions)
+    drafted = drafted_plan(kernel, dots, by_threads, warpgroups, options, None)
+    order = order_of(drafted.slice.nests, kernel.definitions)
     # Along the columns tile blocks follow each other most slowly: the axis along which they grow.
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
     together = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=together, order=order)
     loop = summing_loop(kernel)
-    if isinstance(loop, For) and (guards or kernel.stores_views or order != Order()):
+    if isinstance(loop, For) and (drafted.guards or kernel.stores_views or order != Order()):
         loop = "it asserts, stores at any place, or has an order of its tile blocks"
     if isinstance(loop, str):
         schedule: Schedule = Cooperative(loop)
@@ -101,24 +93,31 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     if isinstance(schedule, Cooperative):
         undivided = f"{options.num_pieces} pieces of a tile block are asked for: {schedule.undivided}"
         require((options.num_pieces or 1) == 1, undivided)
-    first = Plan(
-        warpgroups=warpgroups,
-        dots=dots,
-        groups=groups,
-        stages=(),
-        operands=buffers,
-        slice=slice_,
-        guards=guards,
-        limited=options.limit_waits,
+    scheduled = replace(
+        drafted,
         occupancy=options.occupancy or 1,
-        stores=tma_stores,
         reads=by_threads.operands,
         kept=by_threads.kept,
+        stores=tma_stores_of(kernel, dots, layouts, warpgroups),
         anchors=tuple(anchors),
         tiles=replace(tiles, schedule=schedule),
         summing=loop if isinstance(loop, For) else None,
     )
-    return with_stages(first, kernel, arch)
+    return with_stages(scheduled, kernel, arch)
+
+
+def drafted_plan(
+    kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int, options: CompileOptions, mainloop: For | None
+) -> Plan:
+    """A plan with pipelines and the producer's part, but for how many stages there are and how tile blocks come."""
+    groups, buffers = groups_of(kernel, dots, reads)
+    guards, asserted = guards_of(kernel.order)
+    # Where an assertion may fail, stores ask for it at places that both roles come by; a main loop's first stage tells.
+    asks = bool(guards) and mainloop is None
+    stores = [op for op in kernel.order if asks and isinstance(op, StoreMut | StoreView)]
+    numbers = [value for group in groups.values() for operand in group.operands for value in operand.index]
+    slice_ = producer_slice(kernel, [*numbers, *asserted], (*groups, *guards, *stores))
+    return Plan(warpgroups, dots, groups, (), buffers, slice_, guards, options.limit_waits, mainloop=mainloop)
 
 
 def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
