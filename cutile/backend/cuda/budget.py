@@ -11,14 +11,19 @@ worth speaking of, and those above spill in their innermost loop, at a hundredth
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
 
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, round_up
+from cutile.backend.gpu.op_facts import source_of
 from cutile.errors import KernelTypeError
-from cutile.ir.core import Function, Value
+from cutile.ir.core import Function, Op, Value
+from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
+from cutile.ops.memory import LoadTile
+from cutile.ops.shape import Permute
 
 MIN_TILE_EXTENT = 16
 """The least extent of a tile that is named as one that fits."""
@@ -30,22 +35,28 @@ SYSTEM_BYTES = 1024
 """Shared memory that the system keeps for each block."""
 
 
-@dataclass(frozen=True)
-class Words:
-    """What a product fills of a thread's registers."""
+def product_words(
+    op: Mma | StagedMma, layouts: Mapping[str, Layout], definitions: Mapping[Value, Op]
+) -> tuple[int, int]:
+    """Registers of a thread for a lowered product's sums, and for its operands.
 
-    sums: int
-    operands: int
+    Sums of f16 are f32 while they grow. An operand takes one each for what is loaded alone, and for bytes, which are
+    turned one by one; none where products read it in stages.
+    """
 
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.sums + self.operands
+    def words(value: Value, layout: str) -> int:
+        bits = value.tile.dtype.bits
+        load, _ = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))
+        alone = isinstance(load, LoadTile) and load.attributes.get("vector") is None
+        return -(-layouts[layout].registers * (32 if bits == 8 or (alone and bits < 32) else bits) // 32)
+
+    sums = layouts[op.attributes["layout"]].registers * max(op.result.tile.dtype.bits, 32) // 32
+    if isinstance(op, StagedMma):
+        return sums, 0
+    return sums, sum(words(value, name) for value, name in zip((op.a, op.b), op.attributes["source"], strict=True))
 
 
-def check_budget(
-    function: Function, lowered: Function, layouts: dict[str, Layout], arch: Architecture, blocks: int
-) -> None:
+def check_budget(function: Function, lowered: Function, arch: Architecture, blocks: int) -> None:
     """Refuse a kernel whose tiles do not fit, with numbers and a product that does.
 
     The nearest one.
@@ -53,7 +64,6 @@ def check_budget(
     Args:
         function: the kernel before it was lowered.
         lowered: after.
-        layouts: of the lowered function.
         arch: what it is compiled for.
         blocks: that must fit on a multiprocessor at once; 0 for one.
 
@@ -70,13 +80,14 @@ def check_budget(
         place = None if product is None else product.location
         raise KernelTypeError(message, place, _remedy(function, arch, blocks))
     most = registers(arch, threads, blocks) - SPARE_REGISTERS
+    layouts, definitions = layouts_of(lowered), {value: op for op in lowered.walk() for value in op.results}
     for op in lowered.walk():
         if isinstance(op, Mma | StagedMma):
-            words = _words(op, layouts)
-            if words.total > most:
+            sums, operands = product_words(op, layouts, definitions)
+            if sums + operands > most:
                 raise KernelTypeError(
-                    f"{function.name}: a thread would hold {words.sums} registers of the product's sums"
-                    + (f" and {words.operands} of its operands" if words.operands else "")
+                    f"{function.name}: a thread would hold {sums} registers of the product's sums"
+                    + (f" and {operands} of its operands" if operands else "")
                     + f"; of its {most + SPARE_REGISTERS} registers on {arch.name}, {most} are for these",
                     op.location,
                     _remedy(function, arch, blocks),
@@ -91,17 +102,6 @@ def shared_room(arch: Architecture, blocks: int) -> int:
 def registers(arch: Architecture, threads: int, blocks: int) -> int:
     """Registers that a thread may have where `blocks` blocks share a multiprocessor."""
     return min(MAX_THREAD_REGISTERS, arch.registers // (threads * blocks) // 8 * 8)
-
-
-def _words(op: Mma | StagedMma, layouts: dict[str, Layout]) -> Words:
-    def words(value: Value, layout: str) -> int:
-        return -(-layouts[layout].registers * value.tile.dtype.bits // 32)
-
-    sums = words(op.result, op.attributes["layout"])
-    if isinstance(op, StagedMma):
-        return Words(sums, 0)
-    pairs = zip((op.a, op.b), op.attributes["source"], strict=True)
-    return Words(sums, sum(words(value, layout) for value, layout in pairs))
 
 
 def _largest(function: Function) -> Mma | None:
@@ -154,6 +154,5 @@ def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks:
     warps = min(8, max(1, round_up(m * n) // 2048))
     operand_bytes = (m + n) * k * dtype.bits // 8
     padded = 2 * operand_bytes * 5 // 4  # two stages, which keep operands out of registers
-    room = (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
     filled = m * n * sums.bits // 32 // (32 * warps)
-    return padded <= room and filled <= registers(arch, 32 * warps, blocks) - SPARE_REGISTERS
+    return padded <= shared_room(arch, blocks) and filled <= registers(arch, 32 * warps, blocks) - SPARE_REGISTERS

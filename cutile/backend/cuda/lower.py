@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cutile.backend.cuda.budget import SPARE_REGISTERS, check_budget, registers, shared_room
+from cutile.backend.cuda.budget import SPARE_REGISTERS, check_budget, product_words, registers, shared_room
 from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.multistage import RunningLoop, begin
 from cutile.backend.cuda.multistage_rules import MAX_STAGES_AHEAD
 from cutile.backend.cuda.ops import StagedMma, StageTile
 from cutile.backend.cuda.private_updates import UnreadUpdates
-from cutile.backend.cuda.product_loops import Key, can_split_step, flatten, key_of, operand_words, with_half_steps
+from cutile.backend.cuda.product_loops import Key, can_split_step, flatten, key_of, with_half_steps
 from cutile.backend.cuda.rows import choose_warps, row_passes
 from cutile.backend.cuda.smem_sizes import HALVES, step_of
 from cutile.backend.cuda.target import Architecture, architecture
@@ -64,9 +64,9 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         function = with_half_steps(function, deep)
         first, lowered = _within(room, function, warps, arch)
     try:
-        check_budget(function, lowered, layouts_of(lowered), arch, options.occupancy or 0)
+        check_budget(function, lowered, arch, options.occupancy or 0)
     except KernelTypeError:  # nothing fits: what the best of them lacks is what the user can do something about
-        check_budget(function, first, layouts_of(first), arch, options.occupancy or 0)
+        check_budget(function, first, arch, options.occupancy or 0)
         raise
     hoped = lowered.facts["min_blocks"]
     if hoped > 1 and lowered.facts["shared_bytes"] > shared_room(arch, hoped):
@@ -94,11 +94,12 @@ def _reads_much(function: Function, warps: int) -> bool:
 
 
 def _words(function: Function, definitions: Mapping[Value, Op]) -> list[tuple[Mma, int, int]]:
-    """Of each lowered product, registers of a thread for its sums and its operands."""
+    """Of each product, registers of a thread for its sums and its operands.
+
+    Not of those that read stages.
+    """
     layouts = layouts_of(function)
-    products = [op for op in function.walk() if isinstance(op, Mma)]
-    sums = [layouts[op.attributes["layout"]].registers for op in products]
-    return [(op, count, operand_words(op, layouts, definitions)) for op, count in zip(products, sums, strict=True)]
+    return [(op, *product_words(op, layouts, definitions)) for op in function.walk() if isinstance(op, Mma)]
 
 
 def _filled(function: Function) -> int:
@@ -128,8 +129,8 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     287 TFLOP/s with two blocks, 189 with one). Both must fit: half the registers, half the shared memory.
     """
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
-    # Sums of f16 are f32 while they grow. Of loads nothing is known: if two blocks spill, the compiler has one.
-    filled = [sums * max(op.result.tile.dtype.bits, 32) // 32 + operands for op, sums, operands in _words(function, {})]
+    # Of loads nothing is known: if two blocks spill, the compiler has one.
+    filled = [sums + operands for _, sums, operands in _words(function, {})]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.multistage_rules import LoadAhead, Loop, MultistagePlan, index_work, is_padded, plan_multistage
+from cutile.backend.cuda.multistage_rules import LoadAhead, Loop, MultistagePlan, is_padded, plan_multistage
 from cutile.backend.cuda.ops import Barrier, PadEdges, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 from cutile.backend.cuda.staged_operands import Load, Side
-from cutile.backend.gpu.op_facts import constant_of
+from cutile.backend.gpu.op_facts import constant_of, work_of
 from cutile.backend.gpu.smem_allocator import Span
 from cutile.ir.control import For, Yield
 from cutile.ir.core import Op, Value
@@ -137,8 +137,8 @@ class RunningLoop:
         now = dict(context.lowered)
         context.lowered[self._loop.op.induction] = induction
         self.elsewhere = True
-        for op in dict.fromkeys(op for value in values for op in index_work(value, self._loop.inner)):
-            context.operation(op)
+        work = work_of(values, self._loop.inner)
+        context.operations([op for op in self._loop.operations if op in work])
         yield
         self.elsewhere = False
         context.lowered = now

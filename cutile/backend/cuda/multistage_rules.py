@@ -22,7 +22,7 @@ from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
-from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work
+from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, work_of
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.grid import TileBlockId
@@ -166,13 +166,13 @@ class Loop:
     @property
     def is_whole(self) -> bool:
         """Whether it goes over all tiles of a tensor: behind its end are none to load."""
-        work = index_work(self.op.stop, self.definitions)
+        work = work_of([self.op.stop], self.definitions)
         sized = any(isinstance(op, TensorDim) for op in work) and all(map(is_scalar_work, work))
         return sized and self.counts
 
     def is_common(self, load: Load) -> bool:
         """Whether all tile blocks load the same tiles."""
-        return not any(isinstance(op, TileBlockId) for at in load.index for op in index_work(at, self.definitions))
+        return not any(isinstance(op, TileBlockId) for op in work_of(load.index, self.definitions))
 
     @property
     def counts(self) -> bool:
@@ -184,7 +184,7 @@ class Loop:
 
         It can from what the loop does not carry.
         """
-        work = index_work(value, self.inner)
+        work = work_of([value], self.inner)
         read = {value, *(operand for op in work for operand in op.operands)}
         return all(map(self._repeats, work)) and not read.intersection(self.op.body.arguments[1:])
 
@@ -213,24 +213,6 @@ class Loop:
 def is_padded(load: Load) -> bool:
     """Whether something else than zeros lies past the edges."""
     return isinstance(load, LoadView) and load.padding not in ("zero", "none")
-
-
-def index_work(value: Value, inner: Mapping[Value, Op]) -> list[Op]:
-    """Operations of a loop from which an index is computed, in order.
-
-    Each stands behind those that it reads.
-    """
-    work: list[Op] = []
-
-    def visit(value: Value) -> None:
-        op = inner.get(value)
-        if op is not None and op not in work:
-            for operand in op.operands:
-                visit(operand)
-            work.append(op)
-
-    visit(value)
-    return work
 
 
 def plan_multistage(loop: Loop) -> MultistagePlan | None:

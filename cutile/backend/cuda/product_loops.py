@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutile.backend.cuda.smem_sizes import step_of
-from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.op_facts import inside, is_scalar_work, source_of
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
@@ -39,21 +38,6 @@ Key = tuple[object, ...]
 def key_of(op: Mma) -> Key:
     """What a product and its lowered form have in common."""
     return op.location, op.a.tile.shape, op.acc.tile.shape
-
-
-def operand_words(op: Mma, layouts: Mapping[str, Layout], definitions: Mapping[Value, Op]) -> int:
-    """Registers of a thread for a lowered product's operands.
-
-    One each for what is loaded alone, and for bytes, which are turned one by one.
-    """
-
-    def words(value: Value, layout: str) -> int:
-        bits = value.tile.dtype.bits
-        load, _ = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))
-        alone = isinstance(load, LoadTile) and load.attributes.get("vector") is None
-        return -(-layouts[layout].registers * (32 if bits == 8 or (alone and bits < 32) else bits) // 32)
-
-    return sum(words(value, name) for value, name in zip((op.a, op.b), op.attributes["source"], strict=True))
 
 
 def can_split_step(op: Mma, definitions: Mapping[Value, Op]) -> bool:

@@ -205,7 +205,9 @@ class _Rules:
         return self.loop.start.tile.dtype is i32
 
     def _guards(self) -> frozenset[Op]:
-        """The assertions of a kernel, and the conditions around them: they stand in its body or the loop's.
+        """The assertions of a kernel, and the conditions around them.
+
+        They stand in its body or the loop's.
 
         In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
         is, would make consumers wait for each product before they begin the next (the linker's remark C7510).

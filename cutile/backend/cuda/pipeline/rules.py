@@ -109,7 +109,10 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
 def drafted_plan(
     kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int, options: CompileOptions, mainloop: For | None
 ) -> Plan:
-    """A plan with pipelines and the producer's part, but for how many stages there are and how tile blocks come."""
+    """A plan with pipelines and the producer's part.
+
+    How many stages there are, and how tile blocks come, is left open.
+    """
     groups, buffers = groups_of(kernel, dots, reads)
     guards, asserted = guards_of(kernel.order)
     # Where an assertion may fail, stores ask for it at places that both roles come by; a main loop's first stage tells.

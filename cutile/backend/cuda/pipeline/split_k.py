@@ -14,7 +14,7 @@ from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
 from cutile.backend.cuda.pipeline.accumulators import part_layout, sums_bytes
 from cutile.backend.cuda.pipeline.schedule import SplitK
-from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS, find_parts_loop
+from cutile.backend.cuda.pipeline.split_k_rules import MIN_CLUSTER_ITERATIONS, MIN_WORKSPACE_ITERATIONS
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.op_facts import work_of
 from cutile.dtypes import bool_
@@ -44,13 +44,13 @@ class DividedLoop:
     _piece: Value
     _mine: Value
 
-    def __init__(self, walk: WarpSpecialised, split: SplitK) -> None:
+    def __init__(self, walk: WarpSpecialised, split: SplitK, parts: For | None) -> None:
         assert walk.plan.summing is not None
         self._walk = walk
         self._split = split
         self._loop = walk.plan.summing
         self.hoisted = work_of((self._loop.start, self._loop.stop, self._loop.step), walk.definitions)
-        self.parts = find_parts_loop(walk.function)
+        self.parts = parts
 
     def facts(self) -> dict[str, Any]:
         """What a launch has to know of it."""

@@ -57,7 +57,6 @@ from collections.abc import Callable, Mapping
 from cutile.analysis.affine import Affine, Facts, ceil_div
 from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
-from cutile.backend.cuda.ops import ReducePartials
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, parts_of, registers_of, sums_bytes
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Dot, Plan
@@ -68,7 +67,7 @@ from cutile.backend.gpu.op_facts import constant_of
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
 from cutile.ir.control import For
-from cutile.ir.core import Attribute, Block, Effect, Function, Value
+from cutile.ir.core import Attribute, Effect, Function, Value
 
 MAX_PIECES = 16
 """Of a tile block: the last thread block reads the sums of all."""
@@ -151,28 +150,9 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
     columns, least = sums.shape[1], sums.core[1]
     count = parts_of(columns, least, pieces)
     lies = columns % (least * count) == 0 and registers_of(sums, count) is not None
-    if not lies or parts_loop(kernel.function, loop, count) is None:
+    if not lies or count == 1 or epilogue_of_part(kernel.function, loop, count) is None:
         count = 1
     return count if cluster_bytes(sums, count, pieces) <= MAX_CLUSTER_SUMS_BYTES else 0
-
-
-def parts_loop(function: Function, loop: For, parts: int) -> For | None:
-    """A loop over the subtiles of the epilogue, if it can be and is cut so."""
-    return epilogue_of_part(function, loop, parts) if parts > 1 else None
-
-
-def with_parts_loop(function: Function, loop: For) -> Function:
-    """The function with such a loop at its end."""
-    body = Block(function.parameters, [*function.body.operations, loop])
-    return Function(function.name, body, function.source, function.file, function.stage, dict(function.facts))
-
-
-def find_parts_loop(function: Function) -> For | None:
-    """The loop that `with_parts_loop` put there."""
-    last = function.body.operations[-1]
-    if isinstance(last, For) and any(isinstance(op, ReducePartials) for op in last.body.operations):
-        return last
-    return None
 
 
 CLUSTER_SHARES = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}

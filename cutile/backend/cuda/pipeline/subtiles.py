@@ -59,7 +59,12 @@ def cut_epilogue(function: Function, loop: For, width: int, *, ahead: bool = Fal
         _Cut(function, sums, after, builder).run(columns // width, ahead=ahead)
     except _CannotCut:
         return function
-    body = Block(function.parameters, [*operations[: place + 1], *builder.current.operations])
+    return with_operations(function, [*operations[: place + 1], *builder.current.operations])
+
+
+def with_operations(function: Function, operations: Sequence[Op]) -> Function:
+    """The function with these operations in place of its own."""
+    body = Block(function.parameters, operations)
     return Function(function.name, body, function.source, function.file, function.stage, dict(function.facts))
 
 

@@ -32,8 +32,7 @@ from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.products import Products, in_words
 from cutile.backend.cuda.pipeline.schedule import SplitK
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
-from cutile.backend.cuda.pipeline.split_k_rules import parts_loop, with_parts_loop
-from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
+from cutile.backend.cuda.pipeline.subtiles import cut_epilogue, epilogue_of_part, with_operations
 from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
 from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.backend.cuda.target import Architecture
@@ -60,7 +59,8 @@ class WarpSpecialised(LoweringContext):
     early = True
 
     def __init__(self, source: Function, plan: Plan, arch: Architecture) -> None:
-        whole, function = _in_subtiles(source, plan)
+        whole, parts = _in_subtiles(source, plan)
+        function = whole if parts is None else with_operations(whole, [*whole.body.operations, parts])
         super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
         # What stores a tile's parts runs in place of what stores all of it: nothing is stored over.
         self.shared_tensors = self.find_shared_tensors(whole) | self.exposed
@@ -71,7 +71,7 @@ class WarpSpecialised(LoweringContext):
         self.maps = TensorMaps()
         self.pipelines = Pipelines(self)
         self.indices = Indices(self)
-        self.split = None if plan.split is None else DividedLoop(self, plan.split)
+        self.split = None if plan.split is None else DividedLoop(self, plan.split, parts)
         self.tiles = TileScheduler(self)
         self.epilogue = Epilogue(self)
         self._products = Products(self)
@@ -356,18 +356,17 @@ class WarpSpecialised(LoweringContext):
         self.builder.add(copy)
 
 
-def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, Function]:
-    """The function with its epilogue in subtiles, without and with a loop over them.
+def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, For | None]:
+    """The function with its epilogue in subtiles.
 
-    The loop goes over the columns that a thread block of a cluster adds up at its end.
+    And a loop over those that a thread block of a cluster adds up, if there are any.
     """
     loop, whole = plan.summing, source
     if loop is None:
-        return source, source
+        return source, None
     if plan.subtile:
         whole = cut_epilogue(source, loop, plan.subtile, ahead=not (plan.narrow or plan.dot.simt))
-    parts = parts_loop(source, loop, plan.parts)
-    return whole, whole if parts is None else with_parts_loop(whole, parts)
+    return whole, epilogue_of_part(source, loop, plan.parts) if plan.parts > 1 else None
 
 
 def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:
