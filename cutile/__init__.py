@@ -20,7 +20,6 @@ from cutile import language
 from cutile.autotune import autotune
 from cutile.backend.interface import CompileOptions
 from cutile.block_scan import scan_blocks
-from cutile.compile.spills import SpillWarning
 from cutile.composite import Composite, Launches, compile_ahead, composite, launches_of
 from cutile.dtypes import (
     DType,
@@ -64,7 +63,9 @@ from cutile.errors import (
     LaunchError,
     MissingGenericsError,
     OutOfBoundsError,
+    PaddingWarning,
     RaceError,
+    SpillWarning,
     StaleRecordError,
     TuningError,
     UninitialisedReadError,
@@ -77,7 +78,6 @@ from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.host import api
 from cutile.host.hints import LANGUAGE
 from cutile.host.variables import Global
-from cutile.interpreter.warned import PaddingWarning
 from cutile.language import *
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.target import interpret, use_backend

@@ -1,4 +1,4 @@
-"""Every exception that cutile raises, and how errors show the user's line.
+"""Every exception and warning of cutile, and how errors show the user's line.
 
 CutileError
   KernelSyntaxError (SyntaxError)     the kernel uses Python that cutile does not compile
@@ -22,6 +22,10 @@ CutileError
   TuningError (RuntimeError)          a search for the fastest configuration came to nothing
     ForeignLogError (ValueError)      a log is another search's, or no log
     StaleRecordError (ValueError)     a record is of another kernel, other arguments or another device
+
+UserWarning
+  PaddingWarning                      elements past a tensor's edge change the result of an interpreted reduction
+  SpillWarning                        the tiles of a compiled kernel do not fit into registers
 """
 
 from __future__ import annotations
@@ -218,6 +222,22 @@ class ForeignLogError(TuningError, ValueError):
 
 class StaleRecordError(TuningError, ValueError):
     """A record of a search says nothing about this kernel, arguments or device."""
+
+
+class PaddingWarning(UserWarning):
+    """Elements past a tensor's edge change the result of a reduction.
+
+    Once for each line of an interpreted launch. Leave it out with `interpret(check=False)`, or with
+    `warnings.filterwarnings("ignore", category=cutile.PaddingWarning)`.
+    """
+
+
+class SpillWarning(UserWarning):
+    """A compiled kernel spills: values of its tiles wait in memory, which is slow.
+
+    Once for each specialisation of a kernel, at its line, with the bytes of a thread that spill and what helps. Leave
+    it out with `warnings.filterwarnings("ignore", category=cutile.SpillWarning)`, or make it an error with "error".
+    """
 
 
 def closest(name: str, names: Iterable[str]) -> list[str]:

@@ -22,9 +22,7 @@ from typing import Any
 import cuda_async
 from cutile import errors
 from cutile.command.ops import anchor, items, sections
-from cutile.compile.spills import SpillWarning
 from cutile.errors import ArgumentError
-from cutile.interpreter.warned import PaddingWarning
 
 PLACES = ("cutile", "cuda_async", "cutile.bench", "cutile.tune")
 """Where a name may be, in the order in which they are asked; a user writes the module that has it."""
@@ -455,7 +453,6 @@ def _errors() -> Iterator[str]:
     yield "Which failure gives which: [errors.md](errors.md).\n"
     yield "| Error | Is a | Raised when |\n| --- | --- | --- |"
     members = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
-    members += [(each.__name__, errors.__name__, each) for each in (SpillWarning, PaddingWarning)]
     names = [name for name, _, kind in members if _is_error(name, kind)]
     for name, place, kind in sorted(members, key=lambda each: each[:2]):
         if _is_error(name, kind):

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from cutile.backend.reference.interpret import Walker
-from cutile.errors import Location
-from cutile.interpreter.warned import PaddingWarning
+from cutile.errors import Location, PaddingWarning
 from cutile.ir.core import Effect, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.arith import Div

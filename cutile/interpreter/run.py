@@ -14,7 +14,7 @@ from typing import Any
 
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.interface import Grid, Parameter
-from cutile.backend.reference.memory import bind_parameters
+from cutile.backend.reference.interpret import bind_parameters
 from cutile.dtypes import DTypeLike
 from cutile.frontend.build import NO_GROUPS, NO_POINTERS, parameter
 from cutile.frontend.calls import invoke

@@ -22,11 +22,10 @@ from cuda_async.core.lease import refuse_conflicts
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
 from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar
-from cutile.launch.checks import verify
-from cutile.launch.generated import Number, number_of, numbers_of
-from cutile.launch.grid import refuse_disagreement
+from cutile.launch.checks import refuse_disagreement, verify
+from cutile.launch.compiled_kernel import chooser_of
+from cutile.launch.fastpath import Number, number_of, numbers_of
 from cutile.launch.variables import use_variables
-from cutile.launch.variants import chooser_of
 from cutile.launch.views import PointingView, TiledView, View
 
 if TYPE_CHECKING:

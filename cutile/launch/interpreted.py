@@ -18,7 +18,7 @@ from cutile.backend.interface import Grid
 from cutile.compile.kernels import Plan
 from cutile.language.variable import DeviceVariable
 from cutile.launch.arguments import Checked, Pointer
-from cutile.launch.generated import number_of
+from cutile.launch.fastpath import number_of
 from cutile.launch.variables import use_variables
 from cutile.launch.views import PointingView, TiledView, View
 

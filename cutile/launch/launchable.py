@@ -30,8 +30,8 @@ from cutile.frontend.parameters import (
 )
 from cutile.frontend.signature import Signature
 from cutile.launch.arguments import Checked, Pointer, check_argument, give_back, is_op, plain_scalar
+from cutile.launch.checks import launch_grid, refuse_disagreement
 from cutile.launch.fastpath import ViewUse, recognizer
-from cutile.launch.grid import launch_grid, refuse_disagreement
 from cutile.launch.target import chosen_backend, target_of
 from cutile.launch.views import Grid, PointingView, TiledView, View, tiled
 

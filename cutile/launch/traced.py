@@ -16,11 +16,11 @@ from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
 from cutile.launch.arguments import Checked, words_of_argument
-from cutile.launch.grid import Grid
+from cutile.launch.checks import Grid
+from cutile.launch.compiled_kernel import plan_of_launch
 from cutile.launch.launchable import Launchable
 from cutile.launch.notebook import Listing
 from cutile.launch.target import INTERPRET, target_of
-from cutile.launch.variants import plan_of_launch
 
 __all__ = ("TracedLaunch", "launch_words", "without_places")
 

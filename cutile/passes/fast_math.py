@@ -25,9 +25,9 @@ from collections import Counter
 from collections.abc import Collection
 
 from cutile.dtypes import DTypeLike, f32
+from cutile.ir.builder import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.rewriter import KEEP, Replacement, Rewriter, rewrite
 from cutile.ir.types import TileType
 from cutile.ops.arith import Add, Div, Fma, Mul, Neg, Sub
 from cutile.ops.cast import Convert
@@ -35,7 +35,7 @@ from cutile.ops.math import Exp, Exp2, Flushing, Sqrt, Tanh
 from cutile.ops.matmul import Mma, MmaScaled
 from cutile.ops.rounding import NEAREST, RoundedDiv, RoundedSqrt, RoundedTanh
 from cutile.ops.shape import Broadcast, Reshape
-from cutile.passes.dce import dce
+from cutile.passes.redundancy import dce
 
 FACT = "fast_math"
 """The fact of a function that says what was made faster, and how often."""

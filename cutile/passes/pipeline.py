@@ -9,12 +9,10 @@ from collections.abc import Callable
 
 from cutile.ir.core import Function
 from cutile.ir.verify import verify
-from cutile.passes.bounds import bounds
+from cutile.passes.bounds import bounds, reach
 from cutile.passes.checks import checks
-from cutile.passes.cse import cse, licm
-from cutile.passes.dce import dce
 from cutile.passes.fold import fold, minmax
-from cutile.passes.reach import reach
+from cutile.passes.redundancy import cse, dce, licm
 
 Pass = Callable[[Function], Function]
 

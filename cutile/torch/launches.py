@@ -28,9 +28,9 @@ from cutile.frontend.parameters import Parameter
 from cutile.host.exchange import from_foreign
 from cutile.launch.arguments import EVERY_FLOAT, check_argument, plain_scalar, raw_scalar, without_elements
 from cutile.launch.bound import kernel_uses, refuse_shared
+from cutile.launch.checks import check_grid
 from cutile.launch.compiled_kernel import CompiledKernel
 from cutile.launch.fastpath import ViewUse
-from cutile.launch.grid import check_grid
 from cutile.launch.launchable import Launchable
 from cutile.launch.target import chosen_backend
 from cutile.launch.views import Grid, TiledView, View

@@ -19,8 +19,8 @@ See docs/autotuning.md.
 from cutile.tune.choices import Choice
 from cutile.tune.log import Invalid, Measured, Trial, TrialLog
 from cutile.tune.memory import DisagreementWarning
-from cutile.tune.oracle import DeviceOracle, InvalidError, Oracle, WrongResultError
 from cutile.tune.record import Provenance, Record, ToolchainDriftWarning, load_verified
+from cutile.tune.search import DeviceOracle, InvalidError, Oracle, WrongResultError
 from cutile.tune.space import Config, GridSearch, Searcher, space_hash
 from cutile.tune.table import Tuned
 from cutile.tune.tuner import Autotuner

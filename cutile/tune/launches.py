@@ -34,8 +34,7 @@ from cutile.launch.views import OpenTiledView, PointingView, SharedView, TiledVi
 from cutile.tune.choices import Choice, digest_of, load, save
 from cutile.tune.log import Invalid, Trial, TrialLog
 from cutile.tune.memory import Agreement, Backup, DisagreementWarning, Output, Region, Scratch
-from cutile.tune.oracle import DeviceOracle, InvalidError
-from cutile.tune.search import Search
+from cutile.tune.search import DeviceOracle, InvalidError, Search
 from cutile.tune.space import Config, GridSearch
 from cutile.tune.table import NotebookTable, Tuned, default_progress
 

@@ -19,9 +19,8 @@ from cutile.compile.store import users_folder
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.memory import Backup
-from cutile.tune.oracle import Candidate, DeviceOracle, Judge, Oracle, Poison
 from cutile.tune.record import Record
-from cutile.tune.search import Keep, Search
+from cutile.tune.search import Candidate, DeviceOracle, Judge, Keep, Oracle, Poison, Search
 from cutile.tune.space import Config, GridSearch, Searcher, space_hash
 from cutile.tune.table import NotebookTable, Progress, Tuned, default_progress
 

@@ -15,7 +15,7 @@ EVALUATES = {
     "cutile/frontend/constant_calls.py": "an expression of constants in a kernel's own source, from its syntax tree",
     "cutile/frontend/source.py": "a file that Python has imported, compiled to be compared; nothing runs",
     "cutile/launch/checks.py": "what the compiler found in this process; no file holds it",
-    "cutile/launch/generated.py": "functions made of signatures, of numbers, and of what the compiler has just found",
+    "cutile/launch/fastpath.py": "functions made of signatures, of numbers, and of what the compiler has just found",
     "cutile/torch/launches.py": "a function made of a signature",
 }
 """Where that happens, and what is evaluated there."""

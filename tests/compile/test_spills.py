@@ -13,9 +13,9 @@ import cutile as ct
 from cutile import CompileOptions, api, bf16
 from cutile.backend.cuda import lower
 from cutile.backend.interface import Target
-from cutile.compile.driver import Request, compile_kernel
-from cutile.compile.spills import SpillWarning, otherwise, warn_of_spills
+from cutile.compile.driver import Request, compile_kernel, otherwise, warn_of_spills
 from cutile.dtypes import i32
+from cutile.errors import SpillWarning
 from tests.backend.cuda.programs import compiled, written
 from tests.support.kernels import kernel
 from tests.support.programs import mut, scalar, tensor

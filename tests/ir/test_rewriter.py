@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from cutile.dtypes import i32
 from cutile.errors import Location
-from cutile.ir.builder import Builder
+from cutile.ir.builder import ERASE, KEEP, Builder, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.rewriter import ERASE, KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.text import print_function
 from cutile.ir.types import TileType
 from cutile.ir.verify import verify

@@ -16,7 +16,7 @@ from cutile import Mut, Tensor, api, f32
 from cutile.backend.interface import Packed
 from cutile.errors import LaunchError
 from cutile.launch.compiled_kernel import CompiledKernel
-from cutile.launch.generated import numbers_of
+from cutile.launch.fastpath import numbers_of
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.target import target_of
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutile.analysis.affine import Affine, Atom, Facts, count_of, extent_atom, multiple, scalar_atom
 from cutile.dtypes import i32
-from cutile.launch.variants import counter
+from cutile.launch.compiled_kernel import counter
 
 NAMES = ["x", "n", "min"]
 CHECKED = [SimpleNamespace(shape=(70, 1)), -12, 5]

@@ -23,10 +23,9 @@ from cuda_async.testing import SimDriver
 from cuda_async.unsafe import async_on
 from cutile import Kernel, Mut, api, f32
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.launch import generated
+from cutile.launch import fastpath
 from cutile.launch.arguments import is_op
-from cutile.launch.fastpath import enqueue_text, recognizer_text, repeat_text
-from cutile.launch.generated import define
+from cutile.launch.fastpath import define, enqueue_text, recognizer_text, repeat_text
 from tests.launch.test_compiled_kernel import Gpu, make, make_of, saxpy
 from tests.support.golden import Golden
 
@@ -240,7 +239,7 @@ def test_texts_have_files_of_their_own_and_equal_ones_share() -> None:
 
 
 def test_kernels_without_end_keep_no_texts_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generated, "_MOST_TEXTS", len(generated._texts))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(fastpath, "_MOST_TEXTS", len(fastpath._texts))  # pyright: ignore[reportPrivateUsage]
     function = define("one too many", "def f():\n    return 3\n", {})
     assert function() == 3
     assert not linecache.getlines(function.__code__.co_filename)

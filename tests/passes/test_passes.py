@@ -8,10 +8,9 @@ from cutile.ir.core import Function
 from cutile.ir.text import print_function
 from cutile.ir.verify import verify
 from cutile.ops.memory import LoadTile
-from cutile.passes.cse import cse, licm
-from cutile.passes.dce import dce
 from cutile.passes.fold import fold, minmax
 from cutile.passes.pipeline import run_passes
+from cutile.passes.redundancy import cse, dce, licm
 from tests.support.golden import Golden
 from tests.support.programs import mut, program, scalar, tensor
 

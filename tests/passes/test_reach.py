@@ -11,8 +11,8 @@ import cutile as ct
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
 from cutile.ir.types import Type
+from cutile.passes.bounds import reach
 from cutile.passes.fold import fold
-from cutile.passes.reach import reach
 from tests.support.programs import mut, program, scalar, tensor
 
 TYPES: dict[str, Type] = {"y": mut(8), "x": tensor(1), "t": tensor(1, ct.i32), "n": scalar(ct.i32), "w": scalar(ct.i64)}

@@ -14,8 +14,8 @@ from cutile.dtypes import f32, f64
 from cutile.ir.control import For
 from cutile.ir.core import Function, Value
 from cutile.ir.verify import verify
-from cutile.passes.dce import dce
 from cutile.passes.fast_math import FACT, fast_math, lower_scaled_mma
+from cutile.passes.redundancy import dce
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:

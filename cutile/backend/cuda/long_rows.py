@@ -31,8 +31,8 @@ from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
 from cutile.backend.interface import CompileOptions
+from cutile.ir.builder import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.rewriter import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ops.compare import Eq, Select
 from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import StoreMut

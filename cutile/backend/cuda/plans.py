@@ -30,10 +30,9 @@ from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16, f16, f32, f64
 from cutile.ir.core import Function
-from cutile.passes.cse import cse
-from cutile.passes.dce import dce
 from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.fold import fold
+from cutile.passes.redundancy import cse, dce
 
 Rules = Callable[[Kernel, Architecture, CompileOptions], Plan]
 FLOATS = (f16, bf16, f32, f64)

@@ -18,18 +18,17 @@ from collections.abc import Mapping
 
 from cutile.backend.cuda.smem_sizes import step_of
 from cutile.backend.gpu.op_facts import inside, is_scalar_work, source_of
-from cutile.ir.builder import Builder
+from cutile.ir.builder import KEEP, Builder, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.constant import Constant
 from cutile.ir.control import For, While
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.rewriter import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.types import TensorType
 from cutile.ops.arith import Add, FloorDiv, Max, Mul, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute
-from cutile.passes.dce import dce
+from cutile.passes.redundancy import dce
 
 Key = tuple[object, ...]
 """A product by its place and its shape."""

@@ -31,9 +31,9 @@ from cutile.backend.gpu.layout_assignment import (
 from cutile.backend.gpu.op_facts import is_scalar_work
 from cutile.conversion import NEAREST_EVEN
 from cutile.dtypes import bf16, f32, f64
+from cutile.ir.builder import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Effect, Function, Op, Value
-from cutile.ir.rewriter import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.types import TensorType
 from cutile.ops.arith import Abs, Add, Div, Fma, Max, Min, Mul, Neg, Sub
 from cutile.ops.cast import Convert
@@ -47,7 +47,7 @@ from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Reshape
 from cutile.ops.sort import Sort, TopK
 from cutile.ops.view import LoadView
-from cutile.passes.dce import dce
+from cutile.passes.redundancy import dce
 
 SCATTERED = 8
 """Elements of a thread that are accessed one by one: an address alone takes two registers."""

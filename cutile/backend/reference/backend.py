@@ -11,8 +11,7 @@ from typing import Any, Final
 from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.common.host_launch import HostStream, RepeatedLaunch
 from cutile.backend.interface import Argument, Backend, CompileOptions, Executable, Grid, Row, Source, Target
-from cutile.backend.reference.interpret import run_block
-from cutile.backend.reference.memory import bind_parameters
+from cutile.backend.reference.interpret import bind_parameters, run_block
 from cutile.ir.core import Function
 from cutile.ir.text import parse, print_function
 from cutile.ops import OPS

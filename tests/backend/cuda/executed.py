@@ -66,8 +66,7 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.ops.pipeline import BufferType, buffer_types
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
 from cutile.backend.interface import Grid
-from cutile.backend.reference.interpret import Walker
-from cutile.backend.reference.memory import load, load_view, store
+from cutile.backend.reference.interpret import Walker, load, load_view, store
 from cutile.conversion import exact
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Function, Op, Value

@@ -28,8 +28,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.smem_sizes import Stage, stages
 from cutile.backend.interface import Grid
-from cutile.backend.reference.interpret import Walker
-from cutile.backend.reference.memory import load, load_view, store
+from cutile.backend.reference.interpret import Walker, load, load_view, store
 from cutile.dtypes import bf16
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.elementwise import rounded

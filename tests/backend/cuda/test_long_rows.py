@@ -23,8 +23,7 @@ from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, H
 from cutile.backend.cuda.rows import narrow_extremes
 from cutile.backend.cuda.target import architecture
 from cutile.backend.gpu.row_axis import row_axis
-from cutile.backend.reference.interpret import Walker, run_block
-from cutile.backend.reference.memory import load
+from cutile.backend.reference.interpret import Walker, load, run_block
 from cutile.dtypes import DTypeLike, bf16, f32, i32
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.text import print_function

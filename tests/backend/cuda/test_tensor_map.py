@@ -19,7 +19,7 @@ from cutile.compile.driver import Compiled
 from cutile.compile.store import DiskStore
 from cutile.dtypes import DTYPES, DTypeLike, bf16, f16, f32, f64, i32, i64
 from cutile.errors import LaunchError
-from cutile.launch.generated import numbers_of
+from cutile.launch.fastpath import numbers_of
 from tests.backend.cuda.bulk import bulk_copy
 from tests.backend.cuda.programs import instructions
 from tests.backend.cuda.recorder import Recorder

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.ops import Roles
-from cutile.backend.gpu.text import Call, Expression
+from cutile.backend.gpu.emitter import Call, Expression
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Value
 

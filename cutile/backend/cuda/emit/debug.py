@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cutile.backend.common.abi import REPORT
 from cutile.backend.cuda.emit.generic import offset
 from cutile.backend.cuda.ops import FailUnless
-from cutile.backend.gpu.text import Call, quoted
+from cutile.backend.gpu.emitter import Call, quoted
 from cutile.ops import debug
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.ops import ConvertLayout
-from cutile.backend.gpu.emitter import Intrinsic
-from cutile.backend.gpu.text import Call, Expression
+from cutile.backend.gpu.emitter import Call, Expression, Intrinsic
 from cutile.errors import IRError
 from cutile.ir.core import Op
 from cutile.ops import OPS, arith, cast, compare, create, grid, math, rounding, shape

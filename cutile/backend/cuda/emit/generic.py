@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.ops.pipeline import BarriersType, BufferType, PipelineType, ScratchType, buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.gpu.emitter import Intrinsic, Resources, declared_emitter
-from cutile.backend.gpu.text import Call
+from cutile.backend.gpu.emitter import Call, Intrinsic, Resources, declared_emitter
 from cutile.dtypes import DTypeLike
 from cutile.ir.core import Op, Value
 

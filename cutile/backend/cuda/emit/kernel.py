@@ -21,9 +21,9 @@ from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.target import architecture
 from cutile.backend.cuda.tensor_map import Swizzle, TensorMap
+from cutile.backend.gpu.emitter import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
-from cutile.backend.gpu.text import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.interface import CompileOptions, Parameter, Source, Target
 from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError, cell_of

@@ -19,7 +19,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.gpu.text import Call
+from cutile.backend.gpu.emitter import Call
 from cutile.dtypes import DTypeLike, f64
 from cutile.ir.core import Value
 from cutile.ops import matmul

@@ -9,8 +9,7 @@ from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.ops import AddTile, PadEdges, Store
 from cutile.backend.cuda.ops.memory import Compact, StoreCompacted
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
-from cutile.backend.gpu.emitter import Intrinsic
-from cutile.backend.gpu.text import Call, Expression, quoted
+from cutile.backend.gpu.emitter import Call, Expression, Intrinsic, quoted
 from cutile.ir.core import Op, Value
 from cutile.ir.types import TensorType
 from cutile.ops import atomic, memory, pointer

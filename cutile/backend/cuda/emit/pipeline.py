@@ -8,8 +8,7 @@ from cutile.backend.cuda.emit.generic import offset, places
 from cutile.backend.cuda.ops.memory import TmaLoad, TmaStore
 from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, ReadBuffer, buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.gpu.emitter import numbers
-from cutile.backend.gpu.text import Call
+from cutile.backend.gpu.emitter import Call, numbers
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel

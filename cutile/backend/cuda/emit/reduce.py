@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.ops import ClusterArrive, ClusterReduce
-from cutile.backend.gpu.text import Call
+from cutile.backend.gpu.emitter import Call
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op
 from cutile.ops import reduce

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cutile.backend.cuda.emit.generic import emitter
-from cutile.backend.gpu.emitter import Intrinsic
-from cutile.backend.gpu.text import Expression
+from cutile.backend.gpu.emitter import Expression, Intrinsic
 from cutile.ir.core import Op
 from cutile.ops import sort
 

@@ -19,14 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutile.backend.gpu.op_facts import work_of
+from cutile.ir.builder import Copier
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
 from cutile.ir.core import Effect, Function, Op, Value
-from cutile.ir.rewriter import Copier
 from cutile.ops.arith import Add, Sub
 from cutile.ops.compare import Lt
 from cutile.ops.matmul import Mma
-from cutile.passes.cse import movable
+from cutile.passes.redundancy import movable
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import atom_of
 from cutile.backend.gpu.op_facts import constant_of
+from cutile.ir.builder import Copier
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.rewriter import Copier
 from cutile.ir.types import TileType
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute

@@ -16,15 +16,14 @@ from collections.abc import Mapping
 from cutile.backend.cuda.ops import AddTile
 from cutile.backend.gpu.op_facts import work_of
 from cutile.dtypes import f32, i32
+from cutile.ir.builder import Copier
 from cutile.ir.core import Function, Op, Value
-from cutile.ir.rewriter import Copier
 from cutile.ir.types import MutType
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.debug import Assert
 from cutile.ops.memory import TensorDim
 from cutile.ops.pointer import TensorAddress, TensorStride
-from cutile.passes.cse import cse
-from cutile.passes.dce import dce
+from cutile.passes.redundancy import cse, dce
 
 
 def add_tiles(function: Function) -> Function:
