@@ -301,7 +301,7 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> 
                 op: replace(ahead, distance=min(ahead.distance or stages, stages - 1)) for op, ahead in loads.items()
             }
             return MultistagePlan(
-                loads_ahead, sides, frozenset(products.passed), stages, stage_bytes, first + written, meets, blocks
+                loads_ahead, sides, products.passed, stages, stage_bytes, first + written, meets, blocks
             )
     return None
 

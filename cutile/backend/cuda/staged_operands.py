@@ -6,13 +6,14 @@ What these pass through needs no instruction.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import vector_width
-from cutile.backend.gpu.op_facts import rounds_to_tf32, source_of
+from cutile.backend.gpu.op_facts import rounds_to_tf32, source_of, thread_readers
 from cutile.dtypes import f16, f64, tf32
 from cutile.ir.core import Op, Value
 from cutile.ops.cast import Convert
@@ -75,16 +76,25 @@ class Products:
     Attributes:
         sides: of each, its operands.
         users: the operations of the loop that read a value.
-        passed: what nobody needs but these products.
     """
 
     sides: dict[Mma, Sides]
     users: Mapping[Value, list[Op]]
-    passed: set[Op] = field(default_factory=set[Op])
 
-    def __post_init__(self) -> None:
-        for side in self._loaded():
-            self.passed.update(op for op in reversed(side.passed) if not self.is_read(op.results[0]))
+    @cached_property
+    def passed(self) -> frozenset[Op]:
+        """What nobody needs but these products."""
+        return frozenset(op for op in self._ways if not self.is_read(op.results[0]))
+
+    @cached_property
+    def _ways(self) -> set[Op]:
+        return {op for side in self._loaded() for op in side.passed}
+
+    @cached_property
+    def _staged(self) -> dict[Op, set[Value]]:
+        """Of each product, what it reads in stages alone."""
+        written = {op: {side.value for side in pair if side.load is None} for op, pair in self.sides.items()}
+        return {op: {op.a, op.b} - written[op] - {op.acc} for op in self.sides}
 
     def _loaded(self) -> Iterator[Side]:
         return (side for pair in self.sides.values() for side in pair if side.load is not None)
@@ -109,19 +119,7 @@ class Products:
 
     def is_read(self, value: Value) -> bool:
         """Whether a value is needed in registers, and not in stages alone."""
-
-        def from_stages(op: Op) -> bool:
-            pair = self.sides.get(op) if isinstance(op, Mma) else None
-            operands = [*op.operands]
-            return (
-                pair is not None
-                and operands[2] is not value
-                and all(
-                    side.load is not None for side, operand in zip(pair, operands, strict=False) if operand is value
-                )
-            )
-
-        return not all(op in self.passed or from_stages(op) for op in self.users.get(value, ()))
+        return bool(thread_readers(value, self.users, self._ways, self._staged))
 
 
 def products_of(loop: Loop, loads: Collection[Load]) -> Products:

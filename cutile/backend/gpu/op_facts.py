@@ -5,7 +5,7 @@ What they read, what is in them, whether they only compute with numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutile.dtypes import f32, tf32
@@ -59,6 +59,26 @@ def source_of(
         passed.append(op)
         op = definitions.get(op.operands[0])
     return op, passed
+
+
+def thread_readers(
+    value: Value, users: Mapping[Value, Sequence[Op]], passed: Container[Op], staged: Mapping[Op, Container[Value]]
+) -> list[Op]:
+    """The operations that need a loaded tile in registers.
+
+    Args:
+        value: the tile.
+        users: the operations that take a value.
+        passed: those that are another way to read what they take.
+        staged: of each product, the operands that it reads as they were copied to shared memory.
+    """
+    readers: list[Op] = []
+    for op in users.get(value, ()):
+        if op in passed:
+            readers += thread_readers(op.results[0], users, passed, staged)
+        elif value not in staged.get(op, ()):
+            readers.append(op)
+    return readers
 
 
 def constant_of(value: Value, definitions: Mapping[Value, Op]) -> Any:

@@ -21,6 +21,7 @@ from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
 from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.op_facts import thread_readers
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.memory import LoadTile
@@ -47,41 +48,24 @@ class Reads:
 
 def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> Reads:
     """What threads read; tiles for them alone in `roomy` blocks."""
-    operands: dict[Op, Operand] = {}
-    users: dict[Op, tuple[Op, ...]] = {}
-    others: set[Op] = set()
     of_products = [operand for dot in dots.values() for operand in dot.operands]
     passed = {op for operand in of_products for op in operand.passed}
     takers: dict[Value, list[Op]] = {}
     for op in kernel.order:
         for value in op.operands:
             takers.setdefault(value, []).append(op)
-    products: dict[Op, set[Value]] = {
-        dot.op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for dot in dots.values()
-    }
-
-    def by_threads(value: Value) -> list[Op]:
-        """Operations that take a value or its copies, except products from a buffer."""
-        readers: list[Op] = []
-        for op in takers.get(value, ()):
-            if op in passed:
-                more = by_threads(op.results[0])
-                if more:
-                    others.add(op)
-                readers += more
-            elif value not in products.get(op, ()):
-                readers.append(op)
-        return readers
-
+    staged = {op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for op, dot in dots.items()}
+    operands: dict[Op, Operand] = {}
+    users: dict[Op, tuple[Op, ...]] = {}
     for operand in of_products:
-        thread_readers = by_threads(operand.load.result)
-        if thread_readers:
+        if readers := thread_readers(operand.load.result, takers, passed, staged):
             operands[operand.load] = operand
-            users[operand.load] = tuple(thread_readers)
+            users[operand.load] = tuple(readers)
     for load in _beside(kernel, of_products, roomy):
         operands[load.load] = load
         users[load.load] = tuple(takers.get(load.load.result, ()))
-    return Reads(operands, users, frozenset(others))
+    kept = frozenset(op for op in passed if thread_readers(op.results[0], takers, passed, staged))
+    return Reads(operands, users, kept)
 
 
 def _beside(kernel: Kernel, of_products: Iterable[Operand], roomy: Iterable[Block]) -> list[Operand]:
