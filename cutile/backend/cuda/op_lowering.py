@@ -33,6 +33,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import For, If, While, Yield
 from cutile.ir.core import Op, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.create import Iota
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
@@ -131,12 +132,10 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
     context.meet_before(op.x)
     access = op.copy_with(operands, (), ())
     access.attributes.update(context.access(op.x.tensor, layout, op.steps))
+    context.add(access)
     if isinstance(op, LoadView):
         access.attributes["constant"] = context.is_constant(op.x)
-        context.add(access)
         context.place(op.result, access.result, layout)
-    else:
-        context.add(access)
 
 
 # Accesses by address. A tile block is one thread of the program, and many of the machine. What the one does in order
@@ -301,8 +300,12 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
         _between_number_and_tile(context, op)
         return
     old, new = context.layouts[op.x], context.layouts[op.result]
+    value, count = context.lowered[op.x], context.definitions.get(op.x)
     natural = old.permute(op.axes) if isinstance(op, Permute) else reshaped(old, new.shape, not context.products)
-    copy, names = context.copied(op), context.names(old, natural or new)
+    if natural != new and isinstance(count, Iota) and (lies := reshaped(new, old.shape, not context.products)):
+        # Rows and columns of a square tile are counted by one operation. To move it takes barriers, to make it nothing.
+        value, old, natural = context.add_in(count.copy_with((), (), ()), lies), lies, new
+    copy, names = op.copy_with([value], (), ()), context.names(old, natural or new)
     if natural is not None:
         context.add(copy, **names, how="keep")
     else:

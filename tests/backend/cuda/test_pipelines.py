@@ -46,6 +46,7 @@ from cutile.ir.text import parse, print_function
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from cutile.ops import OPS
+from cutile.ops.create import Iota
 from cutile.ops.matmul import Mma
 from cutile.ops.reduce import Reduce
 from kernels.attention import attend, attention, attention_of
@@ -267,6 +268,14 @@ def test_the_next_scores_are_begun_before_values_are_weighed() -> None:
     body = [op for op in loops[-1].body.operations if isinstance(op, Dot | DotWait)]
     kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in body]
     assert kinds == [("Dot", False), ("Dot", True), ("DotWait", 1), ("DotWait", 0)]
+
+
+def test_rows_and_columns_of_a_square_tile_are_counted_apart() -> None:
+    """One operation counts both in the kernel; what counts columns is made where they lie, and waits for no barrier."""
+    function = lowered(attention_program(causal=True))
+    assert not any(op.attributes.get("how") == "move" for op in function.walk())
+    counts = {op.attributes["layout"] for op in function.walk() if isinstance(op, Iota)}
+    assert len(counts) == 2
 
 
 def test_steps_of_k_share_a_pipeline_and_take_turns_in_two_sets_of_registers() -> None:

@@ -43,7 +43,7 @@ from cutile.ir.control import For, While
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.compare import Lt
-from cutile.ops.grid import NumTileBlocks, TileBlockId
+from cutile.ops.grid import NumTileBlocks
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.shape import Permute
@@ -237,9 +237,7 @@ class WarpSpecialised(LoweringContext):
 
     def operation(self, op: Op) -> None:
         """Lower one operation, as far as the role has to do with it."""
-        if isinstance(op, TileBlockId):
-            self.lowered[op.result] = self.block_ids[op.axis]
-        elif op in self._skipped:
+        if op in self._skipped:
             self._take_stage(op)
         elif not self._producing:
             if op not in self.plan.guards:
