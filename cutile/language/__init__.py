@@ -26,6 +26,7 @@ from cutile.language import (
     shape,
     shared_mut,
     token,
+    trigonometry,
     view,
 )
 from cutile.language import atomic as _atomic
@@ -57,6 +58,7 @@ from cutile.language.shape import *
 from cutile.language.shared_mut import *
 from cutile.language.sort import *
 from cutile.language.token import *
+from cutile.language.trigonometry import *
 from cutile.language.view import *
 
 __all__: tuple[str, ...] = ()
@@ -84,4 +86,5 @@ __all__ += shape.__all__
 __all__ += shared_mut.__all__
 __all__ += _sort.__all__
 __all__ += token.__all__
+__all__ += trigonometry.__all__
 __all__ += view.__all__

@@ -1,6 +1,7 @@
-"""Functions of floats. f16 and bf16 are computed in f32 and rounded once.
+"""Functions of floats: powers, roots, logarithms, error functions.
 
-The errors are stated with the operations.
+f16 and bf16 are computed in f32 and rounded once. The errors are stated with the operations. Functions of angles are in
+`trigonometry.py`.
 """
 
 from __future__ import annotations
@@ -159,124 +160,21 @@ def rsqrt(x: Tile | float, ftz: Ftz | bool = False) -> Tile:
 
 
 @operation(FLOATS)
-def sin(x: Tile | float) -> Tile:
-    """The sine of radians.
+def cbrt(x: Tile | float) -> Tile:
+    """The cube root, of negative numbers too.
 
     Args:
         x: floats; a tile or a number.
 
     Returns:
-        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
+        A tile of the dtype and shape of `x`, with the sign of `x`. The error is at most 1 ulp in f32 and 4 ulp in f64.
 
     Raises:
         KernelTypeError: `x` is no float.
 
     Example:
-        >>> run(lambda x: ct.sin(x), [0.0])
-        [0.0]
-    """
-    ...
-
-
-@operation(FLOATS)
-def cos(x: Tile | float) -> Tile:
-    """The cosine of radians.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.cos(x), [0.0])
-        [1.0]
-    """
-    ...
-
-
-@operation(FLOATS)
-def tan(x: Tile | float) -> Tile:
-    """The tangent of radians.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 4 ulp in f32 and 2 ulp in f64.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.tan(x), [0.0])
-        [0.0]
-    """
-    ...
-
-
-@operation(FLOATS)
-def sinh(x: Tile | float) -> Tile:
-    """The hyperbolic sine.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 2 ulp in f64.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.sinh(x), [0.0, float("inf")])
-        [0.0, inf]
-    """
-    ...
-
-
-@operation(FLOATS)
-def cosh(x: Tile | float) -> Tile:
-    """The hyperbolic cosine.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.cosh(x), [0.0, float("-inf")])
-        [1.0, inf]
-    """
-    ...
-
-
-@operation(FLOATS)
-def tanh(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN) -> Tile:
-    """The hyperbolic tangent.
-
-    Args:
-        x: floats; a tile or a number.
-        rounding: NEAREST_EVEN; or APPROX, of f32, which is one instruction of a GPU and within 2**-11 of the result.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-
-    Raises:
-        KernelTypeError: `x` is no float, or the dtype has no such rounding.
-
-    Example:
-        >>> run(lambda x: ct.tanh(x), [0.0, float("inf")])
-        [0.0, 1.0]
-        >>> run(lambda x: ct.tanh(x, ct.rounding.APPROX), [0.0, float("inf")])
-        [0.0, 1.0]
+        >>> run(lambda x: ct.cbrt(x), [27.0, -8.0])
+        [3.0, -2.0]
     """
     ...
 
@@ -366,129 +264,6 @@ def expm1(x: Tile | float) -> Tile:
     ...
 
 
-@operation(FLOATS)
-def asin(x: Tile | float) -> Tile:
-    """The angle in radians, from -pi/2 to pi/2, whose sine is `x`.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        NaN where `x` is not between -1 and 1.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.asin(x), [0.0, 2.0])
-        [0.0, nan]
-    """
-    ...
-
-
-@operation(FLOATS)
-def acos(x: Tile | float) -> Tile:
-    """The angle in radians, from 0 to pi, whose cosine is `x`.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        NaN where `x` is not between -1 and 1.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.acos(x), [1.0, 2.0])
-        [0.0, nan]
-    """
-    ...
-
-
-@operation(FLOATS)
-def atan(x: Tile | float) -> Tile:
-    """The angle in radians, from -pi/2 to pi/2, whose tangent is `x`.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.atan(x), [0.0, -0.0])
-        [0.0, -0.0]
-    """
-    ...
-
-
-@operation(FLOATS)
-def asinh(x: Tile | float) -> Tile:
-    """The number whose hyperbolic sine is `x`.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 3 ulp in f64.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.asinh(x), [0.0, float("inf")])
-        [0.0, inf]
-    """
-    ...
-
-
-@operation(FLOATS)
-def acosh(x: Tile | float) -> Tile:
-    """The number, at least 0, whose hyperbolic cosine is `x`.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 4 ulp in f32 and 3 ulp in f64. NaN below 1.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.acosh(x), [1.0, 0.5])
-        [0.0, nan]
-    """
-    ...
-
-
-@operation(FLOATS)
-def atanh(x: Tile | float) -> Tile:
-    """The number whose hyperbolic tangent is `x`.
-
-    Args:
-        x: floats; a tile or a number.
-
-    Returns:
-        A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 2 ulp in f64.
-        Infinite at -1 and 1, NaN beyond.
-
-    Raises:
-        KernelTypeError: `x` is no float.
-
-    Example:
-        >>> run(lambda x: ct.atanh(x), [0.0, 1.0, 2.0])
-        [0.0, inf, nan]
-    """
-    ...
-
-
 @composition(FLOATS, f32=4.0, f64=3.0)
 def sigmoid(x: Tile | float) -> Tile:
     """`1 / (1 + exp(-x))`, precise also where it is small.
@@ -569,29 +344,7 @@ def pow(x: Tile | float, y: Tile | float) -> Tile:
     ...
 
 
-@operation(FLOATS)
-def atan2(x: Tile | float, y: Tile | float) -> Tile:
-    """The arctangent of `x / y`, from -pi to pi by the signs of both.
-
-    The angle of the point (y, x).
-
-    Args:
-        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-
-    Returns:
-        A tile of the operands' dtype, of their broadcast shape. The error is at most 3 ulp in f32 and 2 ulp in f64.
-
-    Raises:
-        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
-
-    Example:
-        >>> run(lambda x, y: ct.atan2(x, y), [0.0, 1.0], [1.0, 0.0])
-        [0.0, 1.5707963705062866]
-    """
-    ...
-
-
 __all__ = (
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2",
-    "expm1", "floor", "log", "log10", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
+    "cbrt", "ceil", "erf", "erfc", "exp", "exp2", "expm1", "floor", "log", "log10", "log1p", "log2", "pow", "rsqrt",
+    "sigmoid", "sqrt",
 )  # fmt: skip

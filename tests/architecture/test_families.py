@@ -19,7 +19,7 @@ _EMITTERS = frozenset({"kernel", "module", "table", "text"})
 _GPU = frozenset({"generic", "elementwise", "pipeline"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
-    "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers"},
+    "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers", "trigonometry"},
     "cutile/frontend/families": COMPOSED | {"elementwise"},
     "cutile/backend/cpu/emit": _EMITTERS,
     "cutile/backend/cpu/intrinsics": frozenset({"calls", "half"}),

@@ -138,7 +138,7 @@ INTEGER = (
 
 FUNCTIONS = (
     "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "cbrt",
 )  # fmt: skip
 """Functions of one float by the names that they have here, and in NumPy or Python's `math`."""
 

@@ -347,6 +347,7 @@ FUNCTIONS: dict[str, Any] = {
     # The C library's functions of f64, of both types.
     "atan2": _library("atan2", 2),  # f32: at most 0.51 ulp
     "log10": _library("log10", 1),  # f32: at most 0.51 ulp
+    "cbrt": _library("cbrt", 1),  # f32: at most 0.51 ulp
     "log1p": _library("log1p", 1),  # f32: at most 0.51 ulp
     "expm1": _library("expm1", 1),  # f32: at most 0.51 ulp
     "asin": _library("asin", 1),  # f32: at most 0.51 ulp

@@ -24,6 +24,7 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "log2": ("__nv_log2f", "__nv_log2"),
     "log10": ("__nv_log10f", "__nv_log10"),
     "sqrt": ("__nv_fsqrt_rn", "__nv_dsqrt_rn"),
+    "cbrt": ("__nv_cbrtf", "__nv_cbrt"),
     "rsqrt": ("__nv_rsqrtf", "__nv_rsqrt"),
     "sin": ("__nv_sinf", "__nv_sin"),
     "cos": ("__nv_cosf", "__nv_cos"),
