@@ -24,9 +24,7 @@ from cutile.launch.views import Grid
 
 if TYPE_CHECKING:
     from cuda_async import Device, Storage, Stream
-    from cutile.backend.interface import Change, Grid
-    from cutile.compile.kernels import KernelCache, Plan
-    from cutile.launch.arguments import Checked
+    from cutile.compile.kernels import KernelCache
     from cutile.launch.fastpath import ViewUse
 
 Counter = Callable[[Sequence[Any], Grid], int]

@@ -39,7 +39,7 @@ from cutile.launch.views import Grid
 
 if TYPE_CHECKING:
     from cuda_async import Device, Stream
-    from cutile.backend.interface import Packed, Parameter
+    from cutile.backend.interface import Packed
     from cutile.compile.kernels import KernelCache, Plan
     from cutile.frontend.parameters import Parameter as Declared
     from cutile.frontend.signature import Signature
