@@ -11,7 +11,7 @@ import pytest
 
 import cutile as ct
 from cutile import api
-from cutile.backend.cuda.intrinsics import arith, extremes
+from cutile.backend.cuda.intrinsics import arith, compare
 from cutile.dtypes import i8, i32, u16
 from tests.backend.cuda.programs import compiled, instructions, written
 from tests.support.devices import on
@@ -41,12 +41,12 @@ def most(z: Mut, x: Tensor):
 @pytest.fixture(params=[(13, 3), (13, 4)], ids=["before 13.4", "since 13.4"])
 def linker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[int, int]]:
     """A linker's version, as the code generator sees it."""
-    monkeypatch.setattr(extremes, "linker_version", lambda: request.param)
-    extremes.drops_signs.cache_clear()
+    monkeypatch.setattr(compare, "linker_version", lambda: request.param)
+    compare.drops_signs.cache_clear()
     arith.binary.cache_clear()
     yield request.param
     monkeypatch.undo()
-    extremes.drops_signs.cache_clear()
+    compare.drops_signs.cache_clear()
     arith.binary.cache_clear()
 
 
@@ -58,7 +58,7 @@ def test_signs_are_safe_from_linkers_that_drop_them(
 ) -> None:
     program = written(text, {"z": mut(8, 32, dtype=dtype), "x": tensor(2, dtype)})
     opcodes = instructions(compiled(program), tmp_path)
-    if linker < extremes.MENDED:
+    if linker < compare.MENDED:
         assert not any(name.startswith("VIMNMX3") for name in opcodes)
     else:
         assert any(name.startswith("VIMNMX3") for name in opcodes)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.extremes import greater, lesser
+from cutile.backend.cuda.intrinsics.compare import greater, lesser
 from cutile.backend.cuda.intrinsics.fragment import elementwise, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F64,

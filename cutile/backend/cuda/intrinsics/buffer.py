@@ -11,9 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
 from cutile.backend.cuda.intrinsics.dot import stage_address
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     I32,
     VOID,

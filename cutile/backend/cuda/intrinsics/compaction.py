@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.compaction import room
-from cutile.backend.cuda.intrinsics.coordinates import as_flag
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.fragment import as_flag, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     GLOBAL,
     I32,

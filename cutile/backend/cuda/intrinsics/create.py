@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack
 from cutile.backend.cuda.intrinsics.llvm import I32, asm, i32c, number, register_type
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike

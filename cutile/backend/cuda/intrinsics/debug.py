@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.common.abi import GRID_NAMES
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.fragment import POINTER, Coordinates, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
     F64,

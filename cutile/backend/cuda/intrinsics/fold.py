@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import bundle, frag, intrinsic, pack, together, unpack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, bundle, frag, intrinsic, pack, together, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     LANES,
     SHARED,

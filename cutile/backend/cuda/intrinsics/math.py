@@ -127,7 +127,7 @@ def _greatest(b: Any, words: Sequence[Any]) -> Any:
     """In two chains, of which each instruction of Hopper takes two words more."""
 
     def greater(x: Any, y: Any) -> Any:
-        return b.select(b.icmp_unsigned(">", x, y), x, y)  # no signs, which linkers might drop (`extremes.py`)
+        return b.select(b.icmp_unsigned(">", x, y), x, y)  # no signs, which linkers might drop (`compare.py`)
 
     return functools.reduce(greater, [functools.reduce(greater, each) for each in (words[::2], words[1::2]) if each])
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.cast import OLDEST, Capability
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.fragments import Shifts, by_tensor_cores, tiles_along
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,

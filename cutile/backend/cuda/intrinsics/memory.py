@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
-from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.fragment import POINTER, Coordinates, as_flag, both, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     GLOBAL,
     I8,

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
-from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.fragment import POINTER, Coordinates, as_flag, both, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     GLOBAL,
     I8,

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates, as_flag, both
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, as_flag, both, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     I1,
     I32,

@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.exchange import Exchange, exchange_of
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     SHARED,
     barrier,

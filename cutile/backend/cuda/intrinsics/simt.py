@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.arith import fused
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.smem_layout import BufferStages, SmemLayout

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import cache, reduce
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import bundle, frag, intrinsic, pack, together, unpack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, bundle, frag, intrinsic, pack, together, unpack
 from cutile.backend.cuda.intrinsics.keys import Doubles, Key, Keys
 from cutile.backend.cuda.intrinsics.llvm import (
     I1,

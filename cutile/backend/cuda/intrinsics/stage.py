@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.coordinates import Coordinates
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack
+from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack
 from cutile.backend.cuda.intrinsics.llvm import (
     I32,
     SHARED,
