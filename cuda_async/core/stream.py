@@ -348,6 +348,11 @@ class Stream:
         lasting = lasting or self.recorder is not None
         return Report(self.device.reports, self.driver, read, lasting=lasting)
 
+    @property
+    def threads(self) -> int:
+        """How many threads host code of one launch may use, the worker's included."""
+        return self.driver.threads
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(start, stop)` over [0, count), on the CPU's workers.
 

@@ -405,6 +405,10 @@ class CheckedStream(DriverStream):
     def parked(self) -> int:  # type: ignore[override]
         return self.inner.parked
 
+    @property
+    def threads(self) -> int:  # type: ignore[override]
+        return self.inner.threads
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         self.inner.parallel_for(body, count, grain)
 

@@ -23,6 +23,9 @@ class Executor(ABC):
     width: int
     """On how many workers one kernel is spread."""
 
+    threads: int = 1
+    """How many threads one piece of a kernel may use, the worker's included."""
+
     calls_back: bool = True
     """Whether it has threads of its own that can call whoever waits for an event."""
 

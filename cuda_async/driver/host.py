@@ -39,7 +39,7 @@ class _PoolExecutor(Executor):
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self.width = pool.width
+        self.width = self.threads = pool.width
 
     def put(self, task: Callable[[], None]) -> None:
         self._pool.put(task)

@@ -265,6 +265,9 @@ class DriverStream(ABC):
     parked: int = 0
     """How many meetings are enqueued and not over: later work waits for them."""
 
+    threads: int = 1
+    """How many threads one piece of host code may use, its worker's included."""
+
     @abstractmethod
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Call `body(start, stop)` over pieces of [0, count), on several workers.

@@ -319,6 +319,10 @@ class QueueStream(DriverStream):
         with self._lock:
             self.parked = max(0, self.parked - 1)
 
+    @property
+    def threads(self) -> int:  # type: ignore[override]
+        return self.executor.threads
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         if count < 1 or grain < 1:
             raise LaunchError(f"parallel_for: count and grain must be at least 1, got {count} and {grain}")

@@ -14,6 +14,11 @@ from cutile.backend.interface import Argument, Grid, Loaded
 class HostStream(Protocol):
     """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
 
+    @property
+    def threads(self) -> int:
+        """How many threads one call of a body may use, the one that calls it included."""
+        ...
+
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(first, last)` over ranges that cover `[0, count)`.
 

@@ -30,6 +30,7 @@ import numba.core.untyped_passes as _untyped
 from cutile.backend.common.numba_analyses import fast_analyses
 from cutile.backend.cpu import intrinsics
 from cutile.backend.cpu.intrinsics.math import LIBRARY
+from cutile.backend.cpu.load import JOINS, packed_members, scratch_offsets
 from cutile.backend.cpu.target import llvm, target_machine
 from cutile.backend.interface import Executable, Source, Target
 from cutile.errors import CompilationError
@@ -47,7 +48,7 @@ types: Any = _types
 global_compiler_lock: Any = _compiler_lock.global_compiler_lock
 NumbaError: Any = _errors.NumbaError
 
-SYMBOL = "cutile_kernel"
+SYMBOL, LOOPS = "cutile_kernel", "cutile_loops"
 
 _ELEMENTS = {"float": "f32", "double": "f64", "i64": "i64", "i32": "i32", "i16": "16 bits", "i8": "8 bits"}
 _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
@@ -185,22 +186,45 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
     return module, str(result.fndesc.llvm_func_name)
 
 
-def _entry(module: Any, name: str, noalias: bool) -> str:
-    """LLVM IR of the entry point.
+def _entry(source: Source, module: Any, name: str) -> str:
+    """LLVM IR of the entry point, and of the function that it calls.
 
-    Plain C parameters, pointers that (mostly) alias nothing, no result.
+    The entry point has the same four parameters for every kernel: where the arguments lie, as the members of a C
+    struct; a worker's scratch memory; the first block, and the one behind the last. So native threads can call it. It
+    unpacks them for a function with plain parameters, whose pointers (mostly) alias nothing.
     """
+    noalias, scratch = source.facts["noalias"], source.facts["scratch"]
     kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]
     declared = ", ".join(["ptr", "ptr", *kinds])
     parameters = ", ".join(f"{kind}{' noalias' * (noalias and kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
     passed = ", ".join(["ptr %result", "ptr %error", *(f"{kind} %{at}" for at, kind in enumerate(kinds))])
+    members = packed_members(kinds, len(source.parameters), len(scratch))
+    offsets, _ = scratch_offsets(scratch)
+    unpacking = [
+        f"%at{at} = getelementptr inbounds i8, ptr %scratch, i64 {offset}"
+        for at, offset in enumerate(offsets, len(source.parameters) + JOINS)
+    ]
+    for member, at in enumerate(members):
+        unpacking.append(f"%place{at} = getelementptr inbounds %arguments, ptr %packed, i32 0, i32 {member}")
+        unpacking.append(f"%at{at} = load {kinds[at]}, ptr %place{at}")
+    passed_on = [*(f"{kind} %at{at}" for at, kind in enumerate(kinds[:-2])), "i64 %first", "i64 %last"]
+    unpacked = "\n          ".join(unpacking)
     # The first two are Numba's: where a result would go, and where an exception would.
     return f"""
-        define void @{SYMBOL}({parameters}) {{
+        %arguments = type {{ {", ".join(kinds[at] for at in members)} }}
+
+        define void @{LOOPS}({parameters}) noinline {{
         start:
           %result = alloca ptr
           %error = alloca ptr
           %status = call i32 @"{name}"({passed})
+          ret void
+        }}
+
+        define void @{SYMBOL}(ptr %packed, ptr %scratch, i64 %first, i64 %last) {{
+        start:
+          {unpacked}
+          call void @{LOOPS}({", ".join(passed_on)})
           ret void
         }}
         declare i32 @"{name}"({declared})
@@ -208,7 +232,7 @@ def _entry(module: Any, name: str, noalias: bool) -> str:
 
 
 def _object(source: Source, module: Any, name: str) -> bytes:
-    entry = llvm.parse_assembly(_entry(module, name, source.facts["noalias"]))
+    entry = llvm.parse_assembly(_entry(source, module, name))
     entry.triple, entry.data_layout = module.triple, module.data_layout
     module.link_in(entry)
     for function in module.functions:

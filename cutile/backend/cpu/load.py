@@ -2,8 +2,10 @@
 
 No Numba: a kernel from the disk cache does not import it.
 
-A launch hands `body(first, last)` to the stream, whose workers call it on ranges of blocks. Each worker thread has
-scratch memory of its own, kept between launches; the call goes through ctypes, which lets other Python threads run.
+A launch hands the stream one call, in which the team of native threads (`team.py`) shares out ranges of blocks. Where
+there is no team, or the kernel calls functions of Python's or the BLAS, the stream's workers call `body(first, last)`
+on the ranges instead. Each thread has scratch memory of its own, kept between launches; calls go through ctypes, which
+lets other Python threads run.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 from cutile.backend.common.host_launch import HostStream, RepeatedLaunch
 from cutile.backend.cpu.blas import Blas, blas
 from cutile.backend.cpu.target import initialize, llvm, target_machine
+from cutile.backend.cpu.team import Job, team
 from cutile.backend.interface import Argument, Executable, Grid, Parameter
 from cutile.config import usable_cores
 from cutile.conversion import bits_of, element
@@ -28,7 +31,8 @@ from cutile.errors import KernelAssertionError
 from cutile.ops.debug import failure_text, print_text
 
 ALIGNMENT = 64  # of scratch memory: a cache line, a vector register
-RANGES = 8  # ranges per worker: enough that a slow one does not hold up the launch
+JOINS = 3  # parameters that say how many tile blocks run as one, by the axes of the grid
+RANGE = 2  # trailing parameters: the first block, and the one behind the last
 
 _C_TYPES: dict[str, Any] = {
     "i8": ctypes.c_int8,
@@ -42,6 +46,41 @@ _C_TYPES: dict[str, Any] = {
     "f32": ctypes.c_float,
     "f64": ctypes.c_double,
 }
+RANGES = 8  # ranges per worker: enough that a slow one does not hold up the launch
+
+
+def scratch_offsets(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Where each piece of a thread's scratch memory begins, and the bytes of all.
+
+    Example:
+        >>> scratch_offsets([100, 8])
+        ((0, 128), 192)
+    """
+    offsets: list[int] = []
+    total = 0
+    for size in sizes:
+        offsets.append(total)
+        total += -(-size // ALIGNMENT) * ALIGNMENT
+    return tuple(offsets), total
+
+
+def packed_members(signature: Sequence[str], parameters: int, scratch: int) -> list[int]:
+    """Where in the signature is what travels in the struct.
+
+    All but scratch memory and the range.
+
+    Example:
+        >>> packed_members(["f32*", "i64", "i64", "i64", "f32*", "i64", "i64"], 1, 1)
+        [0, 1, 2, 3]
+    """
+    first = parameters + JOINS
+    return [at for at in range(len(signature) - RANGE) if not first <= at < first + scratch]
+
+
+def argument_struct(signature: Sequence[str], members: Sequence[int]) -> Any:
+    """The struct, as a class of `ctypes`."""
+    fields = [(f"at{at}", _c_type(signature[at])) for at in members]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
 def _c_type(spec: str) -> Any:
@@ -79,7 +118,10 @@ class CpuKernel:
         self._to_prepare = [at for at, each in enumerate(self._parameters) if _travels_otherwise(each)]
         self._coarse = tuple(int(factor) for factor in facts["coarse"])
         self._joined = int(facts["joined"])
-        self._scratch_bytes = [int(size) for size in facts["scratch"]]
+        signature, sizes = facts["signature"], [int(size) for size in facts["scratch"]]
+        _, self._scratch_bytes = scratch_offsets(sizes)
+        members = packed_members(signature, len(self._parameters), len(sizes))
+        self._arguments = argument_struct(signature, members)
         self._blas: Blas | None = blas() if facts["blas"] else None
         self._output = KernelOutput(facts) if facts["prints"] or facts["asserts"] else None
         addresses = (self._blas.addresses if self._blas else {}) | (self._output.addresses if self._output else {})
@@ -90,19 +132,26 @@ class CpuKernel:
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(executable.image))
         self._engine.finalize_object()
         address = self._engine.get_function_address(executable.entry)
-        prototype = ctypes.CFUNCTYPE(None, *[_c_type(spec) for spec in facts["signature"]])
-        self._call = prototype(address)
+        self._entry = address
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+        # Functions of Python's, and the BLAS, are called on the stream's own workers.
+        self._native = not facts["functions"]
+        self._team_scratch: Any = None
 
-    def _scratch(self) -> list[int]:
-        """The addresses of this thread's scratch memory."""
-        addresses: list[int] | None = getattr(self._local, "addresses", None)
-        if addresses is None:
-            sizes = [-(-size // ALIGNMENT) * ALIGNMENT for size in self._scratch_bytes]
-            memory = np.empty(sum(sizes) + ALIGNMENT, np.uint8)
-            start = -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
-            addresses = [start + sum(sizes[:at]) for at in range(len(sizes))]
-            self._local.memory, self._local.addresses = memory, addresses
-        return addresses
+    def _scratch(self) -> int:
+        """The address of this thread's scratch memory."""
+        address: int | None = getattr(self._local, "address", None)
+        if address is None:
+            self._local.memory, address = _aligned(self._scratch_bytes)
+            self._local.address = address
+        return address
+
+    def _scratch_of_team(self, size: int) -> int:
+        """The address of the scratch memory of a team's threads, one behind the other."""
+        if self._team_scratch is None:
+            self._team_scratch = _aligned(self._scratch_bytes * size)
+        address: int = self._team_scratch[1]
+        return address
 
     def joins(self, grid: Grid) -> tuple[int, int, int]:
         """How many tile blocks run as one along each axis.
@@ -131,11 +180,13 @@ class CpuKernel:
         plain = list(arguments)
         for at in self._to_prepare:
             plain[at] = _prepared(self._parameters[at], cast("float", plain[at]))
-        fixed = (*plain, *joins)
-        functions, call, library, output = self._functions, self._call, self._blas, self._output
+        packed = self._arguments(*plain, *joins, *self._functions)
+        call, library, output = self._call, self._blas, self._output
+        count = math.prod(map(_ceil, grid, joins))
+        grain = max(1, count // (RANGES * self._workers))
 
         def body(first: int, last: int) -> None:
-            call(*fixed, *self._scratch(), *functions, first, last)
+            call(ctypes.addressof(packed), self._scratch(), first, last)
             if output is not None:
                 output.check()
 
@@ -144,9 +195,24 @@ class CpuKernel:
             with library.one_thread():
                 body(first, last)
 
-        count = math.prod(map(_ceil, grid, joins))
-        grain = max(1, count // (RANGES * self._workers))
-        stream.parallel_for(body if library is None else body_with_blas, count, grain)
+        helpers = team(stream.threads) if self._native and count > grain else None
+        if helpers is None:
+            stream.parallel_for(body if library is None else body_with_blas, count, grain)
+            return
+
+        def with_team(first: int, last: int) -> None:
+            table = self._scratch_of_team(helpers.size)
+            ranges, size = _ceil(last - first, grain), self._scratch_bytes
+            job = Job(self._entry, ctypes.addressof(packed), last, grain, ranges, 0, 0, table, size)
+            helpers.run(job, self._scratch())
+
+        stream.parallel_for(with_team, count, count)  # one piece: the team shares it out
+
+
+def _aligned(nbytes: int) -> tuple[Any, int]:
+    """Memory, and an address in it from which on so many bytes may be used."""
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    return memory, -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
 
 
 def _ceil(count: int, divisor: int) -> int:

@@ -20,6 +20,8 @@ SPECS = {np.dtype(name): spec for name, spec in (("f4", "f32"), ("f8", "f64"), (
 class _Now:
     """A stream that runs everything at once, on this thread."""
 
+    threads = 1
+
     def parallel_for(self, body: Any, count: int, grain: int) -> None:
         del grain
         body(0, count)

@@ -38,6 +38,8 @@ def test_an_executable_is_data_and_needs_no_numba(tmp_path: Path) -> None:
         from cutile.backend.cpu.backend import BACKEND
 
         class Now:
+            threads = 1
+
             def parallel_for(self, body, count, grain):
                 body(0, count)
 
@@ -99,6 +101,8 @@ def test_how_many_blocks_are_joined(
 
 class Recorder:
     """A stream that keeps what it is given."""
+
+    threads = 1
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, int, int]] = []

@@ -169,9 +169,10 @@ def test_loops_use_vectors(name: str) -> None:
     arguments = "x[at], y[at]" if name == "power" else "x[at]"
     text = (
         f"from cutile.backend.cpu.intrinsics import {name}\n\n\n"
-        f"def map_all(y, x, count):\n    for at in range(count):\n        y[at] = {name}({arguments})\n"
+        f"def map_all(y, x, first, last):\n    for at in range(first, last):\n        y[at] = {name}({arguments})\n"
     )
-    made = assembly(Source(text, "map_all", (), facts={"signature": ("f32*", "f32*", "i64"), "noalias": True}))
+    facts = {"signature": ("f32*", "f32*", "i64", "i64"), "scratch": (), "noalias": True}
+    made = assembly(Source(text, "map_all", (), facts=facts))
     assert "ymm" in made or "zmm" in made
 
 
