@@ -10,7 +10,6 @@ computed in f64 and rounded once. (f64 arguments would need windows of 192 bits;
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,33 +129,33 @@ def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
     return total
 
 
-def round_to_int(x: Num) -> tuple[Num, Num]:
-    """The nearest whole number, as a float and as an integer, for |x| < 2**21.
+def round_to_int(x: Num, factor: float = 1.0) -> tuple[Num, Num]:
+    """The nearest whole number to `x * factor`, below 2**21, as a float and as bits.
 
-    Adding 1.5 * 2**mantissa leaves the integer in the low bits. Unlike a conversion this is defined for NaN.
+    The bits are the low ones of an integer.
+    Adding 1.5 * 2**mantissa leaves the number in the low bits; what is above them, `scale` shifts out. Unlike a
+    conversion this is defined for NaN.
     """
     magic = 1.5 * 2.0 ** MANTISSA[x.kind]
-    pattern = (
-        struct.unpack("<i", struct.pack("<f", magic))
-        if x.kind == "float"
-        else struct.unpack("<q", struct.pack("<d", magic))
-    )
-    shifted = x + magic
-    return shifted - magic, shifted.bits() - pattern[0]
+    shifted = x.fma(factor, magic) if factor != 1.0 else x + magic
+    return shifted - magic, shifted.bits()
 
 
-def power_of_two(n: Num, kind: str) -> Num:
-    """`2.0 ** n` for an integer n within the range of normal exponents."""
+def _power_of_two(n: Num, kind: str) -> Num:
+    """`2.0 ** n` for an n within the range of normal exponents.
+
+    Upper bits of n are shifted out.
+    """
     return ((n + BIAS[kind]) << MANTISSA[kind]).as_float()
 
 
 def scale(x: Num, n: Num) -> Num:
-    """`x * 2.0 ** n` in two steps.
+    """`x * 2.0 ** n`, for `n` of `round_to_int`, in two steps.
 
     So it is right where the result is subnormal or overflows, too.
     """
     half = n >> 1
-    return x * power_of_two(half, x.kind) * power_of_two(n - half, x.kind)
+    return x * _power_of_two(half, x.kind) * _power_of_two(n - half, x.kind)
 
 
 HALF_PI = 1.5707963267948966

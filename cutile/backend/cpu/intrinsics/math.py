@@ -90,13 +90,14 @@ EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 
 def _clamp(x: Num, low: float, high: float) -> Num:
     """Within the bounds; NaN stays."""
-    return x.where(x.compare("<", low), low).where(x.compare(">", high), high)
+    raised = x.where(x.compare("<", low), low)
+    return raised.where(raised.compare(">", high), high)  # of what was raised: one instruction, as the other is
 
 
 def _exp(x: Num) -> Num:
     kind = x.kind
     x = _clamp(x, *EXP_RANGE[kind])
-    n, whole = round_to_int(x * LOG2_E)
+    n, whole = round_to_int(x, LOG2_E)
     r = n.fma(-LN2_LO[kind], n.fma(-LN2_HI[kind], x))
     return scale(polynomial(r, EXP[kind]).fma(r * r, r) + 1.0, whole)
 
