@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cutile.backend.cpu.lowering.control import lower_block
 from cutile.backend.cpu.lowering.lower import Lowering
+from cutile.backend.cpu.lowering.strength_reduction import reciprocals
 from cutile.backend.cpu.stage import INDEX, STAGE
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import f32, f64
@@ -32,6 +33,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     relaxed = fast_math(lower_scaled_mma(function, f32), parts, (f32, f64))
     lowered = lower_function(relaxed)
     lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
+    reciprocals(lowered)
     verify(lowered)
     return dce(lowered)  # last: lowering computes every offset and extent that may be needed
 

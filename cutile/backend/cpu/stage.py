@@ -35,14 +35,15 @@ A_BOOL = Constraint("a bool scalar", lambda t: t == TileType(bool_))
 class Scratch(Op, name="cpu.scratch"):
     """Memory of one worker for `size` elements, kept between tile blocks.
 
-    f16 and bf16 elements take 32 bits.
+    f16 and bf16 elements take 32 bits, unless they are `stored` as in tensors.
     """
 
     dtype: DTypeLike = attribute()
     size: int = attribute()
+    stored: bool = attribute(False)
 
     def infer(self) -> tuple[Type, ...]:
-        return (TensorType(self.dtype, (self.size,), (1,), 64),)
+        return (TensorType(self.dtype, (self.size,), (1,), 32 if self.stored else 64),)
 
 
 class Size(Op, name="cpu.size"):
@@ -116,6 +117,52 @@ class Write(Op, name="cpu.write", effect=Effect.WRITE):
     def infer(self) -> tuple[Type, ...]:
         if self.value.type != TileType(self.x.tensor.dtype):
             raise KernelTypeError(f"cpu.write: {self.value.type} into a tensor of {self.x.tensor.dtype}")
+        return ()
+
+
+class Truncate(Op, name="cpu.truncate"):
+    """A float that lies in the range of an integer dtype as that.
+
+    Without its fraction, or rounded first.
+
+    Unlike `convert` it asks nothing of the element: what is NaN or lies beyond gives anything.
+    """
+
+    x: Value = operand(ANY_TILE)
+    dtype: DTypeLike = attribute()
+    rounding: str | None = attribute(default=None)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.tile.with_dtype(self.dtype),)
+
+
+class TimesReciprocal(Op, name="cpu.times_reciprocal"):
+    """An f32 times an f64, which is 1 over another f32: their quotient."""
+
+    x: Value = operand(NUMBER_TILE)
+    reciprocal: Value = operand(NUMBER_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class CopyTransposed(Op, name="cpu.copy_transposed", effect=Effect.WRITE):
+    """`strip[row * step + column] = x[at + column * stride + row]`.
+
+    There are at most 16 rows. What lies behind them in the strip may be written, too.
+    """
+
+    strip: Value = operand(ANY_TENSOR)
+    x: Value = operand(ANY_TENSOR)
+    at: Value = operand(AN_INDEX)
+    stride: Value = operand(AN_INDEX)
+    rows: Value = operand(AN_INDEX)
+    columns: Value = operand(AN_INDEX)
+    step: int = attribute()
+
+    def infer(self) -> tuple[Type, ...]:
+        if self.strip.tensor.dtype != self.x.tensor.dtype:
+            raise KernelTypeError(f"cpu.copy_transposed: {self.x.type} into {self.strip.type}")
         return ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
 from typing import Any
 
 import ml_dtypes
@@ -227,3 +228,34 @@ def test_reductions_along_both_axes(kind: str, dtype: str) -> None:
         launch(kernel(text), (y, (8, 16)), x, backend=backend)
         results.append(y.astype("f8"))
     np.testing.assert_allclose(results[1], results[0], rtol=2e-3)
+
+
+TRANSPOSED = """
+    def k(y: Mut, x: Tensor):
+        i, j, _ = ct.get_tile_block_id()
+        y.store(ct.permute(x.partition((y.shape[1], y.shape[0])).load((j, i)), (1, 0)))
+"""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_transposes_of_odd_extents(dtype: type) -> None:
+    """Whole squares of 16 and what is left of them, within and past the edge of the last tile."""
+    x = np.random.default_rng(3).integers(-99, 99, (150, 39)).astype(dtype)
+    y = np.full((39, 150), 7, dtype)
+    launch(kernel(dedent(TRANSPOSED)), (y, (32, 64)), x, backend="cpu")
+    np.testing.assert_array_equal(y, x.T)
+
+
+def test_quotients_by_what_a_loop_keeps() -> None:
+    """A product with a reciprocal in f64 gives the same bits, whatever is divided by whatever."""
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e-39, -3.4e38, 1.0, -2.0, 3.0]
+    values = np.array([*special, *np.random.default_rng(4).standard_normal(500)], np.float32)
+    divide = kernel("def k(y: Mut, x: Tensor, s: f32):\n    y.store(ct.load_tile_like(x, y) / s)\n")
+    for divisor in values[:40]:
+        y = np.empty_like(values)
+        launch(divide, (y, (128,)), values, float(divisor), backend="cpu")
+        with np.errstate(all="ignore"):
+            expected = values / divisor
+        np.testing.assert_array_equal(y, expected)
+        numbers = ~np.isnan(y)
+        np.testing.assert_array_equal(np.signbit(y[numbers]), np.signbit(expected[numbers]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutile.backend.cpu.lowering.blocking import Axes, unit_reshape
-from cutile.backend.cpu.stage import Gemm, ReadInside, Scratch
+from cutile.backend.cpu.stage import CopyTransposed, Gemm, ReadInside, Scratch, TimesReciprocal, Truncate
 from cutile.dtypes import f16, f32, i8, i32
 from cutile.ir.control import For
 from cutile.ir.core import Function
@@ -156,6 +156,63 @@ def test_other_loops_multiply_step_by_step(dtype: type, acc: str, bounds: str, b
     types["y"] = tensor(2, dtype)
     text = STEPPED.format(acc=acc, bounds=bounds, body=body).replace("i32)", "ct.i32)").replace("ct.ct.", "ct.")
     assert plan(text, types) == f"one product per step, since {why}"
+
+
+TRANSPOSED = """
+def k(y: Mut, x: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    y.store({})
+"""
+ACROSS = "ct.permute(x.partition((y.shape[1], y.shape[0])).load((j, i)), (1, 0))"
+
+
+@pytest.mark.parametrize(
+    ("value", "copies"),
+    [
+        (ACROSS, 1),
+        (f"{ACROSS} * 2 + ct.load_tile_like(x, y)", 1),
+        ("ct.load_tile_like(x, y)", 0),
+        ("ct.permute(y.load(), (1, 0))", 0),  # what is stored may be what is read next
+    ],
+)
+def test_columns_are_read_in_strips(value: str, copies: int) -> None:
+    """The loops inside the tensor; at its edge they read element by element."""
+    walk = list(lowered(TRANSPOSED.format(value), {"y": mut(32, 32), "x": tensor(2)}).walk())
+    assert sum(isinstance(op, CopyTransposed) for op in walk) == copies
+
+
+@pytest.mark.parametrize(
+    ("value", "is_clamped"),
+    [
+        ("max(min(t, 127.0), -128.0)", True),
+        ("min(max(t, -128.0), 127.0)", True),
+        ("round(min(max(t, -3.0), 5.0))", True),
+        ("min(max(t, -3.0), 127.5)", False),
+        ("min(t, 127.0)", False),
+        ("max(min(t, 128.0), -128.0)", False),
+        ("t", False),
+    ],
+)
+def test_what_was_clamped_is_not_saturated_again(value: str, is_clamped: bool) -> None:
+    body = f"    t = ct.load_tile_like(x, y)\n    y.store(({value}).astype(ct.i8))\n"
+    walk = list(lowered(HEAD + body, {"y": mut(64, dtype=i8), "x": tensor(1)}).walk())
+    assert any(isinstance(op, Truncate) for op in walk) == is_clamped
+
+
+@pytest.mark.parametrize(
+    ("divisor", "is_reciprocal"),
+    [
+        ("ct.reduce_sum(t, 0)", True),
+        ("255.0", True),
+        ("4.0", False),
+        ("t", False),
+        ("ct.constant(0, (64,), f32)", False),
+    ],
+)
+def test_quotients_by_what_a_loop_keeps_are_products(divisor: str, is_reciprocal: bool) -> None:
+    body = f"    t = ct.load_tile_like(x, y)\n    y.store((t + 1) / {divisor})\n"
+    walk = list(lowered(HEAD + body, {"y": mut(64), "x": tensor(1)}).walk())
+    assert any(isinstance(op, TimesReciprocal) for op in walk) == is_reciprocal
 
 
 def test_unit_reshapes_pair_their_axes() -> None:

@@ -44,6 +44,7 @@ def _conversions() -> Iterator[str]:
         yield from (f"f32{suffix}", f"f64{suffix}", f"f64{suffix}_unsigned")
     for bits in (8, 16, 32, 64):
         yield from (f"saturated_i{bits}", f"saturated_u{bits}", f"as_i{bits}", f"as_u{bits}")
+        yield from (f"truncated_i{bits}", f"truncated_u{bits}")
     yield from ("as_f32", "as_f64", "nearest", "truncated", "whole_to_odd", "whole_to_odd_unsigned")
 
 

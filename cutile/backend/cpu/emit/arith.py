@@ -22,7 +22,7 @@ from cutile.backend.cpu.emit._text import (
     infix,
     rounded,
 )
-from cutile.backend.cpu.stage import Larger, Smaller
+from cutile.backend.cpu.stage import Larger, Smaller, TimesReciprocal
 from cutile.ir.core import Op
 from cutile.ops.arith import (
     Abs,
@@ -125,6 +125,11 @@ def _truncating(signed: str, unsigned: str) -> Expression:
     return emit
 
 
+def _times_reciprocal(printer: Printer, op: TimesReciprocal) -> Text:
+    product = infix(call(printer, "f64", printer.operand(op.x)), "*", printer.operand(op.reciprocal), PRODUCT)
+    return call(printer, "f32", product)
+
+
 def _fma(printer: Printer, op: Fma) -> Text:
     x, y, z = map(printer.operand, op.operands)
     if not op.x.tile.dtype.is_half:
@@ -168,6 +173,7 @@ EXPRESSIONS: dict[type[Op], Expression] = {
     Sub: _infix("-", SUM),
     Mul: _infix("*", PRODUCT),
     Div: _infix("/", PRODUCT),
+    TimesReciprocal: _times_reciprocal,
     FloorDiv: _call("floor_div", by_sign=True, floats="floor_div_float"),
     Mod: _call("mod", by_sign=True, floats="mod_float"),
     DivTrunc: _truncating("div_trunc", "floor_div_unsigned"),

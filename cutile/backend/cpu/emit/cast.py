@@ -19,6 +19,7 @@ from cutile.backend.cpu.emit._text import (
     held,
     infix,
 )
+from cutile.backend.cpu.stage import Truncate
 from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
 from cutile.dtypes import DTypeLike, f32, f64
 from cutile.ir.core import Op
@@ -87,6 +88,13 @@ def _convert(printer: Printer, op: Convert) -> Text:
     return call(printer, dtype.name, x)
 
 
+def _truncate(printer: Printer, op: Truncate) -> Text:
+    whole = printer.operand(op.x)
+    if (op.rounding or ZERO) != ZERO:
+        whole = call(printer, WHOLE[op.rounding or ZERO], whole)
+    return call(printer, f"truncated_{op.dtype.name}", whole)
+
+
 def _bitcast(printer: Printer, op: Bitcast) -> Text:
     x, source, dtype = printer.operand(op.x), op.x.tile.dtype, op.dtype
     machine = held(source)
@@ -99,4 +107,4 @@ def _bitcast(printer: Printer, op: Bitcast) -> Text:
     return x if machine == held(dtype) else call(printer, f"as_{held(dtype)}", x)
 
 
-EXPRESSIONS: dict[type[Op], Expression] = {Convert: _convert, Bitcast: _bitcast}
+EXPRESSIONS: dict[type[Op], Expression] = {Convert: _convert, Truncate: _truncate, Bitcast: _bitcast}

@@ -22,7 +22,7 @@ from cutile.backend.cpu.emit._text import (
     held,
     in_memory,
 )
-from cutile.backend.cpu.stage import Read, ReadInside, Size, Stride, TensorAt, Write
+from cutile.backend.cpu.stage import CopyTransposed, Read, ReadInside, Size, Stride, TensorAt, Write
 from cutile.conversion import bits_of
 from cutile.dtypes import DTypeLike
 from cutile.ir.constant import Constant
@@ -30,7 +30,7 @@ from cutile.ir.core import Op, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 
-SCRATCH_ALIGNMENT = 64  # what tells scratch memory from tensors, which promise at most 16
+SCRATCH_ALIGNMENT = 64  # what tells scratch memory from tensors, which promise at most 16, and from what is like them
 
 
 def is_scratch(tensor: Value) -> bool:
@@ -63,6 +63,12 @@ def _write(printer: Printer, op: Write) -> None:
     elif dtype.is_half and not is_scratch(op.x):
         value = call(printer, f"{dtype.name}_bits", value)
     printer.line(f"{printer.name(op.x)}[{printer.operand(op.at).text}] = {value.text}", op)
+
+
+def _copy_transposed(printer: Printer, op: CopyTransposed) -> None:
+    numbers = ", ".join(printer.operand(each).text for each in (op.at, op.stride, op.rows, op.columns))
+    call = f"{printer.use('copy_transposed')}({printer.name(op.strip)}, {printer.name(op.x)}, {numbers}, {op.step})"
+    printer.line(call, op)
 
 
 def _stride(printer: Printer, op: Stride) -> Text:
@@ -159,5 +165,6 @@ EXPRESSIONS: dict[type[Op], Expression] = {
 }
 STATEMENTS: dict[type[Op], Statement] = {
     Write: _write,
+    CopyTransposed: _copy_transposed,
     StorePointer: _store,
 }

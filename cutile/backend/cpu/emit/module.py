@@ -312,7 +312,7 @@ def emit_module(function: Function, target: Target) -> Source:
 
     signature = [(printer.known(each.name), _plain(each, own)) for each in parameters]
     signature += [(printer.name(value), "i64") for value in hidden[:3]]
-    signature += [(printer.name(op.result), f"{held(op.dtype)}*") for op in scratch]
+    signature += [(printer.name(op.result), f"{_scratch_kind(op)}*") for op in scratch]
     signature += [(printer.known(name), kind) for name, kind in printer.extra.items()]
     signature += [(printer.name(value), "i64") for value in hidden[3:]]
 
@@ -325,7 +325,7 @@ def emit_module(function: Function, target: Target) -> Source:
     text = "\n".join([*top, *(printer.lines or ["    pass"])]) + "\n"
     facts = {
         "signature": tuple(kind for _, kind in signature),
-        "scratch": tuple(op.size * BYTES[held(op.dtype)] for op in scratch),
+        "scratch": tuple(op.size * BYTES[_scratch_kind(op)] for op in scratch),
         "functions": tuple(printer.extra),
         "blas": any(name in printer.extra for name in reduce.GEMMS.values()),
         "noalias": function.facts["noalias"],
@@ -338,6 +338,10 @@ def emit_module(function: Function, target: Target) -> Source:
 
 
 BYTES = {"u8": 1, "i8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "f32": 4, "u64": 8, "i64": 8, "f64": 8}
+
+
+def _scratch_kind(op: Scratch) -> str:
+    return in_memory(op.dtype) if op.stored else held(op.dtype)
 
 
 def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:

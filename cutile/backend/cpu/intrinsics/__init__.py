@@ -87,6 +87,7 @@ from cutile.backend.cpu.intrinsics.half import (
 from cutile.backend.cpu.intrinsics.math import FUNCTIONS
 from cutile.backend.cpu.intrinsics.pointer import (
     address_of,
+    copy_transposed,
     elements_at,
     load_at,
     load_at_acquire,

@@ -175,6 +175,24 @@ def _saturated(bits: int, signed: bool) -> Any:
     return unary(emit, of)
 
 
+def _truncated_to(bits: int, signed: bool) -> Any:
+    """A float in the range of an integer type as that, without its fraction."""
+    kind = ir.IntType(bits)
+    machine = ir.IntType(max(bits, 32))
+
+    def emit(builder: Any, arguments: list[Any]) -> Any:
+        (x,) = arguments
+        whole = builder.fptosi(x, machine) if signed or bits < 32 else builder.fptoui(x, machine)
+        return whole if bits >= 32 else builder.trunc(whole, kind)
+
+    result = getattr(types, f"{'' if signed else 'u'}int{bits}")
+
+    def of(x: Any) -> Any:
+        return result if isinstance(x, types.Float) else None
+
+    return unary(emit, of)
+
+
 def _nearest(builder: Any, arguments: list[Any]) -> Any:
     return llvm(builder, "rint", arguments[0])
 
@@ -217,6 +235,11 @@ CONVERSIONS: dict[str, Any] = {
     },
     **{
         f"saturated_{'i' if signed else 'u'}{bits}": _saturated(bits, signed)
+        for bits in (8, 16, 32, 64)
+        for signed in (True, False)
+    },
+    **{
+        f"truncated_{'i' if signed else 'u'}{bits}": _truncated_to(bits, signed)
         for bits in (8, 16, 32, 64)
         for signed in (True, False)
     },

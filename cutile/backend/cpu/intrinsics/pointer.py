@@ -1,10 +1,10 @@
-"""Elements by address. Nothing is touched where the mask is not set."""
+"""Elements by address, where a mask is set; copies by way of vector registers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cutile.backend.cpu.intrinsics._seam import Emit, define, intrinsic, ir, ternary, types, unary
+from cutile.backend.cpu.intrinsics._seam import Emit, cgutils, define, intrinsic, ir, ternary, types, unary
 
 
 def at(builder: Any, address: Any, kind: Any) -> Any:
@@ -106,3 +106,72 @@ def elements_at(_context: Any, address: Any, kind: Any) -> Any:
         return builder.inttoptr(values[0], context.get_value_type(result))
 
     return result(types.int64, kind), codegen
+
+
+SIDE = 16
+"""Rows and columns of the square that is transposed in registers."""
+
+_INT, _WORD = ir.IntType(32), ir.IntType(64)
+
+
+def _interleaved(builder: Any, x: Any, y: Any, half: int) -> Any:
+    """The elements of one half of two vectors, in turns."""
+    count = x.type.count
+    first = half * count // 2
+    lanes = [lane for at in range(first, first + count // 2) for lane in (at, at + count)]
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, count), lanes))
+
+
+def _square(builder: Any, strip: Any, source: Any, stride: Any, step: Any) -> None:
+    """Transpose a square.
+
+    In each of four rounds vectors meet those that are half of all further on.
+    """
+    element = source.type.pointee
+    vector = ir.VectorType(element, SIDE)
+    align = size_of(element)
+    vectors: list[Any] = []
+    for column in range(SIDE):
+        place = builder.gep(source, [builder.mul(stride, ir.Constant(_WORD, column))])
+        vectors.append(builder.load(builder.bitcast(place, vector.as_pointer()), align=align))
+    for _ in range(SIDE.bit_length() - 1):
+        pairs = zip(vectors[: SIDE // 2], vectors[SIDE // 2 :], strict=True)
+        vectors = [_interleaved(builder, x, y, half) for x, y in pairs for half in (0, 1)]
+    for row, value in enumerate(vectors):
+        place = builder.gep(strip, [builder.mul(step, ir.Constant(_WORD, row))])
+        builder.store(value, builder.bitcast(place, vector.as_pointer()), align=align)
+
+
+def _copy(builder: Any, values: list[Any]) -> None:
+    strip, x, at, stride, rows, columns, step = values
+    side = ir.Constant(_WORD, SIDE)
+    source = builder.gep(x, [at])
+    is_whole = builder.icmp_signed("==", rows, side)
+    squares = builder.select(is_whole, builder.sdiv(columns, side), ir.Constant(_WORD, 0))
+    with cgutils.for_range(builder, squares) as loop:
+        first = builder.mul(loop.index, side)
+        _square(builder, builder.gep(strip, [first]), builder.gep(source, [builder.mul(first, stride)]), stride, step)
+    rest = builder.mul(squares, side)
+    with cgutils.for_range(builder, columns, start=rest) as column:
+        from_here = builder.gep(source, [builder.mul(column.index, stride)])
+        to_here = builder.gep(strip, [column.index])
+        with cgutils.for_range(builder, rows) as row:
+            value = builder.load(builder.gep(from_here, [row.index]))
+            builder.store(value, builder.gep(to_here, [builder.mul(row.index, step)]))
+
+
+@intrinsic
+def copy_transposed(_context: Any, strip: Any, x: Any, at: Any, stride: Any, rows: Any, columns: Any, step: Any) -> Any:
+    """`strip[row * step + column] = x[at + column * stride + row]`.
+
+    Of at most `SIDE` rows.
+    """
+    numbers = tuple(map(types.unliteral, (at, stride, rows, columns, step)))
+    if strip != x or not isinstance(x, types.CPointer) or any(each != types.int64 for each in numbers):
+        return None
+
+    def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        _copy(builder, list(values))
+        return context.get_dummy_value()
+
+    return types.void(strip, x, *numbers), codegen

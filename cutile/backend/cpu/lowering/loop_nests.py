@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 
 from cutile.backend.cpu.lowering.scope import Loop, Scope
 from cutile.backend.cpu.lowering.tile_expr import Buffer, Cast, Extent, Index, Loaded, Node, Product
-from cutile.backend.cpu.stage import INDEX, Step, Write
+from cutile.backend.cpu.lowering.transposed import (
+    COLUMNS,
+    ROWS,
+    TransposedRead,
+    blocks_of,
+    fill_strip,
+    transposed_read,
+)
+from cutile.backend.cpu.stage import INDEX, Read, Step, Write
 from cutile.dtypes import DTypeLike, f32
 from cutile.errors import Location
 from cutile.ir.core import Op, Value
@@ -151,12 +159,20 @@ def _can_share(first: Root, second: Root, depth: int) -> bool:
 class Nests:
     """Writes roots as loops.
 
-    `allocate(product, extents, leading)` gives scratch memory.
+    `allocate(product, extents, leading)` gives scratch memory, `strip(dtype, size, name)` such for elements as they
+    are in tensors.
     """
 
-    def __init__(self, scope: Scope, allocate: Callable[[Product], Buffer], rare: bool = False) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        allocate: Callable[[Product], Buffer],
+        strip: Callable[[DTypeLike, int, str], Value],
+        rare: bool = False,
+    ) -> None:
         self._scope = scope
         self._allocate = allocate
+        self._strip = strip
         self._rare = rare  # seldom run: written once, with checks
 
     def write(self, roots: Sequence[Root]) -> None:
@@ -253,6 +269,9 @@ class Nests:
         if len(run[0].order) <= depth:
             self._compute(run[0], indices.get(run[0], [None] * len(run[0].loops)))
             return
+        if reads := self._transposed(run, depth):
+            self._in_strips(run, depth, indices, reads)
+            return
         scope = self._scope
         first = run[0]
         axis = first.order[depth]
@@ -272,6 +291,68 @@ class Nests:
             self._body(run, depth, inner, accumulators)
             loop.yielded = tuple(accumulators[root] for root in reduced)
         self._finish(reduced, loop, indices)
+
+    def _transposed(self, run: list[Root], depth: int) -> list[tuple[Root, TransposedRead]]:
+        """What the last two loops of all roots read transposed.
+
+        Nothing if there are other loops.
+        """
+        if any(len(root.order) != depth + 2 or root.axis >= 0 for root in run) or self._run(run, depth + 1) != run:
+            return []
+        written = {target.tile.tensor for root in run for target in root.targets if target.tile is not None}
+        reads: list[tuple[Root, TransposedRead]] = []
+        for root in run:
+            row, column = (root.variables[axis] for axis in root.order[depth:])
+            assert row is not None
+            assert column is not None
+            for leaf, where in root.reads():
+                read = transposed_read(self._scope, leaf, where, row, column)
+                known = all(i is None or i in root.variables for i in where)
+                if read is not None and known and read.leaf.tensor not in written:
+                    reads.append((root, read))
+        return reads
+
+    def _in_strips(
+        self,
+        run: list[Root],
+        depth: int,
+        indices: dict[Root, list[Value | None]],
+        reads: list[tuple[Root, TransposedRead]],
+    ) -> None:
+        """The last two loops, a strip at a time."""
+        scope, first = self._scope, run[0]
+        scope.builder.location = first.location
+        rows, columns = (first.loops[axis] for axis in first.order[depth:])
+        step = min(COLUMNS, -(-columns.capacity // ROWS) * ROWS)
+        strips = [self._strip(read.leaf.tensor.tensor.dtype, ROWS * step, read.leaf.name) for _, read in reads]
+
+        def at(root: Root, row: Value, column: Value) -> dict[Value, Value]:
+            outer = indices.get(root, [None] * len(root.loops))
+            values: list[Value | None] = list(outer)
+            values[root.order[depth]], values[root.order[depth + 1]] = row, column
+            pairs = zip(root.variables, values, strict=True)
+            return {variable: value for variable, value in pairs if variable is not None and value is not None}
+
+        last_column, last_row = columns.stop(scope), rows.stop(scope)
+        with scope.loop(blocks_of(scope, last_column, step), "column_block") as across:
+            first_column = scope.times(across.index, scope.index(step))
+            width = scope.smaller(scope.index(step), scope.minus(last_column, first_column))
+            with scope.loop(blocks_of(scope, last_row, ROWS), "row_block") as down:
+                first_row = scope.times(down.index, scope.index(ROWS))
+                height = scope.smaller(scope.index(ROWS), scope.minus(last_row, first_row))
+                for (root, read), strip in zip(reads, strips, strict=True):
+                    fill_strip(scope, read, strip, at(root, first_row, first_column), (height, width), step)
+                with scope.loop(height, "row") as row, scope.loop(width, "column") as column:
+                    place = scope.plus(scope.times(row.index, scope.index(step)), column.index)
+                    index = (scope.plus(first_row, row.index), scope.plus(first_column, column.index))
+                    for (root, read), strip in zip(reads, strips, strict=True):
+                        known = at(root, *index)
+                        where = tuple(None if i is None else known[i] for i in read.where)
+                        value = scope.add(Read(strip, place), read.leaf.name)
+                        scope.remember((read.leaf, where, scope.masked), value)
+                    for root in run:
+                        known = at(root, *index)
+                        self._compute(root, [None if i is None else known[i] for i in root.variables])
 
     def _up_to_padding(self, reduced: list[Root], stop: Value) -> Value:
         """Where a loop of reductions may end.

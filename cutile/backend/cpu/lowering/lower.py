@@ -16,6 +16,7 @@ from cutile.backend.cpu.lowering.accesses import (
 from cutile.backend.cpu.lowering.blocking import Axes, AxisClass, unit_reshape
 from cutile.backend.cpu.lowering.loop_nests import Nests, Root, Target, accumulator, start
 from cutile.backend.cpu.lowering.scope import Scope
+from cutile.backend.cpu.lowering.strength_reduction import truncation
 from cutile.backend.cpu.lowering.tile_expr import (
     Accumulated,
     Buffer,
@@ -40,7 +41,7 @@ from cutile.backend.cpu.lowering.tile_expr import (
 )
 from cutile.backend.cpu.lowering.use_counts import Uses, is_lazy
 from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride, TensorAt
-from cutile.dtypes import i32
+from cutile.dtypes import DTypeLike, i32
 from cutile.errors import IRError
 from cutile.ir.builder import Builder
 from cutile.ir.constant import Constant
@@ -48,6 +49,7 @@ from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.types import TileType
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.cast import Convert
 from cutile.ops.create import Iota
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import NumTileBlocks, TileBlockId
@@ -293,6 +295,13 @@ class Lowering:
         self.scratch.extend(builder.current.operations)
         return Buffer(memory, product.extents, product.keep_from, self.axes.joined)
 
+    def strip(self, dtype: DTypeLike, size: int, name: str) -> Value:
+        """Scratch memory for elements as they are in tensors."""
+        builder = Builder(Block())
+        memory = builder.value(Scratch(dtype=dtype, size=size, stored=True), f"{name or 'tile'}_strip")
+        self.scratch.extend(builder.current.operations)
+        return memory
+
     def flush(self) -> None:
         """Write the loops of everything that waits."""
         roots, self.pending = self.pending, []
@@ -305,7 +314,7 @@ class Lowering:
             value = root.key.results[0] if root.key is not None and root.key.results else None
             if value is not None and self.uses.pulled_by.get(value, {None}) <= keys:
                 root.users = set[Root]().union(*(readers.get(product, set()) for product in root.products()))
-        Nests(self.scope, self.allocate).write(roots)
+        Nests(self.scope, self.allocate, self.strip).write(roots)
 
     def keep(self, node: Node, key: Op | None = None, product: Product | None = None) -> Product:
         """Have a tile computed into scratch memory."""
@@ -417,7 +426,7 @@ class Lowering:
         ready = [node.value for node in operands if isinstance(node, Scalar)]
         if op.result.tile.is_scalar and len(ready) == len(operands):
             return Scalar(self.scope.add(op.copy_with(ready, (), ()), op.result.name))
-        return Element(op, operands, extents)
+        return Element(truncation(op, self.made_by) if isinstance(op, Convert) else op, operands, extents)
 
     def _load(self, op: LoadTile, extents: Sequence[Extent]) -> Node:
         tiles = enumerate(zip(op.index, op.shape, strict=True))

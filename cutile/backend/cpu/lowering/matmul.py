@@ -235,7 +235,7 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
 def _fill(lowering: Lowering, init: Node, total: Product, mma: Mma) -> None:
     """The accumulator's first value into memory."""
     root = Root(total.extents, [Target(init, product=total)], location=mma.location)
-    Nests(lowering.scope, lowering.allocate).write([root])
+    Nests(lowering.scope, lowering.allocate, lowering.strip).write([root])
 
 
 def _direct(
@@ -313,7 +313,7 @@ def _panels(lowering: Lowering, a: Loaded, b: Loaded, total: Product, depth: Val
             product.buffer = lowering.allocate(product)
             packed.append(product)
             roots.append(Root(tuple(extents), [Target(source, product=product)], location=scope.builder.location))
-        Nests(scope, lowering.allocate, rare).write(roots)
+        Nests(scope, lowering.allocate, lowering.strip, rare).write(roots)
         _multiply(lowering, packed[0], packed[1], total)
 
 
