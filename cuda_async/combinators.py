@@ -135,7 +135,7 @@ class Then(_Applied[U]):
 
     @property
     def graph_node(self) -> bool:
-        """What the function makes, nobody knows before."""
+        """False: nobody knows before what the function makes."""
         return False
 
     def transform(self, context: ExecutionContext, result: Any) -> DeviceOp[U]:

@@ -78,7 +78,7 @@ class OldMethods:
     def unwrap(self) -> DeviceOp[Any]:
         """The result's `unwrap()`.
 
-        Of a partition its tensor, of a single owner the tensor.
+        It gives a partition's tensor, or the tensor of a single owner.
         """
         return cast("DeviceOp[Any]", self).map(lambda result: result.unwrap())
 

@@ -115,7 +115,7 @@ class Process:
 def process_of_launcher() -> Process:
     """What a launcher told this process.
 
-    In `torchrun`'s variables, or `CUDA_ASYNC_UNIQUE_ID`.
+    It stands in `torchrun`'s variables, or in `CUDA_ASYNC_UNIQUE_ID`.
 
     Raises:
         ValueError: one of the variables is missing, or is no number.

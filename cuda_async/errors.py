@@ -167,7 +167,7 @@ class InternalError(DeviceError, RuntimeError):
 def without_traceback(error: BaseException) -> BaseException:
     """A copy of an error that keeps no frames alive, and with them no tensors.
 
-    For keeping, and for raising anew.
+    It can be kept, and raised anew.
 
     Its cause is such a copy too. An error that cannot be copied is told of by a `DependencyError`.
 

@@ -170,7 +170,7 @@ def end_export(storage: Storage, stream: Stream) -> None:
 def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool = False) -> None:
     """Wait on this thread for the values, for a reader that orders nothing.
 
-    On the CPU.
+    Such readers are on the CPU.
 
     Args:
         storage: the memory.

@@ -1,6 +1,6 @@
 """CUDA graphs: an operation recorded once and replayed any number of times.
 
-On the CPU, a recorded list.
+On the CPU a graph is a recorded list.
 
     graph = forward(buffers).graph_on(stream)         # records; nothing runs
     output = graph.take_output()                      # handles: no data before the first launch
@@ -224,7 +224,7 @@ class CudaGraph(Generic[T]):
     def close(self) -> None:
         """Let go of everything the graph uses, once its last launch has finished.
 
-        Also of an output that nobody took. Does not wait.
+        That includes an output that nobody took. Does not wait.
         """
         if not self.closed:
             self.closed = True

@@ -78,7 +78,7 @@ class Instrument:
     def after_complete(self, operation: ObservedOperation, error: BaseException | None) -> None:
         """The device is done with it, and whoever waits is about to be woken.
 
-        On whatever thread noticed.
+        It is called on the thread that noticed.
         """
 
 

@@ -203,7 +203,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
     def boxed(self) -> DeviceOp[T_co]:
         """This operation, with its class forgotten.
 
-        For a list of operations of several kinds.
+        A list can then hold operations of several kinds.
         """
         return self
 

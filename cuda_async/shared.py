@@ -67,7 +67,7 @@ class _Once(Generic[T]):
         self._recorder: Capture | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._inner: frozenset[object] = frozenset()
-        """Shared operations within the parent, whose results its own may hold."""
+        """Shared operations within the parent: the parent's result may hold parts of theirs."""
 
     @property
     def site(self) -> Site:
@@ -79,6 +79,7 @@ class _Once(Generic[T]):
         with self._lock:
             if self._state == _NEW:
                 recorder = context.stream.recorder
+                # A trace must not use up what was shared before it began: real consumers still wait for the result.
                 if recorder is not None and recorder.traces and self._birth < recorder.since:
                     refuse_in_trace(
                         recorder, f"the shared operation made at {format_site(self._site)}, for others too,"
@@ -119,7 +120,7 @@ class _Once(Generic[T]):
             raise
         finally:
             self._state = _DONE
-            # What an inner shared operation was lent stays with that one: others use its result without this one's.
+            # Leases of an inner shared operation stay with it: others may use its result without this one's.
             _hand_over(run.leases[leases:], run, self)
             self._inner = frozenset(run.allies - allies)
             run.allies.add(self)
@@ -158,13 +159,14 @@ class _Once(Generic[T]):
     def __del__(self) -> None:
         event = getattr(self, "_event", None)
         if event is not None and self._stream is not None:
-            self._stream.device.defer(event.close)
+            self._stream.device.defer(event.close)  # a finalizer may run on any thread: the next submission closes it
         parent = getattr(self, "_parent", None)
         if parent is not None and not sys.is_finalizing():
             parent.unclaim()  # nobody ran it: its own finalizer says so
 
 
 def _hand_over(leases: list[Lease], run: object, holder: object) -> None:
+    """Move leases from the run that took them to `holder`: branches run later."""
     for lease in leases:
         if lease.run is run:
             lease.run = holder

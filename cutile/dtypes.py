@@ -37,7 +37,7 @@ class FloatFormat:
         mantissa: bits of the mantissa, without the leading 1 that is not written.
         bias: added to the exponent to get its bits.
         largest: the largest finite number.
-        nan: the bits of the NaN that conversions give; None where there is none.
+        nan: the bits of the NaN that conversions give; None of a type without NaN.
         saturates: conversions of numbers out of range, and of infinities, give the largest number, as the GPU's do.
         positive: no sign bit and no zero: only powers of two.
         unused: low bits without meaning.

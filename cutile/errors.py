@@ -217,7 +217,7 @@ class TuningError(CutileError, RuntimeError):
 
 
 class ForeignLogError(TuningError, ValueError):
-    """A log belongs to another search, or is none. Nothing is written to it."""
+    """A log belongs to another search, or is no log. Nothing is written to it."""
 
 
 class StaleRecordError(TuningError, ValueError):

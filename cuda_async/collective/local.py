@@ -142,7 +142,7 @@ class LocalEngine(HostEngine):
     def _idle(self, seconds: float) -> bool:
         """Nothing happens on the simulated devices, for so long.
 
-        Whether that ended a meeting.
+        Returns whether a meeting ended by that.
         """
         with self._lock:
             latest = self._board.latest()

@@ -134,7 +134,7 @@ class Nccl:
     def failure(self, comm: Any) -> str:
         """What went wrong behind a communicator's calls, such as a link that broke.
 
-        Empty if nothing did.
+        It is empty if nothing went wrong.
         """
         code = int(self._bindings.comm_get_async_error(comm))
         return "" if code in (0, _IN_PROGRESS) else str(self._bindings.get_error_string(code))

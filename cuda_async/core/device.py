@@ -300,7 +300,7 @@ class Device:
     def record_event(self, stream: DriverStream) -> DriverEvent:
         """An event from the pool, recorded on `stream` for who waits for it.
 
-        To be returned. Raises DriverError.
+        The caller returns it to the pool. Raises DriverError.
         """
         event = self.borrow_event()
         try:
@@ -342,7 +342,7 @@ class Device:
 def as_device(which: Device | int | str) -> Device:
     """A device as people name it.
 
-    Itself, the number of a GPU, or `cpu`, `cuda`, `cuda:1`.
+    A name is the device itself, the number of a GPU, or `cpu`, `cuda`, `cuda:1`.
 
     Raises:
         NoDeviceError: this machine has no such device.

@@ -208,7 +208,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     def _may_spin(self) -> bool:
         """Whether a brief wait keeps nobody from anything.
 
-        Neither another task, nor threads of the device's.
+        No other task waits to run, and no thread of the device.
         """
         return self._stream.device.driver.works_alone and config().spin_budget_us > 0 and not loop_is_busy()
 

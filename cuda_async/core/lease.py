@@ -354,7 +354,7 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
 def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:
     """Refuse to run a writer of a graph's operand, unless the graph does it.
 
-    By `graph.update`.
+    A graph's operand is written by `graph.update`.
 
     Args:
         leases: what the operation holds.

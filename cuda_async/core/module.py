@@ -90,7 +90,7 @@ class Function:
     def parameter_types(self) -> tuple[str, ...] | None:
         """The PTX type of each parameter, such as `f32`.
 
-        None where the code came without its text.
+        It is None where the code came without its text.
         """
         return self._types
 

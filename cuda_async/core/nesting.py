@@ -32,7 +32,7 @@ _nesting = _Nesting()
 def allow_nested() -> Generator[None]:
     """Allow operations to be run inside the submission that goes on.
 
-    For `unsafe.then_unchecked`.
+    `unsafe.then_unchecked` needs it.
     """
     before, _nesting.inside = _nesting.inside, current_holder()
     try:

@@ -125,7 +125,7 @@ _lock = new_lock()
 def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:
     """The policy of a device (its number for a GPU; None for the default device).
 
-    One for the process.
+    A process has one for each device.
 
     Unless `set_global_policy` named another, `StreamPoolRoundRobin` with 4 streams.
 

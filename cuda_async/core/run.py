@@ -387,7 +387,7 @@ class Run(Generic[T]):
     def watch(self) -> None:
         """Have the run completed when the device is done.
 
-        By a thread of the driver, or by the reactor.
+        A thread of the driver completes it, or the reactor.
         """
         with _lock:
             event = self._event

@@ -221,7 +221,7 @@ class Stream:
     def begin_single(self, leases: Iterable[Lease] = ()) -> None:
         """One operation is enqueued next, without a `Run`: what is done before that.
 
-        Under the submission lock.
+        The caller holds the submission lock.
 
         Raises:
             OwnershipError: a lease is on what a graph uses at each launch.
@@ -310,7 +310,7 @@ class Stream:
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         """How many blocks of a function the device holds at once.
 
-        In whole clusters of `cluster` blocks.
+        The number is of whole clusters of `cluster` blocks.
         """
         return self.device.driver.resident_blocks(function, threads, shared_bytes, cluster)
 
@@ -356,7 +356,7 @@ class Stream:
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(start, stop)` over [0, count), on the CPU's workers.
 
-        In pieces of at most `grain`.
+        A piece has at most `grain` of them.
 
         `body` runs on several threads at once, with the GIL released if it is a `ctypes` function.
         """

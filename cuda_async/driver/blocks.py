@@ -27,7 +27,7 @@ _HUGE = 2 << 20
 def size_class(nbytes: int) -> int:
     """The size of the block that serves `nbytes`.
 
-    At most an eighth more, in coarse steps.
+    It is at most an eighth larger: sizes go in coarse steps.
 
     >>> size_class(1), size_class(100), size_class(1 << 20), size_class((1 << 20) + 1)
     (64, 128, 1048576, 1179648)

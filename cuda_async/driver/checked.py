@@ -143,7 +143,7 @@ class Ledger:
     def base(self, address: int) -> int | None:
         """Where the allocation begins that holds `address`.
 
-        None for memory that nobody allocated on a stream.
+        It is None for memory that nobody allocated on a stream.
         """
         with self._lock:
             position = bisect_right(self._blocks, (address, 1 << 64)) - 1

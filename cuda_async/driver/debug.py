@@ -1,6 +1,6 @@
 """Debug mode: one checker over all devices warns of each unordered use.
 
-On with `CUDA_ASYNC_CHECK=1`. A warning names both uses and their lines. It means that an operation enqueued work on
+`CUDA_ASYNC_CHECK=1` turns it on. A warning names both uses and their lines. It means that an operation enqueued work on
 memory without `storage.use(...)` before it, or that memory was shared with another library without telling it apart;
 if no operation and no library of yours is involved, it is a bug here.
 """

@@ -86,7 +86,7 @@ class DriverEvent(ABC):
     def wait(self, timeout_s: float) -> bool:
         """Wait at most `timeout_s` for the latest record, without the GIL.
 
-        Whether it completed.
+        Returns whether it completed.
         """
 
     def forget(self) -> None:  # noqa: B027 - most have nothing to let go of

@@ -170,7 +170,7 @@ class Parallel(Item):
     def _work(self, stream: QueueStream) -> bool:
         """Work on pieces until there are none.
 
-        True on the worker that finished the last one.
+        Returns True on the worker that finished the last one.
         """
         pieces, grain, count, body = self._pieces, self._grain, self._count, self._body
         executor = stream.executor

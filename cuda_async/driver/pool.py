@@ -130,7 +130,7 @@ class WorkerPool:
     def close(self, limit_s: float) -> bool:
         """Finish what is enqueued, and what that leads to; end the threads.
 
-        Within `limit_s`. Returns whether all ended.
+        It takes at most `limit_s`. Returns whether all ended.
         """
         with self._lock:
             self.closed, self._started = True, False

@@ -183,7 +183,7 @@ class Facts:
     def at_most(self, x: Affine, y: Affine) -> bool:
         """Whether `x <= y` certainly.
 
-        By the ranges of atoms, or by one of the facts and those.
+        The ranges of atoms tell, or one of the facts together with them.
         """
         difference = x - y
         candidates = [difference, *(difference - fact for fact in self._not_positive)]

@@ -286,7 +286,7 @@ def _atom(x: Range, op: Assumption) -> Atom | None:
 def _fits(x: Range, dtype: DTypeLike) -> bool:
     """Whether a value certainly is what its range says.
 
-    Not only modulo the dtype's size.
+    It is not only so modulo the dtype's size.
 
     Only the outer ends count: `range(n)` goes up to `n - 1`, which is below what `n` may be, but has no turns then.
     """

@@ -104,7 +104,7 @@ class CompileOptions:
     limit_waits: bool = False
 
     def __new__(cls, *_: Any, **named: Any) -> CompileOptions:
-        """Refuse a name that is none, with what stands for it here."""
+        """Refuse a name that is no option, with what stands for it here."""
         for name in named:
             if name not in cls.__dataclass_fields__:
                 remedy = OPTIONS_ELSEWHERE.get(name, f"there are {', '.join(cls.__dataclass_fields__)}")
@@ -126,7 +126,7 @@ class CompileOptions:
     def only(self, names: Collection[str]) -> CompileOptions:
         """These options as a target sees them.
 
-        Those of these names, and those of the specialization.
+        They are the options of these names, and those of the specialization.
 
         Example:
             >>> options = CompileOptions(occupancy=2, num_worker_warps=4).only({"occupancy"})

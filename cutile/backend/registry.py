@@ -44,7 +44,7 @@ _loaded: dict[str, Backend] = {}
 def row_of(name: str) -> Row:
     """What is known of the backend of this name.
 
-    Raises UnsupportedTargetError where there is none.
+    Raises UnsupportedTargetError where no backend serves it.
     """
     if name not in BACKENDS:
         raise UnsupportedTargetError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
@@ -55,7 +55,7 @@ def backend(name: str) -> Backend:
     """The backend of this name.
 
     Raises:
-        UnsupportedTargetError: there is none.
+        UnsupportedTargetError: no backend has this name.
     """
     manifest = _loaded.get(name)
     if manifest is None:

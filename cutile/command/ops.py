@@ -48,7 +48,7 @@ class Entry:
         family: the file of its operations, or "language" where it becomes none of its own.
         signature: how it is called; "" for operators.
         text: its documentation, without the example.
-        example: lines that run, "" if there are none.
+        example: lines that run; "" without an example.
         operations: the names of the operations that it becomes.
         dtypes: element types that the first operand may have.
         accuracy: the largest error in units in the last place, by dtype; empty where nothing rounds.

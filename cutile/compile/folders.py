@@ -71,7 +71,7 @@ def distrust(base: Path, folder: Path) -> str | None:
 def is_trusted(status: os.stat_result) -> bool:
     """Whether only the user and root can have written a file in a trusted folder.
 
-    Or a folder.
+    The same is asked of a folder.
     """
     return not hasattr(os, "geteuid") or _writers(status, sticky=False, strict=True) is None
 

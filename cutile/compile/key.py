@@ -75,7 +75,7 @@ def _digest(root: Path) -> str:
 def _fingerprint(root: Path) -> tuple[str, int]:
     """A fingerprint of the files below a folder, and the newest change of them.
 
-    In nanoseconds since 1970.
+    The change is in nanoseconds since 1970.
     """
     digest, newest = hashlib.sha256(), 0
     for place, file in _sources(root):

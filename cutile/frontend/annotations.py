@@ -124,7 +124,7 @@ class Annotations:
     def _of_tensor(self, facts: list[Any]) -> list[Any] | None:
         """The facts in `Mut[Tensor[...]]`, or those of `Mut[...]` itself.
 
-        None for a plain `Mut[Tensor]`.
+        It is None for a plain `Mut[Tensor]`.
         """
         inner = self._unquote(facts[0])
         head, more = self._try_parts(inner) if len(facts) == 1 else (MISSING, None)
@@ -255,7 +255,7 @@ class Annotations:
     # What stands there
 
     def _sides(self, annotation: Any) -> tuple[Any, ...] | None:
-        """The alternatives of `A | B`; None where there are none."""
+        """The alternatives of `A | B`; None of anything else."""
         if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
             left = self._unquote(annotation.left)
             return (*(self._sides(left) or (left,)), self._unquote(annotation.right))

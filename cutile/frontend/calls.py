@@ -60,7 +60,7 @@ OPERATIONS.update({name: derive(each) for name, each in DECLARED.items() if each
 def handler_of(function: Any) -> Handler | None:
     """The handler of an operation, a bound method or a builtin.
 
-    None for anything else.
+    It is None for anything else.
     """
     if isinstance(function, Method):
         for owner in type(function.owner).__mro__:

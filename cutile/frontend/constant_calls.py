@@ -178,7 +178,7 @@ def is_computed(function: Any) -> bool:
 def wrapped_by_cache(function: Any) -> Any:
     """The function that `functools.lru_cache` or `cache` has wrapped.
 
-    None for anything else.
+    It is None for anything else.
     """
     return function.__wrapped__ if isinstance(function, _CACHED) else None
 

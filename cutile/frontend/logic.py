@@ -128,7 +128,7 @@ def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
 def _of_bool_and_number(frame: Frame, condition: Value, block: Block, second: Any, node: ast.BoolOp) -> Any:
     """`flag and n`, `flag or n`: the bool is 0 or 1 where it is the result.
 
-    As in Python.
+    Python does the same.
     """
     if not is_number(second) and not (is_tile(second) and second.tile.is_scalar):
         _mixed(frame, condition, second, node)

@@ -426,7 +426,7 @@ class Loop:
     def _guess(self, block: Block, turn: Callable[[], None]) -> bool:
         """Let the numbers be numbers for one turn, to see what they become.
 
-        Whether that tells anything new.
+        Returns whether that tells anything new.
         """
         self._guessed = True
         report = self.frame.report

@@ -33,7 +33,7 @@ Lines = tuple[list[str], int]
 def lines_of(code: types.CodeType) -> Lines:
     """The lines at the place that the code says.
 
-    Raises OSError, SyntaxError or TokenError where there are none.
+    Raises OSError, SyntaxError or TokenError where no source is found.
     """
     typed = _typed(code)
     if typed:
@@ -162,7 +162,7 @@ class FunctionSource:
 def take_source(function: Callable[..., Any], *, imported: bool = False) -> FunctionSource:
     """Read the source of `function` now.
 
-    From its file, a notebook cell, or `linecache`.
+    It comes from the function's file, a notebook cell, or `linecache`.
 
     Args:
         function: the function.

@@ -1,16 +1,14 @@
 """Scalars that Python would have as plain numbers.
 
-Extents, counts, block indices, what `range` counts, their sums.
+Extents, counts, block indices, what `range` counts and their sums are *weak*. Beside a tile of another dtype they
+become that dtype, as a number does: `total / x.shape[1]` divides floats. A parameter `n: i32` or the element of a tile
+is strong: its author gave it a dtype, and it is converted only where the kernel says so.
 
-Beside a tile of another dtype they become that dtype, as a number does: `total / x.shape[1]` divides floats. What the
-author gave a dtype, a parameter `n: i32` or the element of a tile, is strong, and is converted only where that is said.
-Only conversions that a number would take as well are made: integers become floats, i32 or i64, and f32, which such
-integers give beside a Python float or divided by one another, becomes f16 or bf16, not f64, for which it would be too
-coarse.
+A weak scalar becomes what a number would become. An integer becomes a float, i32 or i64. f32 comes of such integers
+beside a Python float, or divided by one another: it becomes f16 or bf16, and not f64, for which it would be too coarse.
 
 Whole numbers have an interval (`interval.py`). One that fits 32 bits is an i32 in the IR, any other an i64, as are
-constants; what is computed of them is computed in 32 bits where operands and result fit, else in 64. Past 64 bits it
-wraps.
+constants. An operation is computed in 32 bits where its operands and its result fit, else in 64. Past 64 bits it wraps.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from cutile.ir.constant import Constant
 from cutile.ir.core import Op, Value
 from cutile.ops.cast import Convert
 
+# What a weak scalar becomes beside a tile, by its own dtype.
 _BECOMES: dict[DTypeLike, tuple[str, ...]] = {
     i32: ("i64", "f16", "bf16", "f32", "f64"),
     i64: ("i32", "f16", "bf16", "f32", "f64"),
@@ -115,7 +114,9 @@ def whole(frame: Frame, value: Any, dtype: DTypeLike) -> Value:
 def computed(frame: Frame, make: Callable[..., Op], result: Interval, *operands: Any) -> Value:
     """What an operation makes of plain whole numbers, as wide as it has to be.
 
-    `result` is known of it.
+    Args:
+        make: the operation, of operands of one dtype.
+        result: between which numbers the result lies, wrapping aside.
     """
     exact = result if result.fits(i64) else I64
     narrow = all(each.fits(i32) for each in (exact, *(interval_of(frame, each) for each in operands)))
@@ -127,10 +128,10 @@ def computed(frame: Frame, make: Callable[..., Op], result: Interval, *operands:
 
 
 def bounded(frame: Frame, value: Any, least: int, most: int) -> Any:
-    """A plain whole number of which it is known that it lies between two numbers."""
+    """A plain whole number that lies between two numbers, narrowed to i32 if it fits."""
     if not isinstance(value, Value):
         return value
     interval = interval_of(frame, value).meet(Interval(least, most))
-    wanted = whole_dtype(interval)
-    narrowed = value if value.tile.dtype.bits <= wanted.bits else frame.emit(Convert(x=value, dtype=wanted))
+    dtype = whole_dtype(interval)
+    narrowed = value if value.tile.dtype.bits <= dtype.bits else frame.emit(Convert(x=value, dtype=dtype))
     return weak(frame, narrowed, interval)

@@ -111,8 +111,8 @@ def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         dtype: the element type: `f32`, `"f32"` or a NumPy dtype.
 
     Raises:
-        ArgumentTypeError: `shape` or `dtype` is none.
-        ArgumentError: an extent is 0 or negative.
+        ArgumentTypeError: `shape` is no shape, or `dtype` no element type.
+        ArgumentError: an extent is negative or too large.
 
     Example:
         >>> from cutile import api, bf16
@@ -153,7 +153,7 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
 
     Raises:
         ArgumentTypeError: an argument has the wrong type; the value comes first.
-        ArgumentError: an extent is not positive, or `dtype` cannot hold the value.
+        ArgumentError: an extent is negative or too large, or `dtype` cannot hold the value.
 
     Example:
         >>> from cutile import api, i32
@@ -166,8 +166,8 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
 
 
 def _filled(function: str, value: Any, shape: ShapeLike, dtype: DTypeSpec) -> DeviceOp[Tensor]:
-    chosen = element_type(dtype, function)
-    return Full(new_shape(shape, function), chosen, as_element(value, chosen, function), function)
+    element = element_type(dtype, function)
+    return Full(new_shape(shape, function), element, as_element(value, element, function), function)
 
 
 def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
@@ -179,7 +179,7 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: `length` is not positive, or `dtype` cannot hold the last number.
+        ArgumentError: `length` is negative, or `dtype` cannot hold the last number.
 
     Example:
         >>> from cutile import api, f32
@@ -190,7 +190,8 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     shape = new_shape(length, "arange")
     if len(shape) != 1:
         raise ArgumentError(f"arange: length: expected one number, got {length!r}; reshape what it yields")
-    as_element(shape[0] - 1, number, "arange")
+    if shape[0]:
+        as_element(shape[0] - 1, number, "arange")
     return Arange(shape, number)
 
 
@@ -255,7 +256,7 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
     """`copy_host_to_device` for a list or an array of one axis.
 
     Raises:
-        ArgumentError: it has another number of axes, or no elements.
+        ArgumentError: it has another number of axes.
         ArgumentTypeError: there is no such element type.
 
     Example:
@@ -293,7 +294,7 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
 def _encoded(array: Array, dtype: DTypeLike, function: str) -> Array:
     """The elements as a type that is only stored.
 
-    Rounded and saturated, as in a kernel.
+    They are rounded and saturated, as in a kernel.
     """
     try:
         source = as_dtype(array.dtype)
@@ -367,7 +368,8 @@ def memcpy(dst: Writable, src: Tensor) -> DeviceOp[None]:
 def cumsum(x: Tensor, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     """An op that yields the running sums of a tensor of one axis.
 
-    Each element is part of its own. Memory is read and written once. Floats are added in the same order in each run.
+    The sum at an element includes that element. Memory is read and written once. Floats are added in the same order in
+    each run.
 
     Args:
         x: numbers, of shape (n,); lent to the op.

@@ -268,7 +268,7 @@ def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> Devic
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: `n` is not positive, or an end is infinite or NaN.
+        ArgumentError: `n` is negative, or an end is infinite or NaN.
 
     Example:
         >>> from cutile import api
@@ -348,7 +348,7 @@ def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: `rows` or `cols` is not positive.
+        ArgumentError: `rows` or `cols` is negative.
 
     Example:
         >>> from cutile import api

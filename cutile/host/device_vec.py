@@ -78,7 +78,7 @@ def device_vec(tensors: Sequence[Tensor], *, mut: bool = False) -> DeviceOp[Devi
         mut: whether kernels write to them.
 
     Raises:
-        ArgumentError: there are none.
+        ArgumentError: there are no tensors.
         ArgumentTypeError: they have different dtypes, or one is no tensor.
         OwnershipError: one is held, or cannot be written.
 

@@ -45,7 +45,7 @@ def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
         device: where it is, for a device that DLPack has no number for (a simulated one).
 
     Raises:
-        ArgumentTypeError: it has no `__dlpack__`, or elements of a type that there is none for here.
+        ArgumentTypeError: it has no `__dlpack__`, or its element type has no counterpart here.
         ArgumentError: it requires a gradient, or is on a device that cannot be used.
         NoDeviceError: it is on a GPU that this process cannot use.
 
@@ -77,7 +77,7 @@ def from_foreign(tensor: Any) -> Tensor:
             buffer protocol (`array.array`, `bytearray`, `memoryview`).
 
     Raises:
-        ArgumentTypeError: it has none of these, or elements of a type that there is none for here.
+        ArgumentTypeError: it has none of these, or its element type has no counterpart here.
         ArgumentError, NoDeviceError: as for `from_dlpack`.
 
     Example:

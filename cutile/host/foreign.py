@@ -216,7 +216,7 @@ def foreign_view(value: Any, function: str, device: Device | None = None) -> Vie
     """The elements of another library's tensor.
 
     Raises:
-        ArgumentTypeError: it offers none of the protocols, or elements of a type that there is none for here.
+        ArgumentTypeError: it offers none of the protocols, or its element type has no counterpart here.
         ArgumentError: it is on a device that cannot be used.
     """
     refuse_without_values(value, function)
@@ -344,7 +344,7 @@ _torch_streams: dict[int, Callable[[], int]] = {}
 
 
 def torch_dtype(dtype: Any) -> DTypeLike | None:
-    """The element type for one of PyTorch's; None where there is none."""
+    """The element type for one of PyTorch's; None without a counterpart."""
     found = _torch_dtypes.get(dtype, False)
     if found is False:
         name = str(dtype).removeprefix("torch.")

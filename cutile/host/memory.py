@@ -45,7 +45,7 @@ def array_of(view: View) -> Array:
 def for_rows(stream: Stream, shape: tuple[int, ...], nbytes: int, body: Callable[[int, int], None]) -> None:
     """Enqueue `body(start, stop)` over the first axis of `shape`.
 
-    In pieces of about a megabyte of `nbytes`; nothing of no elements.
+    A piece has about a megabyte of the `nbytes` in all. Without elements nothing is enqueued.
     """
     if 0 in shape:
         return

@@ -228,7 +228,7 @@ class _TiledTensor(language.Partition):
     def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> MappedLaunchPartition:
         """Share the tiles among `num_tile_blocks` tile blocks.
 
-        For a `MappedPartitionMut` parameter.
+        The result is for a `MappedPartitionMut` parameter.
 
         Args:
             map_shape: how many tiles a group has along each axis, which decides the order: `(1, 1)` is row by row,

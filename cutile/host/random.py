@@ -43,7 +43,7 @@ def rand(shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> Devic
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: an extent is not positive, or the seed is out of range.
+        ArgumentError: an extent is negative, or the seed is out of range.
 
     Example:
         >>> from cutile import api
@@ -71,7 +71,7 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: an extent is not positive, or a number is out of range.
+        ArgumentError: an extent is negative, or a number is out of range.
 
     Example:
         >>> from cutile import api

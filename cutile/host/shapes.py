@@ -320,7 +320,7 @@ def element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     """The element type that `dtype` names.
 
     Raises:
-        ArgumentTypeError: there is none.
+        ArgumentTypeError: `dtype` names no element type.
     """
     try:
         return as_dtype(dtype)
@@ -362,8 +362,8 @@ def new_shape(shape: Any, function: str) -> tuple[int, ...]:
     """The shape of a tensor to be made.
 
     Raises:
-        ArgumentTypeError: it is none.
-        ArgumentError: an extent is 0, negative or too large.
+        ArgumentTypeError: `shape` is no shape.
+        ArgumentError: an extent is negative or too large.
     """
     try:
         return as_shape(shape)

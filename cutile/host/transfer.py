@@ -256,7 +256,7 @@ class Memcpy(DeviceOp[None]):
 def copy_into(destination: View, source: View) -> DeviceOp[None]:
     """An op that copies the elements of `source` onto those of `destination`.
 
-    In row-major order.
+    Both are in row-major order.
 
     Raises:
         ArgumentTypeError: the dtypes differ.
@@ -302,7 +302,7 @@ def _match(destination: View, source: View) -> tuple[View, View]:
 def _enqueue_copy(context: ExecutionContext, destination: View, source: View) -> None:
     """Enqueue a copy between elements of one shape, or contiguous ones.
 
-    On a GPU only contiguous ones.
+    A GPU copies only contiguous ones.
     """
     if 0 in source.shape:
         return

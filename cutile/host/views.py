@@ -144,7 +144,7 @@ def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index, Index] | None:
-    """Two indices that name one element; None where there are none.
+    """Two indices that name one element; None where all elements differ.
 
     Two empty ones where that is too long to find out.
 

@@ -174,7 +174,7 @@ def operand(constraint: Constraint = ANY_TILE) -> Any:
 def operands(constraint: Constraint | None = None) -> Any:
     """Declare the trailing operands, any number of them.
 
-    At most one such field, after all `operand`s.
+    A class has at most one such field, after all `operand`s.
     """
     return _Field("operands", constraint)
 

@@ -210,7 +210,7 @@ class MappedPartitionMut(Subscriptable):
     def store(self, value: Tile, index: PartitionIndex | tuple[Any, ...]) -> Token:
         """Write the tile at a minted index.
 
-        Or at components of one, and any tile along OWNED axes.
+        Components of a minted index do as well; along OWNED axes any tile is allowed.
 
         Example:
             >>> @ct.entry

@@ -23,7 +23,7 @@ from cutile.launch.views import KernelInput, KernelOutput, OpenTiledView, Shared
 Number = bool | int | float
 
 EVERY_FLOAT = float(np.finfo(np.float16).max)
-"""Up to here a number is in the range of every float dtype."""
+"""A number up to this is in the range of every float dtype that kernels compute with."""
 
 MAX_ADDRESS = 2**64 - 1
 
@@ -247,9 +247,10 @@ def _describe(argument: Any) -> str:
 # -- tensors of other libraries --------------------------------------------------------------
 
 Reader = Callable[[Any, str], View | None]
+"""Reads an argument for a function of that name, which errors give; None if it is of another kind."""
 
 _readers: list[Reader] = []
-_carriers: list[Callable[[Any], DeviceOp[Any]]] = []
+_carriers: list[Callable[[Any], DeviceOp[Any]]] = []  # one at most: `host` registers it, which imports this package
 
 
 def register_reader(reader: Reader) -> None:
@@ -260,7 +261,7 @@ def register_reader(reader: Reader) -> None:
 def register_carrier(carry: Callable[[Any], DeviceOp[Any]]) -> None:
     """Have `carry(array)` make the op that brings a host array to the op's device.
 
-    The device that it runs on.
+    The op brings it to the device that the op runs on.
     """
     _carriers[:] = [carry]
 
@@ -289,7 +290,7 @@ def _on_host(view: View | TiledView | OpenTiledView) -> bool:
 
 
 def foreign_argument(argument: Any, function: str) -> View | None:
-    """The elements of another library's tensor; None where it is none."""
+    """The elements of another library's tensor; None of anything else."""
     for reader in _readers:
         view = reader(argument, function)
         if view is not None:

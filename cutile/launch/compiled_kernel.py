@@ -177,7 +177,7 @@ class CompiledKernel:
     def repeated(self, checked: Sequence[Checked], grid: Grid) -> Repeat | None:
         """Make what launches again with these arguments, at other addresses.
 
-        And with other numbers.
+        Numbers may differ, too.
 
         It takes a stream, and of each argument its address or its number, and orders nothing. None where a launch is
         more than these numbers, or where others of them have to be verified.

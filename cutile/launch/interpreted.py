@@ -134,7 +134,7 @@ class _Mirror:
 def _unwritten(storage: Storage, mark: Mark) -> _History | None:
     """The history of a storage that may hold bytes that nothing wrote.
 
-    None where something unwatched wrote it.
+    It is None where something unwatched wrote the storage.
     """
     history = _histories.get(storage)
     if history is None and mark is None:

@@ -117,7 +117,7 @@ class LaunchSearch(Protocol):
     def known(self, launch: LaunchFacts) -> Configuration | None:
         """The fastest configuration, if an earlier search has found it.
 
-        Of this process or another.
+        The search may have been of another process.
         """
         ...
 
@@ -149,7 +149,7 @@ def register_search(make: Maker) -> None:
 def open_search(launchable: Launchable, space: Space, checked: Sequence[Any]) -> LaunchSearch:
     """The search of a launch with these arguments.
 
-    One for all launches of a kernel over one space.
+    All launches of a kernel over one space share it.
 
     Raises:
         GenericsError: a configuration does not fit the kernel; says which.

@@ -1,6 +1,6 @@
 """The language: one file per family, one class per operation.
 
-A class has its types, its checks and its NumPy meaning.
+A class has its types, its checks and its NumPy meaning. Listed here are the families that others import as modules.
 """
 
 from cutile.ops import (

@@ -127,7 +127,7 @@ class StorePointer(
 ):
     """Write `value` to the elements at `pointers` where `mask` holds.
 
-    Of lanes with one address, any one wins.
+    Where lanes have one address, any one wins.
     """
 
     pointers: Value = operand(ADDRESSES)

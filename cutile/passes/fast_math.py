@@ -91,7 +91,7 @@ class _Relaxed:
     def _fused(self, op: Add | Sub, rewriter: Rewriter) -> Value | None:
         """`x * y + z` with one rounding, of a product that nothing else uses.
 
-        None where there is none.
+        None where no such product is added.
         """
         if op.result.tile.dtype not in self._contracted:
             return None

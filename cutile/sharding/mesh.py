@@ -45,7 +45,7 @@ class Mesh:
             made it closes it.
 
     Raises:
-        ValueError: there are none, or they are of different kinds.
+        ValueError: there are no devices, or they are of different kinds.
         LaunchError: there are no collectives among them.
 
     Example:

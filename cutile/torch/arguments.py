@@ -144,7 +144,7 @@ class Shared:
 class Placed:
     """The elements of one launch's argument.
 
-    Those of a tensor seen before, at another address.
+    They lie like those of a tensor seen before, at another address.
     """
 
     __slots__ = ("address", "shape", "storage", "strides")

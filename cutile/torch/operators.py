@@ -65,7 +65,7 @@ def register(
 ) -> Any:
     """Make a function an operator of PyTorch's.
 
-    As a decorator, or with the function as second argument.
+    It is a decorator, or takes the function as second argument.
 
     The function takes and returns tensors of PyTorch's, on the CPU or a GPU, and launches kernels with
     `cutile.torch.launch`. Its results are new tensors, from PyTorch's allocator. The operator works under
@@ -90,8 +90,9 @@ def register(
         The operator, a `torch._ops.OpOverload`: call it, or `torch.ops.mylib.silu`.
 
     Raises:
-        ArgumentError: the name is taken; a function that writes its arguments has a `backward`; the schema is none.
-        ArgumentTypeError: one of the functions is none.
+        ArgumentError: the name is taken; a function that writes its arguments has a `backward`; the schema is not
+            readable.
+        ArgumentTypeError: one of the functions cannot be called.
 
     Example:
         >>> import torch, cutile.torch as ctt
@@ -248,7 +249,7 @@ def _differentiable(registered: _Registered) -> Function:
     def below(keyset: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What the dispatcher calls next.
 
-        Nearly always our function for a device, and nothing else.
+        Nearly always it is our function for a device, and nothing else.
         """
         known = direct.get(keyset.raw_repr())
         if known is None:

@@ -81,7 +81,7 @@ def _path(digest: str) -> Path | None:
 
 
 def load(digest: str, kernel: str, key: str, configurations: Sequence[Configuration]) -> Choice | None:
-    """Read a choice; None if there is none, or not of these configurations."""
+    """Read a choice; None if no choice of these configurations is there."""
     path = _path(digest)
     if path is None:
         return None

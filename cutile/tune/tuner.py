@@ -77,7 +77,7 @@ class Autotuner:
         """What is tried: combinations of values, a list of configurations, a `Searcher`.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no configuration is named.
         """
         if space is not None and hasattr(space, "ask") and not axes:
             self._searcher = cast("Searcher", space)

@@ -19,6 +19,7 @@ MADE: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "zeros": (lambda: api.zeros((0,)), (0,)),
     "full": (lambda: api.full(1.5, (3, 0)), (3, 0)),
     "arange": (lambda: api.arange(0), (0,)),
+    "arange of unsigned": (lambda: api.arange(0, ct.u8), (0,)),
     "linspace": (lambda: api.linspace(0, 1, 0), (0,)),
     "eye": (lambda: api.eye(0), (0, 0)),
     "rand": (lambda: api.rand((0, 4)), (0, 4)),

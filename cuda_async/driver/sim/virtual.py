@@ -1,6 +1,6 @@
 """Streams, events and graphs of the simulated driver, and what runs them.
 
-In virtual time, in a seeded order.
+They run in virtual time, in a seeded order.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class GpuStream(Protocol):
     def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
         """How many blocks of a loaded function a GPU holds at once.
 
-        In whole clusters of `cluster` blocks.
+        The number is of whole clusters of `cluster` blocks.
         """
         ...
 

@@ -33,7 +33,7 @@ MOVES = (Broadcast, Permute, Reshape)
 def halve_products(function: Function) -> Function:
     """A copy of `function` with such products made in 16 bits.
 
-    The function itself where there is none.
+    It is the function itself where no product is halved.
     """
     found = _Products()
     copy = rewrite(function, found.rule)

@@ -113,7 +113,7 @@ class CudaLoaded(Loaded[GpuStream]):
     def packed(self, stream: GpuStream) -> Packed | None:
         """How launches go on the stream's device.
 
-        None with tensor maps, a workspace, a report, or values as bits.
+        It is None with tensor maps, a workspace, a report, or values as bits.
         """
         if self._maps or self._encoded or self._reports or not self._residency.plain:
             return None

@@ -148,7 +148,7 @@ def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: Co
 def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Function, RowAxis]:
     """A copy of the function in which each thread block has a slice of the row.
 
-    Also the axis of these slices. A cluster has `blocks` thread blocks.
+    Returns the axis of the slices as well. A cluster has `blocks` thread blocks.
     """
     copier = _ClusterRows(row, blocks)
     return copier.function(function), RowAxis(row.extent // blocks, copier.axes)

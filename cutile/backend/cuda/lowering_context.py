@@ -273,7 +273,7 @@ class LoweringContext(ABC):
     def make_block_ids(self, index: Callable[[int], Op], beside: Iterable[int] = ()) -> None:
         """The index of a tile block, along the axes that the kernel needs.
 
-        And those `beside`. It has the user's names where the kernel asks for it.
+        Axes in `beside` are added. It has the user's names where the kernel asks for it.
         """
         operations = list(self.function.walk())
         indices = {op.axis: op for op in reversed(operations) if isinstance(op, TileBlockId)}

@@ -99,7 +99,7 @@ def loaded_words(function: Function, threads: int) -> int:
 def _is_gathered_row(op: Op, most: int, definitions: Mapping[Value, Op]) -> bool:
     """Whether an operation loads one row by an index, in wide accesses.
 
-    Of as many elements as the largest tile.
+    The row has as many elements as the largest tile.
     """
     if not isinstance(op, LoadPointer) or not is_tile(op.result) or op.result.tile.dtype.bits != NARROW_BITS:
         return False
@@ -310,7 +310,7 @@ class _Recompute(Copier):
     def _source(self, value: Value) -> Value | None:
         """The one narrow load of which a tile is computed cheaply.
 
-        None where there is none, or are several.
+        None of tiles without such a load, or with several.
         """
         op = self._definitions.get(value)
         if isinstance(op, LoadTile | LoadMut | LoadView):
@@ -323,7 +323,7 @@ class _Recompute(Copier):
     def _is_computed(self, value: Value) -> bool:
         """Whether a tile has registers of its own.
 
-        Not one number everywhere, nor one for each row.
+        One number everywhere has none, nor has one for each row.
         """
         op = self._definitions.get(value)
         return self._is_large(value) and (op is None or op.name not in ("constant", "broadcast"))

@@ -106,7 +106,7 @@ def stages(
 ) -> tuple[Stage, Stage]:
     """Where the operands of a product of depth `k` lie, the left one at `offset`.
 
-    Of a batch, those of the first.
+    Of a batch, these are the operands of the first product.
 
     Args:
         dtype: of the left operand.
@@ -132,7 +132,7 @@ def stages(
 def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) -> int:
     """Elements along `axis` that a thread reads at once, up to 16 bytes.
 
-    Of a tile that lies by `strides`.
+    `strides` says how the tile lies.
     """
     width = min(layout.vector(axis), 128 // dtype.bits)
     rest = [layout.shape[axis], *(stride for other, stride in enumerate(strides) if other != axis)]
@@ -168,7 +168,7 @@ def warp_mask(layout: Layout, axis: int) -> int:
 def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
     """Where parts of these sizes begin, one behind the other, and the last one's end.
 
-    From `offset` on.
+    The first part begins at `offset`.
 
     Example:
         >>> spans([6, 16], 32)
@@ -193,7 +193,7 @@ def fold_order(layout: Layout, axis: int) -> list[tuple[int, str, int]]:
 def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
     """The bytes that a reduction by a function needs.
 
-    None where no warp lacks another's part.
+    It is None where no warp lacks another's part.
     """
     order = fold_order(layout, axis)
     warps = [stride for stride, kind, _ in order if kind == "warp"]
@@ -241,7 +241,7 @@ def totals_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int, count: 
 def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
     """The bytes that a scan needs.
 
-    None where no warp lacks another's part.
+    It is None where no warp lacks another's part.
     """
     count, total = layout.registers, 0
     for run in fold_runs(layout, axis):
@@ -255,7 +255,7 @@ def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
 def reduce_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:
     """The bytes that a reduction along `axis` needs.
 
-    None where no warp lacks another's part.
+    It is None where no warp lacks another's part.
     """
     if not warp_mask(layout, axis):
         return 0

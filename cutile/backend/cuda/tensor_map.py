@@ -32,7 +32,7 @@ _FLOATS = ("f16", "bf16", "f32", "f64")
 def element_of(dtype: DTypeLike, *, rounded: bool = False) -> str:
     """What a descriptor calls an element type.
 
-    Of integers, and of floats of 8 bits, only the size matters.
+    Only the size of integers and of floats of 8 bits matters.
 
     Example:
         >>> from cutile.dtypes import bf16, i8

@@ -46,7 +46,7 @@ def quoted(value: object) -> str:
 def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[str]:
     """The lines of `prefix expression suffix`.
 
-    On one line, or the arguments below, or one argument per line.
+    They stand on one line, or the arguments below, or one argument per line.
     """
     line = f"{indent}{prefix}{expression}{suffix}"
     if len(line) <= WIDTH or isinstance(expression, str) or not expression.arguments:

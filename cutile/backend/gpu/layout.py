@@ -404,7 +404,7 @@ def with_warps(
 def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
     """The accumulator of outer products by FMA.
 
-    In each lane 4 neighbours in each of 4 rows, a warp covers 16 x 32.
+    Each lane has 4 neighbours in each of 4 rows; a warp covers 16 x 32.
 
     The rows of a lane are 4 apart, so that lanes read neighbouring rows of the left operand, which lie in different
     banks. Lanes that differ in their lowest bit share columns, and those that differ in the others share rows: shared

@@ -59,7 +59,7 @@ def vector_width(
 ) -> tuple[int, int] | None:
     """Axis and width of the widest access that a tensor's facts and a tile allow.
 
-    None for single elements.
+    It is None for single elements.
 
     A vector must begin at a multiple of its size wherever the tile begins, so it divides the tile's extent, and the
     step from tile to tile where that is another.

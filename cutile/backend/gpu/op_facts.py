@@ -29,7 +29,7 @@ def inside(op: Op) -> list[Op]:
 def reads(op: Op) -> list[Value]:
     """The values that an operation, or one in its regions, reads.
 
-    Also those made in its regions.
+    Values made in its regions count, too.
     """
     return [value for nested in (op, *inside(op)) for value in nested.operands]
 

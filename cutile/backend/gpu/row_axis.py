@@ -105,8 +105,8 @@ class RowAxis:
 def row_axis(function: Function) -> RowAxis | None:
     """The longest row of a kernel that can be cut into slices.
 
-    Of any length that divides it. None where there is none: what a kernel does with a row is element by element, a
-    reduction, a load or a store, and its operations are one after the other, without loops and branches.
+    A slice has any length that divides the row's. The answer is None where the kernel does anything else with a row
+    than work on its elements, reductions, loads and stores, or where it has loops or branches.
     """
     operations = function.body.operations
     if function.facts.get("unsafe") or any(op.regions for op in operations) or not _can_be_repeated(operations):

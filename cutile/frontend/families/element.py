@@ -1,6 +1,6 @@
 """Calls on elements at any indices of a tensor.
 
-By address, with the tensor's bounds in the mask.
+They become accesses by address, with the tensor's bounds in the mask.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
 def _existing(frame: Frame, part: PartitionRef, axis: int) -> Any:
     """How many tiles of a nested partition there are.
 
-    Those of a block at the tensor's edge that lie in the tensor.
+    A block at the tensor's edge has those that lie in the tensor.
     """
     most = count_of(frame, part, axis)
     if most == 1:  # whatever lies in the tensor, the first one has some of it
@@ -338,7 +338,7 @@ def _own_inside(frame: Frame, self: MutRef) -> Any:
 def inside(frame: Frame, value: Value, place: Place) -> Value:
     """A tile of bool: whether each element of a tile lies within the tensor.
 
-    And within its limits.
+    An element past the tile's limits does not.
     """
     shape = place.shape
     result: Any = None

@@ -418,7 +418,7 @@ def _store_ordered(frame: Frame, part: PartitionRef, value: Any, index: Any, wha
 def _tile_elements(frame: Frame, part: PartitionRef, place: Place, what: str) -> Elements:
     """The elements of a tile, in the order of the tensor's axes.
 
-    Those past its edges, or its limits, masked off.
+    Elements past its edges, or its limits, are masked off.
     """
     indices: list[Value] = []
     mask: Value | None = None

@@ -2,7 +2,7 @@
 # (generated code imports these)
 """What generated CPU code calls, as LLVM IR behind Numba intrinsics.
 
-With `build.py` the only users of Numba here.
+`build.py` and this folder alone use Numba here.
 
 No file in this folder knows tiles: everything works on single elements, indices and pointers. Generated code may import
 what is imported here, and the functions and conversions of the two tables. `emit/_text.py` reads these lines.

@@ -124,7 +124,7 @@ class ProductLoop:
 
 
 def match(op: For, lowering: Lowering) -> ProductLoop | str:
-    """The product that a loop is, or why it is none."""
+    """The product that a loop is, or why it is no product."""
     mmas = [each for each in op.body.walk() if isinstance(each, Mma)]
     if len(mmas) != 1 or mmas[0] not in op.body.operations:
         return f"{len(mmas)} products in the loop" if mmas else ""

@@ -91,7 +91,7 @@ def _reduce_runs(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any, Any]],
 def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: Any, where: str) -> Any:
     """A 16-bit float added by compare and swap.
 
-    For architectures that lack the instruction.
+    Some architectures lack the instruction.
     """
     before = b.block
     start, loop, done = (b.append_basic_block(name) for name in ("update", "again", "updated"))

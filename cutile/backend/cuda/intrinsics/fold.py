@@ -283,7 +283,7 @@ class _Scan:
     def across_lanes(self, segments: dict[Place, _Segment], run: Run) -> None:
         """Scan over lanes whose numbers follow each other, but for lower bits.
 
-        By doubling distances (Kogge and Stone, 1973).
+        Distances double (Kogge and Stone, 1973).
         """
         b, count = self._b, 1 << len(run.bits)
         step = 1 << run.bits[0]

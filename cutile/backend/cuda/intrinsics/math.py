@@ -58,7 +58,7 @@ TWO = ("pow", "atan2")
 def function(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x)` or `f(x, y)` for the operation `name` of `cutile.ops.math`.
 
-    With `_ftz` behind the name, flushing f32.
+    A name that ends in `_ftz` flushes f32.
     """
 
     def one(b: Any, *elements: Any) -> Any:

@@ -108,9 +108,9 @@ def _by_outer_products(
 ) -> list[Any]:
     """Add the staged product of f32 to `sums`, by outer products.
 
-    For each k, of a column and a row. Of the left operand, which lies with its neighbours along K, four columns are
-    read at once. Up to 32 steps of K are written out, so that loads of later ones stand between the products of
-    earlier ones, and none are spilled.
+    Each k has one outer product, of a column and a row. Four columns of the left operand are read at once: it lies
+    with its neighbours along K. Up to 32 steps of K are written out, so that loads of later ones stand between the
+    products of earlier ones, and none are spilled.
     """
     at = Coordinates(b, accumulator)
     width = accumulator.vector(1)

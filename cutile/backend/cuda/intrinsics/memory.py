@@ -298,7 +298,7 @@ def load_words(b: Any, dtype: DTypeLike, address: Any, width: int, condition: An
 
 
 def _whole_words(dtype: DTypeLike, width: int) -> int:
-    """The words of an access of 4, 8 or 16 bytes; 0 where it is none."""
+    """The words of an access of 4, 8 or 16 bytes; 0 of any other size."""
     words, rest = divmod(dtype.bits * width, WORD_BITS)
     return words if not rest and words in VECTORS else 0
 

@@ -190,7 +190,7 @@ def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
 def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
     """`f(x)`: a tile of `source` in the registers of `target`.
 
-    By row-major order if the shapes differ.
+    If the shapes differ, elements correspond by row-major order.
 
     Args:
         offset: where in shared memory, in bytes.

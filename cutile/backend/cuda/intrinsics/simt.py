@@ -63,7 +63,7 @@ class _Operand:
     def _permuted(self, place: Any) -> Any:
         """The bits that the swizzle flips of a place in a panel.
 
-        Those from the 4th on, by those from the 7th on.
+        Bits from the 4th on are flipped by bits from the 7th on.
         """
         # PTX ISA, "Swizzling Modes".
         return self._b.and_(self._b.lshr(place, i32c(ROW_SHIFT - PIECE_SHIFT)), i32c(self._mask() << PIECE_SHIFT))

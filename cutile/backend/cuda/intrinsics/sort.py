@@ -191,7 +191,7 @@ def sort(
 def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, offset: int, fence: bool) -> Any:
     """`f(x)`: the largest elements of a tile along `axis`, and their places.
 
-    From registers of `source` to those of `target`.
+    Elements come in the layout `source` and go in the layout `target`.
 
     Of many rows, or of a `k` that is a large part of a row, all is sorted. Of one row few elements are candidates, and
     these alone are ranked.

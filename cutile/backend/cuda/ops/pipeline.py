@@ -149,7 +149,7 @@ class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
 
     @property
     def flag(self) -> Value | None:
-        """The word that is cleared; None where there is none."""
+        """The word that is cleared; None where nothing is cleared."""
         return next((value for value in self.of if isinstance(value.type, ScratchType)), None)
 
     def infer(self) -> tuple[Type, ...]:

@@ -49,7 +49,7 @@ class _Cut:
 def rotate(function: Function) -> Function:
     """A copy of `function` with its loops of two chained products rotated.
 
-    Itself where there is none.
+    It is `function` itself where no loop is rotated.
     """
     ones = {op.result for op in function.walk() if isinstance(op, Constant) and op.value == 1}
     loops = [op for op in function.walk() if isinstance(op, For) and op.step in ones]

@@ -55,7 +55,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     """The plan for a kernel's products.
 
     Raises:
-        Refused: there is none.
+        Refused: no plan fits the kernel; the text says why.
     """
     kernel.require_specialisable(arch)
     require((options.num_cta_in_cga or 1) == 1, f"{options.num_cta_in_cga} blocks to a cluster are asked for")

@@ -64,7 +64,7 @@ class _Chain:
 
 
 def swap(function: Function) -> Function:
-    """A copy of `function` with such products swapped; itself where there is none."""
+    """A copy of `function` with such products swapped; itself without such a product."""
     definitions = {value: op for op in function.walk() for value in op.results}
     loops = [op for op in function.walk() if isinstance(op, For)]
     chains = {op: loop_chains for op in loops if (loop_chains := _chains(op, definitions))}

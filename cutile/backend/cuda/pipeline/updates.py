@@ -29,7 +29,7 @@ from cutile.passes.redundancy import cse, dce
 def add_tiles(function: Function) -> Function:
     """A copy of `function` in which each update of a whole tile is one operation.
 
-    It is `function` itself where there is none.
+    It is `function` itself where there is no such update.
     """
     operations = list(function.walk())
     if any(isinstance(op, Assert) for op in operations):
