@@ -46,7 +46,7 @@ births = itertools.count()  # next() is atomic
 
 
 class _Once(Generic[T]):
-    """An operation that is executed by the first who asks."""
+    """An operation that the first consumer executes."""
 
     __slots__ = (
         "__weakref__", "_birth", "_callbacks", "_error", "_event", "_inner", "_lock", "_parent", "_recorder", "_result",

@@ -1,6 +1,4 @@
-"""What the runtime has done and is at, as frozen records.
-
-To look at, to assert on, to plot.
+"""Counts of the runtime's past and present work, as frozen records.
 
     stream.statistics()                 work enqueued and completed, events, waits
     policy.statistics()                 the same for each stream of a `StreamPoolRoundRobin`
@@ -23,7 +21,7 @@ __all__ = ("CompletionStatistics", "completion_statistics")
 
 @dataclass(frozen=True, slots=True)
 class CompletionStatistics:
-    """Who completes what runs.
+    """The threads that complete runs.
 
     Attributes:
         reactor: the thread that polls runs whose driver cannot call back (GPUs).

@@ -54,7 +54,7 @@ def html_of(picture: Picture) -> str:
 def image(svg: str, label: str) -> str:
     """The SVG as an element that pages show which trust nothing else.
 
-    `label` is its text, for who does not see.
+    `label` is its text, for people who do not see it.
     """
     import base64
 

@@ -69,9 +69,9 @@ class Launches(Sequence[TracedLaunch]):
         return self._trace.result
 
     def compile(self, arch: str | None = None, *, workers: int | None = None) -> None:
-        """Compile the kernels, so that launches with such arguments do not.
+        """Compile the kernels, so that a launch with such arguments compiles nothing.
 
-        Many at once by several processes, through the disk cache, where other processes find them as well.
+        Several processes compile at the same time. The disk cache keeps the result for all later processes.
 
         Args:
             arch: compile for this architecture, such as "sm_90a", in place of the device; no GPU is needed.
@@ -248,7 +248,7 @@ class Composite(Generic[P, R]):
     def searched(self, space: Space) -> Self:
         """Have calls search a space, unless they name a parameter of it.
 
-        What `@ct.autotune` does.
+        `@ct.autotune` calls this.
 
         Raises:
             GenericsError: a configuration is no dictionary of keyword-only parameters.
@@ -377,7 +377,7 @@ class _SearchedComposite(DeviceOp[R]):
         self._op = search.operation()  # so that wrong arguments are refused now
         self._op.claim()
         super().__init__()
-        Prerequisite.exists = True
+        Prerequisite.exists = True  # from now on, runs ask their operations for prerequisites
 
     def label(self) -> str:
         return self._search.name

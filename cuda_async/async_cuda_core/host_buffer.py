@@ -26,7 +26,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Pinned:
-    """The memory, and who has it."""
+    """Page-locked memory, and the leases of the copies that use it."""
 
     def __init__(self, staging: Staging) -> None:
         self.staging = staging
@@ -50,7 +50,8 @@ class HostBuffer:
         self.num_elements = count
         self.nbytes = staging.nbytes
         self.memory = _Pinned(staging)
-        self._flights: list[tuple[Settling, bool]] = []  # copies that nobody waits for, and whether they write
+        # Copies that no call waits for, each with whether it writes this buffer.
+        self._flights: list[tuple[Settling, bool]] = []
 
     @property
     def address(self) -> int:
@@ -133,6 +134,7 @@ class HostBuffer:
         """Refuse to touch what a copy in flight uses."""
         self._forget()
         held = [lease for lease in self.memory.leases if lease.active and not _is_over(lease.run)]
+        # A lease's use is a tuple: (name, storage, write, start, stop).
         if any(writes for _, writes in self._flights) or any(
             use[2] for lease in held for use in lease.uses if use[1] is self.memory
         ):
@@ -189,6 +191,8 @@ class HostBuffer:
 
 
 def _is_over(run: object) -> bool:
+    """Whether a copy has ended."""
+    """Whether a copy has ended."""
     return isinstance(run, Settling) and run.settle()
 
 

@@ -1,6 +1,6 @@
-"""The operations that collectives are.
+"""Collectives as operations: a collective of all ranks, a message, a barrier.
 
-Lent operands, one meeting on a stream, the operands as result.
+Each is lent its operands, enqueues one meeting of ranks on a stream, and yields its operands.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Operand:
 
     Attributes:
         name: for errors.
-        given: what the user gave: an operand, or one for each local rank.
-        reads: whether ranks read it: all, none, or the one of this number.
-        writes: the same of writing.
+        given: the user's argument: a tensor, or a list with one for each local rank.
+        reads: which ranks read it: all (True), none (False), or the rank of this number.
+        writes: which ranks write it, likewise.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Operand:
         return self.writes if isinstance(self.writes, bool) else rank == self.writes
 
     def buffers(self, ranks: Sequence[int], kind: str) -> list[Buffer]:
-        """The elements of each local rank's.
+        """The elements of each local rank's operand.
 
         Raises:
-            TypeError: it is no operand, or not one for each local rank.
+            TypeError: the argument is no tensor, or no list with one for each local rank.
         """
         what = f"{kind}: argument {self.name!r}"
         if len(ranks) == 1:
@@ -88,7 +88,7 @@ class _Meeting(DeviceOp[T]):
     def execute(self, context: ExecutionContext) -> T:
         stream = context.stream
         for buffer, write in self._uses:
-            buffer.storage.use(stream, write=write, peer=True)
+            buffer.storage.use(stream, write=write, peer=True)  # the stream may be another device's
         self._engine.enqueue(stream, self._parts)
         return self._result
 
@@ -97,7 +97,7 @@ class Collective(_Meeting[Any]):
     """A collective of all ranks.
 
     Raises:
-        ValueError: operands that do not fit one another, or a reduction that there is not.
+        ValueError: operands do not fit one another, or no reduction has this name.
     """
 
     __slots__ = ("_kind",)
@@ -167,6 +167,7 @@ class Barrier(_Meeting[None]):
     def __init__(self, engine: Engine, ranks: Sequence[int], draw: Draw) -> None:
         super().__init__(engine, None)
         call = Call("barrier", "barrier", f"barrier() at {format_site(self.site)}")
+        # No reduction, root 0, no elements to read or write.
         seats = [Seat(rank, call, "", 0, np.dtype(np.uint8), 0, 0, 0, 0) for rank in ranks]
         self._parts = lambda: [(draw(seat.rank), seat) for seat in seats]
 

@@ -298,7 +298,7 @@ class Device:
             return self.driver.create_event()
 
     def record_event(self, stream: DriverStream) -> DriverEvent:
-        """An event from the pool, recorded on `stream` for who waits for it.
+        """An event from the pool, recorded on `stream` for its waiters.
 
         The caller returns it to the pool. Raises DriverError.
         """

@@ -95,7 +95,7 @@ class _Alarm:
         self._called = False
 
     def wake(self, waiter: asyncio.Future[None]) -> None:
-        """Wake who waits for `waiter`. On any thread."""
+        """Wake the task that waits for `waiter`. Any thread may call it."""
         self._ready.append(waiter)
         if self._called:  # cleared before the loop looks at what is ready: it will find this
             return

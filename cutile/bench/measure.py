@@ -12,7 +12,7 @@ from cutile.bench.pairs import MIN_PAIRS, Arm, Budget, DeviceArm, Interval, Pair
 from cutile.errors import ArgumentError
 
 BATCH_S = 0.5e-3
-"""How long a batch of computations is timed as one: events and launches are small beside it."""
+"""Seconds. A batch of computations is timed as one: events and launches take little beside it."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,15 @@ class BenchOptions:
     """How long a measurement takes.
 
     Attributes:
-        warmup_ms: milliseconds of running before anything counts; what the first run compiles or loads is not in them.
-        rep_ms: milliseconds of runs that count, with what is done between them,
-        min_reps: but not fewer runs than these,
-        max_reps: nor more than these.
+        warmup_ms: milliseconds of runs that do not count. They begin after the first run, which compiles and loads.
+        rep_ms: milliseconds of runs that count, together with the time between them.
+        min_reps: the fewest runs that count, even if they take longer than `rep_ms`.
+        max_reps: the most runs that count.
         clear_l2: whether each run finds cold caches; by default it does on a GPU and not on the CPU. With False,
             launches do not count either. See `DeviceArm`.
 
     Raises:
-        ValueError: a number of runs that is none, or negative times.
+        ValueError: `min_reps` is below 1 or above `max_reps`, or a time is negative.
 
     Example:
         >>> BenchOptions(rep_ms=20).max_reps
@@ -57,10 +57,11 @@ DEFAULT_BENCH = BenchOptions()
 
 @dataclass(frozen=True)
 class Measurement:
-    """What several runs took.
+    """The times of several runs.
 
     Attributes:
-        times_ms: milliseconds of each run, in the order in which they ran; of a batch, those of one of it.
+        times_ms: milliseconds of each run, in the order in which they ran. A batch is one run: the mean of its
+            computations.
 
     Example:
         >>> Measurement((3.0, 1.0, 2.0))
@@ -114,8 +115,8 @@ class Measurement:
         return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
     def __repr__(self) -> str:
-        found = self.interval_ms
-        return f"{found.median:.4g} ms, the median of {found.count} runs ({found.low:.4g} to {found.high:.4g})"
+        runs = self.interval_ms
+        return f"{runs.median:.4g} ms, the median of {runs.count} runs ({runs.low:.4g} to {runs.high:.4g})"
 
 
 def do_bench(subject: Subject, options: BenchOptions = DEFAULT_BENCH, *, stream: Stream | None = None) -> Measurement:
@@ -147,14 +148,14 @@ def do_bench(subject: Subject, options: BenchOptions = DEFAULT_BENCH, *, stream:
 def measure(
     arm: Arm, options: BenchOptions = DEFAULT_BENCH, *, now: Callable[[], float] = time.perf_counter
 ) -> Measurement:
-    """Warm somebody up, and time as many runs as the options say.
+    """Warm up what is timed, then time as many runs as the options say.
 
     Args:
-        arm: who is timed. One with a true attribute `batches` is timed by batches of half a millisecond.
+        arm: what is timed. One with a true attribute `batches` is timed by batches of half a millisecond.
         options: how long it takes.
         now: the clock that the options go by, in seconds.
     """
-    arm.run(1)  # what the first run loads or compiles is nobody's speed
+    arm.run(1)  # the first run compiles and loads: it does not count
     run_s = arm.run(1)
     in_batches = bool(getattr(arm, "batches", False))
     begin = last = now()
@@ -164,10 +165,10 @@ def measure(
         before, last = last, now()
         if last - begin >= options.warmup_ms / 1e3:
             break
-    # A run takes longer than what it is timed for, where an operation is made and caches are cleared before it.
-    wanted = round(options.rep_ms / 1e3 / max(last - before, run_s * batch, 1e-9))
+    # By the wall clock: before each timed run an operation may be made, and caches cleared.
+    fitting = round(options.rep_ms / 1e3 / max(last - before, run_s * batch, 1e-9))
     batch = _batch(run_s) if in_batches else 1
-    reps = min(max(wanted, options.min_reps), options.max_reps)
+    reps = min(max(fitting, options.min_reps), options.max_reps)
     return Measurement(tuple(arm.run(batch) / batch * 1e3 for _ in range(reps)))
 
 

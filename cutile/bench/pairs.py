@@ -135,7 +135,7 @@ def compare(first: Arm, second: Arm, budget: Budget, *, now: Callable[[], float]
     """
     runs_s: list[float] = []
     turn_s = budget.measure_s / (2 * budget.pairs)
-    for arm in (first, second):  # what the first call loads or compiles is nobody's speed
+    for arm in (first, second):  # the first call compiles and loads: it does not count
         arm.run(1)
         runs_s.append(arm.run(1))
     begin = now()
@@ -263,7 +263,7 @@ class DeviceArm:
     def _replay(self, repeats: int) -> float:
         """Replay a graph.
 
-        One of its own is recorded for each turn, so that between turns nobody's tensors are held.
+        One of its own is recorded for each turn, so that no tensors are held between turns.
         """
         if self._graph is not None:
             return self._between_marks(self._graph, repeats)

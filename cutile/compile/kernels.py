@@ -62,7 +62,7 @@ class _Entry(Generic[V]):
                 self._gate.wait()
             finally:
                 if self.done:
-                    self._gate.open()  # for the next who waits: a gate lets one through
+                    self._gate.open()  # for the next waiter: a gate lets one through
         if self.error is not None:
             raise self.error
         return cast("V", self.value)

@@ -233,7 +233,7 @@ class DiskStore:
     def remember(self, name: str, text: str) -> None:
         """Keep a short note, or leave it.
 
-        Without it work is done again, so a failure is nobody's business.
+        Without it work is done again, so a failure need not be told.
 
         Of several processes that write, the last one's note stays; each is there whole or not at all.
         """

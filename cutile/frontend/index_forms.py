@@ -2,8 +2,8 @@
 
 The tile block's index, what an atomic addition gave, and what all tile blocks have alike.
 
-An index is a sum of multiples of symbols, and of what lies between two constants. Of what an index differs between tile
-blocks, its symbols tell; see `shared_accesses.py`.
+An index is a sum of multiples of symbols, and of what lies between two constants. The symbols tell by what it differs
+between tile blocks; see `shared_accesses.py`.
 """
 
 from __future__ import annotations

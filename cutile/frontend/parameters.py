@@ -17,7 +17,7 @@ from cutile.dtypes import DTypeLike
 from cutile.errors import Location
 
 REQUIRED: Any = object()
-"""Stands for a default that there is not."""
+"""Stands for a missing default."""
 
 
 @dataclass(frozen=True)

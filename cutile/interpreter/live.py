@@ -169,7 +169,7 @@ class LiveTile(Tile):
         return view
 
     def __getattribute__(self, name: str) -> Any:
-        # The methods and facts of `Tile` are stubs on the class: what they mean, the front end says.
+        # The methods and facts of `Tile` are stubs on the class: the front end says what they mean.
         if name.startswith("_") or name == "array":
             return object.__getattribute__(self, name)
         return object.__getattribute__(self, "_session").attribute(object.__getattribute__(self, "_meaning"), name)

@@ -7,7 +7,7 @@ and one of them writes it, whatever the order in which they ran here. It is none
 second has acquired what the first released. Every element remembers its last user, the way of use and the line
 (`history.py`).
 
-Which elements an operation touches, the operation itself says. It is run a second time: a load over a tensor of element
+The operation itself says which elements it touches. It is run a second time: a load over a tensor of element
 numbers, a store of ones into a tensor of zeros. The elements of an access by address are looked up.
 
 An identity of a fold must change no element: one target begins with it, another pads with it, a third never uses it.

@@ -1,6 +1,6 @@
 """Memory by address.
 
-A pointer is an address in bytes, a u64; what is there, the operation's value tells.
+A pointer is an address in bytes, a u64. The operation's value tells the type of the element there.
 
 Every tile operation on pointers works lane by lane: lane `i` reads or writes the element at address `i`, where bit `i`
 of the mask is set. `order` says how the access is ordered with those of other tile blocks, among the blocks in `scope`
@@ -87,7 +87,7 @@ class LoadPointer(
 ):
     """The elements at `pointers` where `mask` holds, `pad` elsewhere.
 
-    Nothing is read where it does not.
+    Nothing is read where the mask is false.
 
     `constant`: nothing writes there while the kernel runs, so that the load may move and be merged with others.
 
@@ -111,6 +111,7 @@ class LoadPointer(
 
     @property
     def effect(self) -> Effect:
+        # Other tile blocks may write there meanwhile: such a load keeps its place among all accesses of its block.
         return Effect.READ if self.constant else Effect.OUTSIDE
 
     def infer(self) -> tuple[Type, ...]:

@@ -43,7 +43,7 @@ class Exchange:
         chunk: elements of a chunk; a power of two that divides the tile's extent along the axis.
         shift: of the row's number, before it is combined with the chunk's.
         mask: the bits of the chunk's number that take part; 0 where chunks lie in their order.
-        widths: elements of one access of who writes, and of who reads.
+        widths: elements of one write, and of one read.
         size: bytes of an element.
 
     Example:

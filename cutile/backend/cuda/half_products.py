@@ -31,13 +31,13 @@ MOVES = (Broadcast, Permute, Reshape)
 
 
 def halve_products(function: Function) -> Function:
-    """A copy of `function` with such products made in 16 bits.
+    """A copy of `function` that makes products in 16 bits where that is exact.
 
     It is the function itself where no product is halved.
     """
-    found = _Products()
-    copy = rewrite(function, found.rule)
-    return dce(copy) if found.count else function
+    products = _Products()
+    copy = rewrite(function, products.rule)
+    return dce(copy) if products.count else function
 
 
 @dataclass
@@ -63,8 +63,9 @@ class _Products:
             return KEEP
         self.count += 1
         x, y = (self._halved(factor, op.dtype, rewriter.builder) for factor in factors)
-        none = rewriter.builder.value(Constant(value=-0.0, dtype=op.dtype, shape=op.result.tile.shape))
-        return rewriter.builder.value(Fma(x=x, y=y, z=none))
+        # -0.0 and not 0.0: it changes no product, a product of -0.0 included.
+        zero = rewriter.builder.value(Constant(value=-0.0, dtype=op.dtype, shape=op.result.tile.shape))
+        return rewriter.builder.value(Fma(x=x, y=y, z=zero))
 
     def _fits(self, value: Value, half: DTypeLike) -> bool:
         """Whether a tile of f32 holds numbers of 16 bits."""
@@ -125,11 +126,14 @@ class _Products:
 
 
 MANTISSAS: dict[DTypeLike, tuple[int, int]] = {bf16: (0x4300, 1 << 7), f16: (0x6400, 1 << 10)}
-"""The bits of the number from which on a half has steps of 1, and that number, which is how many of these there are."""
+"""The first number of which a half's last bit is worth 1, as bits; and that number.
+
+A whole number below it fits into the mantissa's bits: `or` with the first adds the second.
+"""
 
 
 def _largest(half: DTypeLike) -> int:
-    """Up to which a half holds all whole numbers."""
+    """The number up to which a half holds all whole numbers."""
     return 1 << 8 if half is bf16 else 1 << 11
 
 
@@ -138,7 +142,8 @@ def whole_range(value: Value, definitions: Mapping[Value, Op]) -> Range | None:
 
     None where it is not known, or the tile holds other numbers.
 
-    Sums of floats have to be exact in 16 bits on the way, so a range is at most that of the narrowest.
+    Each sum of floats on the way has to be exact in 16 bits. So its range must be one that bf16 holds, whichever half
+    the product becomes: bf16 holds fewer whole numbers than f16.
     """
     op, dtype = definitions.get(value), value.tile.dtype
     if isinstance(op, Constant):

@@ -35,7 +35,7 @@ EXCHANGE_SHARE = 3
 
 
 class LoweringContext(ABC):
-    """One walk over a function. What becomes of an operation, a subclass says.
+    """One walk over a function. A subclass says what becomes of an operation.
 
     Attributes:
         function: what is lowered.

@@ -9,7 +9,7 @@ a tile of 96 x 80 is 3 x 5 cores of 32 x 16, and none of its extents need be a p
 
 Every basis here is a power of two along one axis, so XOR is addition, and a register's element lies a fixed step from
 its thread's first. A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may
-stand out over the tile's edge: what lies there is nobody's, and neither loaded nor stored nor reduced.
+stand out over the tile's edge: elements there are neither loaded nor stored nor reduced.
 
 Nothing here knows of dtypes, of LLVM or of a device; `layout_assignment.py` chooses among the layouts made here.
 """

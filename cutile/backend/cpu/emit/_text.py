@@ -93,7 +93,7 @@ class Printer(Protocol):
         ...
 
     def alias(self, value: Value, name: str) -> None:
-        """Let a value be a variable that there is already."""
+        """Let a value be an existing variable."""
         ...
 
     def known(self, name: str) -> str:

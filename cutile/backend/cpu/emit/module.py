@@ -93,7 +93,7 @@ class ModulePrinter:
         return op.value if isinstance(op, Constant) else None
 
     def alias(self, value: Value, name: str) -> None:
-        """Let a value be a variable that there is already."""
+        """Let a value be an existing variable."""
         self._names[value] = name
 
     def parameter(self, name: str, kind: str) -> str:

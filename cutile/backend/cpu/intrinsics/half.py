@@ -63,8 +63,8 @@ def to_odd_bits(builder: Any, arguments: list[Any]) -> Any:
     near = builder.fptrunc(x, _FLOAT)
     back = builder.fpext(near, x.type)
     bits = builder.bitcast(near, _I32)
-    fabs = "fabs"
-    beyond = builder.fcmp_ordered(">", llvm(builder, fabs, back), llvm(builder, fabs, x))
+    # Where the nearest f32 lies beyond x, the one before it is the rounding toward zero: its bits are one less.
+    beyond = builder.fcmp_ordered(">", llvm(builder, "fabs", back), llvm(builder, "fabs", x))
     toward_zero = builder.select(beyond, builder.sub(bits, ir.Constant(_I32, 1)), bits)
     odd = builder.bitcast(builder.or_(toward_zero, ir.Constant(_I32, 1)), _FLOAT)
     inexact = builder.fcmp_ordered("!=", back, x)

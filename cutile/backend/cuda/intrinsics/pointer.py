@@ -1,7 +1,7 @@
 """Elements by address, lane by lane: each thread accesses those of its registers.
 
-A register beyond the tile's edge is nobody's, and an element that several threads hold is written, or read in an order
-that counts, by the first of them alone; then it is handed to the others through shared memory.
+A register beyond the tile's edge has no element. Several threads may hold one element: the first of them alone writes
+it, or reads it in an order that counts, and hands the result to the others through shared memory.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Lanes:
             at = Coordinates(b, self.layout)
             where = flat_index(b, at, register, row_major(self.layout.shape))
             inside = at.inside(register)
-            if inside is not None:  # nobody's element: read any other
+            if inside is not None:  # past the tile's edge: read any other
                 where = b.select(inside, where, i32c(0))
         place = shared(b, b.add(b.mul(where, i32c(size)), i32c(offset)))
         return pointer(b, place, memory_type(dtype), SHARED)

@@ -123,7 +123,7 @@ def _collect(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], f
     for register in range(layout.registers):
         inside = at.inside(register)
         where = b.add(flat_index(b, at, register, strides), first)
-        if inside is not None:  # nobody's element: read any other
+        if inside is not None:  # past the tile's edge: read any other
             where = b.select(inside, where, i32c(0))
         elements.append(from_shared(b, dtype, _place(b, dtype, where, offset)))
     return elements
@@ -226,7 +226,7 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
         for register in range(target.registers):
             inside = at.inside(register)
             where = flat_index(b, at, register, strides)
-            if inside is not None:  # nobody's element: read any other
+            if inside is not None:  # past the tile's edge: read any other
                 where = b.select(inside, where, i32c(0))
             where = b.add(b.mul(where, i32c(size)), i32c(offset))
             moved.append(from_shared(b, dtype, pointer(b, shared(b, where), kind, SHARED)))
@@ -308,7 +308,7 @@ def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
         for first in range(0, target.registers, read):
             where = places.pointer(first, kind)
             inside = places.at.inside(first)
-            if inside is not None:  # nobody's element: read any other
+            if inside is not None:  # past the tile's edge: read any other
                 where = b.select(inside, where, pointer(b, shared(b, offset), kind, SHARED))
             if read == 1:
                 moved.append(from_shared(b, dtype, where))

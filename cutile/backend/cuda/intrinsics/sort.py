@@ -219,7 +219,7 @@ def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, o
         for register in range(target.registers):
             inside = at.inside(register)
             place = flat_index(b, at, register, strides)
-            place = place if inside is None else b.select(inside, place, i32c(0))  # nobody's element: read any other
+            place = place if inside is None else b.select(inside, place, i32c(0))  # past the edge: read any other
             rows.append(keys.read(place, offset + room.results, room.count))
         return _decoded(b, keys, dtype, rows, kind)
 
@@ -377,7 +377,7 @@ def take_along_axis(dtype: DTypeLike, source: Layout, places: Layout, axis: int,
             for other, stride in enumerate(strides):
                 if other != axis:
                     where = b.add(where, b.mul(at.element(register, other), i32c(stride)))
-            where = where if inside is None else b.select(inside, where, i32c(0))  # nobody's element: read any other
+            where = where if inside is None else b.select(inside, where, i32c(0))  # past the edge: read any other
             elements_taken.append(from_shared(b, dtype, address(b, where)))
         return pack(b, elements_taken, places.registers)
 

@@ -205,7 +205,7 @@ def stage_read(
             moved = sum(o * stride for o, stride in zip(layout.offsets[register], strides, strict=True)) * size
             where = b.add(thread, i32c(moved))
             inside = at.inside(register)
-            if inside is not None:  # nobody's element: read the stage's first, which is always there
+            if inside is not None:  # past the tile's edge: read the stage's first, which is always there
                 where = b.select(inside, where, base)
             kind = vector_type(dtype, width)
             place = pointer(b, shared(b, where), kind, SHARED)

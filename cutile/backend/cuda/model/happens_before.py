@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 Node = tuple[str, int, int]
-"""Something that happens once: what, to which block or reader, in which turn (or place of a reader's program)."""
+"""An event: its name, the number of a block or reader, and the turn (of a reader: the place in its program)."""
 
 
 class Order:
-    """What happens before what, in every run.
+    """Events of which some happen before others, in every run.
 
     An edge leads from an event to one that waits for it.
     """

@@ -2,7 +2,7 @@
 
 Buffers, pipelines, what results are stored through, further barriers.
 
-Buffers and pipelines are values of the lowered IR. How far each pipeline is, the counter of its stages says.
+Buffers and pipelines are values of the lowered IR. The counter of its stages says how far each pipeline is.
 """
 
 from __future__ import annotations

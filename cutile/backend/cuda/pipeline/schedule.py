@@ -46,8 +46,8 @@ class Cooperative:
     """Warpgroups share a tile block, whose iterations one thread block does.
 
     Attributes:
-        undivided: why they are not divided among several.
-        divisible: whether they could be, where that is asked for.
+        undivided: why the iterations are not divided among several thread blocks.
+        divisible: whether they could be divided, if the options asked for it.
         delayed: whether a result is stored under the next tile block's products (`epilogue.py`).
     """
 
@@ -68,7 +68,7 @@ class SplitK:
     """Several thread blocks may share a tile block's iterations (`split_k.py`).
 
     Attributes:
-        pieces: into which these may be divided.
+        pieces: into which the iterations may be divided.
         parts: of a tile's columns that the thread blocks of a cluster add up; 0 where sums meet in a workspace.
     """
 
@@ -104,10 +104,10 @@ class Tiles:
 
 
 def square_group(rows: int, columns: int, together: int = 1) -> int:
-    """Rows of tile blocks (or clusters) that make a square with those beside them.
+    """Rows of tile blocks (or clusters) for which the blocks at work cover a square.
 
     Args:
-        rows, columns: of a tile.
+        rows, columns: extents of a tile.
         together: tile blocks of a cluster that lie below each other.
 
     Example:

@@ -129,7 +129,7 @@ class _Cut:
             operations[begins[0] :] = _loading_ahead(pieces)
 
     def one(self, count: int, number: Value) -> None:
-        """Write one of `count` pieces: which one, a number says."""
+        """Write one of `count` pieces, the one of a number."""
         self._count, self._found = count, number
         self._store(self._stores())
 
