@@ -11,24 +11,15 @@ A kernel with a main loop needs none: the producer makes all assertions ahead of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda.ops import Failed
-from cutile.backend.gpu.op_facts import only_asserts
-from cutile.ir.core import Op, Value
+from cutile.ir.core import Value
 from cutile.ops.compare import Select
-from cutile.ops.debug import Assert
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
-
-
-def guards_of(operations: Iterable[Op]) -> tuple[frozenset[Op], list[Value]]:
-    """A kernel's assertions, the branches around nothing else, and their numbers."""
-    guards = frozenset(op for op in operations if only_asserts(op))
-    return guards, [value for op in guards if isinstance(op, Assert) for value in op.operands]
 
 
 @dataclass

@@ -14,7 +14,7 @@ from functools import cached_property
 from cutile.analysis.structure import why_linear
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
-from cutile.backend.gpu.op_facts import blocks_of, parents_of
+from cutile.backend.gpu.op_facts import blocks_of, only_asserts, parents_of
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
@@ -74,6 +74,15 @@ class Kernel:
     def order(self) -> dict[Op, int]:
         """The place of an operation in the order of the program."""
         return {op: place for place, op in enumerate(self.function.walk())}
+
+    @cached_property
+    def guards(self) -> frozenset[Op]:
+        """Its assertions, and the branches around nothing else.
+
+        In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
+        is, would make consumers wait for each product before they begin the next (the linker's remark C7510).
+        """
+        return frozenset(op for op in self.order if only_asserts(op))
 
     @cached_property
     def stores_views(self) -> bool:

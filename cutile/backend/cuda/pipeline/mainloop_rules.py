@@ -29,7 +29,7 @@ the tile's edge: so nothing is lost where its threads do something else, as long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -42,7 +42,6 @@ from cutile.backend.cuda.pipeline.accumulators import (
     pingpong_accumulator,
     simt_accumulator,
 )
-from cutile.backend.cuda.pipeline.failures import guards_of
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
@@ -146,15 +145,15 @@ class _Rules:
         kernel, loop, product, how = self.kernel, self.loop, self.product, self.how
         pingpong = self._asks_for_pingpong()
         operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
-        guards = self._guards()
-        tiles, left, right = self._clustered(operands, alone=bool(guards) or kernel.stores_views)
-        self._require_products_alone((left, right), guards)
+        tiles, left, right = self._clustered(operands, alone=bool(kernel.guards) or kernel.stores_views)
+        self._require_products_alone((left, right))
         accumulator = self._accumulator(left, right)
         store = only_store_of(kernel, loop, how.warpgroups) if how.by_instruction else None
+        narrow = pingpong and cut_epilogue(kernel.function, loop, NARROW_COLUMNS) is not kernel.function
         if pingpong:
-            self._require_pingpong(guards, store, tiles)
+            self._require_pingpong(store, tiles)
             accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
-            more = kernel.computes_behind(loop) and not self._goes_narrow()
+            more = kernel.computes_behind(loop) and not narrow
             self._require_held("a group alone", MAX_PINGPONG_SUMS, accumulator, held_by_each_warpgroup, more)
         columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
         dot = Dot(
@@ -175,15 +174,15 @@ class _Rules:
             and self.product.acc.tile.shape[1] <= MAX_WHOLE_ROWS
         ):
             schedule = replace(schedule, parts=1)
-        narrow, columns = pingpong and self._goes_narrow(), accumulator.shape[1]
+        columns = accumulator.shape[1]
         if columns % NARROW_COLUMNS == 0:
             columns = SmemLayout(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
         stores: dict[Op, TmaStore] = {}
         if store is not None:
             stores[store.op] = replace(store, box=(*store.box[:-1], columns), layout=accumulator)
         drafted = drafted_plan(kernel, {product: dot}, Reads(), how.warpgroups, self.options, loop)
-        plain = not drafted.slice.nests.difference((loop, *guards)) and all(map(is_scalar_work, drafted.slice.needed))
-        require(plain, "an index of a load depends on more than numbers, or on numbers from memory")
+        plain = drafted.slice.nests <= {loop, *kernel.guards} and all(map(is_scalar_work, drafted.slice.needed))
+        require(plain, "an index or an assertion needs more than the main loop and numbers, or numbers from memory")
         return replace(
             drafted,
             stores=stores,
@@ -204,23 +203,10 @@ class _Rules:
         """Numbers that plans make of iterations are i32, and may be less than none."""
         return self.loop.start.tile.dtype is i32
 
-    def _guards(self) -> frozenset[Op]:
-        """The assertions of a kernel, and the conditions around them.
-
-        They stand in its body or the loop's.
-
-        In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
-        is, would make consumers wait for each product before they begin the next (the linker's remark C7510).
-        """
-        guards, _ = guards_of(self.kernel.order)
-        followed = all(set(self.kernel.parents[op]) <= guards | {self.loop} for op in guards)
-        require(followed, "it asserts under conditions or in loops that the loading warps do not follow")
-        return guards
-
-    def _require_products_alone(self, operands: Sequence[Operand], guards: Collection[Op]) -> None:
+    def _require_products_alone(self, operands: Sequence[Operand]) -> None:
         """That the loop adds products to what it carries, and nothing else."""
         product, body = self.product, self.loop.body
-        ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *guards)
+        ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *self.kernel.guards)
         for op in body.operations[:-1]:
             require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}")
         require(body.terminator.operands == (product.result,), "the loop carries more than the sums")
@@ -318,15 +304,11 @@ class _Rules:
         require(fits, f"{warps} worker warps are asked for, a tile of {rows} rows has {usual}")
         return pingpong
 
-    def _goes_narrow(self) -> bool:
-        """Whether an epilogue does more than convert, and can be done in subtiles."""
-        return cut_epilogue(self.kernel.function, self.loop, NARROW_COLUMNS) is not self.kernel.function
-
-    def _require_pingpong(self, guards: Collection[Op], store: TmaStore | None, tiles: Tiles) -> None:
+    def _require_pingpong(self, store: TmaStore | None, tiles: Tiles) -> None:
         """That warpgroups may have tile blocks of their own."""
         plain = not (self.how.a_from_registers or self.how.promotes)
         require(plain, "warp groups alone add up 16-bit operands as they lie")
-        require(not guards, "warp groups alone end at no assert")
+        require(not self.kernel.guards, "warp groups alone end at no assert")
         require(store is not None, "warp groups alone write by TMA, which does not store this result")
         require(tiles.cluster == 1, "warp groups alone share no operands with another block")
         moving = block_axes(self._bounds, self.kernel.definitions)

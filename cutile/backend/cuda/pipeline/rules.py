@@ -13,7 +13,6 @@ from dataclasses import replace
 from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
 from cutile.backend.cuda.pipeline.accumulators import among_three
-from cutile.backend.cuda.pipeline.failures import guards_of
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
@@ -33,6 +32,7 @@ from cutile.backend.interface import CompileOptions
 from cutile.ir.control import For
 from cutile.ir.core import Block, Op, Value
 from cutile.ir.types import TileType
+from cutile.ops.debug import Assert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile, StoreMut
 from cutile.ops.shape import Permute
@@ -84,7 +84,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     together = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=together, order=order)
     loop = summing_loop(kernel)
-    if isinstance(loop, For) and (drafted.guards or kernel.stores_views or order != Order()):
+    if isinstance(loop, For) and (kernel.guards or kernel.stores_views or order != Order()):
         loop = "it asserts, stores at any place, or has an order of its tile blocks"
     if isinstance(loop, str):
         schedule: Schedule = Cooperative(loop)
@@ -114,13 +114,13 @@ def drafted_plan(
     How many stages there are, and how tile blocks come, is left open.
     """
     groups, buffers = groups_of(kernel, dots, reads)
-    guards, asserted = guards_of(kernel.order)
     # Where an assertion may fail, stores ask for it at places that both roles come by; a main loop's first stage tells.
-    asks = bool(guards) and mainloop is None
+    asks = bool(kernel.guards) and mainloop is None
     stores = [op for op in kernel.order if asks and isinstance(op, StoreMut | StoreView)]
-    numbers = [value for group in groups.values() for operand in group.operands for value in operand.index]
-    slice_ = producer_slice(kernel, [*numbers, *asserted], (*groups, *guards, *stores))
-    return Plan(warpgroups, dots, groups, (), buffers, slice_, guards, options.limit_waits, mainloop=mainloop)
+    indices = [value for group in groups.values() for operand in group.operands for value in operand.index]
+    asserted = [value for op in kernel.guards if isinstance(op, Assert) for value in op.operands]
+    slice_ = producer_slice(kernel, [*indices, *asserted], (*groups, *kernel.guards, *stores))
+    return Plan(warpgroups, dots, groups, (), buffers, slice_, kernel.guards, options.limit_waits, mainloop=mainloop)
 
 
 def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
