@@ -197,7 +197,7 @@ def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> b
     """Whether an operand's tensor is contiguous along another axis than K."""
     load, passed = source_of(value, definitions, reads_as_it_lies)
     k_axis = (k_axis + sum(isinstance(op, Permute) for op in passed)) % 2
-    if not isinstance(load, LoadTile) or not isinstance(load.x.type, TensorType):
+    if not isinstance(load, LoadTile | LoadView) or not isinstance(load.x.type, TensorType):
         return False
     axis = load.x.type.unit_axis
     return axis is not None and axis != k_axis + len(load.shape) - 2

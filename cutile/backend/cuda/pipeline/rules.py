@@ -169,9 +169,6 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
         elif dtype.is_half and across and _from_sums(op.a, definitions):
             written = _written(op.a)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
-    for operand in (right, *([left] if left else [])):
-        lies = operand.smem_layout.k_major or (how.atom is not None and how.atom.any_major)
-        require(lies, f"an operand of {dtype} lies across K")
     fresh = constant_of(op.acc, definitions) == 0
     by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH  # who adds these up in f32 is the kernel
     require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
