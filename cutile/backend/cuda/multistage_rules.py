@@ -22,13 +22,12 @@ from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
-from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, work_of
+from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, makes_numbers, work_of
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile, TensorDim
-from cutile.ops.shape import Reshape
 from cutile.ops.view import LoadView
 
 MAX_STAGES_AHEAD = 4
@@ -186,16 +185,7 @@ class Loop:
         """
         work = work_of([value], self.inner)
         read = {value, *(operand for op in work for operand in op.operands)}
-        return all(map(self._repeats, work)) and not read.intersection(self.op.body.arguments[1:])
-
-    def _repeats(self, op: Op) -> bool:
-        """Whether an operation on numbers can be done for another iteration.
-
-        Numbers from memory are loaded anew.
-        """
-        if isinstance(op, LoadTile):
-            return op.result.tile.size == 1 and self.stable(op.x)
-        return is_scalar_work(op) or (isinstance(op, Reshape) and op.x.tile.size == 1)
+        return all(map(makes_numbers, work)) and not read.intersection(self.op.body.arguments[1:])
 
     def candidates(self, block: Block, guards: tuple[tuple[If, bool], ...] = ()) -> Iterator[tuple[Load, LoadAhead]]:
         """The loads that can be begun ahead, in the order of the kernel."""

@@ -12,11 +12,13 @@ from cutile.dtypes import f32, tf32
 from cutile.ir.constant import Constant
 from cutile.ir.control import If, Yield
 from cutile.ir.core import Block, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir.types import TensorType, TileType
 from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
-from cutile.ops.memory import TensorDim
+from cutile.ops.memory import LoadTile, TensorDim
+from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
+from cutile.ops.shape import Reshape
 
 _SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
 
@@ -116,6 +118,23 @@ def is_number(value: Value) -> bool:
 def is_scalar_work(op: Op) -> bool:
     """Whether an operation only computes with numbers."""
     return (isinstance(op, TensorDim) or family(type(op)) in _SCALAR_FAMILIES) and all(map(is_number, op.results))
+
+
+def makes_numbers(op: Op) -> bool:
+    """Whether an operation computes with numbers that nobody writes meanwhile.
+
+    Or reads one. Meanwhile: while the kernel runs.
+    """
+    if isinstance(op, LoadTile):
+        tensor = op.x.type
+        return isinstance(tensor, TensorType) and tensor.stable and op.result.tile.size == 1
+    if isinstance(op, TensorAddress | TensorStride):
+        return isinstance(op.x.type, TensorType) and op.x.type.stable
+    if isinstance(op, LoadPointer):
+        return op.constant and is_number(op.result)
+    if isinstance(op, Reshape):
+        return op.x.tile.size == 1
+    return is_scalar_work(op)
 
 
 def only_asserts(op: Op) -> bool:

@@ -18,13 +18,10 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
 from cutile.backend.gpu.layout_assignment import carried_groups
-from cutile.backend.gpu.op_facts import is_number, is_scalar_work
+from cutile.backend.gpu.op_facts import is_number, makes_numbers
 from cutile.ir.control import For, If, While
 from cutile.ir.core import Op, Value
-from cutile.ir.types import TensorType, TileType
-from cutile.ops.memory import LoadTile
-from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
-from cutile.ops.shape import Reshape
+from cutile.ir.types import TileType
 
 
 @dataclass(frozen=True)
@@ -85,23 +82,6 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op
         needed.add(op)
         pending += [operand for operand in op.operands if isinstance(operand.type, TileType)]
     return Slice(frozenset(needed), frozenset(nests), {nest: tuple(sorted(carried.get(nest, ()))) for nest in nests})
-
-
-def makes_numbers(op: Op) -> bool:
-    """Whether an operation computes with numbers that nobody writes meanwhile.
-
-    Or reads one. Meanwhile: while the kernel runs.
-    """
-    if isinstance(op, LoadTile):
-        tensor = op.x.type
-        return isinstance(tensor, TensorType) and tensor.stable and op.result.tile.size == 1
-    if isinstance(op, TensorAddress | TensorStride):
-        return isinstance(op.x.type, TensorType) and op.x.type.stable
-    if isinstance(op, LoadPointer):
-        return op.constant and is_number(op.result)
-    if isinstance(op, Reshape):
-        return op.x.tile.size == 1
-    return is_scalar_work(op)
 
 
 def _control(nest: Op) -> list[Value]:
