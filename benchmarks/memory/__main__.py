@@ -250,7 +250,9 @@ def measured(
     except CutileError as error:  # the other cases are measured all the same
         return record | {"wrong": f"it does not run: {error}"}
     budget = Budget(turn_ms * 4 / 1e3, 2 * pairs * turn_ms / 1e3, pairs)
-    makers: list[Callable[[], Any]] = [problem.yardstick, *(lambda name=name: problem.peer(name) for name in peers)]
+    makers: list[Callable[[], Any]] = [problem.yardstick]
+    if case.torch is not None:
+        makers += [lambda name=name: problem.peer(name) for name in peers]
     for make in makers:
         peer = make()
         record["peers"][peer.name] = beside(ours, peer, case.nbytes, budget)

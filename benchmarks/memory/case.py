@@ -56,7 +56,7 @@ class Case:
         outs, ins: the operands. Outputs are poisoned, but for those that are added to, which are zeros.
         ops: the launches, in order, given outputs (with `scratch` behind them) and inputs.
         exact: what is right.
-        torch: torch's call, given torch and the inputs.
+        torch: torch's call, given torch and the inputs; None where no graph takes it.
         goal: what is to be reached, of a copy or of reading.
         reads: compared with reading.
         scratch: operands between launches; not counted as bytes.
@@ -71,7 +71,7 @@ class Case:
     ins: tuple[Array, ...]
     ops: Ops
     exact: Exact
-    torch: Callable[..., Any]
+    torch: Callable[..., Any] | None
     goal: float
     reads: bool = False
     scratch: tuple[Array, ...] = ()

@@ -23,7 +23,7 @@ from benchmarks.memory.rows import (
     softmax_backward,
 )
 from cuda_async import DeviceOp
-from cutile import Tensor, api, bf16, f32, i32, u64
+from cutile import CompileOptions, Tensor, api, bf16, f32, i32, u64
 from cutile.host.kernels import scan_launch, scan_sizes
 
 # -- sums, and scans ---------------------------------------------------------
@@ -106,6 +106,27 @@ def array_cumsum(n: int, dtype: Kind = i32) -> Case:
         (Array((n,), dtype, "positive", below=8 if dtype is i32 else 0),), ops,
         lambda xp, x: xp.cumsum(x, 0), lambda torch, x: torch.cumsum(x, 0, dtype=x.dtype), 0.85,
         scratch=(Array((words,), u64),), error=0 if dtype is i32 else 1e-5,
+    )  # fmt: skip
+
+
+def compaction(n: int, tile: int = 8192) -> Case:
+    """The half of an array that is above 0, side by side in a new one, with what the recipe says is the fastest."""
+    options = CompileOptions(num_worker_warps=8, occupancy=3)
+    blocks = -(-n // tile)
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
+        y, counts, state = outs
+        yield api.fill(state, 0)
+        tiles = y.mut.partition((tile,)), counts.mut.partition((1,))
+        yield k.compacted(*tiles, ins[0], 0.0, state).compile_options(options)
+
+    def exact(xp: Any, x: Any) -> Any:
+        return xp.concatenate((x[x > 0], 0 * x[x <= 0]))
+
+    return Case(
+        f"compaction f32 {_power(n)}", (Array((n,), f32),), (Array((n,), f32),), ops, exact,
+        None, 0.7, scratch=(Array((blocks,), i32), Array((2 * blocks,), u64)),
+        moved=6 * n, adds=True, error=0,
     )  # fmt: skip
 
 
@@ -278,7 +299,7 @@ CASES = (
     *(add_rms_norm(n, scales=each) for each in ("", "row", "128") for n in (4096, 8192)),
     *(silu_times(n) for n in (4096, 8192)),
     total(1 << 28), total(1 << 30), column_sums(65536, 8192),
-    cumsum(4096), cumsum(65536, long=4096), array_cumsum(1 << 28), array_cumsum(1 << 28, f32),
+    cumsum(4096), cumsum(65536, long=4096), array_cumsum(1 << 28), array_cumsum(1 << 28, f32), compaction(1 << 28),
     transpose(16384, f32), transpose(16384, bf16), permute(64, 2048, 2048),
     rotary(16384, 32), dropout(MANY), gather("embedding 4096", 128256, 4096, 32768, goal=0.96),
     gather("gather of 2**24 rows of 128 bytes", 1 << 25, 64, 1 << 24, height=64, goal=0.5),

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import operator
+
 import cutile as ct
-from cutile import Const, Mut, Tensor, f32, u32
+from cutile import Const, Mut, SharedMut, Tensor, f32, i32, u32
 
 LOWEST = -3.0e38
 """Below any logit that is finite: no difference with it is NaN."""
@@ -108,6 +110,18 @@ def long_cumsum(y: Mut, x: Tensor, *, B: Const = 4096):
         t = part.load((row, k))
         out.store(ct.scan_sum(t, 1) + before, (0, k))
         before = before + ct.reduce_sum(t, 1)[:, None]
+
+
+@ct.entry
+def compacted(y: Mut, counts: Mut, x: Tensor, limit: f32, state: SharedMut):
+    """The elements above a limit side by side, as in docs/recipes/scans.md."""
+    t = ct.load_tile_like(x, y)
+    above = (t > limit) & y.inside()
+    places = ct.cumsum(above.astype(i32), 0)
+    total = ct.reduce_sum(above.astype(i32), 0)
+    before = ct.scan_blocks(state, total, 0, operator.add)
+    ct.scatter(y, before + places - 1, t, mask=above)
+    counts.store((before + total).reshape((1,)))
 
 
 # -- reductions -----------------------------------------------------------------------------------

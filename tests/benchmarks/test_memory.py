@@ -35,6 +35,7 @@ SMALL = (
     cases.gemv(8, 2048, f32),
     cases.gemv(9, 100, f32, height=1),
     cases.array_cumsum(1 << 9),
+    cases.compaction(1 << 9, 64),
     cases.transpose(100, f32),
     cases.permute(2, 70, 40, f32),
     cases.cast(1 << 13),

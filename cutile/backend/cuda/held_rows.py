@@ -26,6 +26,7 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import (
     HeldSlice,
     HoldRow,
+    RowExp,
     StageCommit,
     StageRead,
     StageTile,
@@ -98,7 +99,7 @@ def held_in(function: Function, row: RowAxis) -> Held | None:
     if not loads or late or any(_copies(load, row) is None for load in loads):
         return None
     tiles = [load.result.tile for load in loads]
-    anew = [op for op in function.body.operations if family(type(op)) == "math" and len(passes.users(op)) > 1]
+    anew = [op for op in function.body.operations if _takes_long(op) and len(passes.users(op)) > 1]
     accesses = [op for op in function.body.operations if isinstance(op, Load | Store) and row.has(op)]
     values = [op.value if isinstance(op, Store) else op.result for op in accesses]
     widths = [vector_width(op.operands[0].tensor, x.tile.shape) for op, x in zip(accesses, values, strict=True)]
@@ -123,6 +124,11 @@ def held_rows(function: Function, row: RowAxis, parts: int, warps: int) -> Funct
         warps: of the block that does so.
     """
     return _HeldRows(function, row, parts, warps).function(function)
+
+
+def _takes_long(op: Op) -> bool:
+    """Whether an operation takes many instructions for each element."""
+    return family(type(op)) == "math" or isinstance(op, RowExp)
 
 
 def _copies(load: Load, row: RowAxis) -> tuple[int, int] | None:
@@ -284,7 +290,7 @@ class _HeldRows(Copier):
         if any(load.result.tile.dtype.bits > NARROW_BITS for load in self._loads):
             return set()  # slices of f32 take twice the registers
         both = set(self._passes.work[number]) & set(self._passes.work[number + 1])
-        return {op for op in both if family(type(op)) == "math" and not self._row.reduces(op)}
+        return {op for op in both if _takes_long(op) and not self._row.reduces(op)}
 
     def _folds(
         self,

@@ -21,23 +21,36 @@ What is no work on the row every block does for itself; block 0 stores it. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.held_rows import Held, held_in, held_rows
 from cutile.backend.cuda.lowering_context import LoweringContext
-from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, ClusterTileBlockId
-from cutile.backend.cuda.rows import narrow_extremes
+from cutile.backend.cuda.ops import (
+    ClusterArrive,
+    ClusterRank,
+    ClusterReduce,
+    ClusterTileBlockId,
+    RowExp,
+    RowExpUnit,
+)
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
 from cutile.backend.interface import CompileOptions
+from cutile.dtypes import f32, f64
 from cutile.ir.builder import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.core import Function, Op, Value
+from cutile.ops.arith import Div, Max, Mul, Sub
+from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Select
 from cutile.ops.grid import TileBlockId
+from cutile.ops.math import Exp
 from cutile.ops.memory import StoreMut
-from cutile.ops.reduce import Reduce, ReduceExtreme
+from cutile.ops.reduce import Reduce, ReduceExtreme, ReduceMax, ReduceSum
+from cutile.ops.shape import Broadcast, Reshape
 from cutile.ops.view import StoreView
+from cutile.passes.redundancy import dce
 
 MIN_ELEMENTS, MIN_WIDE_ELEMENTS = 1 << 13, 1 << 14
 """Elements of all tiles that wait from which on they do so in shared memory: of one of 16 bits, and of others. On an
@@ -63,6 +76,8 @@ CLUSTERS_SINCE = 9
 """The compute capability."""
 MARGIN = 8192
 """Bytes of shared memory for what reductions exchange."""
+REPEATED = 8
+"""Elements of a row from which on powers of 2 are worth it."""
 MOST_PARTS = 4
 """How many times as many slices as needed there may be where these have to divide the row."""
 
@@ -91,12 +106,15 @@ class RowPlan:
 def cut_rows(function: Function, arch: Architecture, options: CompileOptions) -> tuple[Function, CompileOptions, int]:
     """The function with its longest rows cut, where that is better.
 
-    Also the options for its lowering, and how many thread blocks have one tile block (`number_tiles`).
+    Also the options for its lowering, and how many thread blocks have one tile block (`number_tiles`): 0 where no rows
+    are reduced.
     """
-    function = narrow_extremes(function)
+    function = narrow_extremes(row_exps(function))
     row = row_axis(function)
     plan = None if row is None else plan_row(function, row, arch, options)
-    if row is None or plan is None:
+    if row is None:
+        return function, options, 0
+    if plan is None:
         return function, options, 1
     if plan.blocks > 1:
         function, row = cluster_rows(function, row, plan.blocks)
@@ -155,16 +173,23 @@ def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Functio
 
 
 def number_tiles(function: Function, blocks: int) -> Function:
-    """A copy of a lowered function whose clusters have one tile block each."""
+    """A copy of a lowered function that reduces rows; itself where `blocks` is 0.
+
+    These most often are the only axis of the grid. Before its row is loaded, a thread block waits for what its index is
+    divided by: 0.02 of a copy on an H200. The clusters have one tile block each, of `blocks` thread blocks.
+    """
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, TileBlockId):
-            return rewriter.builder.value(ClusterTileBlockId(axis=op.axis, blocks=blocks), op.result.name)
+            number = ClusterTileBlockId(axis=op.axis, blocks=blocks, alone=True)
+            return rewriter.builder.value(number, op.result.name or f"block_{op.axis}")
         return KEEP
 
-    if blocks == 1:
+    if not blocks:
         return function
     numbered = rewrite(function, rule)
+    if blocks == 1:
+        return numbered
     numbered.facts |= {"cluster": blocks, "blocks_per_tile": blocks}
     return numbered
 
@@ -258,3 +283,199 @@ def lower_cluster_reduce(op: ClusterReduce, context: LoweringContext) -> None:
 
 
 LOWERINGS = ((ClusterArrive, lower_cluster_arrive), (ClusterReduce, lower_cluster_reduce))
+
+
+# -- extremes -------------------------------------------------------------------------------------
+
+
+def narrow_extremes(function: Function) -> Function:
+    """A copy of the function whose extremes are found before elements become wider.
+
+        m = reduce_max(convert(x))      -->      m = convert(reduce_max(x))
+
+    They are the same, and one instruction compares several f16 or bf16.
+    """
+    definitions = {value: op for op in function.walk() for value in op.results}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        wide = definitions.get(rewriter.original.operands[0]) if isinstance(op, ReduceExtreme) else None
+        if not isinstance(wide, Convert) or not wide.x.tile.dtype.is_half or wide.dtype not in (f32, f64):
+            return KEEP
+        narrow = op.copy_with([rewriter.values.get(wide.x, wide.x)], (), ())
+        return rewriter.builder.value(Convert(x=rewriter.builder.value(narrow), dtype=wide.dtype))
+
+    return dce(rewrite(function, rule))
+
+
+# -- exponentials of rows --------------------------------------------------------------------------
+
+Axes = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class RowPowers:
+    """Exponentials of rows, and what they are used for.
+
+    Attributes:
+        x: of what, in 16 bits.
+        top: what is at least as large, of the shape of `x`.
+        tops: the same, once for each row.
+        sums: sums of them that are used otherwise than to divide them.
+    """
+
+    x: Value
+    top: Value
+    tops: Value
+    sums: tuple[Value, ...]
+
+
+def row_exps(function: Function) -> Function:
+    """A copy of the function with powers of 2 for exponentials of rows.
+
+        m = reduce_max(t)                                   m = reduce_max(t)
+        e = exp(t - broadcast(m))                           e = row_exp(x, broadcast(m))
+        s = reduce_sum(e)                         -->       s = reduce_sum(e)
+        y = e / broadcast(s)                                y = e / broadcast(s)
+
+    `t` is `x`, of f16 or bf16, as f32. `row_exp` counts exponents from a whole number instead of `m`: it takes no
+    difference of each element, and is the exponential over a factor that is the same for all of a row. What the
+    exponentials are used for has to make up for the factor: a quotient by their sum does, and a sum that is used
+    otherwise is multiplied by it. Not where they are used by themselves.
+    """
+    uses = _PowerUses(function)
+    rows = {op: row for op in function.walk() if isinstance(op, Exp) and (row := uses.row(op)) is not None}
+    if not rows:
+        return function
+    scaled = {total: row.tops for row in rows.values() for total in row.sums}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        source, builder = rewriter.original, rewriter.builder
+        if isinstance(source, Exp) and source in rows:
+            row = rows[source]
+            return builder.value(RowExp(x=rewriter.values.get(row.x, row.x), m=rewriter.values.get(row.top, row.top)))
+        if isinstance(source, ReduceSum) and source.result in scaled:
+            tops = scaled[source.result]
+            unit = builder.value(RowExpUnit(m=rewriter.values.get(tops, tops)))
+            shape = source.result.tile.shape
+            if unit.tile.shape != shape:
+                unit = builder.value(Reshape(x=unit, shape=shape))
+            return builder.value(Mul(x=builder.value(op), y=unit))
+        return KEEP
+
+    return dce(rewrite(function, rule))
+
+
+class _PowerUses:
+    """Who makes and who uses each value of a function."""
+
+    def __init__(self, function: Function) -> None:
+        self._definitions: dict[Value, Op] = {}
+        self._users: dict[Value, list[Op]] = {}
+        for op in function.walk():
+            self._definitions.update((value, op) for value in op.results)
+            for value in op.operands:
+                self._users.setdefault(value, []).append(op)
+
+    def row(self, op: Exp) -> RowPowers | None:
+        """What `row_exps` needs to know of exponentials.
+
+        None where they stay what they are.
+        """
+        difference = self._definitions.get(op.x)
+        if not isinstance(difference, Sub) or op.result.tile.dtype is not f32 or len(self._users[op.x]) > 1:
+            return None
+        wide, top = self._definitions.get(difference.x), self._definitions.get(difference.y)
+        if not isinstance(wide, Convert) or not wide.x.tile.dtype.is_half or not isinstance(top, Broadcast):
+            return None
+        tops, x = top.x, wide.x
+        if x.tile.size < REPEATED * tops.tile.size or not self._is_above(difference.y, (wide.result, x)):
+            return None
+        sums = self._sums(op.result, tops.tile.shape)
+        return None if sums is None else RowPowers(x, difference.y, tops, sums)
+
+    def _is_above(self, top: Value, rows: Sequence[Value]) -> bool:
+        """Whether a tile is, at each place, at least as large as a row with that place."""
+        axes = self._axes(top, rows)
+        shape = rows[0].tile.shape
+        return axes is not None and all(axis in (None, at) or shape[at] == 1 for at, axis in enumerate(axes))
+
+    def _axes(self, top: Value, rows: Sequence[Value]) -> Axes | None:
+        """Which axis of the rows each axis of their largest elements is.
+
+        Along the others it has the largest of all. None where it need not be as large as they are.
+        """
+        if top in rows:
+            return tuple(range(len(top.tile.shape)))
+        op = self._definitions.get(top)
+        if isinstance(op, Max):
+            of_first = self._axes(op.x, rows)
+            return self._axes(op.y, rows) if of_first is None else of_first
+        if not isinstance(op, ReduceMax | Convert | Reshape | Broadcast):
+            return None
+        axes = self._axes(op.x, rows)
+        if axes is None:
+            return None
+        if isinstance(op, ReduceMax):
+            return (*axes[: op.axis], *axes[op.axis + 1 :])
+        if isinstance(op, Convert):
+            return axes if op.dtype is f32 else None
+        return _spread(axes, op.x.tile.shape, op.shape, isinstance(op, Reshape))
+
+    def _sums(self, powers: Value, tops: Sequence[int]) -> tuple[Value, ...] | None:
+        """The sums of exponentials that do not only divide them.
+
+        None where something else uses these, or the sum that divides them as well, or one of several rows.
+
+        Args:
+            powers: the exponentials.
+            tops: the shape of the rows' largest elements.
+        """
+        shape, users = powers.tile.shape, self._users[powers]
+        # The axes along which each place has its own row.
+        rows = {axis for axis, extent in enumerate(tops) if extent != 1} if len(tops) == len(shape) else set[int]()
+        quotients = {op for op in users if isinstance(op, Div) and op.x is powers and op.y is not powers}
+        sums = [op for op in users if isinstance(op, ReduceSum)]
+        totals = [self._whole_sum(op, tuple(range(len(shape)))) for op in sums]
+        if len(sums) + len(quotients) < len(users) or any(not rows <= set(axes) for _, axes in totals):
+            return None
+        if not quotients:
+            alike = all(_long(total.tile.shape) == _long(tops) for total, _ in totals)
+            return tuple(total for total, _ in totals) if alike else None
+        divided = [use for total, axes in totals for use in self._uses_of_all(total, axes)]
+        in_place = all(
+            axes is not None and all(axes[row] == row for row in rows) for op, axes in divided if op in quotients
+        )
+        return () if {op for op, _ in divided} == quotients and in_place else None
+
+    def _whole_sum(self, op: ReduceSum, axes: Axes) -> tuple[Value, Axes]:
+        """What a sum becomes along further axes, and those that it has left."""
+        users = self._users.get(op.result, [])
+        left = (*axes[: op.axis], *axes[op.axis + 1 :])
+        if len(users) == 1 and isinstance(users[0], ReduceSum):
+            return self._whole_sum(users[0], left)
+        return op.result, left
+
+    def _uses_of_all(self, value: Value, axes: Axes | None) -> Iterator[tuple[Op, Axes | None]]:
+        """Who uses a value, in another shape or as it is, and what its axes are there."""
+        for op in self._users.get(value, []):
+            if isinstance(op, Reshape | Broadcast):
+                known = None if axes is None else _spread(axes, value.tile.shape, op.shape, isinstance(op, Reshape))
+                yield from self._uses_of_all(op.result, known)
+            else:
+                yield op, axes
+
+
+def _long(shape: Sequence[int]) -> list[int]:
+    return [extent for extent in shape if extent != 1]
+
+
+def _spread(axes: Axes, old: Sequence[int], new: Sequence[int], reshaped: bool) -> Axes | None:
+    """Axes behind a broadcast, or a reshape that adds or drops axes of extent 1."""
+    if not reshaped:
+        if len(old) != len(new):  # a number
+            return (None,) * len(new)
+        return tuple(axis if old[at] == new[at] else None for at, axis in enumerate(axes))
+    if _long(old) != _long(new):
+        return None
+    long = iter([axis for axis, extent in zip(axes, old, strict=True) if extent != 1])
+    return tuple(next(long) if extent != 1 else None for extent in new)

@@ -7,8 +7,6 @@
 - `row_quotients`: quotients of a row by one number, as products with its reciprocal;
 - `negative_exps`: exponentials of what a row's elements lack of its largest, in fewer instructions.
 
-`narrow_extremes` comes before rows are cut.
-
 Pure.
 """
 
@@ -18,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.cuda.ops import Again, ClusterReduce, NegativeExp, RowQuotient
+from cutile.backend.cuda.ops import Again, ClusterReduce, NegativeExp, RowExp, RowQuotient
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import round_up
 from cutile.backend.gpu.layout_assignment import (
@@ -27,10 +25,11 @@ from cutile.backend.gpu.layout_assignment import (
     MAX_MMA_WARPS,
     is_tile,
     values_of,
+    vector_width,
 )
 from cutile.backend.gpu.op_facts import is_scalar_work
 from cutile.conversion import NEAREST_EVEN
-from cutile.dtypes import bf16, f32, f64
+from cutile.dtypes import bf16, f32
 from cutile.ir.builder import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Effect, Function, Op, Value
@@ -40,25 +39,28 @@ from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
 from cutile.ops.math import Exp, Exp2
 from cutile.ops.matmul import Mma
-from cutile.ops.memory import LoadMut, LoadTile
+from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer
-from cutile.ops.reduce import Fold, Folding, Reduce, ReduceExtreme, ReduceMax, Scan
+from cutile.ops.reduce import Fold, Folding, Reduce, ReduceMax, Scan
 from cutile.ops.registry import family
-from cutile.ops.shape import Broadcast, Reshape
+from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.sort import Sort, TopK
-from cutile.ops.view import LoadView
+from cutile.ops.view import LoadView, StoreView
 from cutile.passes.redundancy import dce
 
 SCATTERED = 8
 """Elements of a thread that are accessed one by one: an address alone takes two registers."""
-HELD_WORDS = 64
-"""Registers of a thread for all that is loaded, up to which rows are held by 32 warps: beyond that these spill far more
-than 16 do (layer_norm of 65536 on an H200: 2577 us for 754)."""
 GATHERED = 32
 """Elements of 16 bits of a thread, of a single row by an index: while it waits for the index, it loads nothing (rows of
 4096 bf16 on an H200: 0.96 of a copy, 0.95 with 16)."""
+SINGLE = 64
+"""Elements of 16 bits of a thread in a tile that is permuted, where each is an access of its own: so many are under way
+at once (a transpose of 16383 x 16383 bf16 in tiles of 128 x 128 on an H200: 0.70 of a copy, 0.65 with 32)."""
 SORTED = 16
 """Elements of a thread that are sorted: with its place, one takes two registers, and one of 64 bits three."""
+HELD_WORDS = 64
+"""Registers of a thread for all that is loaded, up to which rows are held by 32 warps: beyond that these spill far more
+than 16 do (layer_norm of 65536 on an H200: 2577 us for 754)."""
 
 
 def choose_warps(function: Function) -> int:
@@ -83,7 +85,12 @@ def choose_warps(function: Function) -> int:
     accesses = [op for op in function.walk() if isinstance(op, ACCESSES) and access_run(op, definitions) is None]
     scattered = [op.operands[0].tile.size for op in accesses if is_tile(op.operands[0])]
     sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort | TopK) and op.of_all]
-    limits = ((most, 32), (max(scattered, default=0), SCATTERED), (max(sorted_tiles, default=0), SORTED))
+    single = any(isinstance(op, Permute) for op in function.walk()) and _are_single(function, most)
+    limits = (
+        (most, SINGLE if single else 32),
+        (max(scattered, default=0), SCATTERED),
+        (max(sorted_tiles, default=0), SORTED),
+    )
     most_warps = 32 if held and loaded_words(function, 32 * 32) <= HELD_WORDS else 16
     while warps < most_warps and any(count > warps * 32 * each for count, each in limits):
         warps *= 2
@@ -107,6 +114,17 @@ def _is_gathered_row(op: Op, most: int, definitions: Mapping[Value, Op]) -> bool
     return tile.size == most == max(tile.shape) and access_run(op, definitions) is not None
 
 
+def _are_single(function: Function, most: int) -> bool:
+    """Whether tiles of so many elements of 16 bits are accessed one by one."""
+    for op in function.walk():
+        if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
+            continue
+        tile = (op.value if isinstance(op, StoreMut | StoreView) else op.result).tile
+        if tile.size == most and (tile.dtype.bits != NARROW_BITS or vector_width(op.x.tensor, tile.shape) is not None):
+            return False
+    return True
+
+
 def _is_narrow(row: Value, definitions: Mapping[Value, Op]) -> bool:
     """Whether a tile is computed of narrow loads of its size alone.
 
@@ -115,7 +133,7 @@ def _is_narrow(row: Value, definitions: Mapping[Value, Op]) -> bool:
     op, size = definitions.get(row), row.tile.size
     if isinstance(op, LoadTile | LoadMut | LoadView):
         return row.tile.dtype.bits <= 16
-    if op is None or family(type(op)) not in ELEMENTWISE:
+    if op is None or (family(type(op)) not in ELEMENTWISE and not getattr(op, "elementwise", False)):
         return False
     made_of = [value for value in op.operands if is_tile(value) and value.tile.size == size]
     computed = [value for value in made_of if not isinstance(definitions.get(value), Broadcast | Constant)]
@@ -128,28 +146,6 @@ def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
         return function
     waiting = recompute(loads_first(function, warps), warps)
     return negative_exps(row_quotients(waiting, arch.major >= PACKED_SINCE), warps)
-
-
-# -- extremes -------------------------------------------------------------------------------------
-
-
-def narrow_extremes(function: Function) -> Function:
-    """A copy of the function whose extremes are found before elements become wider.
-
-        m = reduce_max(convert(x))      -->      m = convert(reduce_max(x))
-
-    They are the same, and one instruction compares several f16 or bf16.
-    """
-    definitions = {value: op for op in function.walk() for value in op.results}
-
-    def rule(op: Op, rewriter: Rewriter) -> Replacement:
-        wide = definitions.get(rewriter.original.operands[0]) if isinstance(op, ReduceExtreme) else None
-        if not isinstance(wide, Convert) or not wide.x.tile.dtype.is_half or wide.dtype not in (f32, f64):
-            return KEEP
-        narrow = op.copy_with([rewriter.values.get(wide.x, wide.x)], (), ())
-        return rewriter.builder.value(Convert(x=rewriter.builder.value(narrow), dtype=wide.dtype))
-
-    return dce(rewrite(function, rule))
 
 
 # -- loads ----------------------------------------------------------------------------------------
@@ -247,7 +243,7 @@ LEAST_ELEMENTS = 64
 computing it is lost (softmax of 4096 on an H200: 0.93 of a copy, 0.96 without)."""
 NARROW_BITS = 16
 
-CHEAP = (Abs, Add, Convert, Exp, Exp2, Fma, Max, Min, Mul, Neg, Select, Sub)
+CHEAP = (Abs, Add, Convert, Exp, Exp2, Fma, Max, Min, Mul, Neg, RowExp, Select, Sub)
 
 
 def recompute(function: Function, warps: int) -> Function:

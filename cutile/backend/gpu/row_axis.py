@@ -174,7 +174,8 @@ class _Rows:
 
     def _joined(self, op: Op, values: Sequence[Value]) -> Iterator[tuple[Place, Place]]:
         """Axes that are cut together, or not at all."""
-        if family(type(op)) in ELEMENTWISE and len({value.tile.shape for value in values}) <= 1:
+        elementwise = family(type(op)) in ELEMENTWISE or getattr(op, "elementwise", False)
+        if elementwise and len({value.tile.shape for value in values}) <= 1:
             for value in values[1:]:
                 yield from (((values[0], axis), (value, axis)) for axis in range(len(value.tile.shape)))
         elif isinstance(op, Broadcast):

@@ -52,15 +52,15 @@ def _by_halves(function: Any, kind: Any = np.uint16) -> Any:
     return of_words
 
 
-def _extreme(function: Any) -> Any:
-    """Of two bf16 in a word; the larger of two zeros is the positive one."""
+def _extreme(function: Any, kind: Any = bf16.numpy) -> Any:
+    """Of two f16 or bf16 in a word; the larger of two zeros is the positive one."""
 
     def of_halves(x: Array, y: Array) -> Array:
         zeros = (x == 0) & (y == 0)
         sign = np.signbit(x) & np.signbit(y) if function in (np.fmax, np.maximum) else np.signbit(x) | np.signbit(y)
         return np.where(zeros, np.copysign(np.float32(0), np.where(sign, -1, 1)), function(x.astype(np.float32), y))
 
-    return _by_halves(of_halves, bf16.numpy)
+    return _by_halves(of_halves, kind)
 
 
 def _itself(x: Array) -> Array:
@@ -75,6 +75,10 @@ def _power_of_two(x: Array) -> Array:
     return np.exp2(x.astype(np.float64))
 
 
+def _from_f16(x: Array) -> Array:
+    return x.view(np.float16).astype(np.float32)
+
+
 PTX: dict[str, Any] = {
     "mov.b16": _itself, "mov.b32": _itself,
     "cvt.rn.bf16x2.f32": _two_of_bf16,
@@ -82,6 +86,7 @@ PTX: dict[str, Any] = {
     "add.u16x2": _by_halves(np.add), "min.u16x2": _by_halves(np.minimum),
     "max.bf16x2": _extreme(np.fmax), "min.bf16x2": _extreme(np.fmin),
     "max.NaN.bf16x2": _extreme(np.maximum), "min.NaN.bf16x2": _extreme(np.minimum),
+    "min.NaN.f16x2": _extreme(np.minimum, np.float16), "cvt.f32.f16": _from_f16,
 }  # fmt: skip
 """Instructions by their names."""
 
@@ -115,8 +120,10 @@ class Phi(Vector):
         super().__init__(type, None)
         self._taken = taken
 
-    def add_incoming(self, value: Vector, block: Any) -> None:
-        self.data = value.data if self.data is None else _where(self._taken, value.data, self.data)
+    def add_incoming(self, value: Any, block: Any) -> None:
+        constant = isinstance(value, ir.Constant)
+        data = np.full(self._taken.shape, value.constant, numpy_type(value.type)) if constant else value.data
+        self.data = data if self.data is None else _where(self._taken, data, self.data)
 
 
 class _Globals:

@@ -13,10 +13,13 @@ from cutile.backend.cuda.model.copies import Copies
 from cutile.backend.cuda.ops import (
     Again,
     Barrier,
+    ClusterTileBlockId,
     ConvertLayout,
     FailUnless,
     NegativeExp,
     PadEdges,
+    RowExp,
+    RowExpUnit,
     RowQuotient,
     StageCommit,
     StagedMma,
@@ -35,6 +38,13 @@ from cutile.ops.elementwise import rounded
 from cutile.ops.view import padding_value
 
 Array = np.ndarray[Any, Any]
+
+
+def row_exp_unit(m: Array) -> Array:
+    """What `RowExp` leaves out."""
+    power = np.log2(np.e) * m.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(m) <= 2.0**20, np.exp2(np.rint(power) - power), 1.0).astype(np.float32)
 
 
 class StagedWalker(Walker):
@@ -96,6 +106,12 @@ class StagedWalker(Walker):
                 return [values[op.x]]
             case NegativeExp():
                 return [rounded(np.exp, -values[op.x])]
+            case ClusterTileBlockId():
+                return [np.asarray(self._index[op.axis], np.int32)]
+            case RowExp():
+                return [rounded(np.exp, values[op.x] - values[op.m]) / row_exp_unit(values[op.m])]
+            case RowExpUnit():
+                return [row_exp_unit(values[op.m])]
             case RowQuotient():
                 return [(values[op.x] / values[op.y]).astype(bf16.numpy)]
             case PadEdges():

@@ -18,9 +18,8 @@ from cuda_async import Device
 from cutile import CompileOptions, api
 from cutile.backend.cuda.grids import PersistentGrid, launch_blocks
 from cutile.backend.cuda.held_rows import held_rows
-from cutile.backend.cuda.long_rows import cluster_rows, plan_row
+from cutile.backend.cuda.long_rows import cluster_rows, narrow_extremes, plan_row
 from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, HeldSlice, HoldRow, StageTile
-from cutile.backend.cuda.rows import narrow_extremes
 from cutile.backend.cuda.target import architecture
 from cutile.backend.gpu.row_axis import row_axis
 from cutile.backend.reference.interpret import Walker, load, run_block

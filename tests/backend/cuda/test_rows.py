@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from benchmarks.memory import kernels
-from cutile.backend.cuda.intrinsics import arith, math
-from cutile.backend.cuda.intrinsics.llvm import F32
+from cutile.backend.cuda.intrinsics import arith, grid, math
+from cutile.backend.cuda.intrinsics.llvm import F32, I16, I32
 from cutile.backend.cuda.lowering_context import layouts_of
-from cutile.backend.cuda.ops import PadEdges, StageTile
+from cutile.backend.cuda.ops import ClusterTileBlockId, PadEdges, RowExp, RowExpUnit, StageTile
 from cutile.backend.reference.interpret import run_block
-from cutile.dtypes import DTypeLike, bf16, i32
+from cutile.dtypes import DTypeLike, bf16, f16, i32
 from cutile.ir.core import Function, Op
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from cutile.ops.cast import Convert
+from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import LoadTile
 from cutile.ops.pointer import LoadPointer
 from cutile.ops.reduce import Reduce
@@ -44,8 +45,13 @@ class Recorder(Emulated):
 
 
 def computed(function: Any, *tiles: Any, builder: Emulated | None = None) -> Any:
-    """What an intrinsic makes of rows of f32, one to each thread."""
-    columns = [Vector(None, [Vector(F32, np.ascontiguousarray(column)) for column in each.T]) for each in tiles]
+    """What an intrinsic makes of rows of f32, or of 16 bits, one to each thread."""
+
+    def vector(column: Any) -> Vector:
+        column = np.ascontiguousarray(column)
+        return Vector(F32, column) if column.dtype == np.float32 else Vector(I16, column.view(np.uint16))
+
+    columns = [Vector(None, [vector(column) for column in each.T]) for each in tiles]
     return np.stack([each.data for each in function.generate(builder or Emulated(len(tiles[0])), columns).data], 1)
 
 
@@ -106,6 +112,41 @@ def test_what_is_out_of_range_goes_the_long_way() -> None:
     np.testing.assert_array_equal(computed(math.negative_exp(WIDTH), x), np.exp(-x))
 
 
+@pytest.mark.parametrize("dtype", [bf16, f16])
+@np.errstate(all="ignore")
+def test_exponentials_of_rows_are_within_two_units_of_a_power(dtype: DTypeLike) -> None:
+    rng = np.random.default_rng()
+    m = np.repeat(rng.uniform(-300, 300, (THREADS, 1)).astype(dtype.numpy), WIDTH, 1)
+    x = (m.astype(np.float32) - rng.uniform(0, 86, m.shape) ** rng.integers(0, 3, m.shape)).astype(dtype.numpy)
+    x = np.minimum(x, m)
+    whole = np.rint(m * np.float64(math.LOG2_E[0]))
+    exact = np.exp2(x.astype(np.float64) * np.log2(np.e) - whole)
+    near = m[:, :1].astype(np.float32) - x.min(1, keepdims=True).astype(np.float32) <= 86.5
+    powers = computed(math.row_exp(dtype, WIDTH), x, m.astype(np.float32))
+    units = np.abs(powers - exact) / np.spacing(exact.astype(np.float32))
+    assert units[near[:, 0]].max() < 1.3
+    in_all = powers * computed(math.row_exp_unit(WIDTH), m.astype(np.float32)).astype(np.float64)
+    wanted = np.exp(x.astype(np.float64) - m.astype(np.float64))
+    np.testing.assert_allclose(in_all, wanted, rtol=6e-6, atol=4e-45)  # the long way rounds the difference
+
+
+@np.errstate(all="ignore")
+def test_rows_out_of_range_go_the_long_way() -> None:
+    rng = np.random.default_rng()
+    odd = np.array([np.nan, np.inf, -np.inf, -87.5, 1e30, -1e30, -120, 2.0**21], np.float32)
+    m = np.repeat(odd[np.arange(THREADS) % len(odd)][:, None], WIDTH, 1)
+    x = rng.uniform(-5, 0, m.shape).astype(bf16.numpy)
+    x[np.arange(THREADS), rng.integers(0, WIDTH, THREADS)] = odd[rng.integers(0, len(odd), THREADS)]
+    powers = computed(math.row_exp(bf16, WIDTH), x, m)
+    unit = computed(math.row_exp_unit(WIDTH), m)
+    exact = np.exp(x.astype(np.float32) - m)
+    inside = np.abs(m) <= 2.0**20
+    np.testing.assert_array_equal(powers[~inside], exact[~inside])
+    assert (unit[~inside] == 1).all()
+    below = inside & (x.astype(np.float32).max(1, keepdims=True) <= m)
+    np.testing.assert_allclose((powers * unit)[below], exact[below], rtol=4e-7, atol=1e-44)
+
+
 # -- kernels --------------------------------------------------------------------------------------
 
 
@@ -159,6 +200,49 @@ def test_padded_pieces_are_copied_ahead_and_padded_when_they_are_read() -> None:
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
 
 
+# -- exponentials of rows -------------------------------------------------------------------------
+
+POWERS = """
+def kernel(y: Mut, x: Tensor):
+    t = ct.load_tile_like(x, y).astype(f32)
+    top = {top}
+    e = ct.exp(t - top)
+    y.store(({result}).astype(y.dtype))
+"""
+OF_ROW = "ct.reduce_max(t, 1)[:, None]"
+OF_ALL = "ct.reduce_max(ct.reduce_max(t, 1), 0).reshape((1, 1))"
+QUOTIENT = "e / ct.reduce_sum(e, 1)[:, None]"
+SQUARED = "t * ct.reduce_sum(e, 1)[:, None]"
+
+
+@pytest.mark.parametrize(
+    ("top", "result", "powers", "units"),
+    [
+        (OF_ROW, QUOTIENT, 1, 0),
+        (f"ct.max_tile({OF_ROW}, 1.5)", QUOTIENT, 1, 0),
+        (OF_ALL, QUOTIENT, 1, 0),
+        (OF_ROW, SQUARED, 1, 1),  # a sum that is used
+        (OF_ALL, "e / ct.reduce_sum(e, 0)[None, :]", 1, 0),
+        (OF_ROW, "e / ct.reduce_sum(e, 0)[None, :]", 0, 0),  # of several rows
+        (OF_ROW, "e / ct.reduce_sum(e, 1)[None, :]", 0, 0),
+        (OF_ROW, "t * ct.reduce_sum(e, 0)[None, :]", 0, 0),
+        (OF_ROW, "e", 0, 0),  # exponentials that are used
+        (OF_ROW, f"{QUOTIENT} + ct.reduce_sum(e, 1)[:, None]", 0, 0),
+        ("ct.reduce_max(t, 0)[:, None]", QUOTIENT, 0, 0),  # of another row
+        (f"-{OF_ROW}", QUOTIENT, 0, 0),
+        (f"ct.min_tile({OF_ROW}, 1.5)", QUOTIENT, 0, 0),
+    ],
+)
+def test_exponentials_of_rows_count_from_a_whole_number(top: str, result: str, powers: int, units: int) -> None:
+    text = POWERS.format(top=top, result=result)
+    function = written(text, {"y": mut(16, 16, dtype=bf16), "x": tensor(2, bf16)})
+    lowering = lowered(function)
+    assert (len(all_of(lowering, RowExp)), len(all_of(lowering, RowExpUnit))) == (powers, units)
+    x = np.random.default_rng().standard_normal((16, 16)).astype(bf16.numpy)
+    wanted, found = run(function, lowering, [np.zeros_like(x), x], (1, 1, 1))
+    np.testing.assert_allclose(found.astype(np.float32), wanted.astype(np.float32), rtol=2**-7)
+
+
 # -- layouts and loads ----------------------------------------------------------------------------
 
 
@@ -185,6 +269,30 @@ def test_loads_are_begun_before_one_of_them_is_used() -> None:
     """
     made = lowered(written(dedent(text), {"y": mut(64), "x": tensor(1, bf16), "z": tensor(1, bf16)}))
     assert [type(op) for op in made.walk() if isinstance(op, LoadTile | Convert)] == [LoadTile] * 2 + [Convert] * 2
+
+
+# -- the grid -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(64, 1, 1), (4, 8, 2), (1, 32, 2), (8, 1, 8)])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_tile_block_has_its_place_in_grids_of_any_axes(
+    sizes: tuple[int, int, int], blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = np.arange(64 * blocks, dtype=np.uint32)
+    monkeypatch.setattr(grid, "block", lambda _: Vector(I32, launched))
+    places = np.unravel_index(launched // blocks, sizes)
+    for axis in range(3):
+        given = [Vector(I32, np.full(len(launched), extent, np.uint32)) for extent in sizes[1:]]
+        index = grid.tile_block_id(axis, blocks, alone=True).generate(Emulated(len(launched)), given)
+        np.testing.assert_array_equal(np.broadcast_to(index.data, launched.shape), places[axis])
+
+
+def test_a_kernel_of_rows_divides_no_number_where_the_grid_has_one_axis() -> None:
+    assert all(op.alone for op in all_of(lowered(softmax()), ClusterTileBlockId))
+    assert not all_of(lowered(softmax()), TileBlockId)
+    copied = lowered(shipped(kernels.copy, {"y": mut(1, 4096, dtype=bf16), "x": tensor(2, bf16)}))
+    assert not all_of(copied, ClusterTileBlockId)
 
 
 # -- barriers -------------------------------------------------------------------------------------

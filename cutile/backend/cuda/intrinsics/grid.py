@@ -9,26 +9,44 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import block, i32c
+from cutile.backend.cuda.intrinsics.llvm import I32, block, i32c
 from cutile.backend.cuda.intrinsics.llvm import cluster_rank as rank
 from cutile.dtypes import i32
 
 
 @cache
-def tile_block_id(axis: int, blocks: int = 1) -> Any:
+def tile_block_id(axis: int, blocks: int = 1, *, alone: bool = False) -> Any:
     """`f(grid_y, grid_z)`: block `b` has the index `(b // (y*z), b // z % y, b % z)`.
 
-    `blocks`: thread blocks of each tile block.
+    Args:
+        axis: of the grid.
+        blocks: thread blocks of each tile block.
+        alone: whether most grids have a single axis, and nothing is divided then.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         y, z = values
         number = b.udiv(block(b), i32c(blocks)) if blocks > 1 else block(b)
-        if axis == 0:
-            return b.udiv(number, b.mul(y, z))
-        return b.urem(number, z) if axis == 2 else b.urem(b.udiv(number, z), y)
+        if not alone:
+            return _index(b, axis, number, y, z)
+        with b.if_else(b.icmp_unsigned("==", b.mul(y, z), i32c(1)), likely=True) as (single, several):
+            with single:
+                behind_single = b.block
+            with several:
+                divided = _index(b, axis, number, y, z)
+                behind_several = b.block
+        index = b.phi(I32)
+        index.add_incoming(i32c(0) if axis else number, behind_single)
+        index.add_incoming(divided, behind_several)
+        return index
 
     return intrinsic(f"tile_block_id_{axis}", frag(i32, 0), [frag(i32, 0)] * 2, generate)
+
+
+def _index(b: Any, axis: int, number: Any, y: Any, z: Any) -> Any:
+    if axis == 0:
+        return b.udiv(number, b.mul(y, z))
+    return b.urem(number, z) if axis == 2 else b.urem(b.udiv(number, z), y)
 
 
 @cache

@@ -12,9 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from cutile.backend.cuda.intrinsics.arith import fused
+from cutile.backend.cuda.intrinsics.arith import fused, packed
 from cutile.backend.cuda.intrinsics.fragment import elementwise, frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import F32, I32, asm, call, const, float_type, i32c, narrow, widen
+from cutile.backend.cuda.intrinsics.llvm import (
+    F32,
+    I32,
+    asm,
+    call,
+    const,
+    float_type,
+    halves_of_pair,
+    i32c,
+    narrow,
+    pair_of_halves,
+    widen,
+)
 from cutile.dtypes import DTypeLike, f32, f64
 
 LIBDEVICE: dict[str, tuple[str, str]] = {
@@ -133,19 +145,126 @@ def _greatest(b: Any, words: Sequence[Any]) -> Any:
 
 
 def _quick_exp(b: Any, x: Any) -> Any:
-    """`2 ** (n + w)` of a whole `n` and a fraction `w`, by six instructions.
+    """`e ** -x` as `2 ** (n + w)` of a whole `n` and a fraction `w`.
 
+    By six instructions.
     It is within 1.94 units where it is a normal number (all floats tried on an H200). `__nv_expf` takes eight, as it
     knows no limits. Five do without a whole number, and are off by 2.54 units: the hardware's powers of negative
     numbers are worse.
     """
-    high, low = (const(F32, -float(part)) for part in LOG2_E)
+    return _power(b, x, -1, const(F32, WHOLE))
+
+
+def _power(b: Any, x: Any, sign: int, start: Any) -> Any:
+    """`2 ** (log2(e) * sign * x + start - WHOLE)`.
+
+    `start` is a whole number between `2**23` and `2**24`.
+    """
+    high, low = (const(F32, sign * float(part)) for part in LOG2_E)
     # Down, so that the fraction is positive.
-    shifted = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, const(F32, WHOLE)])
-    whole = b.fsub(shifted, const(F32, WHOLE))
+    shifted = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, start])
+    whole = b.fsub(shifted, start)
     fraction = fused(b, f32, x, low, fused(b, f32, x, high, _negated(b, whole)))
-    power = asm(b, F32, [fraction], f"{HARDWARE['exp2_ftz']} $0, $1;", "=f,f")
-    return _scaled(b, power, b.bitcast(shifted, I32))
+    return _scaled(b, _hardware_power(b, fraction), b.bitcast(shifted, I32))
+
+
+def _hardware_power(b: Any, x: Any) -> Any:
+    # An approximation (PTX ISA, "ex2").
+    return asm(b, F32, [x], f"{HARDWARE['exp2_ftz']} $0, $1;", "=f,f")
+
+
+# -- exponentials of a row ------------------------------------------------------------------------
+
+MOST_WHOLE = 2.0**20
+"""Up to this magnitude of a row's largest element, its power of 2 has a whole part that is known exactly."""
+LOWEST_QUICK = 86.5
+"""What an element may lack of the largest: e ** -x, over at most the square root of 2, is a normal number."""
+
+
+@cache
+def row_exp(dtype: DTypeLike, n: int) -> Any:
+    """`f(x, m) = e ** (x - m) / u(m)`, of f16 or bf16 `x` and an f32 `m`.
+
+    `x` is not above `m`, and `u` is `row_exp_unit`. Without a difference, and with two elements at once tried for their
+    range: 2.5 instructions an element fewer than `negative_exp` has of `m - x`.
+    """
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
+        groups = (rows[first : first + AT_ONCE] for first in range(0, n, AT_ONCE))
+        return pack(b, [each for group in groups for each in _row_exps(b, dtype, group)], n)
+
+    return intrinsic("row_exp", frag(f32, n), [frag(dtype, n), frag(f32, n)], generate)
+
+
+@cache
+def row_exp_unit(n: int) -> Any:
+    """`f(m) = 2 ** (M - log2(e) * m)`, `M` being the nearest whole number.
+
+    1 where that is too large.
+    """
+
+    def one(b: Any, m: Any) -> Any:
+        return b.select(_is_whole_known(b, m), _hardware_power(b, _negated(b, _rest(b, m))), const(F32, 1.0))
+
+    return elementwise("row_exp_unit", (f32,), f32, n, one)
+
+
+def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The quick way, or the exact one for all.
+
+    Elements of one row have one `m`, and the compiler finds that what is made of it is the same.
+    """
+    halves, tops = (list(column) for column in zip(*rows, strict=True))
+    quick = functools.reduce(b.and_, [_is_whole_known(b, m) for m in tops])
+    top = functools.reduce(lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y), tops)
+    lowest = b.fsub(top, const(F32, LOWEST_QUICK))
+    for least in _least(b, dtype, halves):  # false for NaN, which is the least of those that it is among
+        quick = b.and_(quick, b.fcmp_ordered(">=", least, lowest))
+    # Before the first of them is computed: else all would need two registers.
+    with b.if_else(quick, likely=True) as (usual, rare):
+        with usual:
+            # The compiler makes these of a register's halves where they are used, for nothing else uses them.
+            starts = [b.fsub(const(F32, WHOLE), _whole(b, m)) for m in tops]
+            powers = [_power(b, widen(b, dtype, x), 1, start) for x, start in zip(halves, starts, strict=True)]
+            behind_usual = b.block
+        with rare:
+            exact: list[Any] = []
+            for x, m in rows:
+                over = b.select(_is_whole_known(b, m), _hardware_power(b, _rest(b, m)), const(F32, 1.0))
+                exact.append(b.fmul(call(b, "__nv_expf", F32, [b.fsub(widen(b, dtype, x), m)]), over))
+            behind_rare = b.block
+    results: list[Any] = []
+    for one, other in zip(powers, exact, strict=True):
+        result = b.phi(F32)
+        result.add_incoming(one, behind_usual)
+        result.add_incoming(other, behind_rare)
+        results.append(result)
+    return results
+
+
+def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
+    """The least of each second one of some f16 or bf16, as f32; NaN if one of them is."""
+    words = [pair_of_halves(b, *both) for both in zip(halves[::2], halves[1::2], strict=False)]
+    last = list(halves[len(words) * 2 :])
+    if words:
+        last += halves_of_pair(b, functools.reduce(lambda x, y: packed(b, "min_nan", dtype, x, y), words))
+    return [widen(b, dtype, each) for each in last]
+
+
+def _is_whole_known(b: Any, m: Any) -> Any:
+    return b.fcmp_ordered("<=", call(b, "llvm.fabs.f32", F32, [m]), const(F32, MOST_WHOLE))
+
+
+def _whole(b: Any, m: Any) -> Any:
+    """The whole number nearest to `log2(e) * m`."""
+    return b.fsub(fused(b, f32, m, const(F32, float(LOG2_E[0])), const(F32, WHOLE)), const(F32, WHOLE))
+
+
+def _rest(b: Any, m: Any) -> Any:
+    """What `log2(e) * m` is above that number."""
+    high, low = (const(F32, float(part)) for part in LOG2_E)
+    return fused(b, f32, m, low, fused(b, f32, m, high, _negated(b, _whole(b, m))))
 
 
 def _scaled(b: Any, power: Any, exponent: Any) -> Any:

@@ -70,6 +70,33 @@ class NegativeExp(Op, name="cuda.negative_exp"):
         return (self.x.type,)
 
 
+class RowExp(Op, name="cuda.row_exp"):
+    """`e ** (x - m)` over a factor, of f16 or bf16 not above `m`.
+
+    Few have no normal result. The factor is `2 ** (log2(e) * m - M)`, `M` being the whole number nearest to that
+    product: one for each `m`.
+    """
+
+    x: Value = operand(ANY_TILE)
+    m: Value = operand(ANY_TILE)
+    intrinsic = Intrinsic("math.row_exp", ("dtype", "count"))
+    elementwise = True
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.m.type,)
+
+
+class RowExpUnit(Op, name="cuda.row_exp_unit"):
+    """What a sum of `RowExp` times is a sum of `e ** (x - m)`."""
+
+    m: Value = operand(ANY_TILE)
+    intrinsic = Intrinsic("math.row_exp_unit", ("count",))
+    elementwise = True
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.m.type,)
+
+
 class Compact(Op, name="cuda.compact", effect=Effect.WRITE):
     """Put the elements of a tile where a mask holds side by side in shared memory.
 

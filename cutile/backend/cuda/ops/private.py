@@ -112,12 +112,13 @@ class ClusterRank(Op, name="cuda.cluster_rank"):
 class ClusterTileBlockId(Op, name="cuda.cluster_tile_block_id"):
     """The tile block's index along an axis of the grid.
 
-    `blocks` thread blocks have one tile block.
+    `blocks` thread blocks have one tile block. `alone`: grids of a single axis are quick.
     """
 
     intrinsic = Intrinsic("grid.tile_block_id", ("axis",), stem="tile_block_id_{axis}", call=GRID_NAMES[1:])
     axis: int = attribute()
-    blocks: int = attribute()
+    blocks: int = attribute(default=1)
+    alone: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
