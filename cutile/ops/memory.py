@@ -7,6 +7,8 @@ A tile index counts in tiles: index `i` with extent `t` covers the elements `i *
 
 from __future__ import annotations
 
+import math
+
 from cutile.dtypes import i32
 from cutile.errors import KernelTypeError
 from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
@@ -85,6 +87,28 @@ class LoadMut(Op, name="load_mut", spelled=("load_tile_mut", "Mut.load"), effect
         return (self.x.mut.tile_type,)
 
 
+def store_remedy(tile: tuple[int, ...], partition: tuple[int, ...], dtype: str) -> str:
+    """What to write where a tile is not what a partition holds.
+
+    Args:
+        tile: the shape of the value that is to be stored.
+        partition: the shape of the partition's tiles.
+        dtype: the partition's, as a kernel names it.
+
+    Example:
+        >>> store_remedy((16,), (4, 4), "y.dtype")
+        'Reshape it: value.reshape((4, 4)).'
+    """
+    if tile == partition:
+        return f"Convert it: ct.convert_tile(value, {dtype})."
+    if math.prod(tile) == math.prod(partition):
+        return f"Reshape it: value.reshape({partition})."
+    pairs = list(zip(reversed(tile), reversed(partition), strict=False))
+    if len(tile) <= len(partition) and all(size in (1, extent) for size, extent in pairs):
+        return f"Broadcast it: value.broadcast({partition})."
+    return f"Compute a tile of the shape {partition}, or cut the tensor into tiles of {tile} before the launch."
+
+
 class StoreMut(Op, name="store_mut", spelled=("store_tile", "Mut.store"), effect=Effect.WRITE):
     """Write this block's own tile; what lies past the edges is dropped.
 
@@ -99,11 +123,6 @@ class StoreMut(Op, name="store_mut", spelled=("store_tile", "Mut.store"), effect
     def infer(self) -> tuple[Type, ...]:
         expected = self.x.mut.tile_type
         if self.value.type != expected:
-            same_shape = self.value.tile.shape == expected.shape
-            remedy = (
-                f"Convert it: ct.convert_tile(value, {self.x.name or 'y'}.dtype)."
-                if same_shape
-                else "Reshape or broadcast it to the partition's shape."
-            )
+            remedy = store_remedy(self.value.tile.shape, expected.shape, f"{self.x.name or 'y'}.dtype")
             raise KernelTypeError(f"store: the tile must be {expected}, got {self.value.type}", remedy=remedy)
         return ()

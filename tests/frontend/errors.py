@@ -185,6 +185,8 @@ BODIES: dict[str, str] = {
     "shapes_that_differ": "y.store(y.load() + ct.constant(0.0, (3,), f32))",
     "float_beside_integers": "t = ct.iota((8,)) + 1.5",
     "number_too_large": "t = ct.iota((8,), ct.u8) + 300",
+    "constant_too_large": "t = ct.constant(300, (8,), ct.u8)",
+    "float_constant_too_large": "t = ct.constant(1e39, (8,), ct.f32)",
     "divide_integers": "t = ct.iota((8,)) / 2",
     "bits_of_floats": "t = y.load() & 1",
     "power_of_a_tile": "t = ct.iota((8,)) ** n",
@@ -195,6 +197,7 @@ BODIES: dict[str, str] = {
     "tile_as_condition": "if y.load() > 0.0:\n    y.store(y.load())",
     "store_wrong_dtype": "y.store(ct.convert_tile(y.load(), ct.f16))",
     "store_wrong_shape": "y.store(ct.reshape(y.load(), (4, 2)))",
+    "store_of_another_size": "y.store(ct.iota((4,)).astype(y.dtype))",
     "mma_shapes": "t = y.load().reshape((2, 4))\nct.mma(t, t, ct.constant(0.0, (2, 4), f32))",
     "mma_fast_sums_of_f16": "t = ct.constant(1.0, (16, 16), ct.f16)\n"
     "ct.mma(t, t, ct.constant(0.0, (16, 16), f32), use_fast_acc=True)",

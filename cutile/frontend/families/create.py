@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from cutile.conversion import fits, short
 from cutile.dtypes import f4e2m1fnx2, f32, i32, i64, u32, u64
 from cutile.frontend.derived import Language, Term, composed, value_of
 from cutile.frontend.expect import dtype_of, shape_of
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import Interval
 from cutile.frontend.operators import binary, broadcast_shape, broadcast_to, is_number, materialize
 from cutile.frontend.registry import operation
 from cutile.frontend.values import describe, is_tile
@@ -44,6 +46,20 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
         )
     if element.is_bool:
         return frame.emit(Constant(value=bool(value), dtype=element, shape=extents))
+    whole = Interval(int(value), int(value)) if element.is_integer else None
+    if whole is not None and not whole.fits(element):
+        held = Interval.of(element)
+        wider = next((kind for kind in (i32, i64, u64) if whole.fits(kind)), None)
+        frame.type_error(
+            f"constant: the number {value} does not fit {element} ({held.low} to {held.high})",
+            remedy="No integer dtype holds it." if wider is None else f"Give a wider dtype, such as ct.{wider.name}.",
+        )
+    if not fits(value, element):
+        frame.type_error(
+            f"constant: the number {short(value)} does not fit {element}, whose largest is {element.max:.8g}",
+            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant, or give a wider dtype, such as "
+            "ct.f64.",
+        )
     return materialize(frame, value, element, extents)
 
 

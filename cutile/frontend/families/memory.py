@@ -22,7 +22,7 @@ from cutile.frontend.weak import adapted, weak
 from cutile.ir.constant import Constant
 from cutile.ir.core import Value
 from cutile.language.markers import padding
-from cutile.ops.memory import MAX_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim
+from cutile.ops.memory import MAX_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim, store_remedy
 from cutile.ops.view import LoadView, StoreView
 
 
@@ -172,9 +172,7 @@ def _mut_store(frame: Frame, self: MutRef, value: Any) -> None:
         if tile.tile != mut.tile_type:
             frame.type_error(
                 f"store: the tile must be {mut.tile_type}, got {tile.type}",
-                remedy=f"Convert it: ct.convert_tile(value, ct.{mut.dtype.__name__})."
-                if tile.tile.shape == mut.tile
-                else "Reshape or broadcast it to the partition's shape.",
+                remedy=store_remedy(tile.tile.shape, mut.tile, f"ct.{mut.dtype.__name__}"),
             )
         index = tuple(index_scalar(frame, each, "store") for each in own_index(frame, self.value))
         frame.builder.add(StoreView(x=self.value, value=tile, index=index, steps=mut.tile, limited=()))

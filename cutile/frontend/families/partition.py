@@ -40,7 +40,7 @@ from cutile.ir.types import MutType
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.create import Iota
-from cutile.ops.memory import LoadTile
+from cutile.ops.memory import LoadTile, store_remedy
 from cutile.ops.shape import Permute, Reshape
 from cutile.ops.view import LoadView, StoreView
 
@@ -306,12 +306,9 @@ def stored_tile(frame: Frame, part: PartitionRef, value: Any, what: str) -> Valu
     if tile.tile.is_scalar and tile.tile.dtype is dtype:
         tile = broadcast_to(frame, tile, part.shape)
     if tile.tile.dtype is not dtype or tile.tile.shape != part.shape:
-        same = tile.tile.shape == part.shape
         frame.type_error(
             f"{what}: the tile must be of {dtype} and of shape {part.shape}, got {tile.type}",
-            remedy=f"Convert it: ct.convert_tile(value, ct.{dtype.__name__})."
-            if same
-            else "Reshape or broadcast it to the partition's shape.",
+            remedy=store_remedy(tile.tile.shape, part.shape, f"ct.{dtype.__name__}"),
         )
     return tile
 
