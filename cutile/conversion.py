@@ -134,6 +134,8 @@ def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None =
     with np.errstate(all="ignore"):
         if target.is_bool:
             return exact(array, source) != 0
+        if target in (f32, f64) and source.is_integer and (rounding or NEAREST_EVEN) == NEAREST_EVEN:
+            return array.astype(target.numpy)  # rounded once, to nearest even, by the processor
         if is_float(target):
             return round_to(exact(array, source), target, rounding or NEAREST_EVEN)
         if is_float(source):
