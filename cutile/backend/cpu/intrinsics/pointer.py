@@ -142,6 +142,29 @@ def _square(builder: Any, strip: Any, source: Any, stride: Any, step: Any) -> No
         builder.store(value, builder.bitcast(place, vector.as_pointer()), align=align)
 
 
+def _copy_rest(module: Any, pointer: Any) -> Any:
+    """A function that copies what is left of a strip, element by element.
+
+    Called, and kept small: LLVM would take as long over these loops as over all others.
+    """
+    symbol = f"tile.copy_rest.{pointer.pointee}"
+    if symbol in module.globals:
+        return module.globals[symbol]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, pointer, *[_WORD] * 5]), symbol)
+    function.linkage = "internal"
+    for attribute in ("noinline", "minsize"):
+        function.attributes.add(attribute)
+    strip, source, stride, rows, first, columns, step = function.args
+    builder = ir.IRBuilder(function.append_basic_block())
+    with cgutils.for_range(builder, columns, start=first) as column, cgutils.for_range(builder, rows) as row:
+        place = builder.add(builder.mul(column.index, stride), row.index)
+        value = builder.load(builder.gep(source, [place]))
+        place = builder.add(builder.mul(row.index, step), column.index)
+        builder.store(value, builder.gep(strip, [place]))
+    builder.ret_void()
+    return function
+
+
 def _copy(builder: Any, values: list[Any]) -> None:
     strip, x, at, stride, rows, columns, step = values
     side = ir.Constant(_WORD, SIDE)
@@ -152,12 +175,9 @@ def _copy(builder: Any, values: list[Any]) -> None:
         first = builder.mul(loop.index, side)
         _square(builder, builder.gep(strip, [first]), builder.gep(source, [builder.mul(first, stride)]), stride, step)
     rest = builder.mul(squares, side)
-    with cgutils.for_range(builder, columns, start=rest) as column:
-        from_here = builder.gep(source, [builder.mul(column.index, stride)])
-        to_here = builder.gep(strip, [column.index])
-        with cgutils.for_range(builder, rows) as row:
-            value = builder.load(builder.gep(from_here, [row.index]))
-            builder.store(value, builder.gep(to_here, [builder.mul(row.index, step)]))
+    with builder.if_then(builder.icmp_signed("<", rest, columns)):
+        function = _copy_rest(builder.module, x.type)
+        builder.call(function, [strip, source, stride, rows, rest, columns, step])
 
 
 @intrinsic

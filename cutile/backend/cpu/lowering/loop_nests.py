@@ -334,9 +334,8 @@ class Nests:
             return {variable: value for variable, value in pairs if variable is not None and value is not None}
 
         last_column, last_row = columns.stop(scope), rows.stop(scope)
-        with scope.loop(blocks_of(scope, last_column, step), "column_block") as across:
-            first_column = scope.times(across.index, scope.index(step))
-            width = scope.smaller(scope.index(step), scope.minus(last_column, first_column))
+
+        def along_rows(first_column: Value, width: Value) -> None:
             with scope.loop(blocks_of(scope, last_row, ROWS), "row_block") as down:
                 first_row = scope.times(down.index, scope.index(ROWS))
                 height = scope.smaller(scope.index(ROWS), scope.minus(last_row, first_row))
@@ -353,6 +352,13 @@ class Nests:
                     for root in run:
                         known = at(root, *index)
                         self._compute(root, [None if i is None else known[i] for i in root.variables])
+
+        if columns.capacity <= step:
+            along_rows(scope.index(0), last_column)
+            return
+        with scope.loop(blocks_of(scope, last_column, step), "column_block") as across:
+            first_column = scope.times(across.index, scope.index(step))
+            along_rows(first_column, scope.smaller(scope.index(step), scope.minus(last_column, first_column)))
 
     def _up_to_padding(self, reduced: list[Root], stop: Value) -> Value:
         """Where a loop of reductions may end.

@@ -23,7 +23,7 @@ from cutile.ops.arith import FloorDiv
 
 ROWS = 16
 """Of a strip: 16 elements of 32 bits are a cache line, and a vector register of AVX-512."""
-COLUMNS = 128
+COLUMNS = 256
 """Of a strip, at most: so many cache lines are read from as many places before the loops run on."""
 
 
