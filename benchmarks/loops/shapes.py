@@ -13,7 +13,7 @@ from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn
 from benchmarks.loops.cublaslt import fastest
 from benchmarks.loops.ordinary import plain_arm, plain_op
 from cuda_async import DeviceOp
-from cutile import CompileOptions, Const, Mut, Tensor, api, f32
+from cutile import Const, Mut, Tensor, api, f32
 
 LOG2_E = 1.4426950408889634
 SCALE = 1 / 8
@@ -35,14 +35,15 @@ def product_softmax(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def product_parts(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
-    """Each z[s] is the product of a share of x's columns with as many rows of w."""
-    _, BM, BN = z.shape
-    s, i, j = ct.get_tile_block_id()
-    parts, steps = ct.get_num_tile_blocks()[0], ct.ceil_div(x.shape[1], BK)
+    """As many rows of z as x has are the product of a share of x's columns with as many rows of w."""
+    BM, BN = z.shape
+    row, j, _ = ct.get_tile_block_id()
+    rows, steps = ct.ceil_div(x.shape[0], BM), ct.ceil_div(x.shape[1], BK)
+    s, i, parts = row // rows, row % rows, ct.get_num_tile_blocks()[0] // rows
     acc = ct.constant(0, (BM, BN), f32)
     for k in range(steps * s // parts, steps * (s + 1) // parts):
         acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(w, (BK, BN), (k, j)), acc)
-    z.store(acc.reshape(z.shape))
+    z.store(acc)
 
 
 @ct.entry
@@ -58,14 +59,13 @@ def by_parts(
     x: Tensor,
     w: Tensor,
     parts: int,
-    tile: tuple[int, int] = (128, 128),
-    options: CompileOptions | None = None,
+    tile: tuple[int, int] = (64, 128),
 ) -> DeviceOp[Any]:
-    """x @ w by two kernels: the products of `parts` shares of K, and their sum."""
-    shares = api.empty((parts, *z.shape), f32)
-    op = product_parts(shares.partition((1, *tile)), x, w)
-    op = op if options is None else op.compile_options(options)
-    return op.first().unpartition().then(lambda done: added(z.mut.partition((4, 256)), done, PARTS=parts))
+    """x @ w by two kernels: the products of `parts` shares of K, and their sum. Tiles divide the rows of z."""
+    rows, columns = z.shape
+    op = product_parts(api.empty((parts * rows, columns), f32).partition(tile), x, w)
+    shares = op.first().unpartition().map(lambda done: done.reshape((parts, rows, columns)))
+    return shares.then(lambda done: added(z.mut.partition((4, 256)), done, PARTS=parts))
 
 
 # -- arms -----------------------------------------------------------------------------------------
@@ -128,14 +128,11 @@ def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best
         peers.insert(0, TorchArm(torch, "cublaslt's fastest", product, exact))
     if not parts:
         return plain, peers
-    return ours("cutile", partial(by_parts, parts=parts, tile=PARTS_TILE, options=PARTS_OPTIONS)), [*peers, plain]
+    return ours("cutile", partial(by_parts, parts=parts)), [*peers, plain]
 
 
 ROTATED = 1 << 28
 """Bytes of operands that are gone through in turn: five times the L2 cache."""
-PARTS_TILE = (128, 128)
-PARTS_OPTIONS = CompileOptions(num_cta_in_cga=2)
-"""Thread blocks that are neighbours along the rows of the result share what they load of the right operand."""
 
 
 def rotated(name: str, what: str, rows: int, columns: int, depth: int, parts: int, *, best: bool = False) -> Loop:
@@ -152,6 +149,6 @@ CASES = (
         2 * 65536 * 256 * 4096,
         partial(softmax_arms, rows=65536, columns=256, depth=4096),
     ),
-    rotated("parts", "x @ w in 8 parts of K by hand", 512, 512, 16384, 8),
+    rotated("parts", "x @ w in 4 parts of K by hand", 512, 512, 16384, 4),
     rotated("uneven", "x @ w", 1536, 3072, 8192, 0, best=True),
 )
