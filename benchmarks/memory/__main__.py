@@ -212,11 +212,12 @@ class Problem:
     def peer(self, name: str) -> TorchArm:
         """torch's call, or the same compiled."""
         torch, call = self.torch, self.case.torch
+        assert call is not None, f"{self.case} has no peer in torch"
         if name == "torch.compile":
             torch._dynamo.reset()
             compiled = torch.compile(lambda *ins: call(torch, *ins), dynamic=False)
             return TorchArm(torch, name, [lambda ins=ins: compiled(*ins) for ins in self.ins])
-        return TorchArm(torch, name, [lambda ins=ins: call(torch, *ins) for ins in self.ins])
+        return TorchArm(torch, name, [lambda ins=ins, call=call: call(torch, *ins) for ins in self.ins])
 
 
 def _reading(y: Tensor, x: Tensor) -> KernelOp:

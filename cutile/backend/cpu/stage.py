@@ -40,7 +40,7 @@ class Scratch(Op, name="cpu.scratch"):
 
     dtype: DTypeLike = attribute()
     size: int = attribute()
-    stored: bool = attribute(False)
+    stored: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return (TensorType(self.dtype, (self.size,), (1,), 32 if self.stored else 64),)

@@ -240,8 +240,8 @@ TRANSPOSED = """
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_transposes_of_odd_extents(dtype: type) -> None:
     """Whole squares of 16 and what is left of them, within and past the edge of the last tile."""
-    x = np.random.default_rng(3).integers(-99, 99, (150, 39)).astype(dtype)
-    y = np.full((39, 150), 7, dtype)
+    x: np.ndarray[Any, Any] = np.random.default_rng(3).integers(-99, 99, (150, 39)).astype(dtype)
+    y: np.ndarray[Any, Any] = np.full((39, 150), 7, dtype)
     launch(kernel(dedent(TRANSPOSED)), (y, (32, 64)), x, backend="cpu")
     np.testing.assert_array_equal(y, x.T)
 

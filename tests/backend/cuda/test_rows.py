@@ -280,7 +280,11 @@ def test_a_tile_block_has_its_place_in_grids_of_any_axes(
     sizes: tuple[int, int, int], blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched = np.arange(64 * blocks, dtype=np.uint32)
-    monkeypatch.setattr(grid, "block", lambda _: Vector(I32, launched))
+
+    def block(_: object) -> Vector:
+        return Vector(I32, launched)
+
+    monkeypatch.setattr(grid, "block", block)
     places = np.unravel_index(launched // blocks, sizes)
     for axis in range(3):
         given = [Vector(I32, np.full(len(launched), extent, np.uint32)) for extent in sizes[1:]]

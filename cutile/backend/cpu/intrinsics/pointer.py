@@ -186,7 +186,7 @@ def copy_transposed(_context: Any, strip: Any, x: Any, at: Any, stride: Any, row
 
     Of at most `SIDE` rows.
     """
-    numbers = tuple(map(types.unliteral, (at, stride, rows, columns, step)))
+    numbers: tuple[Any, ...] = tuple(map(types.unliteral, (at, stride, rows, columns, step)))
     if strip != x or not isinstance(x, types.CPointer) or any(each != types.int64 for each in numbers):
         return None
 
