@@ -27,8 +27,22 @@ def features() -> str:
     slower. Nor with AVX512-FP16: with it and without AVX512DQ, LLVM ends the process where it converts vectors of u64
     to f64. Kernels compute on f16 in f32, whose conversions are F16C's.
     """
-    found: str = llvm.get_host_cpu_features().flatten(sort=True)
-    return found.replace("+avx512dq", "-avx512dq").replace("+avx512fp16", "-avx512fp16")
+    listed: str = llvm.get_host_cpu_features().flatten(sort=True)
+    return chosen_features(listed)
+
+
+def chosen_features(listed: str) -> str:
+    """Of a machine's features those that kernels are compiled for.
+
+    With vectors of 512 bits from Ice Lake on: LLVM prefers 256 on every processor of Intel's, since the first ones
+    with AVX-512 lowered their clock for it.
+
+    Example:
+        >>> chosen_features("+avx512dq,+avx512f,+avx512vbmi2")
+        '-avx512dq,+avx512f,+avx512vbmi2,-prefer-256-bit'
+    """
+    features = listed.replace("+avx512dq", "-avx512dq").replace("+avx512fp16", "-avx512fp16")
+    return f"{features},-prefer-256-bit" if "+avx512vbmi2" in features else features
 
 
 @cache
