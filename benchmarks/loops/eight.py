@@ -17,6 +17,9 @@ from kernels.attention import LOG2_E, LOW, attention, hide, tile_of
 RAISED = 8.0
 """Weights are 2**8 times what they come to, of at most 448 that there are: those below 2**-17 of the largest vanish."""
 
+ROWS, KEYS = 128, 192
+"""Of a tile. 128 keys are 0.984 as fast, 160 0.978, 64 0.81 (`docs/benchmarks/loops/attention.md`)."""
+
 
 def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, total: Tile, acc: Tile) -> tuple[Tile, Tile, Tile]:
     """As in `kernels.attention`, of weights in 8 bits; what they sum up to is left to the tensor cores."""
@@ -64,7 +67,7 @@ def eight_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
     bytes_ = (each.view(torch.uint8) for each in (q, k, across))
     inputs = [api.from_dlpack(each).reinterpret(f8e4m3fn, tuple(each.shape)) for each in bytes_]
     scale, tile = 1 / math.sqrt(width), tile_of(width, rows, causal=False)
-    op = attention_f8(ours.mut.partition((1, 128, width)), *inputs, scale, 1.0)
+    op = attention_f8(ours.mut.partition((1, ROWS, width)), *inputs, scale, 1.0, BN=KEYS)
     tiles = ours_wide.mut.partition((1, tile[0], width))
     wide_inputs = [api.from_dlpack(each) for each in wide]
     plain = attention(tiles, *wide_inputs, scale, BN=tile[1])

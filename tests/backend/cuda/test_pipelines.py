@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.loops.eight import attention_f8
+from benchmarks.loops.eight import KEYS, attention_f8
 from benchmarks.loops.latent import latent
 from benchmarks.loops.scaled import scaled_experts
 from benchmarks.loops.shapes import product_softmax
@@ -74,7 +74,7 @@ def attention_program(
 def eight_program() -> Function:
     operand = tensor(3, f8e4m3fn)
     given: dict[str, Type] = {"o": mut(1, 128, 128, dtype=bf16), "q": operand, "k": operand, "v": operand}
-    return shipped(attention_f8, {**given, "scale": scalar(), "by": scalar()}, BN=128)
+    return shipped(attention_f8, {**given, "scale": scalar(), "by": scalar()}, BN=KEYS)
 
 
 def packed_program() -> Function:
