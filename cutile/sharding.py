@@ -1,4 +1,6 @@
-"""`Mesh`: devices in a row, tensors split over them, kernels on each part.
+"""Tensors whose parts lie on several devices.
+
+A `Mesh` is devices in a row: tensors are split over them (`Sharded`), and kernels run on each part.
 
     with Mesh([Device(0), Device(1)]) as mesh:                 # or [Device.host()] * 4, or Mesh(Communicator.join())
         x = mesh.replicate(tokens).sync()
@@ -12,26 +14,152 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from cuda_async import Device, DeviceOp, spread, value
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Communicator
+from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host import api
 from cutile.host.tensor import Tensor
 from cutile.host.transfer import copy_into, fresh_op
 from cutile.host.views import piece
-from cutile.sharding.sharded import PARTIAL, Layout, Sharded, bounds
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from cutile.launch.views import View
 
-__all__ = ("Mesh",)
+__all__ = ("PARTIAL", "Layout", "Mesh", "Sharded")
+
+PARTIAL: Final = "partial"
+"""The layout of a tensor that is the sum of its parts."""
+
+Layout = int | Literal["partial"] | None
+"""The axis that is split over the devices; None where each has all; `PARTIAL` where they are to be added up."""
+
+
+def _bounds(extent: int, world: int) -> list[tuple[int, int]]:
+    """Where each device's part of an axis begins and ends.
+
+    Parts differ by one element at most.
+
+    Raises:
+        ValueError: a device would have none.
+    """
+    if extent < world:
+        raise ArgumentError(f"an axis of {extent} elements cannot be split over {world} devices: one would have none")
+    return [(rank * extent // world, (rank + 1) * extent // world) for rank in range(world)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sharded:
+    """A tensor in parts.
+
+    Made by a `Mesh`.
+
+    Attributes:
+        mesh: the devices.
+        parts: those of this process's devices, in order.
+        layout: how they make the tensor: the axis that is split; None where each device has all of it; `PARTIAL`
+            where the parts are to be added up.
+        extents: of every device's part along the axis that is split; empty where none is.
+    """
+
+    mesh: Mesh
+    parts: tuple[Tensor, ...]
+    layout: Layout
+    extents: tuple[int, ...] = ()
+
+    @classmethod
+    def assemble(
+        cls,
+        mesh: Mesh,
+        parts: Sequence[Tensor],
+        layout: Layout,
+        *,
+        extent: int | None = None,
+        like: Sequence[tuple[int, ...]] = (),
+    ) -> Sharded:
+        """Take parts for a tensor.
+
+        Args:
+            mesh: the devices.
+            parts: those of this process's devices.
+            layout: how they make the tensor.
+            extent: of the whole axis that is split.
+            like: the extents of tensors that the parts may be split as, if they do not say it themselves.
+
+        Raises:
+            ValueError: they do not fit together, or what other processes have is not known.
+        """
+        shapes = [part.shape for part in parts]
+        if isinstance(layout, int) and not -len(shapes[0]) <= layout < len(shapes[0]):
+            raise ArgumentError(f"axis {layout}: the parts have {len(shapes[0])} axes")
+        axis = layout % len(shapes[0]) if isinstance(layout, int) else None
+        rests = {tuple(extent for i, extent in enumerate(shape) if i != axis) for shape in shapes}
+        dtypes = {part.dtype for part in parts}
+        if len(rests) > 1 or len(dtypes) > 1 or len({len(shape) for shape in shapes}) > 1:
+            what = ", ".join(f"{part.dtype}{list(part.shape)}" for part in parts)
+            where = "in all axes" if axis is None else f"in all axes but {axis}"
+            raise ArgumentError(f"expected parts of one dtype that agree {where}, got {what}")
+        if axis is None:
+            return cls(mesh, tuple(parts), layout)
+        mine = [shape[axis] for shape in shapes]
+        return cls(mesh, tuple(parts), axis, _extents(mesh, axis, mine, extent, like))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        shape = list(self.parts[0].shape)
+        if isinstance(self.layout, int):
+            shape[self.layout] = sum(self.extents)
+        return tuple(shape)
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """Of its elements."""
+        return self.parts[0].dtype
+
+    def reshard(self, layout: int | None) -> DeviceOp[Sharded]:
+        """The same tensor in another layout: see `Mesh.reshard`."""
+        return self.mesh.reshard(self, layout)
+
+    def to_numpy(self) -> DeviceOp[np.ndarray[Any, np.dtype[Any]]]:
+        """The whole tensor, on the host.
+
+        Of several processes all have to ask, and each gets it.
+        """
+        return self.reshard(None).then(lambda whole: whole.parts[0].to_numpy())
+
+    def __repr__(self) -> str:
+        how = "replicated" if self.layout is None else f"split along axis {self.layout}"
+        how = "partial sums" if self.layout == PARTIAL else how
+        return f"<Sharded {self.dtype}{list(self.shape)} over {len(self.mesh)} devices, {how}>"
+
+
+def _extents(
+    mesh: Mesh, axis: int, mine: Sequence[int], extent: int | None, like: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """The extents of all parts along an axis, of which this process has `mine`."""
+    ranks = mesh.communicator.ranks
+    if extent is not None:
+        like = [tuple(stop - start for start, stop in _bounds(extent, len(mesh)))]
+    elif len(ranks) == len(mesh):
+        return tuple(mine)
+    matching = {extents for extents in like if [extents[rank] for rank in ranks] == list(mine)}
+    if len(matching) == 1:
+        return matching.pop()
+    if extent is not None:
+        raise ArgumentError(f"extent: an axis of {extent} elements has parts of {like[0]}, and these have {mine}")
+    raise ArgumentError(
+        f"the parts of this process have {mine} elements along axis {axis}, and those of the other processes are not "
+        "known: pass extent=, the elements of the whole axis"
+    )
 
 
 class Mesh:
@@ -85,7 +213,7 @@ class Mesh:
             raise ArgumentError(f"shard: axis {axis} of an array of {array.ndim} axes")
         axis %= array.ndim
         every = (slice(None),) * axis
-        spans = bounds(array.shape[axis], len(self))
+        spans = _bounds(array.shape[axis], len(self))
         parts = [array[(*every, slice(*spans[rank]))] for rank in self.communicator.ranks]
         return self._spread([api.from_numpy(part) for part in parts], axis, extent=array.shape[axis])
 
@@ -161,7 +289,7 @@ class Mesh:
             if not -len(x.shape) <= layout < len(x.shape):
                 raise ArgumentError(f"reshard: axis {layout} of a tensor of {len(x.shape)} axes")
             layout %= len(x.shape)
-            bounds(x.shape[layout], len(self))
+            _bounds(x.shape[layout], len(self))
         if x.layout == layout:
             return value(x)
         if x.layout == PARTIAL:
@@ -178,7 +306,7 @@ class Mesh:
 
     def _split(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
         """Each device's part of what it has whole."""
-        spans = bounds(x.shape[axis], len(self))
+        spans = _bounds(x.shape[axis], len(self))
         every = [slice(None)] * axis
         local = [spans[rank] for rank in self.communicator.ranks]
         ops = [part[(*every, slice(*span))].dup() for part, span in zip(x.parts, local, strict=True)]
