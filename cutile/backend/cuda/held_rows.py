@@ -78,6 +78,7 @@ class Held:
         is_narrow: elements are of 16 bits or fewer.
         is_cheap: they are, and nothing is computed of them anew that takes many instructions.
         width: elements of the widest access to the row; slices are whole multiples of it.
+        beside: bytes of what one pass alone loads of a row.
     """
 
     loads: tuple[Load, ...]
@@ -86,6 +87,7 @@ class Held:
     is_narrow: bool
     is_cheap: bool
     width: int
+    beside: int
 
 
 def held_in(function: Function, row: RowAxis) -> Held | None:
@@ -111,6 +113,7 @@ def held_in(function: Function, row: RowAxis) -> Held | None:
         is_narrow,
         is_narrow and not anew,
         max(width[1] for width in widths if width is not None),
+        sum(_nbytes(load) for load in passes.loads if load not in loads),
     )
 
 

@@ -260,6 +260,8 @@ def test_rows_are_cut_where_they_do_not_fit_registers() -> None:
     cheap = SOFTMAX.replace("ct.exp(", "(")  # nothing takes long to be computed again
     lengths = (2048, 4096, 8192, 16384)
     assert [plan(columns, text=cheap) for columns in lengths] == [None, (1, 4, 1), (1, 4, 2), (1, 8, 2)]
+    assert [plan(columns, text=cheap) for columns in (32768, 65536)] == [(2, 8, 2), (2, 8, 4)]
+    assert plan(32768, "sm_80", cheap) == (1, 8, 4)
     assert plan(65537) is None  # nothing but single elements can be copied
 
 
