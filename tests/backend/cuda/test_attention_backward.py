@@ -17,7 +17,18 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.properties import check_stores, check_written
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.ops import AddTile, Barrier, Dot, DotWait, Roles, TmaLoad, TmaStore, WriteOperand
+from cutile.backend.cuda.ops import (
+    AddTile,
+    Barrier,
+    Dot,
+    DotWait,
+    NextTile,
+    PipelineRelease,
+    Roles,
+    TmaLoad,
+    TmaStore,
+    WriteOperand,
+)
 from cutile.backend.cuda.ops.pipeline import BufferType, buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.errors import IRError
@@ -127,6 +138,16 @@ def test_what_consumers_write_has_two_places_where_memory_has_room() -> None:
         writes = [op for op in function.walk() if isinstance(op, WriteOperand)]
         assert {kind.stages for kind in buffer_types([op.buffer for op in writes])} == {stages}
         assert sum(isinstance(op, Barrier) for op in function.walk()) == len(writes)
+
+
+def test_a_thread_block_goes_on_with_its_next_tile_block_as_soon_as_may_be() -> None:
+    """Its producer asks for that behind all loads; consumers give up keys ahead of what they store."""
+    (roles,) = (op for op in lowered(gradients_program(causal=True)).walk() if isinstance(op, Roles))
+    order = {type(op): at for at, op in enumerate(roles.producer.walk())}  # of the last of each kind
+    assert order[TmaLoad] < order[NextTile]
+    last = [op for op in roles.consumer.walk() if isinstance(op, PipelineRelease | TmaStore)][-5:]
+    kinds = [PipelineRelease, PipelineRelease, TmaStore, TmaStore, PipelineRelease]
+    assert [type(op) for op in last] == kinds
 
 
 def barrier_left_out(function: Function) -> None:

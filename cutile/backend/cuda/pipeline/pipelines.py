@@ -49,7 +49,7 @@ class Pipelines:
         buffers: of each.
         counters: the stage that each is at, as the role that is being lowered counts.
         flag: whether an assertion of the thread block failed; None if it asserts nothing.
-        tiles: the pipeline by which consumers are told of tile blocks; None where they need not be.
+        tiles: the pipeline by which consumers are told of tile blocks, where they need to be.
         numbers: where the numbers of these tile blocks are.
         written: the buffers that consumers write operands to.
         staging: what results are stored through, and sums of a cluster are sent to.
@@ -58,6 +58,8 @@ class Pipelines:
 
     staging: Value
     more_barriers: Value
+    tiles: Value
+    numbers: Value
 
     def __init__(self, walk: WarpSpecialised) -> None:
         self._walk = walk
@@ -65,8 +67,6 @@ class Pipelines:
         self.buffers: list[list[Value]] = []
         self.counters: list[Value] = []
         self.flag: Value | None = None
-        self.tiles: Value | None = None
-        self.numbers: Value | None = None
         self.written: dict[SmemLayout, Value] = {}
 
     def reserve(self) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
-@dataclass
+@dataclass(eq=False)
 class _Use:
     """A stage that consumers read.
 
@@ -122,7 +122,20 @@ class Products:
 
     def _release_if_over(self, use: _Use) -> None:
         """Release a stage that nobody reads any more."""
-        if use.group.within and use.left == 0 and not any(other is use for dot in self.under_way for other in dot.uses):
+        if use.group.within and self._is_over(use):
+            self.walk.pipelines.release(use.group.pipeline, use.counter)
+
+    def _is_over(self, use: _Use) -> bool:
+        return use.left == 0 and not any(use in dot.uses for dot in self.under_way)
+
+    def release_all(self) -> None:
+        """Release the stages that loops and branches have read, and nobody reads any more.
+
+        Ahead of what follows them, under which the next tile block's loads arrive.
+        """
+        over = dict.fromkeys(use for use in self.uses.values() if not use.group.within and self._is_over(use))
+        self.uses = {load: use for load, use in self.uses.items() if use not in over}
+        for use in over:
             self.walk.pipelines.release(use.group.pipeline, use.counter)
 
     @contextmanager
@@ -136,7 +149,7 @@ class Products:
         yield
         if not keep:
             self.settle_all()
-        for use in {id(use): use for load, use in self.uses.items() if load not in outer}.values():
+        for use in dict.fromkeys(use for load, use in self.uses.items() if load not in outer):
             if not use.group.within:
                 self.walk.pipelines.release(use.group.pipeline, use.counter)
         self.uses = outer
@@ -170,21 +183,16 @@ class Products:
 
     def _wait(self, use: _Use) -> None:
         """Wait for a stage, where nobody has."""
-        if use.waited:
-            return
-        use.waited = True
-        self.walk.pipelines.wait(use.group.pipeline, use.counter)
+        if not use.waited:
+            use.waited = True
+            self.walk.pipelines.wait(use.group.pipeline, use.counter)
 
     # Products.
 
     def begin(self, dot: Dot) -> None:
         """Begin a product."""
         op, context = dot.op, self.walk
-        uses: list[_Use] = []
-        for operand in dot.operands:
-            use = self.uses[operand.load]
-            if use not in uses:
-                uses.append(use)
+        uses = list(dict.fromkeys(self.uses[operand.load] for operand in dot.operands))
         if dot.left is None:
             self.settle([op.a if dot.written is None else dot.written.value])
         over = dot.over and context.lowered[dot.over]
@@ -193,14 +201,14 @@ class Products:
         for use in uses:
             self._wait(use)
         left = self._left(dot)
-        a, b = op.a.tile, op.b.tile
-        depth, right = op.a.tile.shape[1], self.walk.pipelines.buffer_of(dot.right)
+        for use in uses:  # what has been waited for meanwhile may have read them, too
+            use.left -= 1
+        a, right = op.a.tile, self.walk.pipelines.buffer_of(dot.right)
         if dot.simt:
             assert acc is not None
-            product = ops.SimtMma(acc, left[0], right, self._counter_of(dot.right), depth=depth)
+            product = ops.SimtMma(acc, left[0], right, self._counter_of(dot.right), depth=a.shape[1])
             context.place(op.result, context.add_in(product, dot.accumulator), dot.accumulator)
             for use in uses:
-                use.left -= 1
                 self._release_if_over(use)
             return
         if over is not None:  # never added to, which the linker must not know: it would choose other registers
@@ -208,10 +216,10 @@ class Products:
         begun = ops.Dot(
             *(right, self._counter_of(dot.right), (*left, *([] if acc is None else [acc]), *added)),
             left_dtype=a.dtype,
-            right_dtype=b.dtype,
+            right_dtype=op.b.tile.dtype,
             acc_dtype=op.acc.tile.dtype,
             shape=dot.accumulator.shape,
-            depth=depth,
+            depth=a.shape[1],
             from_registers=dot.in_registers,
             fresh=acc is None,
             replaces=bool(added),
@@ -226,23 +234,23 @@ class Products:
         if dot.in_registers:
             begun.attributes["source"] = context.layout_name(self._layout_of_words(op.a))
         begun.result.name = op.result.name
-        mine = [use for use in uses if use.group.within]
-        for use in mine:
-            use.left -= 1
-        earlier = next((other for other in self.under_way if other.value is acc), None)
-        words, value = left[0] if dot.in_registers else None, begun.result
+        self._follow(dot, begun.result, acc, left[0] if dot.in_registers else None, uses)
+
+    def _follow(self, dot: Dot, value: Value, acc: Value | None, words: Value | None, uses: list[_Use]) -> None:
+        """A product is under way, and adds to what an earlier one may still add to."""
+        context, earlier = self.walk, next((other for other in self.under_way if other.value is acc), None)
         if earlier is not None:
             self.under_way.remove(earlier)
         if earlier is not None and earlier.left is not None and not self.under_way:
             # One is under way while the left operand of the next is computed: its registers are the earlier one's.
             value = context.add_in(ops.DotWait(value, (earlier.left,), pending=1), dot.accumulator)
             for use in earlier.uses:
-                if use not in mine:
+                if use not in uses:
                     self._release_if_over(use)
         elif earlier is not None:  # this product is over when the earlier one is
-            mine += earlier.uses
-        self.under_way.append(_Begun(op.result, value, words, op.a, mine))
-        context.lowered[op.result] = value
+            uses += earlier.uses
+        self.under_way.append(_Begun(dot.op.result, value, words, dot.op.a, uses))
+        context.lowered[dot.op.result] = value
 
     def _left(self, dot: Dot) -> list[Value]:
         """A product's left operand: a stage of a buffer, or words in registers."""
@@ -289,8 +297,8 @@ class Products:
 
     def settle_registers(self, value: Value) -> None:
         """Wait for products that read the registers that this value's words will take."""
-        number = self.walk.words[value]
-        self.settle([begun.result for begun in self.under_way if self.walk.words.get(begun.source) == number])
+        words = self.walk.words
+        self.settle([begun.result for begun in self.under_way if words.get(begun.source) == words[value]])
 
     def settle(self, values: Iterable[Value]) -> None:
         """Wait for the products whose sums these are, and release what they read.
@@ -304,7 +312,7 @@ class Products:
             later = len(self.under_way) + (len(over) - place) * bool(self.walk.plan.written)
             wait = ops.DotWait(begun.value, () if begun.left is None else (begun.left,), pending=later)
             self._settled(begun.result, wait, self._dots[begun.result])
-        for use in {id(use): use for begun in over for use in begun.uses}.values():
+        for use in dict.fromkeys(use for begun in over for use in begun.uses):
             self._release_if_over(use)
 
     def _settled(self, result: Value, wait: ops.DotWait, dot: Dot) -> None:
@@ -337,12 +345,11 @@ class Products:
 
         This one's `dots` go on.
         """
-        context = self.walk
         first, self.under_way = self.under_way[0], []
         dot = self._dots[first.result]
         groups = dot.steps if dot.a_from_registers else 1
         wait = ops.DotWait(first.value, (), pending=dots, groups=groups, goes_on=True)
-        context.lowered[first.result] = context.add_in(wait, dot.accumulator)
+        self.walk.lowered[first.result] = self.walk.add_in(wait, dot.accumulator)
         for number, counter in zip(used, counters, strict=True):
             self.walk.pipelines.release_before(number, counter, later)
 

@@ -48,10 +48,10 @@ class TileScheduler:
     first: Value
     total: Value
     carried: Sequence[Value]
+    _taken: Value
 
     def __init__(self, walk: WarpSpecialised) -> None:
         self._walk = walk
-        self._taken: Value | None = None
 
     def run(self, tile: Callable[[], None], *, groups: int = 1, carried: Sequence[Value] = ()) -> None:
         """Add the loop.
@@ -62,9 +62,8 @@ class TileScheduler:
             carried: what `self.carried` begins with.
         """
         builder, pipelines = self._walk.builder, self._walk.pipelines
-        self.total = self._count()
-        if self._walk.split is not None:
-            self.total = self._walk.split.units(self.total)
+        count, split = self._count(), self._walk.split
+        self.total = count if split is None else split.units(count)
         along = {"cluster": self._walk.plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         others = None
@@ -122,18 +121,21 @@ class TileScheduler:
 
         Ahead of the tile block's own loads, which take longer than the answer, and read behind them.
         """
-        if self._walk.plan.tiles.order.taken:
-            self._taken = self._walk.builder.value(ops.NextTile(total=self.total), "taken")
+        self._taken = self._walk.builder.value(ops.NextTile(total=self.total), "taken")
 
     def _next_tile(self, counter: Value) -> Value:
-        """The tile block that was asked for: the producer sends it, consumers receive it."""
+        """The tile block that was asked for: the producer sends it, consumers receive it.
+
+        Where consumers write operands, loops are few and long: whoever asked ahead of the loads would not know yet who
+        is free first, and of two tile blocks for each thread block the longest might come together.
+        """
         builder, limited = self._walk.builder, self._walk.plan.limited
         pipeline, through = self._walk.pipelines.tiles, self._walk.pipelines.numbers
-        assert pipeline is not None
-        assert through is not None
-        if self._taken is not None:
+        if self._walk.producing:
+            if self._walk.plan.written:
+                self.ask_for_next()
             following = builder.value(Add(x=self._taken, y=self.step))
-            number, self._taken = builder.value(ops.Uniform(x=following), "next_tile"), None
+            number = builder.value(ops.Uniform(x=following), "next_tile")
             builder.add(ops.SendTile(pipeline, through, counter, number, limited=limited))
             return number
         builder.add(ops.PipelineWait(pipeline, counter, limited=limited))

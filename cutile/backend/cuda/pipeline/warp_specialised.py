@@ -76,7 +76,7 @@ class WarpSpecialised(LoweringContext):
         self.epilogue = Epilogue(self)
         self._products = Products(self)
         self._verdict = Verdict(self)
-        self._producing = False
+        self.producing = False
 
     def run(self) -> Function:
         """The lowered function."""
@@ -119,15 +119,16 @@ class WarpSpecialised(LoweringContext):
 
     def _produce(self) -> None:
         def tile() -> None:
-            self.tiles.ask_for_next()
+            if self.plan.tiles.order.taken and not self.plan.written:
+                self.tiles.ask_for_next()
             self.indices.add(self.tiles.number)
             self.run_block(self.function.body)
 
         self._set_registers(self.plan.registers[0], grow=False)
-        self._producing, self._nests = True, Nests(self, None)
+        self.producing, self._nests = True, Nests(self, None)
         elected = self.builder.value(ops.Elected(warpgroups=self.plan.warpgroups))
         self.builder.branch(elected, lambda: self.tiles.run(tile))
-        self._producing = False
+        self.producing = False
 
     def _set_registers(self, count: int, *, grow: bool) -> None:
         if count:
@@ -158,6 +159,8 @@ class WarpSpecialised(LoweringContext):
         after = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
         with self._products.block():
             self.operations([op for op in operations[:after] if op not in elsewhere])
+            if plan.written and plan.places > 1:
+                self._products.release_all()
             if plan.verdict is None:
                 self.builder.location = None
                 self._verdict.read()
@@ -217,7 +220,7 @@ class WarpSpecialised(LoweringContext):
     def run_block(self, block: Block, *, keep: bool = False) -> None:
         """What a role does of a block's operations, but for its terminator."""
         operations = [op for op in block.operations if not op.terminates]
-        if not self._producing:
+        if not self.producing:
             with self._products.block(keep=keep):
                 self.operations(operations)
             return
@@ -239,7 +242,7 @@ class WarpSpecialised(LoweringContext):
         """Lower one operation, as far as the role has to do with it."""
         if op in self._skipped:
             self._take_stage(op)
-        elif not self._producing:
+        elif not self.producing:
             if op not in self.plan.guards:
                 self._consume_operation(op)
         elif op in self.plan.slice.nests:
@@ -325,9 +328,9 @@ class WarpSpecialised(LoweringContext):
         known before; consumers name it where the first does.
         """
         group = self.plan.groups.get(load)
-        if group is None or load is not (group.last if self._producing and not group.ahead else group.first):
+        if group is None or load is not (group.last if self.producing and not group.ahead else group.first):
             return
-        if not self._producing:
+        if not self.producing:
             self._products.name_stage(group)
             return
         number, pipelines = group.pipeline, self.pipelines
