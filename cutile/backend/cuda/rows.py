@@ -5,7 +5,8 @@
 - `loads_first`: the loads of a stretch are begun before one of them is used;
 - `recompute`: a row waits for its reduction in the registers of what it was loaded from;
 - `row_quotients`: quotients of a row by one number, as products with its reciprocal;
-- `negative_exps`: exponentials of what a row's elements lack of its largest, in fewer instructions.
+- `negative_exps`: exponentials of what a row's elements lack of its largest, in fewer instructions;
+- `joined_products`: both halves of a product by one multiplication.
 
 Pure.
 """
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.cuda.ops import Again, ClusterReduce, NegativeExp, RowExp, RowQuotient
+from cutile.backend.cuda.ops import Again, ClusterReduce, NegativeExp, ProductHalf, RowExp, RowQuotient
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import round_up
 from cutile.backend.gpu.layout_assignment import (
@@ -29,12 +30,12 @@ from cutile.backend.gpu.layout_assignment import (
 )
 from cutile.backend.gpu.op_facts import is_scalar_work
 from cutile.conversion import NEAREST_EVEN
-from cutile.dtypes import bf16, f32
+from cutile.dtypes import bf16, f32, i32, u32
 from cutile.ir.builder import KEEP, Copier, Replacement, Rewriter, rewrite
 from cutile.ir.constant import Constant
 from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ir.types import TensorType
-from cutile.ops.arith import Abs, Add, Div, Fma, Max, Min, Mul, Neg, Sub
+from cutile.ops.arith import Abs, Add, Div, Fma, Max, Min, Mul, MulHi, Neg, Sub, Xor
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
 from cutile.ops.math import Exp, Exp2
@@ -145,7 +146,7 @@ def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
     if any(isinstance(op, Mma) for op in function.walk()):
         return function
     waiting = recompute(loads_first(function, warps), warps)
-    return negative_exps(row_quotients(waiting, arch.major >= PACKED_SINCE), warps)
+    return joined_products(negative_exps(row_quotients(waiting, arch.major >= PACKED_SINCE), warps))
 
 
 # -- loads ----------------------------------------------------------------------------------------
@@ -336,6 +337,44 @@ class _Recompute(Copier):
                 copy = op.copy_with([self._computed(operand) for operand in op.operands], (), ())
             self._anew[value] = self.builder.value(copy, value.name)
         return self._anew[value]
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+def joined_products(function: Function) -> Function:
+    """A copy of the function with one multiplication for both halves of products.
+
+        high = mul_hi(x, y)                high = product_half(x, y) {upper}
+        low = mul(x, y)            -->     low = product_half(x, y)
+
+    The upper half takes a multiplication of 64 bits, which has the lower one as well. Random numbers by Philox are made
+    of such pairs, and multiplications are what they take longest for. Only where another product is made of the lower
+    half: results would stay in pairs of registers, and with all of Philox's ten steps joined, a thread of dropout has
+    80 for 72 (on an H200, of a copy: 0.81; 0.89 with none joined).
+    """
+    definitions = {value: op for op in function.walk() for value in op.results}
+    low = {op.operands: op for op in function.walk() if isinstance(op, Mul) and _is_word_tile(op.result)}
+    pairs = {op.operands for op in function.walk() if isinstance(op, MulHi) and op.operands in low}
+    again: set[Value] = set()
+    pending = [value for operands in pairs for value in operands]
+    while pending:
+        value = pending.pop()
+        again.add(value)
+        maker = definitions.get(value)
+        pending += maker.operands if isinstance(maker, Xor) else ()
+    joined = {operands for operands in pairs if low[operands].result in again}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        if isinstance(op, Mul | MulHi) and rewriter.original.operands in joined:
+            return rewriter.builder.value(ProductHalf(x=op.x, y=op.y, upper=isinstance(op, MulHi)))
+        return KEEP
+
+    return rewrite(function, rule) if joined else function
+
+
+def _is_word_tile(value: Value) -> bool:
+    return is_tile(value) and value.tile.dtype in (i32, u32)
 
 
 # -- quotients ------------------------------------------------------------------------------------

@@ -79,10 +79,18 @@ def _from_f16(x: Array) -> Array:
     return x.view(np.float16).astype(np.float32)
 
 
+def _whole_product(x: Array, y: Array) -> Array:
+    return x.astype(np.uint64) * y.astype(np.uint64)
+
+
+def _signed_product(x: Array, y: Array) -> Array:
+    return (x.view(np.int32).astype(np.int64) * y.view(np.int32)).view(np.uint64)
+
+
 PTX: dict[str, Any] = {
     "mov.b16": _itself, "mov.b32": _itself,
     "cvt.rn.bf16x2.f32": _two_of_bf16,
-    "ex2.approx.ftz.f32": _power_of_two,
+    "ex2.approx.ftz.f32": _power_of_two, "mul.wide.u32": _whole_product, "mul.wide.s32": _signed_product,
     "add.u16x2": _by_halves(np.add), "min.u16x2": _by_halves(np.minimum),
     "max.bf16x2": _extreme(np.fmax), "min.bf16x2": _extreme(np.fmin),
     "max.NaN.bf16x2": _extreme(np.maximum), "min.NaN.bf16x2": _extreme(np.minimum),

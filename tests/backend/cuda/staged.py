@@ -18,6 +18,7 @@ from cutile.backend.cuda.ops import (
     FailUnless,
     NegativeExp,
     PadEdges,
+    ProductHalf,
     RowExp,
     RowExpUnit,
     RowQuotient,
@@ -108,6 +109,9 @@ class StagedWalker(Walker):
                 return [rounded(np.exp, -values[op.x])]
             case ClusterTileBlockId():
                 return [np.asarray(self._index[op.axis], np.int32)]
+            case ProductHalf():
+                whole = values[op.x].astype(np.uint64) * values[op.y].astype(np.uint64)
+                return [(whole >> 32 * op.upper).astype(values[op.x].dtype)]
             case RowExp():
                 return [rounded(np.exp, values[op.x] - values[op.m]) / row_exp_unit(values[op.m])]
             case RowExpUnit():

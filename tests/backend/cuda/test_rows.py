@@ -13,9 +13,9 @@ from benchmarks.memory import kernels
 from cutile.backend.cuda.intrinsics import arith, grid, math
 from cutile.backend.cuda.intrinsics.llvm import F32, I16, I32
 from cutile.backend.cuda.lowering_context import layouts_of
-from cutile.backend.cuda.ops import ClusterTileBlockId, PadEdges, RowExp, RowExpUnit, StageTile
+from cutile.backend.cuda.ops import ClusterTileBlockId, PadEdges, ProductHalf, RowExp, RowExpUnit, StageTile
 from cutile.backend.reference.interpret import run_block
-from cutile.dtypes import DTypeLike, bf16, f16, i32
+from cutile.dtypes import DTypeLike, bf16, f16, i32, u32
 from cutile.ir.core import Function, Op
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
@@ -28,7 +28,7 @@ from cutile.ops.view import LoadView
 from tests.backend.cuda.emulated import Emulated, Vector
 from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, written
 from tests.backend.cuda.staged import run_lowered
-from tests.support.programs import mut, tensor
+from tests.support.programs import mut, scalar, tensor
 
 THREADS = 1 << 17
 WIDTH = 8
@@ -49,7 +49,9 @@ def computed(function: Any, *tiles: Any, builder: Emulated | None = None) -> Any
 
     def vector(column: Any) -> Vector:
         column = np.ascontiguousarray(column)
-        return Vector(F32, column) if column.dtype == np.float32 else Vector(I16, column.view(np.uint16))
+        if column.dtype == np.float32:
+            return Vector(F32, column)
+        return Vector(I32, column) if column.itemsize == 4 else Vector(I16, column.view(np.uint16))
 
     columns = [Vector(None, [vector(column) for column in each.T]) for each in tiles]
     return np.stack([each.data for each in function.generate(builder or Emulated(len(tiles[0])), columns).data], 1)
@@ -145,6 +147,35 @@ def test_rows_out_of_range_go_the_long_way() -> None:
     assert (unit[~inside] == 1).all()
     below = inside & (x.astype(np.float32).max(1, keepdims=True) <= m)
     np.testing.assert_allclose((powers * unit)[below], exact[below], rtol=4e-7, atol=1e-44)
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [i32, u32])
+def test_halves_of_a_product_are_those_of_64_bits(dtype: DTypeLike) -> None:
+    rng = np.random.default_rng()
+    x, y = (rng.integers(0, 1 << 32, (THREADS, WIDTH), np.uint32) for _ in range(2))
+    halves = [computed(arith.product_half(dtype, WIDTH, upper=upper), x, y) for upper in (False, True)]
+    whole = x.view(dtype.numpy).astype(np.int64 if dtype is i32 else np.uint64) * y.view(dtype.numpy)
+    np.testing.assert_array_equal(halves[0], whole.astype(np.uint32))
+    np.testing.assert_array_equal(halves[1], (whole >> 32).astype(np.uint32))
+
+
+def test_halves_that_go_on_take_one_multiplication(tmp_path: Path) -> None:
+    given = {"y": mut(4096, dtype=bf16), "x": tensor(1, bf16), "seed": scalar(u32), "keep": scalar(u32)}
+    function = shipped(kernels.dropout, given | {"scale": scalar()})
+    halves = all_of(lowered(function), ProductHalf)
+    assert [op.upper for op in halves].count(True) == len(halves) // 2 > 0
+    x = np.random.default_rng().standard_normal(4096).astype(bf16.numpy)
+    numbers = [np.asarray(each) for each in (np.uint32(7), np.uint32(3 << 30), np.float32(4 / 3))]
+    wanted, found = run(function, lowered(function), [np.zeros_like(x), x, *numbers], (1, 1, 1))
+    np.testing.assert_array_equal(found, wanted)
+    executable = compiled(function)
+    assert executable.facts["spills"] == 0
+    opcodes = instructions(executable, tmp_path)
+    low = sum(n for each, n in opcodes.items() if each == "IMAD")
+    assert low < 100 < opcodes["IMAD.WIDE.U32"]  # 142 and 145 where each half is a multiplication
 
 
 # -- kernels --------------------------------------------------------------------------------------

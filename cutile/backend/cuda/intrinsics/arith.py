@@ -18,6 +18,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I1,
     I16,
     I32,
+    I64,
     asm,
     call,
     const,
@@ -255,6 +256,18 @@ def combine(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
     if not dtype.is_float:
         return BINARY[name](b, dtype, x, y)
     return narrow(b, dtype, BINARY[name](b, dtype, widen(b, dtype, x), widen(b, dtype, y)))
+
+
+@cache
+def product_half(dtype: DTypeLike, n: int, *, upper: bool = False) -> Any:
+    """`f(x, y)`: the lower or the upper half of a product of 32-bit integers."""
+
+    def one(b: Any, x: Any, y: Any) -> Any:
+        # NVVM would write two multiplications for both halves; it finds that two of these are the same.
+        product = asm(b, I64, [x, y], f"mul.wide.{'s' if dtype.is_signed else 'u'}32 $0, $1, $2;", "=l,r,r")
+        return b.trunc(b.lshr(product, const(I64, dtype.bits)) if upper else product, x.type)
+
+    return elementwise("product_half", (dtype,) * 2, dtype, n, one)
 
 
 PACKED = {"min": "min", "max": "max", "min_nan": "min.NaN", "max_nan": "max.NaN"}

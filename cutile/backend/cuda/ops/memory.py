@@ -70,6 +70,22 @@ class NegativeExp(Op, name="cuda.negative_exp"):
         return (self.x.type,)
 
 
+class ProductHalf(Op, name="cuda.product_half"):
+    """The lower or the upper half of a product of 32-bit integers.
+
+    Both halves of one product take one multiplication.
+    """
+
+    x: Value = operand(ANY_TILE)
+    y: Value = operand(ANY_TILE)
+    upper: bool = attribute(default=False)
+    intrinsic = Intrinsic("arith.product_half", ("dtype", "count"))
+    elementwise = True
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
 class RowExp(Op, name="cuda.row_exp"):
     """`e ** (x - m)` over a factor, of f16 or bf16 not above `m`.
 
