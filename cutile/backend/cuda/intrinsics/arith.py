@@ -26,6 +26,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     halves_of_pair,
     i32c,
     ir,
+    merge,
     narrow,
     number,
     pair_of_halves,
@@ -457,12 +458,7 @@ def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]], packs: bool) -> list
     with b.if_then(unsure, likely=False):
         exact = _to_bf16(b, [b.fdiv(x, y) for x, y in rows])
         behind = b.block
-    words: list[Any] = []
-    for near, quotient in zip(usual, exact, strict=True):
-        word = b.phi(near.type)
-        word.add_incoming(near, before)
-        word.add_incoming(quotient, behind)
-        words.append(word)
+    words = merge(b, (usual, before), (exact, behind))
     return [half for word in words for half in halves_of_pair(b, word)][: len(rows)]
 
 

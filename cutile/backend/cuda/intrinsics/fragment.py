@@ -201,11 +201,11 @@ class Coordinates:
 
     def inside(self, register: int) -> Any | None:
         """Whether a register's element lies in the tile; None where it always does."""
-        b, found = self._b, None
+        b, inside = self._b, None
         for axis in self._layout.edge_axes(register):
             test = b.icmp_unsigned("<", self.element(register, axis), i32c(self._layout.shape[axis]))
-            found = test if found is None else b.and_(found, test)
-        return found
+            inside = test if inside is None else b.and_(inside, test)
+        return inside
 
     def owner(self) -> Any | None:
         """Whether this thread stores; None where every thread does."""

@@ -347,6 +347,22 @@ def repeat(b: Any, count: Any, values: Sequence[Any], body: Callable[[Any, list[
     return list(carried)
 
 
+def merge(b: Any, *branches: tuple[Sequence[Any], Any]) -> list[Any]:
+    """The values of the block that control comes from.
+
+    Args:
+        b: builds the block behind the branches, which must be empty so far.
+        branches: values, as many of each, and the block that they come from.
+    """
+    merged: list[Any] = []
+    for values in zip(*(values for values, _ in branches), strict=True):
+        phi = b.phi(values[0].type)
+        for value, (_, origin) in zip(values, branches, strict=True):
+            phi.add_incoming(value, origin)
+        merged.append(phi)
+    return merged
+
+
 def select_lanes(b: Any, value: Any, mask: int) -> Any:
     """The bits of the i32 `value` under `mask`, pushed together."""
     out: Any = None

@@ -23,6 +23,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     float_type,
     halves_of_pair,
     i32c,
+    merge,
     narrow,
     pair_of_halves,
     widen,
@@ -126,13 +127,7 @@ def _negative_exps(b: Any, elements: Sequence[Any]) -> list[Any]:
         with usual:
             quick = [_quick_exp(b, x) for x in elements]
             behind_usual = b.block
-    results: list[Any] = []
-    for one, other in zip(exact, quick, strict=True):
-        result = b.phi(F32)
-        result.add_incoming(one, behind_rare)
-        result.add_incoming(other, behind_usual)
-        results.append(result)
-    return results
+    return merge(b, (exact, behind_rare), (quick, behind_usual))
 
 
 def _greatest(b: Any, words: Sequence[Any]) -> Any:
@@ -234,13 +229,7 @@ def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list
                 over = b.select(_is_whole_known(b, m), _hardware_power(b, _rest(b, m)), const(F32, 1.0))
                 exact.append(b.fmul(call(b, "__nv_expf", F32, [b.fsub(widen(b, dtype, x), m)]), over))
             behind_rare = b.block
-    results: list[Any] = []
-    for one, other in zip(powers, exact, strict=True):
-        result = b.phi(F32)
-        result.add_incoming(one, behind_usual)
-        result.add_incoming(other, behind_rare)
-        results.append(result)
-    return results
+    return merge(b, (powers, behind_usual), (exact, behind_rare))
 
 
 def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:

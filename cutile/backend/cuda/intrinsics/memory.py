@@ -29,6 +29,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     i32c,
     ir,
     memory_type,
+    merge,
     pointer,
     to_memory,
 )
@@ -461,18 +462,11 @@ def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Calla
     branches: list[tuple[list[Any], Any]] = []
     for where, make in ((first, then), (second, orelse)):
         b.position_at_end(where)
-        made = make()
-        branches.append((made, b.block))
+        values = make()
+        branches.append((values, b.block))
         b.branch(join)
     b.position_at_end(join)
-    (ones, inside_end), (others, other) = branches
-    merged: list[Any] = []
-    for x, y in zip(ones, others, strict=True):
-        phi = b.phi(x.type)
-        phi.add_incoming(x, inside_end)
-        phi.add_incoming(y, other)
-        merged.append(phi)
-    return merged
+    return merge(b, *branches)
 
 
 def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
