@@ -12,6 +12,7 @@ import shutil
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -185,7 +186,7 @@ class Hub:
     def _go(self, meeting: Meeting[tuple[Key, int, _Token]]) -> None:
         self._readers[meeting.key] = set(meeting.ranks)
         tokens = {rank: arrival.payload[2] for rank, arrival in meeting.arrivals.items()}
-        for rank in meeting.ranks:  # each has its own
+        for rank in _own_last(meeting.ranks):  # each has its own parts
             self._send(rank, "go", meeting.key, {other: token for other, token in tokens.items() if other != rank})
 
     def _refuse(self, payload: tuple[Key, int, _Token], error: CollectiveError) -> None:
@@ -197,9 +198,17 @@ class Hub:
             self._tell_all(str(broken))
 
     def _tell_all(self, why: str) -> None:
-        for rank in self._ranks:
+        for rank in _own_last(self._ranks):
             self._send(rank, "broken", why)
 
     def _send(self, rank: int, *message: Any) -> None:
         with contextlib.suppress(OSError):  # it is gone, which the loop hears of
             self._ranks[rank].send(*message)
+
+
+def _own_last(ranks: Iterable[int]) -> list[int]:
+    """Rank 0 behind the others.
+
+    Its process may end as soon as it has heard, and the hub with it.
+    """
+    return sorted(ranks, reverse=True)

@@ -8,11 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from cuda_async.collective import CollectiveError, Communicator
+from cuda_async import Device
+from cuda_async.collective import Buffer, CollectiveError, Communicator
+from cuda_async.collective.hub import Hub
 from cuda_async.errors import ArgumentError
 
 ROOT = Path(__file__).parents[2]
@@ -158,3 +163,29 @@ def test_a_process_without_a_launcher_is_told_what_is_missing(monkeypatch: pytes
 def test_ranks_that_never_join_are_named():
     with pytest.raises(CollectiveError, match="ranks 1 and 2 did not join within"):
         Communicator.join(0, 3, Communicator.unique_id(), limit_s=0.3)
+
+
+def test_the_hubs_own_rank_hears_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process may end then, and the hub with it, before the other ranks have heard why."""
+    told: list[tuple[str, int]] = []
+    send = Hub._send
+
+    def recording(hub: Hub, rank: int, *message: Any) -> None:
+        told.append((message[0], rank))
+        send(hub, rank, *message)
+
+    monkeypatch.setattr(Hub, "_send", recording)
+    name = Communicator.unique_id()
+
+    def work(number: int) -> None:
+        stream = Device.host().new_stream()
+        with Communicator.join(number, 2, name, device=Device.host(), limit_s=60) as rank:
+            x = Buffer.put(np.ones(3, np.float32)).sync_on(stream)
+            rank.all_reduce(x).sync_on(stream)
+            with pytest.raises(CollectiveError, match="called different things"):
+                rank.all_reduce(x, op="max" if number else "sum").sync_on(stream)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
+    for what in ("go", "broken"):
+        assert [rank for kind, rank in told if kind == what][:2] == [1, 0]
