@@ -295,9 +295,9 @@ def team(threads: int) -> Team | None:
 
 
 def _after_fork() -> None:
-    """The child has none of the parent's threads."""
-    global _team
-    _team = None
+    """The child has none of the parent's threads, one of which may have held the lock."""
+    global _lock, _team
+    _lock, _team = new_lock(), None
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
