@@ -3,8 +3,6 @@
 Addresses, extents, strides, scalars, the grid. One for all backends.
 """
 
-from __future__ import annotations
-
 from cutile.backend.interface import Parameter
 from cutile.dtypes import i32, i64, u64
 from cutile.ir.core import Function, Value

@@ -7,8 +7,6 @@ dialect of LLVM. A number on its way to few bits travels as an f32: exact, or ro
 bit is 1 where anything was cut off, so that the one rounding that follows is right, in whatever direction.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any, Final
 

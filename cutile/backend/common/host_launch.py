@@ -3,8 +3,6 @@
 The stream that such a kernel asks for, and a repeated launch for backends whose own costs little beside the work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 

@@ -4,8 +4,6 @@ What Numba asks of its own modules is replaced for the time of a compilation. Th
 backend has those of `numba.core`, CUDA's those of `numba.cuda.core`, which are copies of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@
 every process would pay before its first kernel.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -3,8 +3,6 @@
 A verb imports what it needs: cached kernels are only loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

@@ -4,8 +4,6 @@ Each worker multiplies its own block, so a library that starts threads of its ow
 is found beside SciPy without importing it where that is possible; else through the capsules that SciPy publishes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import importlib.util

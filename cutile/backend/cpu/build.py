@@ -7,8 +7,6 @@ the loops are vectorised once, with the aliasing facts that the C entry point st
 parameters, and needs nothing of Python or Numba.
 """
 
-from __future__ import annotations
-
 import linecache
 import re
 from collections.abc import Sequence

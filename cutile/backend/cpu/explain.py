@@ -3,8 +3,6 @@
 Threads, vectors, what runs in one loop, what goes to the BLAS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

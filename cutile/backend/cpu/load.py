@@ -8,8 +8,6 @@ on the ranges instead. Each thread has scratch memory of its own, kept between l
 lets other Python threads run.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import sys

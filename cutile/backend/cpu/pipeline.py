@@ -4,8 +4,6 @@ Pure: IR in, IR out. The lowered function takes the kernel's parameters, then ho
 axis of the grid, then the range of (joined) blocks to run. Its facts say why a plan was refused.
 """
 
-from __future__ import annotations
-
 from cutile.backend.cpu.lowering.control import lower_block
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.strength_reduction import reciprocals

@@ -6,8 +6,6 @@ A lowered kernel has no tiles: it is loops over elements, in i64 indices, that r
 their dtype; f16 and bf16 scalars are held as f32 values that the dtype can represent.
 """
 
-from __future__ import annotations
-
 from cutile.dtypes import DTypeLike, bool_, f32, f64, i64
 from cutile.errors import KernelTypeError
 from cutile.ir.core import (

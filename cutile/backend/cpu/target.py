@@ -3,8 +3,6 @@
 Its name, and a digest of its features. Object code is kept per target.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from functools import cache

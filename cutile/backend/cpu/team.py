@@ -8,8 +8,6 @@ The team's threads sleep in native code, and know nothing of Python. Several lau
 take ranges of each in turn. Needs POSIX threads: elsewhere there is no team, and the stream's workers share the ranges.
 """
 
-from __future__ import annotations
-
 import _thread
 import ctypes
 import os

@@ -8,8 +8,6 @@ for what is on its way; compiled on sm_80 and sm_90a, products of up to `255 - S
 worth speaking of, and those above spill in their innermost loop, at a hundredth of the speed.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 

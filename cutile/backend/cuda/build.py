@@ -3,8 +3,6 @@
 Numba reads the generated function and makes LLVM IR, `toolchain.py` the rest.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace

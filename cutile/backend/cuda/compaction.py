@@ -14,8 +14,6 @@ would come back to that sector with the next one. In shared memory the elements 
 lanes store neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ rule is that of the occupancy calculator: registers are handed out to warps in u
 one of the four parts of a multiprocessor.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What kernels of a GPU ask of the stream that they are launched on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 

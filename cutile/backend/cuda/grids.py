@@ -13,8 +13,6 @@ division                split-K by launches: how many splits pay, by tile blocks
                         (`pipeline/split_k_rules.py`); a launch only looks it up
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

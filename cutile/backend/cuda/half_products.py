@@ -10,8 +10,6 @@ a scale. GPUs make two such at once, and whole numbers of 8 bits become 16 bits 
 (`intrinsics/cast.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -16,8 +16,6 @@ what stands between the load and its uses. A row that only one pass needs is loa
 A reduction folds slices element by element first, and threads and warps exchange its result once. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

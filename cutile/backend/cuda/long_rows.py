@@ -19,8 +19,6 @@ nobody writes where others still read; the last barrier is behind the last write
 What is no work on the row every block does for itself; block 0 stores it. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 How many these are, and what makes room where tiles do not fit. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, check_budget, product_words, registers, shared_room

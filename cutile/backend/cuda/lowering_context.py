@@ -3,8 +3,6 @@
 Its values, the names of its layouts, and what it needs of shared memory.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

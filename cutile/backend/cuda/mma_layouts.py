@@ -4,8 +4,6 @@ Where `mma.sync` and `wgmma` take what they multiply from registers, and leave w
 Fragments for mma.m16n8k16", "Register Fragments and Shared Memory Matrix Layouts" of wgmma).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cutile.backend.cuda.smem_sizes import tensor_cores

@@ -12,8 +12,6 @@ one iteration ahead. What cannot be loaded ahead stays where it stands: what the
 whose index depends on what the loop carries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -12,8 +12,6 @@ Its layouts, conversions, accesses and places in shared memory.
     cuda.store(%y, %t, %i) {layout = 'tile', vector = [0, 4]}
 """
 
-from __future__ import annotations
-
 from functools import singledispatch
 from typing import Any
 

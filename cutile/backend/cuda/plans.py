@@ -6,8 +6,6 @@ Which step a kernel gets is decided by rules on its IR. What the steps above it 
 the lowered function, and so in the dump.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

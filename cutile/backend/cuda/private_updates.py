@@ -11,8 +11,6 @@ order.
     cuda.private_end(%base, %n)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

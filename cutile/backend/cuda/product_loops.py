@@ -12,8 +12,6 @@ Tiles of half the extent lie at twice the index, so nothing else changes. This i
 registers: what goes through stages of copies does not wait there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cutile.backend.cuda.smem_sizes import step_of

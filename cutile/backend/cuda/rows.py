@@ -11,8 +11,6 @@
 Pure.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

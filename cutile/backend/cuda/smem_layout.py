@@ -6,8 +6,6 @@ permuted by its number, so that eight neighbouring rows meet no bank twice. `wgm
 of its two axes is the contiguous one (PTX ISA, "Shared Memory Matrix Layout").
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -3,8 +3,6 @@
 Pure arithmetic on layouts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The architectures this backend compiles for, and their limits."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ A kernel that copies tiles in bulk takes a descriptor of 128 bytes by value in p
 takes about 5 us, as much as a launch, so each is made once for a place in memory and kept.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Literal, NamedTuple
 

@@ -7,8 +7,6 @@ since some of its remarks (C75xx: an instruction serialised or ignored) mean slo
 does too.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import warnings

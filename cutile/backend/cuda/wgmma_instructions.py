@@ -1,7 +1,5 @@
 """The instructions of warpgroups' products (PTX ISA, `wgmma.mma_async`), as data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, tf32, u8

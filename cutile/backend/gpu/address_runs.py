@@ -1,7 +1,5 @@
 """How many neighbours one update of memory serves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cutile.analysis.affine import run_of

@@ -11,8 +11,6 @@ words 2-4   the tile block's index
 words 8-    the numbers, two words each
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ coalesced blocks, then what a reduction or a broadcast of a placed tile implies,
 meet in other ways, the target converts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run

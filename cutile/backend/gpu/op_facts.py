@@ -3,8 +3,6 @@
 What they read, what is in them, whether they only compute with numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ Tiles of the row have it as one of their axes. What was reduced along it has it 
 The slices follow each other in the row, so an element keeps its place. Pure; changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

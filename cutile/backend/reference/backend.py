@@ -3,8 +3,6 @@
 What every operation means, in order and block by block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ The printer it asks for operands, an expression with its precedence, and the nam
 no variable has. Numba is not imported to know them.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,17 +15,31 @@ from cutile.dtypes import STORAGE_DTYPES, DTypeLike
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.registry import OPS, family
 
+_FOLDER = Path(__file__).parents[1] / "intrinsics"
+
 _RENAMED = {"pow": "power", "round": "round_even"}
 FUNCTIONS = {name: _RENAMED.get(name, name) for name, op in OPS.items() if family(op) == "math"}
 """What an operation on floats calls: the intrinsic of its name, but where Python has a function of that name."""
 
 
-def _imported() -> Iterator[str]:
-    """What `intrinsics/__init__.py` imports, but for its tables."""
-    text = (Path(__file__).parents[1] / "intrinsics/__init__.py").read_text(encoding="utf-8")
-    for node in ast.parse(text).body:
+def _listed(family: str) -> tuple[str, ...]:
+    """`__all__` of a file of `intrinsics/`, read from its text."""
+    text = (_FOLDER / f"{family}.py").read_text(encoding="utf-8")
+    lists = (node for node in ast.parse(text).body if isinstance(node, ast.Assign))
+    return next(ast.literal_eval(node.value) for node in lists if ast.unparse(node.targets[0]) == "__all__")
+
+
+def _offered() -> Iterator[str]:
+    """The names that `intrinsics/__init__.py` imports or assigns, but for its tables."""
+    for node in ast.parse((_FOLDER / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
-            yield from (name for each in node.names if not (name := each.asname or each.name).isupper())
+            for alias in node.names:
+                if alias.name == "*":
+                    yield from _listed((node.module or "").rpartition(".")[2])
+                elif not alias.name.isupper():
+                    yield alias.name
+        elif isinstance(node, ast.Assign):
+            yield from (name.id for name in ast.walk(node.targets[0]) if isinstance(name, ast.Name))
 
 
 DIRECTIONS = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downward", ZERO: "_to_zero"}
@@ -52,7 +64,7 @@ CONVERSIONS = frozenset(_conversions())
 """The conversions that generated code may import: the keys of `CONVERSIONS` in `intrinsics/cast.py`."""
 
 
-RESERVED: frozenset[str] = frozenset((*_imported(), *FUNCTIONS.values(), *CONVERSIONS, "range"))
+RESERVED: frozenset[str] = frozenset((*_offered(), *FUNCTIONS.values(), *CONVERSIONS, "range"))
 """All of them, and what else generated code calls."""
 
 

@@ -4,8 +4,6 @@ Python's operators where Numba gives them NumPy's meaning, else calls of intrins
 simply rounded to nearest.
 """
 
-from __future__ import annotations
-
 from cutile.backend.cpu.emit._text import (
     AND,
     COMPARE,

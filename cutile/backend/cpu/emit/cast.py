@@ -5,8 +5,6 @@ Widening them costs nothing.
 Stored types are their bits; what is computed of them goes through the f32 that they stand for, which is exact.
 """
 
-from __future__ import annotations
-
 from cutile.backend.cpu.emit._text import (
     AND,
     COMPARE,

@@ -3,8 +3,6 @@
 Prints and assertions call functions in this process, which know each by its number in the file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

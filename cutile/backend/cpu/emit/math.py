@@ -1,7 +1,5 @@
 """Functions of floats: intrinsics of the same name."""
 
-from __future__ import annotations
-
 from cutile.backend.cpu.emit._text import FUNCTIONS, Expression, Printer, Text, call, rounded
 from cutile.ir.core import Op
 from cutile.ops.math import Flushing

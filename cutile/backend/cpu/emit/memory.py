@@ -3,8 +3,6 @@
 f16 and bf16 are 16 bits in tensors and f32 in scratch memory; bools are bytes.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

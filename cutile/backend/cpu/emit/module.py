@@ -4,8 +4,6 @@ A value that is used once is written in place, unless memory is written in betwe
 gets a variable, named as the user named it. Each of the user's lines is quoted once, above what it became.
 """
 
-from __future__ import annotations
-
 import keyword
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager

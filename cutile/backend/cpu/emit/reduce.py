@@ -1,7 +1,5 @@
 """One step of a reduction, and matrix products as calls of BLAS."""
 
-from __future__ import annotations
-
 from cutile.backend.cpu.emit._text import Expression, Printer, Statement, Text, call
 from cutile.backend.cpu.stage import Gemm, Step
 from cutile.ir.core import Op

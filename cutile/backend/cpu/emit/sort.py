@@ -1,7 +1,5 @@
 """The places of a row's elements in order."""
 
-from __future__ import annotations
-
 from cutile.backend.cpu.emit._text import Printer, Statement
 from cutile.backend.cpu.stage import Order
 from cutile.ir.core import Op

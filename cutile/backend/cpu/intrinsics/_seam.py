@@ -5,8 +5,6 @@ Generated code calls these functions.
 Not a place for formulas; those are in the files named by family.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,12 +3,44 @@
 Bounds, integer division, shifts, fma.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, same_type, ternary, types, unary
 from cutile.backend.cpu.intrinsics.half import to_odd_bits
+
+__all__ = (
+    "absolute",
+    "choose",
+    "div_ceil",
+    "div_ceil_unsigned",
+    "div_trunc",
+    "floor_div",
+    "floor_div_float",
+    "floor_div_unsigned",
+    "fma",
+    "fma_odd",
+    "larger",
+    "maximum",
+    "maximum_or_nan",
+    "maximum_unsigned",
+    "minimum",
+    "minimum_or_nan",
+    "minimum_unsigned",
+    "mod",
+    "mod_float",
+    "mod_unsigned",
+    "mul_hi",
+    "mul_hi_unsigned",
+    "product_step",
+    "remainder",
+    "shift_left",
+    "shift_right",
+    "shift_right_unsigned",
+    "smaller",
+    "sum_step",
+    "trip_count",
+    "trip_count_unsigned",
+)
 
 
 def _is_float(value: Any) -> bool:

@@ -6,14 +6,28 @@ Every update is ordered with all others (acquire and release), which covers any 
 costs nothing more where updates are full barriers anyway. Each gives what was there before; 0 where the mask is off.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 from cutile.backend.cpu.intrinsics import half
 from cutile.backend.cpu.intrinsics._seam import Emit, define, intrinsic, ir, ternary, types
 from cutile.backend.cpu.intrinsics.pointer import at, masked
+
+__all__ = (
+    "atomic_add",
+    "atomic_addf",
+    "atomic_addf_bf16",
+    "atomic_addf_f16",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_umax",
+    "atomic_umin",
+    "atomic_xchg",
+    "atomic_xor",
+)
 
 ORDER = "acq_rel"
 _I16 = ir.IntType(16)

@@ -3,11 +3,14 @@
 A BLAS `?gemm`, prints and assertions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import cgutils, intrinsic, ir, types
+
+__all__ = (
+    "gemm",
+    "notify",
+)
 
 _INT = ir.IntType(32)
 

@@ -5,8 +5,6 @@ Saturating, rounded once, few bits.
 Names end in the direction of rounding; without one it is to nearest even.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.common import encoding

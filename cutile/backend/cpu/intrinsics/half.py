@@ -5,8 +5,6 @@ In registers they are f32 values that a 16-bit float can hold; in memory they ar
 f16 goes through LLVM's `half` (one instruction on machines with F16C or Arm's fp16 conversions), bf16 through shifts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import define, ir, llvm, types, unary

@@ -7,8 +7,6 @@ against 80-bit results, in units of the last place, are stated in each docstring
 f16 and bf16 are computed in f32 by the caller.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._formula import (

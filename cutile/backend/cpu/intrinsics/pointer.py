@@ -1,7 +1,5 @@
 """Elements by address, where a mask is set; copies by way of vector registers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import Emit, cgutils, define, intrinsic, ir, ternary, types, unary

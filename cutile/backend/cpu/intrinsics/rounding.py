@@ -4,12 +4,32 @@ A directed rounding is the machine's own: a function that is never inlined sets 
 constrained operation, and sets the mode back. No other arithmetic can move in between, and none is vectorised with it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import define, ir, llvm, types, unary
 from cutile.backend.cpu.intrinsics._seam import intrinsic as numba_intrinsic
+
+__all__ = (
+    "add_downward",
+    "add_to_zero",
+    "add_upward",
+    "div_downward",
+    "div_to_zero",
+    "div_upward",
+    "flush",
+    "fma_downward",
+    "fma_to_zero",
+    "fma_upward",
+    "mul_downward",
+    "mul_to_zero",
+    "mul_upward",
+    "sqrt_downward",
+    "sqrt_to_zero",
+    "sqrt_upward",
+    "sub_downward",
+    "sub_to_zero",
+    "sub_upward",
+)
 
 MODES = {"to_zero": 0, "upward": 2, "downward": 3}
 """The rounding modes by C's and LLVM's numbers; 1 is to nearest."""

@@ -3,11 +3,14 @@
 A sort merges runs; the few largest are inserted.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import cgutils, intrinsic, ir, types
+
+__all__ = (
+    "largest_places",
+    "sort_places",
+)
 
 _PLACE, _INDEX = ir.IntType(32), ir.IntType(64)
 

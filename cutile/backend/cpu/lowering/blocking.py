@@ -13,8 +13,6 @@ block's own index along one axis of the grid, neighbouring tile blocks can be co
 `Axes.refusals` says for each axis of the grid why not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

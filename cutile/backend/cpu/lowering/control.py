@@ -10,8 +10,6 @@ for row:                              for row:
     result[row] = m                           result[row, column] = m
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """`Lowering`: the state of lowering one kernel; operations without nested blocks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

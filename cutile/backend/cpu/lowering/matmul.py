@@ -5,8 +5,6 @@ where the tensors' memory is what BLAS takes, else panels converted to scratch m
 `mma` copies its operands to scratch memory, where BLAS (floats) or a plain loop (integers) multiplies them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cutile.backend.cpu.lowering.loop_nests import Nests, Root, Target

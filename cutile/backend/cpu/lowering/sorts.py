@@ -9,8 +9,6 @@ for row:
         result[row, i] = places[i]
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from cutile.backend.cpu.lowering.loop_nests import NAMES

@@ -18,8 +18,6 @@ alone may be in the very middle: then either neighbour comes out.
 A division of vectors takes as long as a dozen other instructions, the product and its two conversions as long as four.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

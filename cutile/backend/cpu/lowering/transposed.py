@@ -10,8 +10,6 @@ scratch memory first, transposed in vector registers, so that each line of memor
             for column: y[row, column] = f(strip[row, column])
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ A value that several loops pull is computed again in each. That is right for che
 for an `exp` or a division: those go to scratch memory once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cutile.backend.cpu.lowering.blocking import ELEMENTWISE

@@ -3,8 +3,6 @@
 Each operation is one call of the function.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

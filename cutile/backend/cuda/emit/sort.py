@@ -1,7 +1,5 @@
 """Sorts, the largest elements, and elements by their places along an axis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 A test compares it with the language's operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

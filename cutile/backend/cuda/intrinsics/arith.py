@@ -3,8 +3,6 @@
 f16 and bf16 are computed in f32 and rounded after every operation.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -3,8 +3,6 @@
 It is `red` where nobody asks for the old element, and `atom` otherwise.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from functools import cache

@@ -6,8 +6,6 @@ lower bits of a register's place; and multiples of 1024 bytes, which the permuta
 accesses.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -5,8 +5,6 @@ is used; the floats of 8 and 4 bits and tf32 go by integer arithmetic elsewhere.
 a narrower float through one that is rounded to odd, so that they are rounded once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

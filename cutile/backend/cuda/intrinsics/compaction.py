@@ -4,8 +4,6 @@ Lanes count what they have chosen, vector by vector; one warp adds the counts up
 elements go. Neighbouring lanes store neighbours.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -8,8 +8,6 @@ join what compares first and picks then, in PTX. Of the linkers tried, 13.0.88, 
 do this; 13.4.52, 13.4.92 and 13.5.37 do not.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fragments from nothing: constants, and counting along an axis."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ One thread speaks for the block. A tile goes through shared memory, whence that 
 element, in row-major order. `vprintf` is the device's C function: a format, and the arguments in one block of memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

@@ -5,8 +5,6 @@ and goes on while the warpgroup does something else. Until it is waited for, its
 must not be touched.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

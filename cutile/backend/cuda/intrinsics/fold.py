@@ -5,8 +5,6 @@ The function is data: its operations are element-wise intrinsics of scalars. It 
 slots, and each step adds one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

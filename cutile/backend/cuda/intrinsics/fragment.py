@@ -7,8 +7,6 @@ every thread holds and which is a plain Numba number, so that loops and conditio
 The coordinates of a thread's elements in a tile are LLVM values: the layout's map, all constant but for the thread.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
 from functools import cache

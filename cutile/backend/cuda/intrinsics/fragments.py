@@ -6,8 +6,6 @@ elements of 16 bits it also reads the transpose. Of tf32 that lies the other way
 and so it does of f64, of which one instruction takes 4 of K, or up to 16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

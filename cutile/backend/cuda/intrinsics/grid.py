@@ -3,8 +3,6 @@
 The launch is one row of blocks; the logical grid `(x, y, z)` is decoded from the number.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

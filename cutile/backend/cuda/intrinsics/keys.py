@@ -11,8 +11,6 @@ equal, so the order is total, and a network that is not stable gives a stable so
 and every NaN that of the largest number.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.llvm import (

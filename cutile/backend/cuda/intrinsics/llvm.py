@@ -5,8 +5,6 @@ written here: LLVM 7 below compute capability 10.0 (typed pointers, no `fneg`, n
 there on. f16 and bf16 are therefore 16 bits of integer in registers and in memory.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 from collections.abc import Callable, Generator, Sequence

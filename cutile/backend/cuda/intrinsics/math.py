@@ -3,8 +3,6 @@
 They are as accurate as the operations state.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from functools import cache

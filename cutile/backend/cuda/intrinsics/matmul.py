@@ -5,8 +5,6 @@ it goes by outer products of fused multiply-adds. A batch is staged as a whole a
 other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache

@@ -4,8 +4,6 @@ A tile wholly inside the tensor takes the fast path, wide accesses without a tes
 for all its threads. At the tensor's edge each element is tested by itself: loads give zeros there, stores drop it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext

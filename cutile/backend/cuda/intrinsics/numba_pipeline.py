@@ -5,8 +5,6 @@ literals, inlining and array expressions finds nothing there, and walks the whol
 the same to the byte without it (docs/benchmarks/compile has what it saves).
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 from collections.abc import Generator

@@ -6,8 +6,6 @@ arrivals, and all bytes announced, have come; who waits names the parity of the 
 producer waits for the phase before, which for the first use is taken as done.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

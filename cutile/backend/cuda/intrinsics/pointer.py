@@ -4,8 +4,6 @@ A register beyond the tile's edge has no element. Several threads may hold one e
 it, or reads it in an order that counts, and hands the result to the others through shared memory.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from functools import cache

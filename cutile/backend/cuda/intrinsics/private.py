@@ -4,8 +4,6 @@ Each element has a power of two of copies side by side, up to one for each lane:
 whichever elements they add to. Elements that do not fit have none, and are updated where they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache

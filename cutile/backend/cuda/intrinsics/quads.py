@@ -1,7 +1,5 @@
 """Tiles from a layout of wide accesses into that of an accumulator, by shuffles."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ Lanes shuffle, warps meet in shared memory, blocks in that of each other (distri
 bf16 are reduced in f32 and rounded once; of their extremes, which are exact, a thread folds two at a time.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -3,8 +3,6 @@
 What each warp does, and the tile blocks that come to it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arithmetic with another rounding, and flushing to zero, by PTX instructions."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 Those that change threads go through shared memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext

@@ -5,8 +5,6 @@ that is contiguous along the other axis four neighbours in one step. The places 
 but for the swizzle, which exchanges pieces of 16 bytes: as many addresses as there are pieces in a row serve a stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

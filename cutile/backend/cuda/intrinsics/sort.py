@@ -1,7 +1,5 @@
 """Sorts and the largest elements along an axis, by the keys of `keys.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache, reduce
 from typing import Any

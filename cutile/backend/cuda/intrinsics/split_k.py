@@ -3,8 +3,6 @@
 `pipeline/accumulators.py` says how.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -3,8 +3,6 @@
 Each block sends them to the others, and adds its part (reduce-scatter). `pipeline/split_k_rules.py` says when and how.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Multistage loads: `cp.async` to stages in shared memory, and reads of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ A parameter of this type is a pointer in LLVM IR, marked `byval` and `grid_const
 (`build.py`), so that its address is taken without a copy to local memory.
 """
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ One thread begins a copy for all. A load says on an mbarrier that its bytes have
 groups (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

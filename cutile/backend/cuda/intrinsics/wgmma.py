@@ -5,8 +5,6 @@ Multiply-Accumulate Instructions": a product is begun, and goes on while the war
 waited for, its accumulator must not be touched, and its operands stay.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 It lies across K (`pipeline/accumulators.py`).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -5,8 +5,6 @@ or writes where another reads, needs a barrier in between; and what a thread has
 the group of copies.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What happens before what: a graph of events, the same in every run."""
 
-from __future__ import annotations
-
 Node = tuple[str, int, int]
 """An event: its name, the number of a block or reader, and the turn (of a reader: the place in its program)."""
 

@@ -5,8 +5,6 @@ deep. The IR's types say nothing of which thread holds what: lowered operations 
 the maker of a tile and its reader must name the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cutile.backend.cuda.ops import (

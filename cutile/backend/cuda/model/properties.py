@@ -14,8 +14,6 @@ They go through the events that `protocol.py` reads from the lowered IR, in thei
   shown of one group's events in their order holds between any two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cutile.backend.cuda.model.happens_before import Node, Order

@@ -4,8 +4,6 @@ It works on a protocol read from the lowered IR (`protocol.py`), for more iterat
 needs no device: what it finds is in every run, or in none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

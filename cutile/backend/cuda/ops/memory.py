@@ -6,8 +6,6 @@ Copies by `cp.async` go to stage `iteration % stages` of a place. `stage` says w
 the loop's reservation (the attribute `offset`), its stages, and the bytes from stage to stage.
 """
 
-from __future__ import annotations
-
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE, SCRATCH
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import DTypeLike, bf16, bool_, i32
@@ -26,6 +24,36 @@ from cutile.ir.core import (
     operands,
 )
 from cutile.ir.types import TileType, Type
+
+__all__ = (
+    "AddTile",
+    "Again",
+    "Barrier",
+    "ConvertLayout",
+    "Failed",
+    "FailUnless",
+    "NegativeExp",
+    "PackPairs",
+    "PadEdges",
+    "ProductHalf",
+    "RowExp",
+    "RowExpUnit",
+    "RowQuotient",
+    "StageCommit",
+    "StagedMma",
+    "StagePut",
+    "StageRead",
+    "StageTile",
+    "StageWait",
+    "Store",
+    "StoreSubtile",
+    "TmaLoad",
+    "TmaPrefetch",
+    "TmaStore",
+    "TmaStoreWait",
+    "Compact",
+    "StoreCompacted",
+)
 
 
 class Again(Op, name="cuda.again", effect=Effect.WRITE):

@@ -1,13 +1,23 @@
 """Products by warpgroups (`wgmma`) or fused multiply-adds, and accumulators."""
 
-from __future__ import annotations
-
 from cutile.backend.cuda.ops.pipeline import A_BUFFER
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import DTypeLike, i32
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import ANY_TILE, NUMBER_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import TileType, Type
+
+__all__ = (
+    "Dot",
+    "DotWait",
+    "OptimizationBarrier",
+    "PackQuads",
+    "SimtMma",
+    "Subtile",
+    "Undef",
+    "WriteOperand",
+    "ZeroUnless",
+)
 
 
 class Undef(Op, name="cuda.undef", effect=Effect.WRITE):

@@ -11,8 +11,6 @@ consumers do. A stage counter says which stage is meant: counter `t` is stage `t
 the attribute `offset` says, in bytes; a buffer's `stage_bytes` lead from stage to stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +20,27 @@ from cutile.errors import IRError
 from cutile.ir.control import SCALAR_BOOL
 from cutile.ir.core import SCALAR_INT, Constraint, Effect, Op, Value, attribute, operand, operands
 from cutile.ir.types import ResourceType, TileType, Type
+
+__all__ = (
+    "Barriers",
+    "BarriersStart",
+    "Buffer",
+    "ClusterEnd",
+    "ClusterStart",
+    "OrderBarrierArrive",
+    "OrderBarrierWait",
+    "Pipeline",
+    "PipelineAcquire",
+    "PipelineRelease",
+    "PipelineWait",
+    "ReadBuffer",
+    "Scratch",
+    "BufferType",
+    "PipelineType",
+    "BarriersType",
+    "ScratchType",
+    "buffer_types",
+)
 
 
 @dataclass(frozen=True)

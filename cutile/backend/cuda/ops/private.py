@@ -4,8 +4,6 @@ Of sums, `extent` is how many elements there are; whether they fit is found out 
 memory as they came (`held_rows.py`), or are spread over the blocks of a cluster (`long_rows.py`).
 """
 
-from __future__ import annotations
-
 from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import i32
@@ -23,6 +21,18 @@ from cutile.ir.core import (
     operands,
 )
 from cutile.ir.types import TileType, Type
+
+__all__ = (
+    "ClusterArrive",
+    "ClusterRank",
+    "ClusterReduce",
+    "ClusterTileBlockId",
+    "HeldSlice",
+    "HoldRow",
+    "PrivateStart",
+    "PrivateUpdate",
+    "PrivateEnd",
+)
 
 
 class PrivateStart(Op, name="cuda.private_start", effect=Effect.WRITE):

@@ -9,14 +9,34 @@ The partial sums meet in a workspace in global memory (`Fixup`), or in the share
 (`ScatterPartials`, `ReducePartials`).
 """
 
-from __future__ import annotations
-
 from cutile.backend.common.abi import GRID_NAMES, WORKSPACE
 from cutile.backend.cuda.ops.pipeline import A_PIPELINE, BARRIERS, SCRATCH
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import bool_, i32
 from cutile.ir.core import NUMBER_TILE, SCALAR_INT, Block, Effect, Op, Value, attribute, operand, operands, region
 from cutile.ir.types import TileType, Type
+
+__all__ = (
+    "Elected",
+    "FirstIteration",
+    "FirstTile",
+    "Fixup",
+    "GridDependencyWait",
+    "KSplits",
+    "NextTile",
+    "ReceiveTile",
+    "ReducePartials",
+    "Roles",
+    "ScatterPartials",
+    "SendTile",
+    "SetMaxRegisters",
+    "TileIndex",
+    "TileStep",
+    "TripCount",
+    "Uniform",
+    "WarpgroupIndex",
+    "WorkUnit",
+)
 
 
 class Roles(Op, name="cuda.roles"):

@@ -30,8 +30,6 @@ line at a time: the residual of a tile of 128 x 256 takes 4096 of its cycles, an
 From there each of two bits of the lane's number changes places with a bit of the register's: one shuffle for a pair.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cutile.backend.cuda.mma_layouts import group_accumulator

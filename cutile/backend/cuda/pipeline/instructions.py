@@ -1,7 +1,5 @@
 """The instructions of a product, and how many warpgroups share its accumulator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

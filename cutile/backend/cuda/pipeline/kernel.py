@@ -5,8 +5,6 @@ What is known of its values, and what all plans of specialised warps require of 
 A requirement that does not hold is the reason why a kernel has no plan; it stands in the lowered IR.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property

@@ -27,8 +27,6 @@ Layouts count warps in powers of two. That of three warpgroups is that of four, 
 the tile's edge: so nothing is lost where its threads do something else, as long as every tile keeps to such a layout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

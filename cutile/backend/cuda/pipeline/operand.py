@@ -3,8 +3,6 @@
 Which load it is, and how its tile comes to lie in shared memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

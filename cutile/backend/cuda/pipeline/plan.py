@@ -14,8 +14,6 @@ of them, arrive together: they are the buffers of one pipeline. Loads in loops r
 The producer runs what the indices of its loads and the control around them are computed from, and no more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

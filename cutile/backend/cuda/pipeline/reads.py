@@ -8,8 +8,6 @@ s = load(scale, k)             threads alone read it; loaded ahead like the oper
 acc = mma(a, b, acc)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -13,8 +13,6 @@ computed. Rotated, the second product of an iteration and the first of the next 
 arithmetic between them follows (FlashAttention-3, Shah et al. 2024, section 3.2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ What is required, in the order of the tests.
 The first requirement that does not hold is the reason, and stands in the lowered IR.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ the longest first, so that what is left at the end is short. Causal attention th
 with tile blocks dealt out in turn (`docs/benchmarks/loops`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -11,8 +11,6 @@ Both roles run these operations, each for itself. Control flow around a load, or
 from, is a nest: both roles run it, and the producer carries those of its values that it needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

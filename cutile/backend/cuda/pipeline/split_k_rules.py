@@ -49,8 +49,6 @@ multiprocessors and by what pieces save and cost, as was measured on an H200; a 
                      iterations of a tile block  tile blocks up to which, iterations from which on, pieces
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """The pipelines of a kernel: the loads on each, and its number of stages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -9,8 +9,6 @@ What is loaded for one piece is used up before the next is begun. Only operation
 so; where another is found, the kernel stays as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

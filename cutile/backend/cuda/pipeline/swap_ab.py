@@ -16,8 +16,6 @@ A transposed tile is the same registers by other coordinates, and of a buffer an
 moves nothing, but that results are stored by columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

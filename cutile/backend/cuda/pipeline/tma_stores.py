@@ -1,7 +1,5 @@
 """Results that TMA stores, by way of shared memory: which, and how they are cut."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -9,8 +9,6 @@ As elements they take an address of 64 bits and a test each, and tile blocks in 
 the kernel is the same in any order of tile blocks, but for its rounding, which atomic updates leave open anyway.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cutile.backend.cuda.ops import AddTile

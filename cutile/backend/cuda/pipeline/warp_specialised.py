@@ -13,8 +13,6 @@ cuda.roles() {groups = 2} {
 Both roles walk the same operations in the same order, and count the stages of each pipeline alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cutile.backend.cuda import ops
