@@ -20,9 +20,9 @@ from cutile.frontend.shared_accesses import check_shared
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
 from cutile.frontend.structure import made_of
-from cutile.frontend.values import MappedRef, MutRef, PointerRef, SharedRef, TensorRef
+from cutile.frontend.values import MappedRef, MutRef, PointerRef, SharedRef, TensorRef, is_tile
 from cutile.ir.builder import Builder
-from cutile.ir.core import Block, Function, Value
+from cutile.ir.core import Block, Effect, Function, Value
 from cutile.ir.types import MutType, TensorType, Type
 from cutile.language.variable import DeviceVariable
 
@@ -133,9 +133,26 @@ def _attempt(
         execute(frame, frame.body)
     if compilation.report.errors:
         raise KernelError.together(source.name, tuple(compilation.report.errors))
+    _refuse_rebound(frame, body, parts)
     kernel = Function(source.name, body, source=dict(source.lines), file=source.file)
     if unsafe:
         kernel.facts["unsafe"] = True
     else:
         check_shared(kernel, compilation.reached, compilation.weak)
     return Program(kernel, compilation.captures, tuple(compilation.variables))
+
+
+def _refuse_rebound(frame: Frame, body: Block, parts: Mapping[str, Any]) -> None:
+    """Refuse `y = tile` where `y` is a `Mut` parameter that nothing else uses.
+
+    The kernel neither stores into it nor loads from it. Python gives the name to the tile, and the tensor stays as it
+    was.
+    """
+    accessed = {id(value) for op in body.walk() if op.effect > Effect.NONE for value in op.operands}
+    for name, part in parts.items():
+        if isinstance(part, MutRef) and is_tile(frame.variables.get(name)) and id(part.value) not in accessed:
+            frame.type_error(
+                f"{name!r} now names a tile, and nothing is stored into the Mut parameter of that name",
+                frame.places[name],
+                f"An assignment changes what a name means: write {name}.store(tile).",
+            )

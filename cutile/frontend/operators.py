@@ -127,7 +127,7 @@ def to_tile(value: Any) -> str:
     if isinstance(value, Method) or callable(value):
         return "Call it: the parentheses are missing."
     if value is None:
-        return "Compare with `is None`; a tile never is."
+        return "A function without `return` gives None: return the tile. To ask for None, write `is None`."
     if isinstance(value, str):
         return "Text is for print, whose f-strings format values."
     return "Operators take tiles, and numbers, strings and tuples that are known now."

@@ -80,6 +80,8 @@ BODIES: dict[str, str] = {
     "text_of_a_scalar": "t = str(n)",
     "text_by_percent": "print('%d' % n)",
     "text_by_format": "print('{}'.format(n))",
+    "mut_given_to_a_tile": "y = ct.load_tile_like(x, y) * 2.0",
+    "none_stored": "y.store(None)",
     "compared_with_none": "t = y.load() == None",
     "range_reversed": "for i in reversed(range(n)):\n    pass",
     "range_enumerated": "for i, j in enumerate(range(n)):\n    pass",

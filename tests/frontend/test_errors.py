@@ -166,6 +166,13 @@ def test_errors_are_also_the_builtin_that_a_user_expects() -> None:
             build(function, take_source(function), {"y": mut(8)}, {})
 
 
+@pytest.mark.parametrize("use", ["y.store(x.load_tile((8,), 0))", "t = y.load()"])
+def test_a_mut_that_the_kernel_uses_may_give_its_name_away(use: str) -> None:
+    function = define(f"def kernel(y: Mut, x: Tensor):\n    {use}\n    y = x.load_tile((8,), 0)\n")
+    program = build(function, take_source(function), {"y": mut(8), "x": tensor(1)}, {})
+    assert any(op.name == "load_tile" for op in program.function.walk())
+
+
 def test_what_is_no_function_is_no_kernel() -> None:
     kernel = entry(define("def kernel(y: Mut):\n    y.store(y.load())\n"))
     for wrong, words in ((kernel, "kernel 'kernel' is a kernel already"), (int, "kernel 'int' is a class")):
