@@ -121,7 +121,7 @@ def _sync_by_run(op: Operation[T], stream: Stream) -> T:
 def leave(
     op: Operation[Any], leases: list[Lease], enqueued: Enqueued[Any] | Run[Any] | None, error: BaseException
 ) -> None:
-    """Whoever ran an operation waits for it no more, because of `error`.
+    """The caller that ran an operation waits for it no more, because of `error`.
 
     That may be Ctrl-C at any place: what was enqueued goes on by itself, and holds what it uses.
 

@@ -76,7 +76,7 @@ class Instrument:
         """Everything was enqueued, or `error` ended that; still on this thread."""
 
     def after_complete(self, operation: ObservedOperation, error: BaseException | None) -> None:
-        """The device is done with it, and whoever waits is about to be woken.
+        """The device is done with it, and its waiters are about to be woken.
 
         It is called on the thread that noticed.
         """

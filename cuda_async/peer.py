@@ -3,7 +3,7 @@
     copy_storage(context, destination, source)        # in an operation's execute()
 
 Across devices the driver copies directly where the two reach each other, and through host memory
-where they do not. Both storages are ordered: the copy waits for whoever used them on either
+where they do not. Both storages are ordered: the copy waits for earlier uses of them on either
 device, and later uses wait for the copy. Between a GPU and the CPU: `staging.py`.
 """
 

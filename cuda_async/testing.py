@@ -33,7 +33,7 @@ def wait_all_idle(device: Device, *streams: Stream) -> None:
 
     `streams` and the policy's.
 
-    Errors of the work waited for are not raised here: whoever ran it gets them.
+    Errors of the work waited for are not raised here: the caller that ran it gets them.
     """
     gc.collect()
     device.collect()

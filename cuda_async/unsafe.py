@@ -63,7 +63,7 @@ def borrow_storage(stream: Stream, address: int, nbytes: int, *, keep: object = 
     Args:
         stream: a stream of the device that it is on.
         address, nbytes: where, and how much.
-        keep: held until whoever uses it is done.
+        keep: an object to hold for as long as the storage is used.
 
     Raises:
         ValueError: `nbytes` is negative.

@@ -330,7 +330,7 @@ def _join_autoreload() -> None:
 def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
     """The named tuple of all arguments that a launch yields.
 
-    Says so to whoever takes it for one of them.
+    Says so to code that takes it for one of them.
     """
     fields: Any = collections.namedtuple(kernel, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
 

@@ -169,8 +169,8 @@ class Mesh:
     this process's alone.
 
     Args:
-        devices: of one kind; the CPU may be given any number of times. Or a communicator, with its devices; whoever
-            made it closes it.
+        devices: of one kind; the CPU may be given any number of times. Or a communicator, with its devices; the
+            caller closes it.
 
     Raises:
         ValueError: there are no devices, or they are of different kinds.

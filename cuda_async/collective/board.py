@@ -1,7 +1,7 @@
 """`Board`: where calls of a communicator meet, and the end of those that do not.
 
 Each rank counts its collectives, and what has the same number on all ranks is one meeting. A message is a meeting of
-two, counted for each pair and direction. The board knows no memory and no thread: whoever owns it says who arrives,
+two, counted for each pair and direction. The board knows no memory and no thread: its owner says who arrives,
 who is gone and what time it is, and carries out the meetings that are complete.
 """
 

@@ -128,7 +128,7 @@ class _Get(DeviceOp[Array]):
         download(context, buffer.storage, array.ctypes.data, array.nbytes, offset=buffer.start, keep=array)
         pending = Pending[Array]("the elements of a buffer", self.site)
         context.on_complete(lambda: pending.set(array))
-        return cast("Array", pending)  # whoever waits for the run gets the array
+        return cast("Array", pending)  # the waiter of the run gets the array
 
 
 def buffer_of(operand: object, name: str, *, write: bool) -> Buffer:

@@ -152,7 +152,7 @@ class Communicator:
     def unique_id(host: str | None = None) -> str:
         """A name under which ranks find one another; pass it to each process.
 
-        Whoever knows it can join.
+        A rank that knows it can join.
 
         Args:
             host: the name or address of this machine for the others, if ranks run on several; rank 0 has to run here.

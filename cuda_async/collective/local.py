@@ -2,7 +2,7 @@
 
 Their memory is at hand.
 
-Whoever comes last to a meeting carries it out, on its own worker. Streams of the others are parked meanwhile; no
+The last rank that comes to a meeting carries it out, on its own worker. Streams of the others are parked meanwhile; no
 thread waits. On simulated devices a meeting takes the virtual time that a `Network` says.
 """
 
@@ -165,7 +165,7 @@ class LocalEngine(HostEngine):
                 self._board.expire(time.perf_counter())
                 deadline = self._board.deadline()
                 if deadline is None:
-                    self._watch = None  # whoever comes from here on starts another thread
+                    self._watch = None  # a rank that comes from here on starts another thread
             self._tell()
             if deadline is None:
                 return

@@ -204,7 +204,7 @@ class NcclEngine(Engine):
         stream.sequence += 1
 
     def _note(self, stream: Stream) -> _Pending:
-        """Have whoever waits for the call learn of its failure."""
+        """Tell the waiters of the call that it failed."""
         while self._pending and self._pending[0].is_over():
             self._pending.popleft()
         pending = _Pending(stream, stream.sequence, Gate())
@@ -218,7 +218,7 @@ class NcclEngine(Engine):
     def _check(self, pending: _Pending) -> None:
         # The data may have come before the word that another rank called something else, and so be no use.
         pending.verdict.wait(_VERDICT_S)
-        pending.verdict.open()  # for whoever looks next
+        pending.verdict.open()  # for the next look at it
         # A launch of a graph has no entry of its own: it fails if the communicator is broken when it is over.
         error = pending.error if pending.stream.recorder is None else self._broken
         if error is not None:

@@ -47,7 +47,7 @@ class Address:
         folder: of one machine, with the socket; None where there is a host.
         host: of rank 0.
         port: where rank 0 listens.
-        key: whoever knows it may join.
+        key: a rank that knows it may join.
     """
 
     folder: Path | None

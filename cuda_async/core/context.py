@@ -32,7 +32,7 @@ T = TypeVar("T")
 class ExecutionContext:
     """One submission on one stream.
 
-    Made by whoever runs an operation; not kept beyond `execute`.
+    Made where an operation is run; not kept beyond `execute`.
     """
 
     __slots__ = ("run", "stream")

@@ -177,7 +177,7 @@ def lend(
         uses: the arguments.
         owner: stands for the operation (not the operation itself, which a lease must not keep alive); two of
             its own uses conflict like anybody's.
-        site: the user's line, named in the error of whoever conflicts later.
+        site: the user's line, named in the error of a later conflict.
         allies: holders of leases that do not conflict, beside the run that this thread submits.
         kind: what to make: an operation's lease, an export's or a graph's.
 
@@ -192,7 +192,7 @@ def lend(
 def enter(lease: Lease, allies: Set[object] = frozenset()) -> None:
     """Lend what a lease says.
 
-    Whoever gives it back has it before this: Ctrl-C may come with half of it lent.
+    The code that gives it back has the lease before this call: Ctrl-C may come with half of it lent.
 
     Raises:
         OwnershipError: as `lend`.

@@ -177,7 +177,7 @@ class Operation(ABC, Generic[T_co]):
     def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
         """Mark the operation as run and hand out its leases, which `execute` may extend.
 
-        For `ExecutionContext` (`composed`) and whoever runs it as a whole, at `site` of the user's code.
+        For `ExecutionContext` (`composed`) and the caller that runs it as a whole, at `site` of the user's code.
 
         Raises:
             OwnershipError: it was used before.

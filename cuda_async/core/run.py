@@ -1,9 +1,9 @@
 """`Run`: an operation on its way through a stream, from submission to completion.
 
 Submitting enqueues everything (the whole chain) in one go, under the stream's submission lock.
-Completing happens once, by whoever sees the device finish: the waiting thread, a worker of the
+Completing happens once, by the thread that sees the device finish: the waiting thread, a worker of the
 driver, or the reactor. It takes the leases back, puts host values in their places and wakes
-whoever waits. Until then the run holds everything that the device may touch.
+its waiters. Until then the run holds everything that the device may touch.
 
 `sync` and `sync_on` are in `fastpath.py`, `await` and `schedule` in `future.py`.
 """
@@ -199,7 +199,7 @@ class Run(Generic[T]):
         self.watch()
 
     def leave(self, error: BaseException) -> None:
-        """Whoever was to follow this run does so no more, because of `error`.
+        """The follower of this run follows it no more, because of `error`.
 
         It goes on by itself, or never begins.
         """
@@ -508,7 +508,7 @@ class Run(Generic[T]):
         return self._result
 
     def _raise(self) -> NoReturn:
-        """Raise what went wrong, and keep a copy for whoever asks next.
+        """Raise what went wrong, and keep a copy for the next caller.
 
         The frames that an exception has been through hold this run, and with it what it held; and it would grow with
         each that it is raised through.

@@ -142,7 +142,7 @@ class Storage:
             address = stream.driver.allocate(nbytes)
         storage = cls(stream, address, nbytes, owned=True)
         stream.sequence += 1
-        # The memory exists in stream order: whoever uses it first elsewhere waits for that.
+        # The memory exists in stream order: the first use on another stream waits for that.
         storage._allocation.writer = stream
         storage._allocation.written = storage._allocation.made = stream.sequence
         return storage

@@ -202,7 +202,7 @@ class Stream:
     def lead_lenders(self, end: DriverEvent | None = None) -> None:
         """Make the lenders wait for what was submitted: up to `end`, or up to now.
 
-        Whoever submits calls it.
+        The submitting thread calls it.
         """
         if not self.lenders:
             return
@@ -263,7 +263,7 @@ class Stream:
 
         `launch(stream.driver, blocks, parameters)`.
 
-        For code that is launched again and again. Whoever calls it does the rest of what `launch_function` and `hold`
+        For code that is launched again and again. The caller does the rest of what `launch_function` and `hold`
         do: adds 1 to `stream.sequence`, and sees to it that `stream.held` has the function.
         """
         return self.driver.launcher(function, block, shared_bytes)

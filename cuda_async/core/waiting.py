@@ -2,7 +2,7 @@
 
 The only module that knows event loops.
 
-A waiting task sleeps on a future of its loop. Whoever completes the run, on whatever thread, wakes
+A waiting task sleeps on a future of its loop. The thread that completes the run wakes
 the loop by its thread-safe call: one for all that complete before the loop has got round to it. A
 loop that was closed meanwhile has nobody left to wake.
 """

@@ -3,7 +3,7 @@
 Freed blocks are kept, by size class, for the next allocation.
 
 Fresh memory is slow (the system clears each page at its first touch, a driver locks it), so a
-freed block stays here up to a threshold. Not stream-ordered: whoever uses it calls `free` when the
+freed block stays here up to a threshold. Not stream-ordered: the caller calls `free` when the
 block's last user is done. Where the memory comes from is the `source`'s business.
 """
 

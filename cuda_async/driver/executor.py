@@ -27,7 +27,7 @@ class Executor(ABC):
     """How many threads one piece of a kernel may use, the worker's included."""
 
     calls_back: bool = True
-    """Whether it has threads of its own that can call whoever waits for an event."""
+    """Whether it has threads of its own that can call the waiters of an event."""
 
     one_at_a_time: bool = False
     """Whether a queue goes to the back after each item, so that another may be next."""

@@ -9,7 +9,7 @@ time, for tests). They never import one another. The rules they share:
   never recorded is complete.
 - Memory is ordered by the stream: an address may be used at once by work on the same stream.
 - An error in enqueued work fails the work behind it up to the next `begin_run` (where nobody waited
-  for it, whoever waits next is told, though his own work is done), and the work of
+  for it, the next waiter is told, though its own work is done), and the work of
   other streams that waits for it (`DependencyError`). Where a device cannot go on after an error
   (CUDA), everything fails: `DeviceLostError`.
 

@@ -43,7 +43,7 @@ class Item(ABC):
 class Begin(Item):
     """A run begins, which does not fail because of what failed before it.
 
-    That is forgotten where `followed`: somebody has waited for it. Else it is told to whoever waits next.
+    That is forgotten where `followed`: somebody has waited for it. Else it is told to the next waiter.
     """
 
     __slots__ = ("_followed",)

@@ -33,7 +33,7 @@ class Ticket:
             waiter()
 
     def lose(self, error: BaseException) -> None:
-        """The queue will never reach this point, and whoever waited is gone."""
+        """The queue will never reach this point, and its waiter is gone."""
         self.error = error
         self.done = True
         self._waiters = []

@@ -109,7 +109,7 @@ class Ranges:
             return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MAX_EXTENT))
         if len(sum_.terms) != 1 or sum_ != Affine.of(sum_.terms[0][0]):
             return sum_
-        atom = sum_.terms[0][0]  # whoever makes a view promises extents that a tensor may have
+        atom = sum_.terms[0][0]  # the author of a view promises extents that a tensor may have
         return Affine.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MAX_EXTENT, MAX_EXTENT)))
 
     def tiles(self, tensor: Value, axis: int, step: int) -> Affine:

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> 
         status: int = options.run(options)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever reads has read enough
+    except BrokenPipeError:  # the reader of the pipe has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (CutileError, ImportError) as error:

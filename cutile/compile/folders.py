@@ -8,7 +8,7 @@ Folders that are being written, or removed, have names that say who does it:
     <folder>/<place>-<process>-<start>-<token>
 
 `place` is a digest of the machine, its boot and its processes' namespace, `start` says when the process began, so that
-a number that was given again is not taken for it. What a process that has ended left is removed by whoever comes next.
+a number that was given again is not taken for it. What a process that has ended left is removed by the next process.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     <folder>/v2/new/...                      what is being written, or removed (`folders.py`)
 
 An entry appears whole or not at all: it is written aside and renamed. Failures never fail a launch: an unwritable
-folder warns once, a damaged entry counts as missing, and is replaced by whoever compiles it again. A folder that
+folder warns once, a damaged entry counts as missing, and is replaced by the next compilation. A folder that
 another user can write is not used, since machine code from it would run (`folders.py`).
 
 An entry is plain data under one digest, read strictly, evaluated nowhere. The first line of `meta.json` is the digest

@@ -68,7 +68,7 @@ class Watch:
         self._before: dict[int, int] = {}
         """What this block comes after: the accesses of each block up to a place."""
         self._released: dict[int, dict[int, int]] = {}
-        """The same of whoever acquires what is at an address."""
+        """The same of a block that acquires the word at an address."""
 
     def enter(self, index: Grid) -> None:
         """The tile block at `index` begins."""

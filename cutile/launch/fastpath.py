@@ -293,7 +293,7 @@ def repeater(
 ) -> Repeat:
     """Make the function that launches again with equal layouts at other addresses.
 
-    It orders nothing: whoever calls it knows that the memory is on this device, and that the stream is the one that its
+    It orders nothing: the caller knows that the memory is on this device, and that the stream is the one that its
     users share.
     """
     text = repeat_text(len(signature.parameters), parameters, checked, grid)

@@ -41,7 +41,7 @@ class TorchMemory(Storage):
     Its addresses, in the order of its current stream.
 
     PyTorch's rule holds for kernels as for its own operators: memory is used on the stream that it was allocated for,
-    and whoever uses it on another one says `tensor.record_stream(...)`. So there is nothing to wait for, and nothing
+    and code that uses it on another one says `tensor.record_stream(...)`. So there is nothing to wait for, and nothing
     to hold: what is freed behind a launch is reused behind it.
     """
 

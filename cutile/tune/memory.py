@@ -73,7 +73,7 @@ def written_by(uses: Iterable[Use]) -> list[Region]:
 class Copies(DeviceOp[None]):
     """Copies bytes on a device.
 
-    It borrows nothing: whoever runs it knows that nobody else uses them.
+    It borrows nothing: the caller knows that nobody else uses them.
     """
 
     __slots__ = ("_pairs",)

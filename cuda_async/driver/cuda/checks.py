@@ -13,8 +13,8 @@ __all__ = ("SETTLING", "Check", "RunErrors", "Unfollowed", "raise_again")
 Check = Callable[[], None]
 
 SETTLING = new_lock()
-"""Held while checks are called, so that whoever else looks at the same work finds them called. Whoever holds it may be
-interrupted by a signal handler that waits, too."""
+"""Held while checks are called, so that another thread that looks at the same work finds them called. The thread that
+holds it may be interrupted by a signal handler that waits, too."""
 
 _numbers = count(1)
 

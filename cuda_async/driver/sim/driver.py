@@ -2,7 +2,7 @@
 
 Real host memory and real functions, in virtual time and seeded order.
 
-Nothing runs by itself. Whoever waits or asks makes the simulation take steps; at each step a seeded
+Nothing runs by itself. A wait or a query makes the simulation take steps; at each step a seeded
 number picks, among the queues whose head is ready, the one that goes on. The same seed and the same
 calls give the same order, and another seed gives another legal order: a missing wait shows.
 
@@ -279,7 +279,7 @@ class SimDriver(PooledDriver):
     def pin(self, nbytes: int) -> int:
         self.enter("pin")
         address = self._memory.allocate(nbytes)
-        ctypes.memset(address, _FREED, nbytes)  # whoever reads it before a copy has arrived reads nonsense
+        ctypes.memset(address, _FREED, nbytes)  # a read before a copy has arrived gives nonsense
         self._pinned[address] = nbytes
         return address
 

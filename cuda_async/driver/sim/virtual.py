@@ -34,7 +34,7 @@ class SimExecutor(Executor):
     """Takes one step at a time, under one lock, when somebody waits or asks."""
 
     one_at_a_time = True
-    calls_back = False  # nothing happens by itself: whoever is interested has to ask
+    calls_back = False  # nothing happens by itself: waiters have to ask
 
     def __init__(self, seed: int, width: int) -> None:
         self.automatic = True

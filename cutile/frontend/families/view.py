@@ -393,7 +393,7 @@ def store_view_tko(
 
 # Accesses of whole tiles that are ordered with those of other tile blocks: element by element, by address.
 #
-# An ordering other than WEAK is one of single elements. Whoever reads a tile finds each element as some store left it,
+# An ordering other than WEAK is one of single elements. A reader of a tile finds each element as some store left it,
 # not all of them as one store did. What an ACQUIRE load or a RELEASE store orders are the tile block's other accesses.
 
 

@@ -348,8 +348,8 @@ def again(dtype: DTypeLike, n: int) -> Any:
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], n)
         per_word = max(1, 32 // dtype.bits)
-        # 0 for whoever runs it, and unknown to ptxas, which looks through moves: shared memory is given out in units of
-        # 128 bytes (PTX ISA, "%total_smem_size").
+        # 0 in every thread block, and unknown to ptxas, which looks through moves: shared memory comes in units
+        # of 128 bytes (PTX ISA, "%total_smem_size").
         text = "{ .reg .b32 s; mov.u32 s, %total_smem_size; and.b32 $0, s, 1; }"
         zero = asm(b, I32, [], text, "=r", effect=True)
         made: list[Any] = []

@@ -165,7 +165,7 @@ def barrier_any(b: Any, flag: Any) -> Any:
 
 def synchronize_warp(b: Any) -> None:
     """All lanes of the warp arrive, and see each other's memory."""
-    # The mask names all 32 lanes: whoever calls this has no lane in another branch (PTX ISA, "bar.warp.sync").
+    # The mask names all 32 lanes: the caller has no lane in another branch (PTX ISA, "bar.warp.sync").
     asm(b, VOID, [], "bar.warp.sync 0xffffffff;", "~{memory}", effect=True, convergent=True)
 
 

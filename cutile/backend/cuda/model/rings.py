@@ -197,7 +197,7 @@ def check(protocol: Protocol) -> int:
 
 
 def _check_phases(protocol: Protocol, runs: _Known) -> None:
-    """Check that whoever waits for a phase has the one before behind it.
+    """Check that each thread that waits for a phase has passed the one before.
 
     A parity does not tell a phase from the next but one. For the order barrier likewise: no warpgroup arrives a second
     time before the first was seen.
