@@ -124,11 +124,14 @@ def of_backends(name: str, kind: str, ops: list[type[Op]]) -> Iterator[Place]:
         return
     tables: dict[str, set[type[Op]]] = {"cuda": {*EMITTERS}, "cpu": {*EXPRESSIONS, *STATEMENTS}}
     for target, table in tables.items():
+        own = f"cutile/backend/{target}/emit/{kind}.py"
+        shared = f"cutile/backend/{target}/emit/{'reduce' if kind == 'sort' else 'elementwise'}.py"
+        file = own if (ROOT / own).exists() else shared
         for op in ops:
             there = op in table or mentioned(op, f"cutile/backend/{target}") or mentioned(op, "cutile/passes")
-            yield Place(f"cutile/backend/{target}/emit/{kind}.py", f"an emitter for `{op.__name__}`", there)
+            yield Place(file, f"an emitter for `{op.__name__}`", there)
         if not ops:
-            yield Place(f"cutile/backend/{target}/emit/{kind}.py", "an emitter for the class", False)
+            yield Place(file, "an emitter for the class", False)
 
 
 def mentioned(op: type[Op], folder: str) -> bool:

@@ -13,10 +13,11 @@ FAMILIES = frozenset(
 )
 # Families of the language that are made of other families' operations.
 COMPOSED = frozenset({"element", "mapped", "partition", "shared_mut", "token", "variable"})
-# Files beside the families, which the operations of a folder share. A leading underscore needs no entry.
-_EMITTERS = frozenset({"kernel", "module", "table", "text"})
-# The GPU's: the emitter of operations that name their intrinsic, the families of elements, the barriers and TMA copies.
-_GPU = frozenset({"generic", "elementwise", "pipeline"})
+# Files beside the families, which the operations of a folder share. `elementwise` has some families.
+# A leading underscore needs no entry.
+_EMITTERS = frozenset({"elementwise", "kernel", "module", "table", "text"})
+# The GPU's: the emitter of operations that name their intrinsic, the barriers and TMA copies.
+_GPU = frozenset({"generic", "pipeline"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers", "trigonometry"},

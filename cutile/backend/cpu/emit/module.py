@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from cutile.backend.common.abi import kernel_parameters
-from cutile.backend.cpu.emit import arith, cast, control, math, memory, reduce, sort
+from cutile.backend.cpu.emit import cast, control, elementwise, memory, reduce
 from cutile.backend.cpu.emit._text import (
     ATOM,
     COMPARE,
@@ -31,10 +31,10 @@ from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ir.types import TileType
 
 EXPRESSIONS: dict[type[Op], Expression] = {
-    op: emit for family in (arith, cast, control, math, memory, reduce) for op, emit in family.EXPRESSIONS.items()
+    op: emit for family in (elementwise, cast, control, memory, reduce) for op, emit in family.EXPRESSIONS.items()
 }
 STATEMENTS: dict[type[Op], Statement] = {
-    op: emit for family in (control, memory, reduce, sort) for op, emit in family.STATEMENTS.items()
+    op: emit for family in (control, memory, reduce) for op, emit in family.STATEMENTS.items()
 }
 HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
 WIDTH = 88

@@ -1,7 +1,7 @@
-"""One step of a reduction, and matrix products as calls of BLAS."""
+"""A step of a reduction, the order of a row, matrix products as calls of BLAS."""
 
 from cutile.backend.cpu.emit._text import Expression, Printer, Statement, Text, call
-from cutile.backend.cpu.stage import Gemm, Step
+from cutile.backend.cpu.stage import Gemm, Order, Step
 from cutile.ir.core import Op
 
 STEPS = {
@@ -41,9 +41,20 @@ def _gemm(printer: Printer, op: Gemm) -> None:
     printer.line(")")
 
 
+def _order(printer: Printer, op: Order) -> None:
+    row = ", ".join([printer.name(op.x), *(printer.operand(value).text for value in (op.at, op.step))])
+    count, places = printer.operand(op.count).text, printer.name(op.places)
+    if op.k:
+        printer.line(f"{printer.use('largest_places')}({row}, {places}, {count}, {op.k})", op)
+    else:
+        spare = printer.name(op.spare)
+        printer.line(f"{printer.use('sort_places')}({row}, {places}, {spare}, {count}, {int(op.descending)})", op)
+
+
 EXPRESSIONS: dict[type[Op], Expression] = {
     Step: _step,
 }
 STATEMENTS: dict[type[Op], Statement] = {
     Gemm: _gemm,
+    Order: _order,
 }

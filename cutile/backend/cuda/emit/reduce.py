@@ -1,15 +1,16 @@
-"""Reductions along an axis."""
+"""Reductions and sorts along an axis, and elements by their places along it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.ops import ClusterArrive, ClusterReduce
-from cutile.backend.gpu.emitter import Call
+from cutile.backend.gpu.emitter import Call, Expression, Intrinsic
 from cutile.ir.constant import Constant
 from cutile.ir.core import Op
-from cutile.ops import reduce
+from cutile.ops import reduce, sort
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel
@@ -93,9 +94,21 @@ def folding(op: reduce.Folding, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
-EMITTERS: dict[type[Op], Callable[[Any, Any], Call]] = {
+PLACED = ("axis=", "offset=", "fence=")
+
+EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     **dict.fromkeys((reduce.ReduceSum, reduce.ReduceProd, reduce.ReduceMax, reduce.ReduceMin), reduction),
     **dict.fromkeys((reduce.Fold, reduce.Scan), folding),
     ClusterArrive: cluster_arrive,
     ClusterReduce: across_cluster,
+    # Not "sort": so is the module called.
+    sort.Sort: emitter(
+        Intrinsic(
+            "sort.sort",
+            ("dtype", "layout", "axis=", "descending=", "by_double=", "offset=", "fence="),
+            stem="sort_along",
+        )
+    ),
+    sort.TopK: emitter(Intrinsic("sort.top_k", ("dtype", "source", "layout", "axis=", "k=", "offset=", "fence="))),
+    sort.TakeAlongAxis: emitter(Intrinsic("sort.take_along_axis", ("dtype", "source", "layout", *PLACED))),
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.emit import debug, elementwise, matmul, memory, pipeline, reduce, sort
+from cutile.backend.cuda.emit import debug, elementwise, matmul, memory, pipeline, reduce
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.ir.core import Op
 
@@ -26,5 +26,4 @@ EMITTERS: dict[type[Op], Emitter] = {
     **memory.EMITTERS,
     **pipeline.EMITTERS,
     **reduce.EMITTERS,
-    **sort.EMITTERS,
 }

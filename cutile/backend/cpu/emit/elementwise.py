@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and other roundings.
+"""Arithmetic, comparisons, other roundings, functions of floats.
 
 Python's operators where Numba gives them NumPy's meaning, else calls of intrinsics. A rounding that may be fast is
 simply rounded to nearest.
@@ -7,6 +7,7 @@ simply rounded to nearest.
 from cutile.backend.cpu.emit._text import (
     AND,
     COMPARE,
+    FUNCTIONS,
     NOT,
     OR,
     PRODUCT,
@@ -46,6 +47,8 @@ from cutile.ops.arith import (
     Xor,
 )
 from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne, Select
+from cutile.ops.math import Flushing
+from cutile.ops.registry import OPS
 from cutile.ops.rounding import (
     Rounded,
     RoundedAdd,
@@ -166,6 +169,16 @@ def _rounded(printer: Printer, op: Rounded) -> Text:
     return call(printer, "flush", result) if op.ftz else result
 
 
+def _function(printer: Printer, op: Op) -> Text:
+    return rounded(printer, call(printer, FUNCTIONS[op.name], *map(printer.operand, op.operands)), op.result.tile.dtype)
+
+
+def _flushing(printer: Printer, op: Flushing) -> Text:
+    if not op.ftz:
+        return _function(printer, op)
+    return call(printer, "flush", call(printer, op.name, call(printer, "flush", printer.operand(op.x))))
+
+
 EXPRESSIONS: dict[type[Op], Expression] = {
     Add: _infix("+", SUM),
     Sub: _infix("-", SUM),
@@ -199,4 +212,5 @@ EXPRESSIONS: dict[type[Op], Expression] = {
     Ge: _compare(">="),
     Select: _select,
     **dict.fromkeys((RoundedAdd, RoundedSub, RoundedMul, RoundedDiv, RoundedFma, RoundedSqrt, RoundedTanh), _rounded),
+    **{OPS[name]: _flushing if issubclass(OPS[name], Flushing) else _function for name in FUNCTIONS},
 }
