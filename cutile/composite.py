@@ -37,9 +37,8 @@ R = TypeVar("R")
 class Launches(Sequence[TracedLaunch]):
     """The launches of an operation, in the order of their submission.
 
-    Made by `launches_of`.
-
-    Each has `name`, `grid`, `generics`, `site`, `explain(arch)` and `render(stage, arch)`.
+    Made by `launches_of`. Each launch has `name`, `grid`, `generics`, `site`, `explain(arch)` and
+    `render(stage, arch)`.
     """
 
     def __init__(self, name: str, trace: Trace[Any]) -> None:
@@ -62,10 +61,7 @@ class Launches(Sequence[TracedLaunch]):
 
     @property
     def result(self) -> Any:
-        """What the operation would yield.
-
-        Handles; memory that it allocates is not there.
-        """
+        """The operation's result: handles, without memory where it allocates."""
         return self._trace.result
 
     def compile(self, arch: str | None = None, *, workers: int | None = None) -> None:
@@ -84,7 +80,7 @@ class Launches(Sequence[TracedLaunch]):
         requests = [launch.request(arch) for launch in self._launches]
         with Builders(workers) as builders:
             builders.compile([request for request in requests if request is not None])
-        for launch in self._launches:  # from the disk cache; what failed above says so here
+        for launch in self._launches:  # reads the disk cache; a kernel that failed above raises its error here
             launch.compile(arch)
 
     def explain(self, arch: str | None = None) -> str:
@@ -102,7 +98,7 @@ class Launches(Sequence[TracedLaunch]):
     def diagram(self) -> str:
         """The operation's steps as text.
 
-        A line for each step that uses memory, and which it has to follow.
+        A line for each step that uses memory, with the steps that it has to follow.
         """
         return self.picture().text()
 

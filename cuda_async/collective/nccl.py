@@ -36,10 +36,9 @@ _IN_PROGRESS = 7
 
 
 def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
-    """How NCCL counts elements of a dtype.
+    """The ncclDataType_t for a dtype, and how many of it one element is.
 
-    The ncclDataType_t, and how many of it one element is. What is only moved is moved as bytes where NCCL has no such
-    type.
+    Elements of a dtype that NCCL lacks are moved as bytes. They cannot be reduced.
 
     Raises:
         ValueError: NCCL reduces no elements of this dtype.
@@ -66,7 +65,7 @@ class Nccl:
         self._handle = handle
 
     def new_id(self) -> bytes:
-        """What the ranks of one communicator share (`ncclUniqueId`): bytes."""
+        """A new `ncclUniqueId`, which the ranks of one communicator share."""
         return bytes(self._bindings.get_unique_id())
 
     def open_all(self, ordinals: Sequence[int]) -> list[Any]:
@@ -82,10 +81,12 @@ class Nccl:
 
     @contextmanager
     def group(self) -> Generator[None, None, None]:
-        """Calls in the block are one: none waits for another of them.
+        """Issue the calls in the block together: none waits for another of them.
 
-        Raises:
-            CollectiveError: NCCL refuses one of them.
+        One thread must call so for several ranks.
+
+            Raises:
+                CollectiveError: NCCL refuses one of them.
         """
         self._bindings.group_start()
         try:

@@ -1,7 +1,4 @@
-"""What has to be done before an operation runs, and waits for the device itself.
-
-A search for a configuration, say.
-"""
+"""Preparations that wait for the device, such as a search of configurations."""
 
 from __future__ import annotations
 
@@ -16,16 +13,16 @@ __all__ = ("Prerequisite", "do_prerequisites")
 
 
 class Prerequisite:
-    """A preparation (`DeviceOp.preparations`) that `execute` cannot make up for.
+    """A preparation (`DeviceOp.preparations`) that must end before `execute` begins.
 
-    Every run that somebody waits for does these first. Runs within `then`, graphs and `async_on` cannot: `execute` then
-    has to refuse.
+    `sync` and `await` do these first. Runs within `then`, graphs and `async_on` cannot, because nothing waits in a
+    submission: `execute` has to refuse there.
 
     Args:
         prepare: does it.
 
     Attributes:
-        exists: whether this process may have any. Else nobody looks for them, which costs.
+        exists: whether this process may have any. Looking for them costs time, so runs ask this first.
     """
 
     __slots__ = ("_prepare",)
@@ -40,9 +37,9 @@ class Prerequisite:
 
 
 def do_prerequisites(op: Operation[Any], device: Device) -> None:
-    """Do what has to be done before `op` runs on `device`.
+    """Do the prerequisites of `op` on `device`.
 
-    Not inside a submission, since it waits.
+    Call it outside of submissions: it waits.
     """
     if not Prerequisite.exists:
         return

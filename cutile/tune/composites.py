@@ -44,9 +44,9 @@ class CompositeChoice:
 
 
 def key_of(space: Space, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
-    """What a choice is for.
+    """The arguments that share a choice, as a key.
 
-    Dtypes, layouts and extents, rounded up to powers of two, and numbers as they are.
+    Of tensors the dtypes, the layouts, and the extents rounded up to powers of two; numbers as they are.
     """
     if callable(space.key):
         return space.key(*arguments, **named)
@@ -87,15 +87,15 @@ def _configuration(config: Config) -> Configuration:
 
 
 def _digest(name: str, make: Make, configs: list[Config], key: str, device: Device) -> str:
-    """What identifies a choice on disk.
+    """The name of a choice on disk: a digest of all that it depends on.
 
-    The kernels of the first configuration that has any are part of it.
+    That includes the kernels of the first configuration whose operation can be made.
     """
     for config in configs:
         try:
             facts = Provenance.of(lambda config=config: make(config), device)
         except CutileError:
-            continue  # the search says why
+            continue  # the search runs all configurations, and reports this error
         return digest_of([name, facts.source, facts.device, facts.arch, facts.toolchain, repr(configs), key])
     return digest_of([name, repr(configs), key])
 
@@ -107,10 +107,10 @@ Result = tuple[list[Output], list[Bytes]]
 
 
 def _reference(name: str, make: Make, configs: list[Config], stream: Stream) -> Result:
-    """What the first configuration that runs yields.
+    """The results of the first configuration that runs.
 
     Raises:
-        TuningError: none does.
+        TuningError: no configuration runs.
     """
     reasons: list[str] = []
     for config in configs:

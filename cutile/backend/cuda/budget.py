@@ -1,6 +1,4 @@
-"""Registers and shared memory of a block; tiles that need more are refused early.
-
-Before they compile.
+"""Registers and shared memory of a block, beyond which tiles are refused.
 
 Registers are counted in words of a thread: the sums of a product live in them all the time, and so do its operands
 where they do not pass through stages in shared memory. What is left of a thread's registers has to do for addresses and
@@ -26,7 +24,7 @@ from cutile.ops.shape import Permute
 MIN_TILE_EXTENT = 16
 """The least extent of a tile that is named as one that fits."""
 MAX_THREAD_REGISTERS = 255
-"""Of one thread."""
+"""Registers of a thread that instructions can name."""
 SPARE_REGISTERS = 39
 """Registers of a thread that a product leaves to everything else."""
 SYSTEM_BYTES = 1024
@@ -56,9 +54,7 @@ def product_words(
 
 
 def check_budget(function: Function, lowered: Function, arch: Architecture, blocks: int) -> None:
-    """Refuse a kernel whose tiles do not fit, with numbers and a product that does.
-
-    The nearest one.
+    """Refuse a kernel whose tiles do not fit; name the nearest product that does.
 
     Args:
         function: the kernel before it was lowered.
@@ -133,9 +129,9 @@ def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, in
     fitting = [shape for shape in halves if min(shape) >= MIN_TILE_EXTENT and _fits(shape, product, arch, blocks)]
 
     def merit(shape: tuple[int, int, int]) -> tuple[int, ...]:
-        """The size.
+        """Size of the product, then of its sums, then how square it is.
 
-        Then that of the sums, which is the launch's; then how well it shares its operands.
+        A tile that is nearly square loads the fewest operands for its sums.
         """
         rows, columns, depth = shape
         return rows * columns * depth, rows * columns, -rows - columns, columns
@@ -144,10 +140,7 @@ def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, in
 
 
 def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks: int) -> bool:
-    """Whether a product of this shape fits, as the plan of one group of warps has it.
-
-    An estimate from above.
-    """
+    """Whether a product of this shape surely fits the plan of one group of warps."""
     m, n, k = shape
     dtype, sums = product.a.tile.dtype, product.acc.tile.dtype
     warps = min(8, max(1, round_up(m * n) // 2048))

@@ -1,7 +1,8 @@
 """Layouts of the operands and results of matrix instructions, and of products.
 
-Where `mma.sync` and `wgmma` take what they multiply from registers, and leave what they have added up (PTX ISA, "Matrix
-Fragments for mma.m16n8k16", "Register Fragments and Shared Memory Matrix Layouts" of wgmma).
+They say which thread has which element of an operand in registers, and which of the accumulator. The bases are those of
+the PTX ISA: "Matrix Fragments for mma.m16n8k16" for `mma.sync`, "Register Fragments and Shared Memory Matrix Layouts"
+for `wgmma`.
 """
 
 from collections.abc import Sequence
@@ -32,9 +33,9 @@ def assign_layouts(function: Function, warps: int, accumulators: Sequence[tuple[
 
 
 def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
-    """Where `mma.sync.m16n8k*` leaves its result.
+    """Layout of the result of `mma.sync.m16n8k*`.
 
-    Per core 4 elements in each lane, two neighbours in two rows.
+    A lane has 4 elements of each 16 x 8: two neighbours in each of two rows, which are 8 apart.
 
     Example:
         >>> print(mma_accumulator((96, 80), warps=4))
@@ -46,11 +47,10 @@ def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
 
 
 def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
-    """Where `wgmma.m64nNk*` leaves its result.
+    """Layout of the result of `wgmma.m64nNk*`, whose rows the warpgroups share.
 
-    Each of a group's four warps holds 16 rows, each group 64 in turn.
-
-    Three groups hold what the first three of four would: the fourth's rows lie past the tile's edge.
+    A warpgroup holds 64 rows, and each of its four warps 16 of them. Three warpgroups have the layout of four, because
+    bases are powers of two: the rows of the fourth lie past the tile's edge.
 
     Example:
         >>> print(group_accumulator((128, 208), groups=2))
@@ -65,11 +65,10 @@ def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
 
 
 def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
-    """Where `wgmma.m64nNk*` leaves a result of 64 rows whose columns are shared.
+    """Layout of 64 rows of `wgmma.m64nNk*` whose columns the warpgroups share.
 
-    Each group has some in a row.
-
-    The number of groups, and of columns for each, are powers of two.
+    Each warpgroup has neighbouring columns. The number of warpgroups is a power of two, and so is that of the columns
+    of each.
 
     Example:
         >>> print(across_accumulator((64, 128), groups=2))

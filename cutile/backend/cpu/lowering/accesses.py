@@ -28,7 +28,7 @@ Access = LoadPointer | StorePointer | AtomicRmw | AtomicCas
 
 
 def is_access(op: Op) -> bool:
-    """Whether an operation accesses memory by address in its turn."""
+    """Whether an operation accesses memory by address, in program order."""
     if isinstance(op, LoadPointer):
         return not op.constant
     return isinstance(op, StorePointer | AtomicRmw | AtomicCas)
@@ -50,13 +50,13 @@ class Touch(Node):
         scope.builder.location = self._op.location or scope.builder.location
         access = scope.builder.add(self._op.copy_with(operands, (), ()))
         if not access.results:
-            return operands[1]  # what was stored; nobody asks
+            return operands[1]  # a node needs a value; that of a store has no reader
         access.result.name = self.name
         return access.result
 
 
 def lower_access(lowering: Lowering, op: Access) -> None:
-    """An access, between all that comes before it and all that comes after."""
+    """Lower an access in program order: after the pending loops, and at once."""
     lowering.flush()
     extents = lowering.extents(op.pointers)
     operands = op.lanes if isinstance(op, AtomicRmw) else op.operands
@@ -114,13 +114,13 @@ def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
 def load_view(lowering: Lowering, op: LoadView, extents: Sequence[Extent]) -> Loaded:
     """A tile to be read where it is needed."""
     axes = _axes(lowering, op)
-    if op.is_plain:  # its blocks may be joined
+    if op.is_plain:  # steps are the extents: tile blocks side by side may run as one
         axes = [lowering.tile_axis(op.x, *each) for each in enumerate(zip(op.starts, op.shape, strict=True))]
     return lowering.loaded(op.x, axes, extents, op.padding_value)
 
 
 def store_view(lowering: Lowering, op: StoreView) -> None:
-    """Loops over what of the tile lies in the tensor."""
+    """Lower a store to loops over the part of the tile that lies in the tensor."""
     axes = _axes(lowering, op)
     node = lowering.node(op.value)
     extents = [
@@ -131,10 +131,7 @@ def store_view(lowering: Lowering, op: StoreView) -> None:
 
 
 def _count(lowering: Lowering, axis: TensorAxis, extent: Extent) -> Value:
-    """The elements to be written along an axis.
-
-    None where the tile begins before the tensor.
-    """
+    """Elements to write along an axis; 0 where the tile begins before the tensor."""
     scope = lowering.scope
     count = scope.smaller(extent.stop(scope), scope.minus(axis.size, axis.start), "count")
     if axis.may_be_negative:
