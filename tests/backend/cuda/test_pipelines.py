@@ -365,6 +365,17 @@ def test_the_axis_along_which_tile_blocks_grow_is_the_slowest() -> None:
         assert {op.group for op in roles.consumer.walk() if isinstance(op, TileIndex)} == {32 if causal else 12}
 
 
+def test_a_thread_block_goes_on_with_its_next_tile_block_as_soon_as_may_be() -> None:
+    """Its producer asks for that behind all loads; consumers give up what loops have read ahead of what they store."""
+    (roles,) = (op for op in lowered(attention_program(causal=True)).walk() if isinstance(op, Roles))
+    order = {type(op): at for at, op in enumerate(roles.producer.walk())}  # of the last of each kind
+    assert order[TmaLoad] < order[NextTile]
+    queries, stored, tiles = [op for op in roles.consumer.walk() if isinstance(op, PipelineRelease | TmaStore)][-3:]
+    assert isinstance(stored, TmaStore)
+    released = [op.pipeline.name for op in (queries, tiles) if isinstance(op, PipelineRelease)]
+    assert released == ["q_pipeline", "tiles_pipeline"]
+
+
 # Rotation is a pass of tile IR: its meaning is that of the loop.
 
 

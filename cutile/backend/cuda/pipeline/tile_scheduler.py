@@ -48,7 +48,6 @@ class TileScheduler:
     first: Value
     total: Value
     carried: Sequence[Value]
-    _taken: Value
 
     def __init__(self, walk: WarpSpecialised) -> None:
         self._walk = walk
@@ -112,29 +111,17 @@ class TileScheduler:
         carried = (self.first, builder.constant(0), *counters)
         builder.add(While(carried=carried, condition=condition, body=block))
 
-    # Tile blocks that thread blocks take as they come to them. The producer asks for the next, and tells the consumers.
-
-    def ask_for_next(self) -> None:
-        """In the producer, ask for the next tile block.
-
-        Only where thread blocks take them as they come to them.
-
-        Ahead of the tile block's own loads, which take longer than the answer, and read behind them.
-        """
-        self._taken = self._walk.builder.value(ops.NextTile(total=self.total), "taken")
-
     def _next_tile(self, counter: Value) -> Value:
-        """The tile block that was asked for: the producer sends it, consumers receive it.
+        """The tile block that comes next: the producer asks for it and sends it, consumers receive it.
 
-        Where consumers write operands, loops are few and long: whoever asked ahead of the loads would not know yet who
-        is free first, and of two tile blocks for each thread block the longest might come together.
+        It asks behind the loads of the tile block before. Ahead of them nobody would know yet who is free first: with
+        two tile blocks for each thread block, all second ones are taken at once, by whoever has the longest as well.
         """
         builder, limited = self._walk.builder, self._walk.plan.limited
         pipeline, through = self._walk.pipelines.tiles, self._walk.pipelines.numbers
         if self._walk.producing:
-            if self._walk.plan.written:
-                self.ask_for_next()
-            following = builder.value(Add(x=self._taken, y=self.step))
+            taken = builder.value(ops.NextTile(total=self.total), "taken")
+            following = builder.value(Add(x=taken, y=self.step))
             number = builder.value(ops.Uniform(x=following), "next_tile")
             builder.add(ops.SendTile(pipeline, through, counter, number, limited=limited))
             return number

@@ -117,8 +117,6 @@ class WarpSpecialised(LoweringContext):
 
     def _produce(self) -> None:
         def tile() -> None:
-            if self.plan.tiles.order.taken and not self.plan.written:
-                self.tiles.ask_for_next()
             self.indices.add(self.tiles.number)
             self.run_block(self.function.body)
 
@@ -157,8 +155,7 @@ class WarpSpecialised(LoweringContext):
         after = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
         with self._products.block():
             self.operations([op for op in operations[:after] if op not in elsewhere])
-            if plan.written and plan.places > 1:
-                self._products.release_all()
+            self._products.release_all()
             if plan.verdict is None:
                 self.builder.location = None
                 self._verdict.read()
