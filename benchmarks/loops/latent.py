@@ -55,15 +55,17 @@ def latent(part: Mut, lse: Mut, q: Tensor, k: Tensor, scale: f32, *, TURNED: Con
         seen = ct.broadcast(ct.iota((BN,)).reshape((1, BN)) + j * BN < k.shape[1], (BM, BN))
         top, totals, acc = add_keys(ct.select(seen, scores, HIDDEN), value, by_two, top, totals, acc)
     total = ct.reduce_sum(totals, 1).reshape((BM, 1))
-    part.store(share(acc, total).reshape((1, BM, D)))
+    part.store(share(acc, total).reshape((1, BM, D)).astype(part.dtype))
     lse.store((top + ct.log2(total)).reshape((1, BM, 1)))
 
 
 def decode_latent(o: Tensor, q: Tensor, k: Tensor, scale: float, parts: int, rows: int = 64) -> DeviceOp[Any]:
     """The op that computes o (sequences, heads, width) by parts of the keys, and combines these."""
     sequences, heads, width = o.shape
-    part = api.empty((sequences, heads, parts * width), f32).partition((1, rows, width))
     lse = api.empty((sequences, heads, parts), f32).partition((1, rows, 1))
+    if parts == 1:  # the only part is the result
+        return latent(o.mut.partition((1, rows, width)), lse, q, k, scale, TURNED=q.shape[2] - width)
+    part = api.empty((sequences, heads, parts * width), f32).partition((1, rows, width))
     split = latent(part, lse, q, k, scale, TURNED=q.shape[2] - width)
     tiles = o.mut.partition((1, 1, width))
     return split.then(lambda done: combine(tiles, done[0].unpartition(), done[1].unpartition(), PARTS=parts))

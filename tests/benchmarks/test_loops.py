@@ -240,11 +240,12 @@ def test_products_with_scales_of_blocks() -> None:
     np.testing.assert_allclose(found, np.concatenate((exact[1][:16], exact[0][16:])), rtol=2e-3, atol=2e-2)
 
 
-def test_decoding_with_latent_keys() -> None:
+@pytest.mark.parametrize("parts", [1, 2])
+def test_decoding_with_latent_keys(parts: int) -> None:
     (q, dq), (k, dk) = random(2, 20, 48), random(2, 70, 48)  # keys end within a tile
     z = api.full(np.nan, (2, 20, 32), f16).sync()
     with use_backend("reference"):
-        latent.decode_latent(z, dq, dk, 1 / math.sqrt(48), parts=2, rows=16).sync()
+        latent.decode_latent(z, dq, dk, 1 / math.sqrt(48), parts=parts, rows=16).sync()
     exact = attention_of(q, k, k[..., :32], causal=False)
     np.testing.assert_allclose(z.to_numpy().sync().astype(np.float64), exact, rtol=2e-2, atol=2e-3)
 

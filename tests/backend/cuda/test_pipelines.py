@@ -94,7 +94,8 @@ def decode_program(page: int = 0) -> Function:
 
 
 def latent_program() -> Function:
-    given: dict[str, Type] = {"part": mut(1, 64, 512), "lse": mut(1, 64, 1), "q": tensor(3, bf16), "k": tensor(3, bf16)}
+    part, lse = mut(1, 64, 512, dtype=bf16), mut(1, 64, 1)
+    given: dict[str, Type] = {"part": part, "lse": lse, "q": tensor(3, bf16), "k": tensor(3, bf16)}
     return shipped(latent, {**given, "scale": scalar()})
 
 
