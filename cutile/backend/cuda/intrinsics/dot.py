@@ -180,8 +180,9 @@ def dot(
     def generate(b: Any, values: list[Any]) -> Any:
         counter, *more = values
         right_stage = None if together else stage_address(b, right, counter)
-        # Ahead of loops it takes a register, of which the gradients of attention, of 16 bits, have none to spare.
-        once = dtype.bits == 8 and not together
+        # A shuffle in each product is waited for. Once, ahead of loops, it takes a register instead, of which the
+        # gradients of attention, of 16 bits, have none to spare.
+        once = dtype.bits == 8
         operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits, once=once)
         if right_stage is None and isinstance(left, BufferStages):
             right_stage = b.add(operand.stage, i32c(right.place - left.place))
