@@ -19,20 +19,24 @@ nobody writes where others still read; the last barrier is behind the last write
 What is no work on the row every block does for itself; block 0 stores it. Pure.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.held_rows import MAX_BESIDE, Held, held_in, held_rows
-from cutile.backend.cuda.lowering_context import LoweringContext
+from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.ops import (
     ClusterArrive,
     ClusterRank,
     ClusterReduce,
     ClusterTileBlockId,
     RowExp,
+    RowExpSum,
     RowExpUnit,
 )
+from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
 from cutile.backend.cuda.target import Architecture
+from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
 from cutile.backend.interface import CompileOptions
@@ -340,10 +344,10 @@ def row_exps(function: Function) -> Function:
         s = reduce_sum(e)                         -->       s = reduce_sum(e)
         y = e / broadcast(s)                                y = e / broadcast(s)
 
-    `t` is `x`, of f16 or bf16, as f32. `row_exp` counts exponents from a whole number instead of `m`: it takes no
-    difference of each element, and is the exponential over a factor that is the same for all of a row. What the
-    exponentials are used for has to make up for the factor: a quotient by their sum does, and a sum that is used
-    otherwise is multiplied by it. Not where they are used by themselves.
+    `t` is `x`, of f16 or bf16, as f32. `row_exp` takes no difference of each element: it is `e ** x` over a factor that
+    is the same for all of a row, and most often 1. What the exponentials are used for has to make up for the factor: a
+    quotient by their sum does, and a sum that is used otherwise is multiplied by it. Not where they are used by
+    themselves.
     """
     uses = _PowerUses(function)
     rows = {op: row for op in function.walk() if isinstance(op, Exp) and (row := uses.row(op)) is not None}
@@ -366,6 +370,39 @@ def row_exps(function: Function) -> Function:
         return KEEP
 
     return dce(rewrite(function, rule))
+
+
+def power_sums(function: Function) -> Function:
+    """A copy of a lowered function whose exponentials of rows are added at once.
+
+        e = row_exp(x, m)
+        s = reduce_sum(e) {axis = 2}        -->      s = row_exp_sum(x, m) {axis = 2}
+
+    Where each thread adds up its own. Exponentials of bf16 end with a product, but threads choose between two ways of
+    computing them, and behind that choice no instruction can both multiply and add.
+    """
+    uses = Counter(value for op in function.walk() for value in op.operands)
+    powers = {op.result: op for op in function.walk() if isinstance(op, RowExp) and uses[op.result] == 1}
+    layouts = layouts_of(function) if powers else {}
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        power = powers.get(rewriter.original.operands[0]) if isinstance(op, ReduceSum) else None
+        if power is None or not _is_of_threads(op, layouts[op.attributes["source"]]):
+            return KEEP
+        x, m = (rewriter.values.get(value, value) for value in power.operands)
+        total = RowExpSum(x=x, m=m, axis=op.attributes["axis"])
+        total.attributes |= {name: op.attributes[name] for name in ("source", "layout")}
+        return rewriter.builder.value(total, op.result.name)
+
+    return dce(rewrite(function, rule)) if powers else function
+
+
+def _is_of_threads(op: Op, source: Layout) -> bool:
+    """Whether each thread has all elements along an axis, and none beside a tile."""
+    axis = op.attributes["axis"]
+    if source.rank == 1 or lane_mask(source, axis) or warp_mask(source, axis):
+        return False
+    return not any(source.edge_axes(register) for register in range(source.registers))
 
 
 class _PowerUses:

@@ -12,7 +12,7 @@ from functools import partial
 
 from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
-from cutile.backend.cuda.long_rows import cut_rows, number_tiles
+from cutile.backend.cuda.long_rows import cut_rows, number_tiles, power_sums
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
@@ -59,7 +59,7 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     kernel = Kernel(function)
     if not kernel.products:
         rows, row_options, blocks = cut_rows(function, arch, options)
-        return number_tiles(lower_for_one_group(rows, target, row_options), blocks)
+        return power_sums(number_tiles(lower_for_one_group(rows, target, row_options), blocks))
     swapped = swap(add_tiles(function))
     mainloop = _specialised(Kernel(swapped), arch, options, plan_mainloop, target.units)
     if isinstance(mainloop, Function):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cutile.backend.cuda.intrinsics.math import LARGEST_BARE, LARGEST_TOP, LEAST_TOP
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.copies import Copies
 from cutile.backend.cuda.ops import (
@@ -20,6 +21,7 @@ from cutile.backend.cuda.ops import (
     PadEdges,
     ProductHalf,
     RowExp,
+    RowExpSum,
     RowExpUnit,
     RowQuotient,
     StageCommit,
@@ -42,10 +44,17 @@ Array = np.ndarray[Any, Any]
 
 
 def row_exp_unit(m: Array) -> Array:
-    """What `RowExp` leaves out."""
+    """What `RowExp` leaves out, as `math.row_exp_unit` states it."""
     power = np.log2(np.e) * m.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.abs(m) <= 2.0**20, np.exp2(np.rint(power) - power), 1.0).astype(np.float32)
+    whole = np.where((m >= 0) & (m <= LARGEST_BARE), 0, np.rint(power))
+    with np.errstate(invalid="ignore", over="ignore"):
+        inside = (m >= LEAST_TOP) & (m <= LARGEST_TOP)
+        return np.where(inside, np.exp2(whole - power), 1.0).astype(np.float32)
+
+
+def row_exp(x: Array, m: Array) -> Array:
+    """`RowExp` of one row or of several."""
+    return rounded(np.exp, x - m) / row_exp_unit(m)
 
 
 class StagedWalker(Walker):
@@ -113,7 +122,9 @@ class StagedWalker(Walker):
                 whole = values[op.x].astype(np.uint64) * values[op.y].astype(np.uint64)
                 return [(whole >> 32 * op.upper).astype(values[op.x].dtype)]
             case RowExp():
-                return [rounded(np.exp, values[op.x] - values[op.m]) / row_exp_unit(values[op.m])]
+                return [row_exp(values[op.x], values[op.m])]
+            case RowExpSum():
+                return [row_exp(values[op.x], values[op.m]).sum(op.axis)]
             case RowExpUnit():
                 return [row_exp_unit(values[op.m])]
             case RowQuotient():

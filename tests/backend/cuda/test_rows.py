@@ -13,7 +13,7 @@ from benchmarks.memory import kernels
 from cutile.backend.cuda.intrinsics import arith, grid, math
 from cutile.backend.cuda.intrinsics.llvm import F32, I16, I32
 from cutile.backend.cuda.lowering_context import layouts_of
-from cutile.backend.cuda.ops import ClusterTileBlockId, PadEdges, ProductHalf, RowExp, RowExpUnit, StageTile
+from cutile.backend.cuda.ops import ClusterTileBlockId, PadEdges, ProductHalf, RowExp, RowExpSum, RowExpUnit, StageTile
 from cutile.backend.reference.interpret import run_block
 from cutile.dtypes import DTypeLike, bf16, f16, i32, u32
 from cutile.ir.core import Function, Op
@@ -114,39 +114,38 @@ def test_what_is_out_of_range_goes_the_long_way() -> None:
     np.testing.assert_array_equal(computed(math.negative_exp(WIDTH), x), np.exp(-x))
 
 
-@pytest.mark.parametrize("dtype", [bf16, f16])
+@pytest.mark.parametrize(("dtype", "most"), [(bf16, 3.0), (f16, 1.3)])
 @np.errstate(all="ignore")
-def test_exponentials_of_rows_are_within_two_units_of_a_power(dtype: DTypeLike) -> None:
+def test_exponentials_of_rows_are_near_a_power(dtype: DTypeLike, most: float) -> None:
+    """By correctly rounded powers of 2, within so many units from 0 to `LARGEST_BARE`."""
     rng = np.random.default_rng()
-    m = np.repeat(rng.uniform(-300, 300, (THREADS, 1)).astype(dtype.numpy), WIDTH, 1)
+    m = np.repeat(rng.uniform(-70, 140, (THREADS, 1)).astype(dtype.numpy), WIDTH, 1)
     x = (m.astype(np.float32) - rng.uniform(0, 86, m.shape) ** rng.integers(0, 3, m.shape)).astype(dtype.numpy)
-    x = np.minimum(x, m)
-    whole = np.rint(m * np.float64(math.LOG2_E[0]))
-    exact = np.exp2(x.astype(np.float64) * np.log2(np.e) - whole)
-    near = m[:, :1].astype(np.float32) - x.min(1, keepdims=True).astype(np.float32) <= 86.5
-    powers = computed(math.row_exp(dtype, WIDTH), x, m.astype(np.float32))
-    units = np.abs(powers - exact) / np.spacing(exact.astype(np.float32))
-    assert units[near[:, 0]].max() < 1.3
-    in_all = powers * computed(math.row_exp_unit(WIDTH), m.astype(np.float32)).astype(np.float64)
-    wanted = np.exp(x.astype(np.float64) - m.astype(np.float64))
-    np.testing.assert_allclose(in_all, wanted, rtol=6e-6, atol=4e-45)  # the long way rounds the difference
+    top, wide = m.astype(np.float32), x.astype(np.float64)
+    powers = computed(math.row_exp(dtype, WIDTH), x, top).astype(np.float64)
+    quick = (top[:, 0] >= 0) & (top[:, 0] <= math.LARGEST_BARE) & (top[:, 0] - wide.min(1) <= math.LOWEST_QUICK)
+    exact = np.exp(wide[quick])
+    units = np.abs(powers[quick] - exact) / np.spacing(exact.astype(np.float32))
+    assert units.max() < most
+    unit = computed(math.row_exp_unit(WIDTH), top).astype(np.float64)
+    np.testing.assert_allclose(powers * unit, np.exp(wide - m.astype(np.float64)), rtol=6e-6, atol=4e-45)
 
 
 @np.errstate(all="ignore")
 def test_rows_out_of_range_go_the_long_way() -> None:
     rng = np.random.default_rng()
-    odd = np.array([np.nan, np.inf, -np.inf, -87.5, 1e30, -1e30, -120, 2.0**21], np.float32)
+    odd = np.array([np.nan, np.inf, -np.inf, -87.5, 1e30, -1e30, -120, 2.0**21, 60, 100], np.float32)
     m = np.repeat(odd[np.arange(THREADS) % len(odd)][:, None], WIDTH, 1)
     x = rng.uniform(-5, 0, m.shape).astype(bf16.numpy)
     x[np.arange(THREADS), rng.integers(0, WIDTH, THREADS)] = odd[rng.integers(0, len(odd), THREADS)]
     powers = computed(math.row_exp(bf16, WIDTH), x, m)
     unit = computed(math.row_exp_unit(WIDTH), m)
     exact = np.exp(x.astype(np.float32) - m)
-    inside = np.abs(m) <= 2.0**20
+    inside = (m >= math.LEAST_TOP) & (m <= math.LARGEST_TOP)
     np.testing.assert_array_equal(powers[~inside], exact[~inside])
     assert (unit[~inside] == 1).all()
     below = inside & (x.astype(np.float32).max(1, keepdims=True) <= m)
-    np.testing.assert_allclose((powers * unit)[below], exact[below], rtol=4e-7, atol=1e-44)
+    np.testing.assert_allclose((powers * unit)[below], exact[below], rtol=4e-6, atol=1e-44)
 
 
 # -- products -------------------------------------------------------------------------------------
@@ -366,6 +365,39 @@ def test_a_row_is_loaded_once_and_divides_rarely(arch: str, tmp_path: Path) -> N
     for kind in ("LDG.E.128", "STG.E.128"):
         assert sum(n for each, n in opcodes.items() if each.startswith(kind)) == 2 * 4  # in the tensor, and at its edge
     assert opcodes["FCHK"] == 32  # divisions of each element, where a group of eight is not sure
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_exponentials_of_bf16_are_added_as_they_are_computed(arch: str, tmp_path: Path) -> None:
+    given = {"loss": mut(1), "x": tensor(2, bf16), "target": tensor(1, i32)}
+    function = shipped(kernels.cross_entropy, given, B=2048)
+    lowering = lowered(function)
+    assert (len(all_of(lowering, RowExp)), len(all_of(lowering, RowExpSum))) == (0, 1)
+    x = np.random.default_rng().standard_normal((1, 4096)).astype(bf16.numpy)
+    x[0, :2048] += 70
+    wanted, found = run(function, lowering, [np.zeros(1, np.float32), x, np.full(1, 7, np.int32)], (1, 1, 1))
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+    executable = compiled(function, arch)
+    assert executable.facts["spills"] == executable.facts["stack"] == 0
+    opcodes = instructions(executable, tmp_path)
+    assert (
+        opcodes["FFMA.RM"] == 11
+    )  # the exact way of 8 elements, and what each thread has once: 18 with the same shortly
+
+
+@np.errstate(all="ignore")
+def test_sums_of_exponentials_are_of_every_slot() -> None:
+    given = {"loss": mut(1), "x": tensor(2, bf16), "target": tensor(1, i32)}
+    lowering = lowered(shipped(kernels.cross_entropy, given, B=8192))
+    (total,) = all_of(lowering, RowExpSum)
+    layout = layouts_of(lowering)[total.attributes["source"]]
+    rng = np.random.default_rng()
+    x = rng.uniform(-90, 5, (1 << 10, layout.registers)).astype(bf16.numpy)  # some of each thread's go the long way
+    x[: 1 << 9] /= 2
+    m = np.full(x.shape, 5, np.float32)
+    sums = computed(math.row_exp_sum(bf16, layout, axis=total.attributes["axis"]), x, m)
+    exact = np.exp(x.astype(np.float64)).reshape(-1, 4, 8).sum(2)
+    np.testing.assert_allclose(sums, exact, rtol=1e-6)
 
 
 # -- rows by index --------------------------------------------------------------------------------

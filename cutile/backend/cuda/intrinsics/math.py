@@ -26,7 +26,8 @@ from cutile.backend.cuda.intrinsics.llvm import (
     pair_of_halves,
     widen,
 )
-from cutile.dtypes import DTypeLike, f32, f64
+from cutile.backend.gpu.layout import Layout
+from cutile.dtypes import DTypeLike, bf16, f32, f64
 
 LIBDEVICE: dict[str, tuple[str, str]] = {
     "exp": ("__nv_expf", "__nv_exp"),
@@ -168,18 +169,23 @@ def _hardware_power(b: Any, x: Any) -> Any:
 
 # -- exponentials of a row ------------------------------------------------------------------------
 
-MOST_WHOLE = 2.0**20
-"""Up to this magnitude of a row's largest element, its power of 2 has a whole part that is known exactly."""
+LEAST_TOP, LARGEST_BARE, LARGEST_TOP = -64.0, 64.0, 128.0
+"""Largest elements of a row from and up to which its exponentials take few instructions. From 0 to the middle one they
+are `e ** x`, else over a power of 2."""
 LOWEST_QUICK = 86.5
 """What an element may lack of the largest: e ** -x, over at most the square root of 2, is a normal number."""
+SHORT_LOG2_E = np.float32(47274 / 32768)
+"""log2(e) to 16 bits: its product with a bf16, which has 8, is exact in f32."""
+REST = np.float32(1 - float(SHORT_LOG2_E) / np.log2(np.e))
+"""What `e ** x` is above `2 ** (SHORT_LOG2_E * x)`, to first order, over `x`."""
 
 
 @cache
 def row_exp(dtype: DTypeLike, n: int) -> Any:
-    """`f(x, m) = e ** (x - m) / u(m)`, of f16 or bf16 `x` and an f32 `m`.
+    """`f(x, m) = e ** x / 2 ** M(m)`, of f16 or bf16 `x` and an f32 `m`.
 
-    `x` is not above `m`, and `u` is `row_exp_unit`. Without a difference, and with two elements at once tried for their
-    range: 2.5 instructions an element fewer than `negative_exp` has of `m - x`.
+    `x` is not above `m`. `row_exp_unit` says what `M` is. Without a difference, and with two elements at once tried for
+    their range.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -192,42 +198,113 @@ def row_exp(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def row_exp_unit(n: int) -> Any:
-    """`f(m) = 2 ** (M - log2(e) * m)`, `M` being the nearest whole number.
+    """`f(m) = 2 ** M / e ** m`.
 
-    1 where that is too large.
+    `M` is 0 from 0 to `LARGEST_BARE`, else the whole number nearest to `log2(e) * m` from `LEAST_TOP` to `LARGEST_TOP`,
+    and elsewhere `log2(e) * m` itself.
     """
 
     def one(b: Any, m: Any) -> Any:
-        return b.select(_is_whole_known(b, m), _hardware_power(b, _negated(b, _rest(b, m))), const(F32, 1.0))
+        power = _power(b, m, -1, b.fadd(const(F32, WHOLE), _whole(b, m)))
+        return b.select(_is_quick_top(b, m), power, const(F32, 1.0))
 
     return elementwise("row_exp_unit", (f32,), f32, n, one)
 
 
-def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """The quick way, or the exact one for all.
+@cache
+def row_exp_sum(dtype: DTypeLike, layout: Layout, *, axis: int) -> Any:
+    """`f(x, m)`: the sum of `row_exp(x, m)` along `axis`.
 
-    Elements of one row have one `m`, and the compiler finds that what is made of it is the same.
+    Each thread has all elements along it.
+    """
+    target = layout.collapse(axis)
+    where = {each: register for register, each in enumerate(target.offsets)}
+    slots = [where[(*each[:axis], 0, *each[axis + 1 :])] for each in layout.offsets]
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        x, m = (unpack(b, value, layout.registers) for value in values)
+        return pack(b, _row_exp_sums(b, dtype, list(zip(x, m, strict=True)), slots), target.registers)
+
+    arguments = [frag(dtype, layout.registers), frag(f32, layout.registers)]
+    return intrinsic("row_exp_sum", frag(f32, target.registers), arguments, generate)
+
+
+def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The quick way, or the exact one for all."""
+    with b.if_else(_are_quick(b, dtype, rows), likely=True) as (usual, rare):
+        with usual:
+            # The compiler makes these of a register's halves where they are used, for nothing else uses them.
+            powers = [b.fmul(*_row_power(b, dtype, *each)) for each in rows]
+            behind_usual = b.block
+        with rare:
+            exact = _exact_row_exps(b, dtype, rows)
+            behind_rare = b.block
+    return merge(b, (powers, behind_usual), (exact, behind_rare))
+
+
+def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slots: Sequence[int]) -> list[Any]:
+    """Of the rows of each slot the sum of their exponentials.
+
+    The products that these end with are added by the same instruction.
+    """
+    sums: list[Any] = [const(F32, 0.0)] * (1 + max(slots))
+    for first in range(0, len(rows), AT_ONCE):
+        group, places = rows[first : first + AT_ONCE], slots[first : first + AT_ONCE]
+        touched = sorted(set(places))
+        with b.if_else(_are_quick(b, dtype, group), likely=True) as (usual, rare):
+            with usual:
+                quick = {place: sums[place] for place in touched}
+                for place, each in zip(places, group, strict=True):
+                    quick[place] = fused(b, f32, *_row_power(b, dtype, *each), quick[place])
+                behind_usual = b.block
+            with rare:
+                exact = {place: sums[place] for place in touched}
+                for place, power in zip(places, _exact_row_exps(b, dtype, group), strict=True):
+                    exact[place] = b.fadd(exact[place], power)
+                behind_rare = b.block
+        both = merge(b, (list(quick.values()), behind_usual), (list(exact.values()), behind_rare))
+        for place, total in zip(touched, both, strict=True):
+            sums[place] = total
+    return sums
+
+
+def _are_quick(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> Any:
+    """Whether all are within the limits.
+
+    Asked before the first of them is computed: else all would need two registers. Elements of one row have one `m`, and
+    the compiler finds that what is made of it is the same.
     """
     halves, tops = (list(column) for column in zip(*rows, strict=True))
-    quick = functools.reduce(b.and_, [_is_whole_known(b, m) for m in tops])
+    quick = functools.reduce(b.and_, [_is_quick_top(b, m) for m in tops])
     top = functools.reduce(lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y), tops)
     lowest = b.fsub(top, const(F32, LOWEST_QUICK))
     for least in _least(b, dtype, halves):  # false for NaN, which is the least of those that it is among
         quick = b.and_(quick, b.fcmp_ordered(">=", least, lowest))
-    # Before the first of them is computed: else all would need two registers.
-    with b.if_else(quick, likely=True) as (usual, rare):
-        with usual:
-            # The compiler makes these of a register's halves where they are used, for nothing else uses them.
-            starts = [b.fsub(const(F32, WHOLE), _whole(b, m)) for m in tops]
-            powers = [_power(b, widen(b, dtype, x), 1, start) for x, start in zip(halves, starts, strict=True)]
-            behind_usual = b.block
-        with rare:
-            exact: list[Any] = []
-            for x, m in rows:
-                over = b.select(_is_whole_known(b, m), _hardware_power(b, _rest(b, m)), const(F32, 1.0))
-                exact.append(b.fmul(call(b, "__nv_expf", F32, [b.fsub(widen(b, dtype, x), m)]), over))
-            behind_rare = b.block
-    return merge(b, (powers, behind_usual), (exact, behind_rare))
+    return quick
+
+
+def _row_power(b: Any, dtype: DTypeLike, x: Any, m: Any) -> tuple[Any, Any]:
+    """`e ** x / 2 ** M` of what is within the limits, as two factors: normal numbers.
+
+    Of bf16 as `2 ** (c * x - M)` and `1 + REST * x`, by three instructions.
+    """
+    wide, whole, one = widen(b, dtype, x), _whole(b, m), const(F32, 1.0)
+    if dtype is not bf16:
+        return _power(b, wide, 1, b.fsub(const(F32, WHOLE), whole)), one
+    power = _hardware_power(b, fused(b, f32, wide, const(F32, float(SHORT_LOG2_E)), _negated(b, whole)))
+    return power, fused(b, f32, wide, const(F32, float(REST)), one)
+
+
+def _exact_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The same of any numbers."""
+    exact: list[Any] = []
+    for x, m in rows:
+        is_quick, is_bare = _is_quick_top(b, m), _is_bare(b, m)
+        origin = b.select(is_bare, const(F32, 0.0), m)
+        power = call(b, "__nv_expf", F32, [b.fsub(widen(b, dtype, x), origin)])
+        over = b.select(b.and_(is_quick, b.not_(is_bare)), _hardware_power(b, _rest(b, m)), const(F32, 1.0))
+        exact.append(b.fmul(power, over))
+    return exact
 
 
 def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
@@ -239,13 +316,20 @@ def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
     return [widen(b, dtype, each) for each in last]
 
 
-def _is_whole_known(b: Any, m: Any) -> Any:
-    return b.fcmp_ordered("<=", call(b, "llvm.fabs.f32", F32, [m]), const(F32, MOST_WHOLE))
+def _is_quick_top(b: Any, m: Any) -> Any:
+    least, most = (const(F32, limit) for limit in (LEAST_TOP, LARGEST_TOP))
+    return b.and_(b.fcmp_ordered(">=", m, least), b.fcmp_ordered("<=", m, most))
+
+
+def _is_bare(b: Any, m: Any) -> Any:
+    least, most = const(F32, 0.0), const(F32, LARGEST_BARE)
+    return b.and_(b.fcmp_ordered(">=", m, least), b.fcmp_ordered("<=", m, most))
 
 
 def _whole(b: Any, m: Any) -> Any:
-    """The whole number nearest to `log2(e) * m`."""
-    return b.fsub(fused(b, f32, m, const(F32, float(LOG2_E[0])), const(F32, WHOLE)), const(F32, WHOLE))
+    """The whole number nearest to `log2(e) * m`; 0 from 0 to `LARGEST_BARE`."""
+    nearest = b.fsub(fused(b, f32, m, const(F32, float(LOG2_E[0])), const(F32, WHOLE)), const(F32, WHOLE))
+    return b.select(_is_bare(b, m), const(F32, 0.0), nearest)
 
 
 def _rest(b: Any, m: Any) -> Any:

@@ -37,6 +37,7 @@ __all__ = (
     "PadEdges",
     "ProductHalf",
     "RowExp",
+    "RowExpSum",
     "RowExpUnit",
     "RowQuotient",
     "StageCommit",
@@ -115,10 +116,9 @@ class ProductHalf(Op, name="cuda.product_half"):
 
 
 class RowExp(Op, name="cuda.row_exp"):
-    """`e ** (x - m)` over a factor, of f16 or bf16 not above `m`.
+    """`e ** x` over a power of 2, of f16 or bf16 not above `m`.
 
-    Few have no normal result. The factor is `2 ** (log2(e) * m - M)`, `M` being the whole number nearest to that
-    product: one for each `m`.
+    Few have no normal result. Which power it is depends on `m` alone: mostly 1 (`intrinsics/math.py`, `row_exp_unit`).
     """
 
     x: Value = operand(ANY_TILE)
@@ -128,6 +128,19 @@ class RowExp(Op, name="cuda.row_exp"):
 
     def infer(self) -> tuple[Type, ...]:
         return (self.m.type,)
+
+
+class RowExpSum(Op, name="cuda.row_exp_sum"):
+    """The sum of `RowExp` along an axis of which each thread has all elements."""
+
+    x: Value = operand(ANY_TILE)
+    m: Value = operand(ANY_TILE)
+    axis: int = attribute()
+    intrinsic = Intrinsic("math.row_exp_sum", ("dtype", "source", "axis="))
+
+    def infer(self) -> tuple[Type, ...]:
+        shape = self.m.tile.shape
+        return (self.m.tile.with_shape(shape[: self.axis] + shape[self.axis + 1 :]),)
 
 
 class RowExpUnit(Op, name="cuda.row_exp_unit"):
