@@ -112,7 +112,7 @@ class TileScheduler:
         builder.add(While(carried=carried, condition=condition, body=block))
 
     def _next_tile(self, counter: Value) -> Value:
-        """The tile block that comes next: the producer asks for it and sends it, consumers receive it.
+        """The next tile block: the producer asks for it, consumers receive it.
 
         It asks behind the loads of the tile block before. Ahead of them nobody would know yet who is free first: with
         two tile blocks for each thread block, all second ones are taken at once, by whoever has the longest as well.
