@@ -28,7 +28,6 @@ the tile's edge: so nothing is lost where its threads do something else, as long
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.mma_layouts import assign_layouts, group_accumulator
@@ -48,7 +47,7 @@ from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.backend.cuda.pipeline.rules import drafted_plan
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles, block_axes, square_group
 from cutile.backend.cuda.pipeline.split_k_rules import division
-from cutile.backend.cuda.pipeline.stages import max_stages, with_stages
+from cutile.backend.cuda.pipeline.stages import with_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.pipeline.tma_stores import only_store_of
@@ -77,10 +76,6 @@ MAX_DELAYED_PIECES = 4
 """Of a result that waits: each is some hundred instructions under a product."""
 MAX_DELAYED_SUMS = 128
 """Of a thread: with half as many words of the result before they leave 32 of its registers to the rest."""
-GOOD_STAGES = 4
-"""Stages for which a store makes do with fewer buffers."""
-MAX_STORE_BUFFERS = 4
-"""Buffers of a warp for pieces of a tile on their way to memory."""
 MAX_WHOLE_ROWS = 16
 """Rows of a result that one thread block of a cluster does whole: 16 x 4096 x 4096 is at 0.985 in two parts of 8 rows,
 32 x 2048 x 8192 at 1.019 in parts."""
@@ -113,7 +108,7 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
     how = instructions_of(kernel.products[0], kernel.definitions)
     by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
     require(by_rows, f"two warpgroups share the columns of a product of {how.rows} rows")
-    return _with_room(_Rules(kernel, loop, kernel.products[0], how, options).plan(), kernel, arch)
+    return with_stages(_Rules(kernel, loop, kernel.products[0], how, options).plan(), kernel, arch)
 
 
 def _only_loop(kernel: Kernel) -> For:
@@ -325,23 +320,3 @@ class _Rules:
         plain = all(isinstance(op, Convert) and op.result.tile == kind for op in behind)
         pieces = SmemLayout(store.value.tile.shape[1], WGMMA_ROWS, 2, k_major=False).count
         return plain and self.how.sums <= MAX_DELAYED_SUMS and pieces <= MAX_DELAYED_PIECES
-
-
-def _with_room(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
-    """The plan with the most stages and store buffers that shared memory takes.
-
-    Each warp has a buffer for what it stores.
-    """
-    store = plan.store
-    if store is None:
-        return with_stages(plan, kernel, arch)
-    rows, columns = plan.dot.op.acc.tile.shape
-    sharing = 1 if plan.pingpong else plan.warpgroups
-    pieces = rows // (WGMMA_ROWS * sharing) * columns // store.span
-    good = min(GOOD_STAGES, max_stages(operand.latency for operand in plan.dot.operands))
-    for buffers in range(min(pieces, MAX_STORE_BUFFERS), 1, -1):
-        with suppress(Refused):
-            fitted = with_stages(replace(plan, stores={store.op: replace(store, buffers=buffers)}), kernel, arch)
-            if fitted.stages[0] >= good:
-                return fitted
-    return with_stages(replace(plan, stores={store.op: replace(store, buffers=1)}), kernel, arch)
