@@ -98,9 +98,7 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
             lowered.facts |= launch_division(kernel, plan_, plan_for, (sms or NUM_SMS) * (options.occupancy or 1))
         if excess <= 0:
             return lowered
-        # A main loop may have any number of stages, so one goes. Other pipelines have a power of two of them.
-        fewer = excess if plan_.mainloop is None else plan_.stage_bytes(0)
-        room = replace(room, shared_bytes=room.shared_bytes - fewer)
+        room = replace(room, shared_bytes=room.shared_bytes - excess)
         plan_ = _plan(kernel, room, rules, options)
     return plan_
 
