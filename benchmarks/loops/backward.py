@@ -146,4 +146,6 @@ CASES = (
     *both_forms("backward-128-16384-grouped", 64, 16384, 128, causal=True, key_heads=8),
     *both_forms("backward-64", 64, 4096, 64),
     *both_forms("backward-64-causal", 64, 4096, 64, causal=True),
+    *both_forms("backward-64-16384", 64, 16384, 64),
+    *both_forms("backward-64-16384-causal", 64, 16384, 64, causal=True),
 )
