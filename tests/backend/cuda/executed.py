@@ -234,7 +234,7 @@ class ThreadBlock:
             case If():
                 results = yield from self._block_of(op.then if values[op.condition] else op.orelse, group)
             case TmaStore() if op.adds:
-                if group.number == 0:  # as below
+                if group.number == 0 and op.part != "write":  # as below
                     index, value = [int(values[each]) for each in op.index], self._read(values[op.value], op)
                     value = value.reshape(op.shape) if op.shape else value
                     store(values[op.x], load(values[op.x], value.shape, index) + value, index)

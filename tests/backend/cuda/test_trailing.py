@@ -55,7 +55,7 @@ def test_a_result_is_put_off_and_each_piece_of_it_written_once(tile: tuple[int, 
         for tiles, turns in ((1, 9), (3, 9), (2, 1), (2, 0)):
             events = first_group(lowering, tiles, turns)
             found = [(event.what, event.count) for event in events if event.what in OF_RESULTS]
-            written = [("store", piece) for piece in range(pieces)]
+            written = [(what, piece) for piece in range(pieces) for what in ("fill", "store")]
             assert found == [("keep", 0), *written] * (tiles - 1) + written
 
 

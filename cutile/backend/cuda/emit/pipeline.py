@@ -51,12 +51,16 @@ def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
 
 
 def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
-    """`store_z(tile, z_map, i, j)`, or `add_to_z`."""
+    """`store_z(tile, z_map, i, j)`, or `add_to_z`.
+
+    Of the latter in two parts, `write_z(tile)` and `begin_z(z_map, i, j)`.
+    """
     tile = [kernel.dtype(op.x.tensor.dtype), kernel.layout(op.attributes["layout"])]
     how = [*numbers(op, "span", "buffers"), f"place={offset(op.through, kernel)}"]
     dropped = ["dropped=True"] if op.dropped else []
     if op.adds:
         factory, tile, how = "tma.add", tile[1:], [*how, *([f"shape={op.shape}"] if op.shape else [])]
+        how += [f"part={op.part!r}"] if op.part else []
     elif op.transposed:
         factory, how = "tma.store_transposed", [*how, *dropped]
     else:
@@ -67,8 +71,9 @@ def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
             *dropped,
             *([f"shape={op.shape}"] if op.shape else []),
         ]
-    function = kernel.bind(f"{'add_to' if op.adds else 'store'}_{op.x.name}", factory, *tile, *how)
-    return Call(function, (kernel.use(op.value), op.map, *map(kernel.use, op.index)))
+    function = kernel.bind(f"{op.part or ('add_to' if op.adds else 'store')}_{op.x.name}", factory, *tile, *how)
+    value = () if op.part == "begin" else (kernel.use(op.value),)
+    return Call(function, value if op.part == "write" else (*value, op.map, *map(kernel.use, op.index)))
 
 
 def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:

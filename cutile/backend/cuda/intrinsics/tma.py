@@ -365,8 +365,10 @@ def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
 
 
 @cache
-def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int, ...] = ()) -> Any:
+def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int, ...] = (), part: str = "") -> Any:
     """`f(tile, map, *tile index)`: add a tile of f32 to memory by TMA.
+
+    In two parts, `write` is `f(tile)`, which only writes to shared memory, and `begin` is `f(map, *tile index)`.
 
     As `store`; each element is added atomically. All places are written at once, and waited for before: results may go
     by way of them between two tiles.
@@ -375,6 +377,7 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
         layout: of the tile: a `group_accumulator` or an `across_accumulator`.
         span: columns at a time, of 128 bytes.
         buffers, place, shape: as of `store`.
+        part: which part of two; all by default.
     """
     rows, columns = layout.shape
     ahead = shape[:-1] or (rows,)
@@ -382,9 +385,12 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
     registers = {offset: register for register, offset in enumerate(layout.offsets)}
     origins = sorted({(row - row % WARP_ROWS, column - column % span) for row, column in registers})
 
+    writes, begins = part != "begin", part != "write"
+    assert not part or len(origins) <= buffers, "each part is of all boxes"
+
     def generate(b: Any, values: list[Any]) -> None:
-        tile, map_, *index = values
-        elements = unpack(b, tile, layout.registers)
+        elements = unpack(b, values[0], layout.registers) if writes else []
+        map_, *index = values[writes:] if begins else [None, *[i32c(0)] * (len(ahead) + 1)]
         lane, warp = _late_lane_and_warp(b)
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * nbytes)))
         # Lane l has columns 2 (l % 4) and the next one of each 8, in rows l // 4 and 8 more: half a piece.
@@ -396,18 +402,21 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
         starts = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
         for first in range(0, len(origins), buffers):
             boxes = list(enumerate(origins[first : first + buffers]))
-            with b.if_then(leads):
-                _wait_until_read(b, 0)
-            synchronize_warp(b)  # no lane writes before its first lane has waited
-            for buffer, (down, across) in boxes:
-                for column in range(0, span, MATRIX):
-                    piece = b.xor(b.add(unit, i32c(column // 4)), row)
-                    to = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
-                    for below in (0, MATRIX):
-                        pair = [elements[registers[down + below, across + column + side]] for side in range(2)]
-                        # Two columns are half a piece, which the swizzle moves as one (PTX ISA, "Swizzling Modes").
-                        text = f"st.shared.v2.f32 [$0+{below * span * F32_BYTES}], {{$1, $2}};"
-                        asm(b, VOID, [to, *pair], text, "r,f,f,~{memory}", effect=True)
+            if writes:
+                with b.if_then(leads):
+                    _wait_until_read(b, 0)
+                synchronize_warp(b)  # no lane writes before its first lane has waited
+                for buffer, (down, across) in boxes:
+                    for column in range(0, span, MATRIX):
+                        piece = b.xor(b.add(unit, i32c(column // 4)), row)
+                        to = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
+                        for below in (0, MATRIX):
+                            pair = [elements[registers[down + below, across + column + side]] for side in range(2)]
+                            # Two columns are half a piece, which the swizzle moves as one (PTX ISA, "Swizzling Modes").
+                            text = f"st.shared.v2.f32 [$0+{below * span * F32_BYTES}], {{$1, $2}};"
+                            asm(b, VOID, [to, *pair], text, "r,f,f,~{memory}", effect=True)
+            if not begins:
+                return
             proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next; once for all boxes, since it is slow
             synchronize_warp(b)  # the first lane begins when all have written
             with b.if_then(leads):
@@ -417,8 +426,8 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
                     coordinates = [b.add(*each) for each in zip(starts, within, strict=True)][::-1]
                     _begin_store(b, map_, source, coordinates, adds=True)
 
-    kind = frag(f32, layout.registers)
-    return intrinsic("add", None, [kind, TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)], generate)
+    kinds = [frag(f32, layout.registers)] * writes + [TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)] * begins
+    return intrinsic("add", None, kinds, generate)
 
 
 def _of_warp(b: Any, layout: Layout, axis: int, warp: Any) -> Any:

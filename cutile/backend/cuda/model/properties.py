@@ -170,14 +170,22 @@ def check_stores(function: Function) -> None:
 
 
 def _check_places(events: Sequence[Event]) -> None:
-    """That a place is written when TMA has read it."""
+    """That a place is written when TMA has read it, and is stored once then."""
     under_way: list[int] = []
+    filled: list[int] = []
     for event in events:
-        if event.what == "store":
+        if event.what == "fill":
             del under_way[: max(0, len(under_way) - event.pending)]
-            if event.place in under_way:
+            if event.place in (*under_way, *filled):
                 raise ProtocolError(f"piece {event.count} is written to a place that is still being read")
+            filled.append(event.place)
+        elif event.what == "store":
+            if event.place not in filled:
+                raise ProtocolError(f"piece {event.count} is stored from a place that it was not written to")
+            filled.remove(event.place)
             under_way.append(event.place)
+    if filled:
+        raise ProtocolError(f"what was written to the places {filled} is not stored")
 
 
 def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:

@@ -163,7 +163,7 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Ge: operator.ge,
     And: _both,
 }
-OF_RESULTS = ("keep", "store", "deal out", "add up", "meet", "write")
+OF_RESULTS = ("keep", "fill", "store", "deal out", "add up", "meet", "write")
 """What events are about results, or operands that consumers write, and not about the ring."""
 
 
@@ -345,7 +345,9 @@ def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
         begins = number % facts["buffers"] == 0 if op.adds else facts["begins"] and number == 0
         pending = 0 if begins else facts["buffers"] - 1
         place = (facts["first"] + number) % facts["buffers"]
-        yield Event("store", facts["piece"] + number, 0, place, pending, base=id(op.through), tensor=op.x)
+        for what in (op.part,) if op.part else ("write", "begin"):
+            name = "fill" if what == "write" else "store"
+            yield Event(name, facts["piece"] + number, 0, place, pending, base=id(op.through), tensor=op.x)
 
 
 _NUMBERS: Mapping[type[Op], Callable[[_Walk, Any], Any]] = {

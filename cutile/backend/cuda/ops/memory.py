@@ -479,6 +479,7 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
         shape: the tile's in the tensor, if the value's rows are several axes there.
         transposed: a warp has 16 columns, of which `span` rows at a time are stored.
         adds: the elements, of f32, are added to those that are there, each atomically.
+        part: of what adds, `write` only writes to shared memory, `begin` is the rest: the fence, and TMA's part.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -491,6 +492,7 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     shape: tuple[int, ...] = attribute(default=())
     transposed: bool = attribute(default=False)
     adds: bool = attribute(default=False)
+    part: str = attribute(default="")
 
     def infer(self) -> tuple[Type, ...]:
         return ()

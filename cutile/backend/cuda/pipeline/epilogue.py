@@ -16,7 +16,7 @@ written, and the last tile's result at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
@@ -42,12 +42,14 @@ class Epilogue:
 
     Attributes:
         delayed: the store of a result that waits; None where it is stored at once.
+        under_fence: what is done between the writing of a tile to shared memory and the fence for TMA; None is nothing.
     """
 
     def __init__(self, walk: WarpSpecialised) -> None:
         self._walk = walk
         self._as_loaded: dict[Value, Layout] = {}
         self.delayed = DelayedStore(walk) if walk.plan.delayed else None
+        self.under_fence: Callable[[], None] | None = None
 
     # Loads.
 
@@ -135,18 +137,23 @@ class Epilogue:
     def _store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
-        context, pipelines, buffers = self._walk, self._walk.pipelines, store.buffers
-        bulk = ops.TmaStore(
-            *(context.lowered[store.op.x], value, pipelines.staging, tuple(index)),
-            map=context.maps.name(store.op.x, store.map),
-            shape=store.shape,
-            transposed=store.transposed,
-            packed=packed,
-            adds=store.adds,
-            dropped=pipelines.flag is not None,
-        )
+        context, pipelines, buffers, under = self._walk, self._walk.pipelines, store.buffers, self.under_fence
         facts = {"layout": context.layout_name(layout), "piece": piece, "first": piece % buffers, "begins": piece == 0}
-        context.add(bulk, **facts, span=store.span, buffers=buffers)
+        for part in ("",) if under is None else ("write", "begin"):
+            if under is not None and part == "begin":
+                under()
+                context.builder.location = store.op.location
+            bulk = ops.TmaStore(
+                *(context.lowered[store.op.x], value, pipelines.staging, tuple(index)),
+                map=context.maps.name(store.op.x, store.map),
+                shape=store.shape,
+                transposed=store.transposed,
+                packed=packed,
+                adds=store.adds,
+                dropped=pipelines.flag is not None,
+                part=part,
+            )
+            context.add(bulk, **facts, span=store.span, buffers=buffers)
 
 
 FIRST_ITERATION = 1

@@ -12,12 +12,13 @@ some iterations apart from the sums; the epilogue of the tile before may go on u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.pipeline.operand import loads_of
+from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.pipeline.products import Products
 from cutile.backend.gpu.op_facts import constant_of, reads
 from cutile.ir.control import For, If, While
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 
 Values = Sequence[Value]
+Inside = Callable[[], Values] | None
+NOTHING: Mapping[Value, Value] = {}
+MAX_AHEAD_DEPTH = 64
+"""Elements of a row that the first product of the next iteration multiplies: with more it gains nothing, and spills."""
 MAX_UNDEF_SUMS = 112
 """Sums of a thread that may have registers all the time beside a left operand, or beside the whole of an epilogue."""
 
@@ -84,7 +89,7 @@ class Nests:
         """
         return self.walk.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
-    def _block(self, op: Op, source: Block, late: Values = (), inside: Callable[[], Values] | None = None) -> Block:
+    def _block(self, op: Op, source: Block, late: Values = (), inside: Inside = None) -> Block:
         """A block of a nest, with the counters of its pipelines.
 
         `late` are numbers that are carried besides. `inside` adds what is in the block and returns them as they are
@@ -124,7 +129,10 @@ class Nests:
         return done.results[counted:]
 
     def _loop(self, op: For, bounds: Values) -> None:
-        if self.products is None or not self._only_multiplies(op):
+        ahead = None if self.products is None else self._first_ahead(op)
+        if self.products is not None and ahead is not None:
+            self._ahead(op, bounds, ahead, self.products)
+        elif self.products is None or not self._only_multiplies(op):
             self._iterations(op, bounds, [self._initial(op, at) for at in self._places(op)])
         elif self.walk.plan.dot.promote_interval:
             self._promoted(op, bounds, self.products)
@@ -140,17 +148,71 @@ class Nests:
             self._overlapped(op, bounds, carried, self.products, replaces=False)
 
     def _iterations(
-        self, op: For, bounds: Values, carried: Values, late: Values = (), inside: Callable[[], Values] | None = None
+        self, op: For, bounds: Values, carried: Values, more: Mapping[Value, Value] = NOTHING, inside: Inside = None
     ) -> Values:
         """The loop, from the values on that it carries.
 
-        Numbers that it carries besides begin as zeros; those behind the loop are the result.
+        What it carries besides, `more`, has what it begins with; what there is behind the loop is the result.
         """
         context, (start, stop, step) = self.walk, bounds
         before = [context.pipelines.counters[number] for number in self._used(op)]
-        body = self._block(op, op.body, late, inside)
-        zeros = [context.builder.constant(0, value.tile.dtype) for value in late]
-        return self._finish(op, For(start=start, stop=stop, step=step, carried=(*carried, *before, *zeros), body=body))
+        body = self._block(op, op.body, tuple(more), inside)
+        begin = (*carried, *before, *more.values())
+        return self._finish(op, For(start=start, stop=stop, step=step, carried=begin, body=body))
+
+    # Loops that end in a sum to memory: the first product of the next iteration begins ahead of the sum's fence.
+
+    def _first_ahead(self, op: For) -> Dot | None:
+        """The product that an iteration may begin for the next one.
+
+        It is the first, of what is loaded alone. None where an iteration does not end in a sum by TMA that warps write
+        at once, or where the operands are too wide.
+        """
+        plan, inside = self.walk.plan, set(op.body.operations)
+        dots = [dot for nested, dot in plan.dots.items() if nested in inside]
+        store = plan.stores.get(op.body.operations[-2]) if len(inside) > 1 else None
+        if store is None or not store.adds or store.layout.registers * 2 > store.span * store.buffers or not dots:
+            return None
+        if constant_of(op.step, self.walk.definitions) != 1:
+            return None
+        first, group = dots[0], plan.groups[dots[0].right.load]
+        alone = group.operands == (first.right,) and group.within and plan.stages[group.pipeline] > 1
+        outer = first.left is not None and first.left.load not in inside
+        return first if alone and outer and first.fresh and first.op.a.tile.shape[1] <= MAX_AHEAD_DEPTH else None
+
+    def _ahead(self, op: For, bounds: Values, dot: Dot, products: Products) -> None:
+        """The loop, each iteration of which begins the first product of the next one.
+
+        The last iteration begins its own once more. Where there is none, the product is one of anything: under a
+        branch its sums would take registers of their own.
+        """
+        context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
+        number, sums = context.plan.groups[dot.right.load].pipeline, dot.op.result
+        runs, counter = builder.value(Lt(x=start, y=stop)), pipelines.counters[number]
+        carried = [self._initial(op, at) for at in self._places(op)]
+        builder.branch(runs, lambda: pipelines.wait(number, counter))
+        products.begin_ahead(dot, builder.value(Select(condition=runs, x=counter, y=builder.constant(-1))))
+        products.settle_all()
+        first = context.lowered[sums]
+        begun = Value(first.type, sums.name)
+
+        def iteration() -> Values:
+            counter, context.lowered[sums] = pipelines.counters[number], begun
+
+            def begin_next() -> None:
+                following = builder.value(Add(x=context.lowered[op.induction], y=step))
+                goes_on = builder.value(Lt(x=following, y=stop))
+                stage = builder.value(Select(condition=goes_on, x=pipelines.counters[number], y=counter))
+                pipelines.wait(number, stage)
+                products.begin_ahead(dot, stage)
+
+            products.ahead, context.epilogue.under_fence = dot, begin_next
+            context.run_block(op.body, keep=True)
+            products.ahead = context.epilogue.under_fence = None
+            products.settle_all()
+            return [context.lowered[sums]]
+
+        self._iterations(op, bounds, carried, {begun: first}, iteration)
 
     # Loops that only multiply: an iteration's products go on in the next one.
 
@@ -182,7 +244,8 @@ class Nests:
                 pipelines.next_stage(number)
             return numbers
 
-        numbers = self._iterations(op, bounds, carried, late, iteration)
+        zeros = {value: builder.constant(0, value.tile.dtype) for value in late}
+        numbers = self._iterations(op, bounds, carried, zeros, iteration)
         if context.plan.pingpong:
             builder.add(ops.OrderBarrierArrive(pipelines.more_barriers))
         products.settle_loop(op, op.body.terminator.operands)

@@ -79,6 +79,7 @@ class Products:
     Attributes:
         added: whether sums are added to, where the product that is begun may replace them; else empty.
         counts: whether a stage is counted where it is named, or by a loop at the end of its iteration.
+        ahead: the product that the iteration before has begun, and waited for.
     """
 
     walk: WarpSpecialised
@@ -86,6 +87,7 @@ class Products:
     under_way: list[_Begun] = field(default_factory=list[_Begun])
     added: tuple[Value, ...] = ()
     counts: bool = True
+    ahead: Dot | None = None
 
     @cached_property
     def _dots(self) -> dict[Value, Dot]:
@@ -189,10 +191,27 @@ class Products:
 
     # Products.
 
+    def begin_ahead(self, dot: Dot, counter: Value) -> None:
+        """Begin a product of the next iteration.
+
+        Its right operand is in the stage of this counter, which has been waited for.
+        """
+        outer, self.ahead = self.uses, None
+        use = _Use(self.walk.plan.groups[dot.right.load], counter, 1, {}, waited=True)
+        self.uses = {**outer, dot.right.load: use}
+        self.begin(dot)
+        for operand in dot.operands:  # it is counted where it stands
+            self.uses[operand.load].left += 1
+        self.uses = outer
+
     def begin(self, dot: Dot) -> None:
         """Begin a product."""
         op, context = dot.op, self.walk
         uses = list(dict.fromkeys(self.uses[operand.load] for operand in dot.operands))
+        if dot is self.ahead:
+            for use in uses:
+                use.waited, use.left = True, use.left - 1
+            return
         if dot.left is None:
             self.settle([op.a if dot.written is None else dot.written.value])
         over = dot.over and context.lowered[dot.over]
