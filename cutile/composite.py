@@ -21,9 +21,9 @@ from cuda_async.picture import Picture
 from cuda_async.trace import Trace, trace_of
 from cutile.compile.ahead import Builders
 from cutile.errors import ArgumentTypeError, GenericsError, TuningError
+from cutile.launch.launchable import TracedLaunch
 from cutile.launch.notebook import Listing
 from cutile.launch.searching import Space
-from cutile.launch.traced import TracedLaunch
 
 if TYPE_CHECKING:
     from cutile.tune.composites import CompositeChoice

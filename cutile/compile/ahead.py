@@ -9,13 +9,15 @@ a time within a process. It goes through the disk cache, where launches find it;
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from cuda_async.locks import Gate
 from cutile import config
@@ -24,9 +26,46 @@ from cutile.backend.registry import backend
 from cutile.compile.driver import Request, front, lower
 from cutile.compile.key import cache_key
 from cutile.compile.store import disk_store
-from cutile.compile.worker import receive, send
 from cutile.errors import CompilationError
 from cutile.passes.pipeline import run_passes
+
+# A process that builds.
+#
+# Generated text in, machine code out, until its input ends. Started by `Builders` alone.
+#
+# Messages are a length of eight bytes and a pickle: `(target, source)` in; `(executable, "")` or `(None, reason)` out.
+
+
+def send(stream: BinaryIO, message: object) -> None:
+    """Write a message."""
+    data = pickle.dumps(message)
+    stream.write(len(data).to_bytes(8, "little") + data)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Any:
+    """Read a message. Raises EOFError where there is none any more."""
+    head = stream.read(8)
+    data = stream.read(int.from_bytes(head, "little")) if len(head) == 8 else b""
+    if not data:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def main() -> None:
+    """Build until the input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a toolchain prints is no answer
+    while True:
+        try:
+            target, source = receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            send(answers, (backend(target.backend).build(source, target), ""))
+        except Exception as error:
+            send(answers, (None, str(error) or type(error).__name__))
+
 
 MAX_WORKERS = 16
 WORTH_A_PROCESS = 8
@@ -187,5 +226,5 @@ class _Worker:
 
 def _start() -> subprocess.Popen[bytes]:
     """A process that finds modules as this one does, and runs no code of the user's."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from cutile.compile.worker import main; main()"
+    code = f"import sys; sys.path[:] = {sys.path!r}; from cutile.compile.ahead import main; main()"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -13,9 +13,8 @@ from cutile.errors import KernelError
 from cutile.frontend.calls import invoke
 from cutile.frontend.captures import Captures, compile_time
 from cutile.frontend.expressions import evaluate
-from cutile.frontend.frame import Compilation, Frame, PassOn
+from cutile.frontend.frame import Compilation, Frame, PassOn, TooMany
 from cutile.frontend.parameters import Arranged, Given, Piece
-from cutile.frontend.report import TooMany
 from cutile.frontend.shared_accesses import check_shared
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute

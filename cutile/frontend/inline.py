@@ -24,8 +24,7 @@ from typing import Any
 
 from cutile.errors import KernelError, KernelSyntaxError, Location
 from cutile.frontend.captures import MISSING, compile_time, lookup
-from cutile.frontend.frame import Frame
-from cutile.frontend.report import Suppressed
+from cutile.frontend.frame import Frame, Suppressed
 from cutile.frontend.simple_statements import assign, refuse, returned
 from cutile.frontend.source import FunctionSource, take_source
 from cutile.frontend.values import Keywords

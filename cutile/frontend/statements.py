@@ -11,7 +11,7 @@ from typing import Any
 
 from cutile.errors import KernelError
 from cutile.frontend import operators
-from cutile.frontend.branches import guarded, if_statement
+from cutile.frontend.branches import branch, guarded, if_statement
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.families.debug import constant_text, require
 from cutile.frontend.flow import Flow, assigned
@@ -19,9 +19,202 @@ from cutile.frontend.for_loops import for_loop, while_loop
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import define, with_statement
 from cutile.frontend.operators import truth
-from cutile.frontend.patterns import match_statement
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
-from cutile.frontend.values import FAULTY, is_tile
+from cutile.frontend.structure import children, field_names
+from cutile.frontend.values import FAULTY, Record, describe, is_tile
+from cutile.ops.arith import And, Or
+
+# `match`: patterns of constants, tuples and dataclasses are decided now.
+#
+# Scalars are compared at run time.
+
+_CLASSES: dict[Any, Callable[[Any], bool]] = {
+    bool: lambda value: isinstance(value, bool),
+    int: lambda value: isinstance(value, int),
+    float: lambda value: isinstance(value, float),
+    str: lambda value: isinstance(value, str),
+    tuple: lambda value: isinstance(value, tuple),
+}
+
+
+def match_statement(frame: Frame, node: ast.Match) -> None:
+    """`match subject:` with its cases in order."""
+    subject = frame.evaluate(node.subject)
+    _case(frame, node, subject, 0)
+
+
+def _case(frame: Frame, node: ast.Match, subject: Any, position: int) -> None:
+    if position == len(node.cases):
+        return
+    case = node.cases[position]
+    with frame.at(case.pattern):
+        condition, names = _Pattern(frame).match(case.pattern, subject)
+    if condition is False:
+        _case(frame, node, subject, position + 1)
+        return
+    before = dict(frame.variables)
+    _bind(frame, names)
+    if case.guard is not None:
+        condition = _all(frame, [condition, truth(frame, frame.evaluate(case.guard), case.guard)])
+
+    def body() -> None:
+        frame.execute(case.body)
+
+    def rest() -> None:
+        frame.variables = dict(before)
+        _case(frame, node, subject, position + 1)
+
+    branch(frame, condition, body, rest, node)
+
+
+def _bind(frame: Frame, names: dict[str, tuple[Any, ast.AST]]) -> None:
+    for name, (value, place) in names.items():
+        frame.variables[name] = value
+        frame.places[name] = place
+
+
+def _all(frame: Frame, conditions: Sequence[Any]) -> Any:
+    """Whether every condition holds."""
+    result: Any = True
+    for condition in conditions:
+        if condition is False or result is False:
+            return False
+        if condition is not True:
+            result = condition if result is True else frame.emit(And(x=result, y=condition))
+    return result
+
+
+class _Pattern:
+    """One pattern against one value: whether it matches, and the names it binds."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.names: dict[str, tuple[Any, ast.AST]] = {}
+
+    def match(self, pattern: ast.pattern, subject: Any) -> tuple[Any, dict[str, tuple[Any, ast.AST]]]:
+        """A bool, or a bool scalar; and what each name means then."""
+        return self._matches(pattern, subject), self.names
+
+    def _matches(self, pattern: ast.pattern, subject: Any) -> Any:
+        match pattern:
+            case ast.MatchValue():
+                return self._equals(pattern, subject)
+            case ast.MatchSingleton():
+                return subject is pattern.value if not is_tile(subject) else self._equals(pattern, subject)
+            case ast.MatchAs():
+                matches = True if pattern.pattern is None else self._matches(pattern.pattern, subject)
+                if pattern.name is not None:
+                    self.names[pattern.name] = subject, pattern
+                return matches
+            case ast.MatchOr():
+                return self._either(pattern, subject)
+            case ast.MatchSequence():
+                return self._sequence(pattern, subject)
+            case ast.MatchClass():
+                return self._class(pattern, subject)
+            case ast.MatchMapping():
+                self.frame.syntax_error(
+                    pattern, "a mapping pattern is not compiled in a kernel", "A kernel has no dicts; match tuples."
+                )
+            case _:
+                self.frame.syntax_error(
+                    pattern, "this pattern is not compiled in a kernel", "Match constants or tuples."
+                )
+
+    def _equals(self, pattern: ast.MatchValue | ast.MatchSingleton, subject: Any) -> Any:
+        frame = self.frame
+        value = frame.evaluate(pattern.value) if isinstance(pattern, ast.MatchValue) else pattern.value
+        if is_tile(subject):
+            if not subject.tile.is_scalar:
+                frame.type_error(
+                    f"a pattern compares a scalar or a constant, got a tile of shape {subject.tile.shape}",
+                    pattern,
+                    "Use ct.select(tile == value, a, b) to choose element by element.",
+                )
+            if value is None or isinstance(value, str | tuple):
+                return False
+            return operators.comparison(frame, ast.Eq, subject, value)
+        if children(subject) is not None or is_tile(value):
+            return False
+        return bool(subject == value)
+
+    def _either(self, pattern: ast.MatchOr, subject: Any) -> Any:
+        result: Any = False
+        for alternative in pattern.patterns:
+            inner = _Pattern(self.frame)
+            matches = inner._matches(alternative, subject)
+            if matches is True and result is False:
+                self.names.update(inner.names)
+                return True
+            if matches is False:
+                continue
+            if inner.names:
+                self.frame.syntax_error(
+                    alternative, "alternatives that are decided at run time bind names", "Write one case for each."
+                )
+            if matches is True:
+                return True
+            result = matches if result is False else self.frame.emit(Or(x=result, y=matches))
+        return result
+
+    def _sequence(self, pattern: ast.MatchSequence, subject: Any) -> Any:
+        items = children(subject) if isinstance(subject, tuple) else None
+        if items is None:
+            return False
+        stars = [at for at, each in enumerate(pattern.patterns) if isinstance(each, ast.MatchStar)]
+        if not stars:
+            if len(items) != len(pattern.patterns):
+                return False
+            return _all(
+                self.frame, [self._matches(each, item) for each, item in zip(pattern.patterns, items, strict=True)]
+            )
+        at = stars[0]
+        after = len(pattern.patterns) - at - 1
+        if len(items) < at + after:
+            return False
+        starred = pattern.patterns[at]
+        assert isinstance(starred, ast.MatchStar)
+        if starred.name is not None:
+            self.names[starred.name] = items[at : len(items) - after], starred
+        pairs = [*zip(pattern.patterns[:at], items, strict=False)]
+        pairs += zip(pattern.patterns[at + 1 :], items[len(items) - after :], strict=True)
+        return _all(self.frame, [self._matches(each, item) for each, item in pairs])
+
+    def _class(self, pattern: ast.MatchClass, subject: Any) -> Any:
+        frame = self.frame
+        kind = frame.evaluate(pattern.cls)
+        if kind in _CLASSES:
+            if not _CLASSES[kind](subject):
+                return False
+            return all(self._matches(each, subject) for each in pattern.patterns[:1])
+        names = field_names(kind) if isinstance(kind, type) else None
+        if names is None:
+            frame.type_error(
+                f"{describe(kind)} is no class that a kernel can match",
+                pattern.cls,
+                "Match dataclasses, named tuples, or int, float, bool, str and tuple.",
+            )
+        owner = subject.kind if isinstance(subject, Record) else type(subject)
+        if not issubclass(owner, kind):
+            return False
+        items = dict(zip(field_names(owner) or (), children(subject) or (), strict=True))
+        positional = getattr(kind, "__match_args__", names)
+        if len(pattern.patterns) > len(positional):
+            frame.type_error(
+                f"{kind.__name__} has {len(positional)} fields, the pattern {len(pattern.patterns)}",
+                pattern,
+                f"Its fields are {', '.join(positional)}.",
+            )
+        fields = [
+            *zip(positional, pattern.patterns, strict=False),
+            *zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True),
+        ]
+        conditions: list[Any] = []
+        for name, part in fields:
+            if name not in items:
+                frame.type_error(f"{kind.__name__} has no field {name!r}", part, f"Its fields are {', '.join(names)}.")
+            conditions.append(self._matches(part, items[name]))
+        return _all(frame, conditions)
 
 
 def assert_statement(frame: Frame, node: ast.Assert) -> None:

@@ -34,11 +34,10 @@ from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import Grid, check_grid
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices, plan_of_launch
 from cutile.launch.fastpath import ViewUse
-from cutile.launch.launchable import Launchable
+from cutile.launch.launchable import Launchable, TracedLaunch, launch_words, without_places
 from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, target_of
-from cutile.launch.traced import TracedLaunch, launch_words, without_places
 from cutile.launch.views import TiledView, open_names, tiled
 
 _NO_EXTENTS: Mapping[str, Any] = {}

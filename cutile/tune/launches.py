@@ -25,10 +25,9 @@ from cutile.compile.kernels import Plan
 from cutile.compile.key import own_digest
 from cutile.errors import ArgumentError, CutileError, GenericsError, TuningError
 from cutile.launch.arguments import Pointer
-from cutile.launch.launchable import Launchable
+from cutile.launch.launchable import Launchable, without_places
 from cutile.launch.searching import Configuration, Key, LaunchFacts, Space, configurations
 from cutile.launch.target import INTERPRET, target_of
-from cutile.launch.traced import without_places
 from cutile.launch.variables import place_of
 from cutile.launch.views import OpenTiledView, PointingView, SharedView, TiledView, View, tiled
 from cutile.tune.choices import Choice, digest_of, load, save

@@ -10,7 +10,7 @@ EVALUATES = {
     "cutile/backend/cpu/build.py": "the text that this process, or the one that started it, has just generated",
     "cutile/backend/cuda/build.py": "the same",
     "cutile/backend/cuda/intrinsics/fragment.py": "a function with as many parameters as a caller in this file says",
-    "cutile/compile/worker.py": "messages of the process that started this one, over its own pipe",
+    "cutile/compile/ahead.py": "messages of the process that started this one, over its own pipe",
     "cutile/frontend/captures.py": "comparisons of captured values, from names in a kernel's own source",
     "cutile/frontend/constant_calls.py": "an expression of constants in a kernel's own source, from its syntax tree",
     "cutile/frontend/source.py": "a file that Python has imported, compiled to be compared; nothing runs",

@@ -17,8 +17,7 @@ from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.backend.registry import backend
 from cutile.command.line import main
-from cutile.compile.driver import Request, front, lower
-from cutile.compile.dump import plan_text
+from cutile.compile.driver import Request, front, lower, plan_text
 from cutile.installation import Need
 from cutile.passes.pipeline import run_passes
 from kernels.attention import attention
@@ -199,7 +198,7 @@ def test_without_a_toolchain_the_plan_is_told_all_the_same(monkeypatch: pytest.M
     text = product().explain("sm_90a")
     assert "wgmma m64n256k16 bf16" in text
     assert "registers and spills are not counted: No module named 'numba_cuda'" in text
-    monkeypatch.setattr("cutile.compile.dump.missing", lambda _: (Need("numba-cuda", "cuda"),))  # pyright: ignore
+    monkeypatch.setattr("cutile.compile.driver.missing", lambda _: (Need("numba-cuda", "cuda"),))  # pyright: ignore
     words = " ".join(product().explain("sm_90a").split())
     assert "registers and spills are not counted: without numba-cuda; pip install" in words
 

@@ -1,9 +1,13 @@
-"""The plain parameters of a compiled kernel.
+"""What a launch hands to a compiled kernel.
 
-Addresses, extents, strides, scalars, the grid. One for all backends.
+Its plain parameters, one for all backends: addresses, extents, strides, scalars, the grid. And what kernels that run on
+the host ask of their stream.
 """
 
-from cutile.backend.interface import Parameter
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from cutile.backend.interface import Argument, Grid, Loaded, Parameter
 from cutile.dtypes import i32, i64, u64
 from cutile.ir.core import Function, Value
 from cutile.ir.types import TileType
@@ -50,3 +54,40 @@ def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
     if function.facts.get("failures"):
         parameters.append(Parameter(REPORT, "report", -1, 0, u64))
     return tuple(parameters)
+
+
+# Launches of kernels that run on the host.
+
+
+class HostStream(Protocol):
+    """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads one call of a body may use, the one that calls it included."""
+        ...
+
+    def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
+        """Enqueue `body(first, last)` over ranges that cover `[0, count)`.
+
+        Each range is about `grain` long; their order is free.
+        """
+        ...
+
+
+class RepeatedLaunch:
+    """Launches a kernel with the arguments as they are at the time."""
+
+    def __init__(self, loaded: Loaded[Any], grid: Grid, arguments: Sequence[Argument], stream: Any) -> None:
+        self._loaded = loaded
+        self._grid = grid
+        self._arguments = list(arguments)
+        self._stream = stream
+
+    def launch(self) -> None:
+        """Enqueue the kernel; never wait."""
+        self._loaded.launch(self._grid, tuple(self._arguments), self._stream)
+
+    def set(self, position: int, number: Argument) -> None:
+        """Change one argument for the launches to come."""
+        self._arguments[position] = number

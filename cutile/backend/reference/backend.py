@@ -6,8 +6,7 @@ What every operation means, in order and block by block.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cutile.backend.common.abi import kernel_parameters
-from cutile.backend.common.host_launch import HostStream, RepeatedLaunch
+from cutile.backend.common.abi import HostStream, RepeatedLaunch, kernel_parameters
 from cutile.backend.interface import Argument, Backend, CompileOptions, Executable, Grid, Row, Source, Target
 from cutile.backend.reference.interpret import bind_parameters, run_block
 from cutile.ir.core import Function

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cutile.backend.cpu.blas import Blas, blas
+from cutile.backend.cpu.load import Blas, blas
 from cutile.backend.cpu.stage import INDEX, Gemm
 from cutile.dtypes import f16, f32, f64, i8
 from cutile.errors import KernelTypeError
@@ -223,7 +223,7 @@ def test_blas_is_let_go_after_an_error() -> None:
 
 
 def test_both_ways_to_the_library_find_the_same() -> None:
-    from cutile.backend.cpu.blas import FUNCTIONS, through_scipy
+    from cutile.backend.cpu.load import FUNCTIONS, through_scipy
 
     capsules = through_scipy()
     assert capsules.addresses.keys() == blas().addresses.keys() == set(FUNCTIONS)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutile.backend.cpu.blas import blas
+from cutile.backend.cpu.load import blas
 from tests.backend.cpu.programs import SAXPY
 from tests.support.kernels import kernel
 from tests.support.memory import launch

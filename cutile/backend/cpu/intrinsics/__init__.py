@@ -16,8 +16,16 @@ import numba
 from cutile.backend.cpu.intrinsics.arith import *
 from cutile.backend.cpu.intrinsics.atomic import *
 from cutile.backend.cpu.intrinsics.calls import *
-from cutile.backend.cpu.intrinsics.cast import CONVERSIONS
-from cutile.backend.cpu.intrinsics.half import bf16_bits, bf16_round, bf16_value, f16_bits, f16_round, f16_value, to_odd
+from cutile.backend.cpu.intrinsics.cast import (
+    CONVERSIONS,
+    bf16_bits,
+    bf16_round,
+    bf16_value,
+    f16_bits,
+    f16_round,
+    f16_value,
+    to_odd,
+)
 from cutile.backend.cpu.intrinsics.math import FUNCTIONS
 from cutile.backend.cpu.intrinsics.pointer import (
     address_of,

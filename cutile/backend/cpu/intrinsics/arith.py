@@ -6,7 +6,7 @@ Bounds, integer division, shifts, fma.
 from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, same_type, ternary, types, unary
-from cutile.backend.cpu.intrinsics.half import to_odd_bits
+from cutile.backend.cpu.intrinsics.cast import to_odd_bits
 
 __all__ = (
     "absolute",

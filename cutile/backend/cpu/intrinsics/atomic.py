@@ -9,7 +9,7 @@ costs nothing more where updates are full barriers anyway. Each gives what was t
 from collections.abc import Callable
 from typing import Any
 
-from cutile.backend.cpu.intrinsics import half
+from cutile.backend.cpu.intrinsics import cast
 from cutile.backend.cpu.intrinsics._seam import Emit, define, intrinsic, ir, ternary, types
 from cutile.backend.cpu.intrinsics.pointer import at, masked
 
@@ -96,8 +96,8 @@ def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit
     return emit
 
 
-atomic_addf_f16 = ternary(define("atomic_addf_f16", _add_half(half.f16_value_of, half.f16_bits_of)), _updated)
-atomic_addf_bf16 = ternary(define("atomic_addf_bf16", _add_half(half.bf16_value_of, half.bf16_bits_of)), _updated)
+atomic_addf_f16 = ternary(define("atomic_addf_f16", _add_half(cast.f16_value_of, cast.f16_bits_of)), _updated)
+atomic_addf_bf16 = ternary(define("atomic_addf_bf16", _add_half(cast.bf16_value_of, cast.bf16_bits_of)), _updated)
 
 
 def _exchange(builder: Any, values: list[Any]) -> Any:
