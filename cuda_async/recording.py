@@ -47,6 +47,7 @@ class Recording:
 
     def begin(self) -> None:
         """Start recording."""
+        self.stream.device.collect()  # first, since the driver unloads modules then, which graphs among it may use
         self.stream.driver.begin_run()
         self._begun = self._capturing = True
         self.stream.driver.begin_capture()

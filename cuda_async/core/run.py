@@ -155,6 +155,7 @@ class Run(Generic[T]):
                 holders[thread] = self
                 if before is not None:  # nested, on purpose: what the outer run holds is ordered before this
                     self.allies.update((before, *before.allies))
+                stream.device.collect()  # first, since the driver unloads modules then, which graphs among it may use
                 stream.driver.begin_run()
                 begun = True
                 self._enqueue(op)
@@ -277,7 +278,6 @@ class Run(Generic[T]):
         __tracebackhide__ = True
         stream = self.stream
         try:
-            stream.device.collect()
             check_guards(self._own, self)
             self._result = op.execute(ExecutionContext(stream, self))
         except BaseException as error:

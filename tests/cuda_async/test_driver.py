@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cuda_async import Device, DriverError, LaunchError, OutOfMemoryError, Stream
+from cuda_async.testing import SimDriver
 from tests.cuda_async.work import launch_affine, words_at
 
 
@@ -286,3 +287,25 @@ def test_many_more_waiting_streams_than_workers() -> None:
     gate.set()
     streams[-1].synchronize()
     assert order == list(range(200))
+
+
+def test_the_simulator_takes_no_step_amid_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event has its ticket before the queue is told of it: who waits in between would wait for nothing."""
+    driver = SimDriver(1)
+    stream, event = driver.create_stream(), driver.create_event()
+    put, free = driver.executor.put, list[bool]()
+
+    def try_step() -> None:
+        free.append(driver.executor.lock.acquire(blocking=False))
+        if free[-1]:
+            driver.executor.lock.release()
+
+    def look(task: Callable[[], None]) -> None:
+        looker = threading.Thread(target=try_step)
+        looker.start()
+        looker.join(30)
+        put(task)
+
+    monkeypatch.setattr(driver.executor, "put", look)
+    stream.record(event)
+    assert free == [False]

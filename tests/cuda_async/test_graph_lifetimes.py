@@ -236,3 +236,25 @@ def test_the_check_finds_a_graph_that_holds_nothing(monkeypatch: pytest.MonkeyPa
     one = Work((0, 0), (0, 0), 3)
     (wrong,) = check(1, [Step("record", one, 0, 0), Step("run", one, 0, 0)])
     assert wrong.endswith("was not refused")
+
+
+@pytest.mark.parametrize("records", [False, True], ids=["runs", "records"])
+def test_a_graph_goes_ahead_of_the_modules_that_it_uses(records: bool) -> None:
+    """A driver unloads what finalizers left where a run begins: graphs among these have to be closed by then."""
+    device = Device.from_driver(SimDriver(1))
+    stream, order = device.new_stream(), list[str]()
+    kind = type(stream.driver)
+
+    def begin_run(driver: Any) -> None:
+        order.append("modules")
+        begin(driver)
+
+    begin = kind.begin_run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "begin_run", begin_run)
+        device.defer(lambda: order.append("graph"))
+        if records:
+            CudaGraph.capture(stream, value(1))
+        else:
+            value(1).sync_on(stream)
+    assert order[:2] == ["graph", "modules"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from cuda_async.driver.executor import Executor
 from cuda_async.driver.fake_code import FakeFunction
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Meet
+from cuda_async.driver.items import Item
 from cuda_async.driver.queue import QueueEvent, QueueGraph, QueueStream
 from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import InternalError
@@ -117,12 +118,13 @@ class SimEvent(QueueEvent):
 class SimStream(QueueStream):
     """A queue whose every call can be made to fail, and is written down."""
 
-    __slots__ = ("_driver", "number")
+    __slots__ = ("_driver", "_steps", "number")
 
     def __init__(self, driver: SimDriver, executor: Executor, number: int) -> None:
         super().__init__(executor, driver.allocate, driver.free)
         self._driver = driver
         self.number = number
+        self._steps = driver.executor.lock
 
     @property
     def owner(self) -> SimDriver:
@@ -142,9 +144,16 @@ class SimStream(QueueStream):
         self._driver.open_runs -= 1
         super().end_run()
 
+    def put(self, item: Item) -> None:
+        # A thread that waits for an event must not look between the appending and the executor's hearing of it: it
+        # would find nothing ready, and take the wait for one that never ends.
+        with self._steps:
+            super().put(item)
+
     def record(self, event: DriverEvent) -> None:
         self._driver.enter("record", f"record e{_number(event)} on s{self.number}")
-        super().record(event)
+        with self._steps:  # the event names its new ticket before the ticket is in the queue
+            super().record(event)
 
     def wait_event(self, event: DriverEvent) -> None:
         self._driver.enter("wait_event", f"wait e{_number(event)} on s{self.number}")
