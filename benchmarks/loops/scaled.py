@@ -15,68 +15,52 @@ from cutile import Const, Mut, Tensor, Tile, api, f8e4m3fn, f32
 # -- kernels --------------------------------------------------------------------------------------
 
 
-def sums_of(x: Tensor, right: Tile, rows: int, i: int, at: int) -> Tile:
-    """The product of one step of K with a block of w."""
-    columns, depth = right.shape
-    return ct.mma(ct.load_tile(x, (rows, depth), (i, at)), right.transpose(), ct.constant(0, (rows, columns), f32))
-
-
-def scale_of(of_x: Tensor, of_block: Tile, rows: int, i: int, at: int) -> Tile:
-    """What the sums of one step are scaled by, row by row."""
-    return ct.load_tile(of_x, (1, rows), (at, i)).reshape((rows, 1)) * of_block
-
-
-def add_scaled(acc: Tile, part: Tile, scale: Tile) -> Tile:
-    """acc + part * scale."""
-    return ct.fma(part, ct.broadcast(scale, part.shape), acc)
+def add_scaled(acc: Tile, left: Tile, right: Tile, scale: Tile) -> Tile:
+    """acc + left @ right^T, scaled row by row."""
+    part = ct.mma(left, right.transpose(), ct.constant(0, acc.shape, f32))
+    return ct.fma(part, ct.broadcast(scale, acc.shape), acc)
 
 
 @ct.entry
-def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128, STEPS: Const = 4):
+def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128):
     """z = x @ w^T of 8-bit floats, with a scale for 128 of a row of x, and for 128 x 128 of w.
 
-    Scales are (K / 128, rows) and (columns / 128, K / 128). Each step is scaled while the one behind it is multiplied.
+    Scales are (K / 128, rows) and (columns / 128, K / 128). A tile is two blocks of w wide: what is loaded of x serves
+    both.
     """
-    BM, BN = z.shape
+    BM, BN = z.shape[0], z.shape[1] // 2
     i, j, _ = ct.get_tile_block_id()
-    acc = ct.constant(0, (BM, BN), f32)
-    for k in range(0, ct.ceil_div(x.shape[1], BK), STEPS):
-        part = sums_of(x, ct.load_tile(w, (BN, BK), (j, k)), BM, i, k)
-        scale = scale_of(of_x, ct.load_tile(of_w, (1, 1), (j, k)), BM, i, k)
-        for step in ct.static_range(1, STEPS):
-            behind = sums_of(x, ct.load_tile(w, (BN, BK), (j, k + step)), BM, i, k + step)
-            by = scale_of(of_x, ct.load_tile(of_w, (1, 1), (j, k + step)), BM, i, k + step)
-            acc = add_scaled(acc, part, scale)
-            part, scale = behind, by
-        acc = add_scaled(acc, part, scale)
-    z.store(acc.astype(z.dtype))
+    first, second = ct.constant(0, (BM, BN), f32), ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(x.shape[1], BK)):
+        left, by = ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(of_x, (1, BM), (k, i)).reshape((BM, 1))
+        scale = by * ct.load_tile(of_w, (1, 1), (2 * j, k))
+        first = add_scaled(first, left, ct.load_tile(w, (BN, BK), (2 * j, k)), scale)
+        scale = by * ct.load_tile(of_w, (1, 1), (2 * j + 1, k))
+        second = add_scaled(second, left, ct.load_tile(w, (BN, BK), (2 * j + 1, k)), scale)
+    z.store(ct.cat((first.astype(z.dtype), second.astype(z.dtype)), 1))
 
 
 @ct.entry
-def scaled_experts(
-    z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, expert: Tensor, *, BK: Const = 128, STEPS: Const = 4
-):
+def scaled_experts(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, expert: Tensor, *, BK: Const = 128):
     """The same with w[e] and its scales for each tile of rows, whose `e` the list `expert` holds."""
-    BM, BN = z.shape
+    BM, BN = z.shape[0], z.shape[1] // 2
     i, j, _ = ct.get_tile_block_id()
     e = ct.load_tile(expert, (1,), (i,)).reshape(())
-    acc = ct.constant(0, (BM, BN), f32)
-    for k in range(0, ct.ceil_div(x.shape[1], BK), STEPS):
-        part = sums_of(x, ct.load_tile(w, (1, BN, BK), (e, j, k)).reshape((BN, BK)), BM, i, k)
-        scale = scale_of(of_x, ct.load_tile(of_w, (1, 1, 1), (e, j, k)).reshape((1, 1)), BM, i, k)
-        for step in ct.static_range(1, STEPS):
-            behind = sums_of(x, ct.load_tile(w, (1, BN, BK), (e, j, k + step)).reshape((BN, BK)), BM, i, k + step)
-            of_block = ct.load_tile(of_w, (1, 1, 1), (e, j, k + step)).reshape((1, 1))
-            by = scale_of(of_x, of_block, BM, i, k + step)
-            acc = add_scaled(acc, part, scale)
-            part, scale = behind, by
-        acc = add_scaled(acc, part, scale)
-    z.store(acc.astype(z.dtype))
+    first, second = ct.constant(0, (BM, BN), f32), ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(x.shape[1], BK)):
+        left, by = ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(of_x, (1, BM), (k, i)).reshape((BM, 1))
+        scale = by * ct.load_tile(of_w, (1, 1, 1), (e, 2 * j, k)).reshape((1, 1))
+        right = ct.load_tile(w, (1, BN, BK), (e, 2 * j, k)).reshape((BN, BK))
+        first = add_scaled(first, left, right, scale)
+        scale = by * ct.load_tile(of_w, (1, 1, 1), (e, 2 * j + 1, k)).reshape((1, 1))
+        right = ct.load_tile(w, (1, BN, BK), (e, 2 * j + 1, k)).reshape((BN, BK))
+        second = add_scaled(second, left, right, scale)
+    z.store(ct.cat((first.astype(z.dtype), second.astype(z.dtype)), 1))
 
 
 # -- arms -----------------------------------------------------------------------------------------
 
-TILE = (128, 128)
+TILE = (128, 256)
 BLOCK = 128
 """Elements of K that share a scale of x; columns that share one of w, too."""
 EXPERTS = 8

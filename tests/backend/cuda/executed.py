@@ -273,6 +273,8 @@ class ThreadBlock:
             case ReadBuffer():
                 held, _ = self._operand(op, op.buffer, op.counter, group)
                 shape = op.result.tile.shape
+                for place in op.place:  # of a number, among those that came with it
+                    held = held[..., int(values[place]) % held.shape[-1] :][..., :1]
                 results = [(held if op.axis == len(shape) - 1 else held.T).reshape(shape)]
             case FirstTile():
                 results = [np.int32(self._block)]
@@ -396,6 +398,9 @@ class ThreadBlock:
         index = [int(values[each]) for each in op.index]
         shape = op.shape or type_.shape
         starts = [at * step for at, step in zip(index, op.steps or shape, strict=True)]
+        if (row := SmemLayout(*type_.smem_layout)).width > shape[op.axis]:  # a number, with those around it
+            starts[op.axis] -= starts[op.axis] % row.span
+            shape = (*shape[: op.axis], row.span, *shape[op.axis + 1 :])
         tile = load_view(values[op.x], shape, starts, {}, 0.0)
         matrix = tile.reshape(tile.shape[-2:])
         along = op.axis - (len(shape) - 2)  # contiguous in memory: the last one here

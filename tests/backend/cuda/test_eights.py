@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.loops.scaled import scaled
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Dot, Roles, TileIndex, TmaStore
@@ -129,26 +130,10 @@ def test_large_products_of_8_bit_floats_share_columns() -> None:
             assert found.cluster == (2 if many and lie == "along" else 1)
 
 
-SCALED = """
-def kernel(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor):
-    i, j, _ = ct.get_tile_block_id()
-    first, second = ct.constant(0, (128, 128), ct.f32), ct.constant(0, (128, 128), ct.f32)
-    for k in range(ct.ceil_div(x.shape[1], 128)):
-        none = ct.constant(0, (128, 128), ct.f32)
-        left = ct.load_tile(x, (128, 128), (i, k))
-        by = ct.load_tile(of_x, (1, 128), (k, i)).reshape((128, 1))
-        part = ct.mma(left, ct.load_tile(w, (128, 128), (2 * j, k)).transpose(), none)
-        first = ct.fma(part, ct.broadcast(by * ct.load_tile(of_w, (1, 1), (k, 2 * j)), (128, 128)), first)
-        part = ct.mma(left, ct.load_tile(w, (128, 128), (2 * j + 1, k)).transpose(), none)
-        second = ct.fma(part, ct.broadcast(by * ct.load_tile(of_w, (1, 1), (k, 2 * j + 1)), (128, 128)), second)
-    z.store(ct.cat((first.astype(z.dtype), second.astype(z.dtype)), axis=1))
-"""
-"""A tile is two blocks of w wide: what is loaded of x serves both."""
-
-
 def scales_of_blocks() -> Function:
     operand, scale = tensor(2, f8e4m3fn), tensor(2, f32)
-    return written(SCALED, {"z": mut(128, 256, dtype=bf16), "x": operand, "w": operand, "of_x": scale, "of_w": scale})
+    given: dict[str, Type] = {"z": mut(128, 256, dtype=bf16), "x": operand, "w": operand}
+    return shipped(scaled, {**given, "of_x": scale, "of_w": scale})
 
 
 def test_a_tile_of_two_blocks_with_scales_is_made_one_behind_the_other() -> None:
@@ -165,11 +150,11 @@ def test_a_tile_of_two_blocks_with_scales_is_made_one_behind_the_other() -> None
     assert any(isinstance(op, TmaStore) for op in roles.consumer.walk())  # both halves as one tile, without a move
     random = np.random.default_rng(0)
     x, w = (random.standard_normal((extent, 384)).astype(f8e4m3fn.numpy) for extent in (136, 384))
-    of_x, of_w = ((random.random((3, extent)) + 0.5).astype(np.float32) for extent in (136, 3))
+    of_x, of_w = ((random.random((3, extent)) + 0.5).astype(np.float32) for extent in (136, 3))  # of_w[j, k]
     z = np.full((136, 384), np.nan, bf16.numpy)
     execute(function, [z, x, w, of_x, of_w], (2, 2, 1), blocks=2, seed=0)
     left = x.astype(np.float64) * np.repeat(of_x.T, 128, axis=1)
-    right = w.astype(np.float64) * np.repeat(np.repeat(of_w.T, 128, axis=0), 128, axis=1)
+    right = w.astype(np.float64) * np.repeat(np.repeat(of_w, 128, axis=0), 128, axis=1)
     wanted = left @ right.T
     assert np.linalg.norm(z.astype(np.float64) - wanted) / np.linalg.norm(wanted) < 4e-3
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cutile import bf16
-from cutile.backend.cuda.intrinsics import buffer
+from cutile.backend.cuda.intrinsics import buffer, tma
 from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
@@ -111,10 +111,40 @@ def test_sums_of_rows_leave_products_under_way() -> None:
     assert all(op.goes_on for op in inner.body.operations if isinstance(op, DotWait))
 
 
-def test_a_small_tile_has_a_pipeline_of_its_own_and_is_given_up_at_once() -> None:
-    function = lowered(program(WEIGHTED))
-    pipelines = [op for op in function.walk() if isinstance(op, Pipeline)]
-    assert sorted(len(op.buffers) for op in pipelines) == [1, 2]
+def buffers(text: str) -> list[list[str]]:
+    """The buffers of each pipeline."""
+    pipelines = [op for op in lowered(program(text)).walk() if isinstance(op, Pipeline)]
+    return sorted(sorted(buffer.name for buffer in op.buffers) for op in pipelines)
+
+
+BY_NUMBERS = WEIGHTED.replace("(1, BM), (k, i)).reshape((BM, 1))", "(1, 1), (i, k))")
+
+
+@pytest.mark.parametrize("text", [WEIGHTED, BY_NUMBERS], ids=["tiles", "numbers"])
+def test_what_sums_are_combined_with_arrives_with_the_operands(text: str) -> None:
+    assert buffers(text) == [["scale_buffer", "x_buffer", "y_buffer"]]
+
+
+def test_what_an_operand_is_computed_from_arrives_by_itself() -> None:
+    assert buffers(PROLOGUE) == [["scale_buffer", "x_buffer"], ["y_buffer"]]
+
+
+DECIDES = {
+    "an index": "right = ct.load_tile(y, (64, BN), (k + number.reshape(()).astype(ct.i32), j))",
+    "a branch": "if number.reshape(()) > 1.0:\n            acc = acc * 2.0",
+    "an assertion": "assert number.reshape(()) > 0.0",
+    "the next iteration": "number, before = before, number",
+}
+
+
+@pytest.mark.parametrize("how", DECIDES)
+def test_a_number_that_more_than_sums_need_is_in_no_stage(how: str) -> None:
+    number = f"        number = ct.load_tile(scale, (1, 1), (i, k))\n        {DECIDES[how]}\n"
+    text = BY_NUMBERS.replace("ct.load_tile(scale, (1, 1), (i, k))", "number")
+    text = text.replace("        part", f"{number}        part")
+    text = text.replace("    for", "    before = ct.constant(1, (1, 1), f32)\n    for") if "before" in number else text
+    (roles,) = (op for op in lowered(program(text)).walk() if isinstance(op, Roles))
+    assert [op.x.name for op in roles.consumer.walk() if isinstance(op, LoadTile)] == ["scale"]
 
 
 @pytest.mark.slow
@@ -225,3 +255,34 @@ def test_threads_find_every_element(dtype: DTypeLike, shape: tuple[int, ...], ax
     counter = Vector(I32, np.full(layout.threads, 3, np.uint32))  # stage 1
     found = collect(read.generate(builder, [counter]), layout, dtype)
     np.testing.assert_array_equal(found, tile)
+
+
+class _Boxes(Emulated):
+    """Notes where boxes of a tensor begin, the innermost axis first."""
+
+    def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
+        if "cp.async.bulk.tensor" not in str(function):
+            return super().call(function, operands, attrs)
+        self.begins = [int(each.data.view(np.int32)[0]) for each in operands[2:-1]]
+        return None
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16, i8], ids=str)
+@pytest.mark.parametrize("index", [0, 5, 43, -1])
+def test_a_number_is_found_among_those_that_come_with_it(dtype: DTypeLike, index: int) -> None:
+    """TMA begins at a multiple of 16 bytes of a row, so that more than the number comes."""
+    size = dtype.bits // 8
+    layout, smem_layout = blocked((1, 1), 1, 1), SmemLayout(32 // size, 1, size, k_major=True)
+    row = np.arange(smem_layout.width, dtype=np.float32).astype(dtype.numpy)
+    at = Vector(I32, np.full(layout.threads, index, np.int32).view(np.uint32))
+    counter = Vector(I32, np.full(layout.threads, 3, np.uint32))  # stage 1
+    boxes = _Boxes(layout.threads)
+    where = {"stages": 2, "stage_bytes": smem_layout.place_bytes, "place": 2048}
+    tma.load(smem_layout, (1, 1), 1, offset=0, cluster=1, **where).generate(boxes, [at, at, at, counter])
+    begin, line = boxes.begins
+    assert (begin * size % 16, line) == (0, index)
+    memory = _Memory(layout.threads)
+    put(memory.memory, row[None], smem_layout, 1, 2048 + smem_layout.place_bytes)
+    read = buffer.read(dtype, layout, smem_layout, 1, number=True, **where)
+    found = collect(read.generate(memory, [counter, at]), layout, dtype)
+    assert found[0, 0] == row[index - begin]

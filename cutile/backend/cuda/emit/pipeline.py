@@ -77,7 +77,7 @@ def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
 
 
 def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:
-    """`read_x(counter)`."""
+    """`read_x(counter)`; of a number, `read_x(counter, k)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
         f"read_{op.buffer.name.removesuffix('_buffer')}",
@@ -87,8 +87,9 @@ def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:
         kernel.smem_layout(SmemLayout(*buffer.smem_layout)),
         *numbers(op, "axis"),
         *places(op.buffer, kernel),
+        *(["number=True"] if op.place else []),
     )
-    return Call(function, (kernel.use(op.counter),))
+    return Call(function, (kernel.use(op.counter), *map(kernel.use, op.place)))
 
 
 EMITTERS = {

@@ -46,7 +46,15 @@ WORD = 4
 
 @cache
 def read(
-    dtype: DTypeLike, layout: Layout, smem_layout: SmemLayout, axis: int, *, stages: int, stage_bytes: int, place: int
+    dtype: DTypeLike,
+    layout: Layout,
+    smem_layout: SmemLayout,
+    axis: int,
+    *,
+    stages: int,
+    stage_bytes: int,
+    place: int,
+    number: bool = False,
 ) -> Any:
     """`f(counter)`: what this thread has of the tile in the stage of a counter.
 
@@ -58,6 +66,7 @@ def read(
         stages: of the buffer.
         stage_bytes: from stage to stage.
         place: where the tile lies in stage 0, in bytes.
+        number: `f(counter, index)`, of one element, which lies among those that `tma.load` brings with it.
     """
     size = dtype.bits // 8
     others = [other for other in range(layout.rank) if other != axis]
@@ -71,7 +80,7 @@ def read(
         row: Any = i32c(0)
         for other in others:
             row = b.add(b.mul(row, i32c(layout.shape[other])), coordinates.thread_part(other))
-        column = coordinates.thread_part(axis)
+        column = b.and_(values[1], i32c(smem_layout.span - 1)) if number else coordinates.thread_part(axis)
         mine = b.add(_panel(b, smem_layout, column), b.mul(row, i32c(smem_layout.swizzle)))
         permuted: dict[int, Any] = {}
         elements: list[Any] = []
@@ -97,7 +106,7 @@ def read(
             elements += _access(b, dtype, permuted[lower], beyond - lower, width)
         return pack(b, elements, layout.registers)
 
-    return intrinsic("read", frag(dtype, layout.registers), [INTEGER], generate)
+    return intrinsic("read", frag(dtype, layout.registers), [INTEGER] * (1 + number), generate)
 
 
 def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:

@@ -90,6 +90,9 @@ def load(
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
             if step % extent:  # what begins before a tensor's first element lies outside as a whole, not in part
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
+        # A number comes with its neighbours: a row that begins at no multiple of 16 bytes is an illegal instruction.
+        if smem_layout.width > shape[axis]:
+            origin[axis] = b.and_(origin[axis], i32c(-smem_layout.span))
         text, letters = _load_text(len(shape), cluster > 1)
         everyone = [const(I16, (1 << cluster) - 1)] * (cluster > 1)
         if split != "none":

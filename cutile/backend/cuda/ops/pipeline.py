@@ -270,11 +270,13 @@ class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRI
 class ReadBuffer(Op, name="cuda.read_buffer", effect=Effect.WRITE):
     """The tile in a stage of a buffer, in registers.
 
-    Each thread reads its own elements, so each warp releases the stage for itself. `axis` is the contiguous one.
+    Each thread reads its own elements, so each warp releases the stage for itself. `axis` is the contiguous one. Of a
+    number `place` is its index along that axis: the stage has its neighbours, too.
     """
 
     buffer: Value = operand(A_BUFFER)
     counter: Value = operand(SCALAR_INT)
+    place: tuple[Value, ...] = operands(SCALAR_INT)
     axis: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:

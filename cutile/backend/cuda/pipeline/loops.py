@@ -165,20 +165,19 @@ class Nests:
     def _first_ahead(self, op: For) -> Dot | None:
         """The product that an iteration may begin for the next one.
 
-        It is the first, of what is loaded alone. None where an iteration does not end in a sum by TMA that warps write
-        at once, or where the operands are too wide.
+        It is the first, of a right operand that arrives without others. None where an iteration does not end in a sum
+        by TMA that warps write at once, or where the operands are too wide.
         """
         plan, inside = self.walk.plan, set(op.body.operations)
         dots = [dot for nested, dot in plan.dots.items() if nested in inside]
         store = plan.stores.get(op.body.operations[-2]) if len(inside) > 1 else None
         if store is None or not store.adds or store.layout.registers * 2 > store.span * store.buffers or not dots:
             return None
-        if constant_of(op.step, self.walk.definitions) != 1:
-            return None
         first, group = dots[0], plan.groups[dots[0].right.load]
-        alone = group.operands == (first.right,) and group.within and plan.stages[group.pipeline] > 1
-        outer = first.left is not None and first.left.load not in inside
-        return first if alone and outer and first.fresh and first.op.a.tile.shape[1] <= MAX_AHEAD_DEPTH else None
+        alone = all(operand == first.right or operand.beside for operand in group.operands)
+        follows = group.within and plan.stages[group.pipeline] > 1 and constant_of(op.step, self.walk.definitions) == 1
+        outer = first.fresh and first.left is not None and first.left.load not in inside
+        return first if alone and follows and outer and first.op.a.tile.shape[1] <= MAX_AHEAD_DEPTH else None
 
     def _ahead(self, op: For, bounds: Values, dot: Dot, products: Products) -> None:
         """The loop, each iteration of which begins the first product of the next one.

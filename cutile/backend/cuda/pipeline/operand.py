@@ -36,6 +36,7 @@ class Operand:
         rounded: whether that is among these.
         shared: blocks of a cluster that need the same tile, and load a part each.
         first: the depth at which the product begins, where it takes a part of the tile.
+        beside: of a tile for threads alone, the product whose sums they combine it with: it arrives with its operands.
     """
 
     load: LoadTile | LoadView
@@ -45,6 +46,7 @@ class Operand:
     rounded: bool = False
     shared: int = 1
     first: int = 0
+    beside: Op | None = None
 
     @property
     def lead(self) -> int:
@@ -55,6 +57,15 @@ class Operand:
     def index(self) -> tuple[Value, ...]:
         """The tile's index, one number for each axis."""
         return self.load.index if isinstance(self.load, LoadTile) else self.load.starts
+
+    @property
+    def place(self) -> tuple[Value, ...]:
+        """The index of a number along the contiguous axis; of a tile, empty.
+
+        The number's neighbours come with it.
+        """
+        contiguous = self.lead + self.axis
+        return self.index[contiguous:][: self.smem_layout.width > self.load.shape[contiguous]]
 
     @property
     def steps(self) -> tuple[int, ...]:

@@ -3,8 +3,9 @@
 How its products are made: instructions, buffers, pipelines, roles.
 
 Every product becomes `wgmma`. What the tensor cores read from shared memory is loaded by TMA, in the producer warp; a
-left operand that is computed comes from registers. The loads of one product, and of products beside it that share one
-of them, arrive together: they are the buffers of one pipeline. Loads in loops run ahead by the pipeline's stages.
+left operand that is computed comes from registers. The loads of one product, of what threads combine its sums with, and
+of products beside it that share one of them, arrive together: they are the buffers of one pipeline. Loads in loops run
+ahead by the pipeline's stages.
 
     q = load(...)                        pipeline of q, 1 stage
     for k in a..b:

@@ -116,7 +116,8 @@ class Products:
             operand = use.unread.pop(value)
             self._wait(use)
             axis = operand.lead + operand.axis
-            tile = ops.ReadBuffer(self.walk.pipelines.buffer_of(operand), use.counter, axis=axis)
+            place = tuple(context.lowered[index] for index in operand.place)
+            tile = ops.ReadBuffer(self.walk.pipelines.buffer_of(operand), use.counter, place, axis=axis)
             context.lowered[value] = context.add_in(tile, context.layouts[value])
             context.lowered[value].name = value.name
             use.left -= 1

@@ -4,12 +4,14 @@ Tiles that more than products need, and small tiles beside the operands of a loo
 
 a = load(x, k)                 the product reads it in shared memory,
 total += sum(a * a)            and threads read the same stage
-s = load(scale, k)             threads alone read it; loaded ahead like the operands
-acc = mma(a, b, acc)
+s = load(scale, k)             threads alone read it: it arrives with the operands of
+acc += mma(a, b, 0) * s        the product whose sums it is combined with
+t = load(offset, k)            an operand is computed from it: it arrives ahead of that product
+sums = mma(c + t, b, sums)
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cutile.backend.cuda.mma_layouts import group_accumulator
@@ -19,7 +21,7 @@ from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
 from cutile.backend.gpu.layout import Layout
-from cutile.backend.gpu.op_facts import thread_readers
+from cutile.backend.gpu.op_facts import reads, thread_readers, work_of
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
 from cutile.ops.memory import LoadTile
@@ -27,6 +29,8 @@ from cutile.ops.view import LoadView
 
 COPY_LINE_BYTES = 128
 """What copies into shared memory begin at multiples of."""
+NUMBER_BYTES = 32
+"""What comes with a number, and it among them: the narrowest swizzle (PTX ISA, "Swizzling Modes")."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Reads:
     """
 
     operands: Mapping[Op, Operand] = field(default_factory=dict[Op, Operand])
-    users: Mapping[Op, tuple[Op, ...]] = field(default_factory=dict[Op, tuple[Op, ...]])
+    users: Mapping[Op, Sequence[Op]] = field(default_factory=dict[Op, Sequence[Op]])
     kept: frozenset[Op] = frozenset()
 
 
@@ -53,50 +57,57 @@ def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> 
         for value in op.operands:
             takers.setdefault(value, []).append(op)
     staged = {op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for op, dot in dots.items()}
-    operands: dict[Op, Operand] = {}
-    users: dict[Op, tuple[Op, ...]] = {}
-    for operand in of_products:
-        if readers := thread_readers(operand.load.result, takers, passed, staged):
-            operands[operand.load] = operand
-            users[operand.load] = tuple(readers)
-    for load in _beside(kernel, of_products, roomy):
-        operands[load.load] = load
-        users[load.load] = tuple(takers.get(load.load.result, ()))
-    kept = frozenset(op for op in passed if thread_readers(op.results[0], takers, passed, staged))
-    return Reads(operands, users, kept)
 
+    def readers(value: Value) -> Sequence[Op]:
+        return thread_readers(value, takers, passed, staged)
 
-def _beside(kernel: Kernel, of_products: Iterable[Operand], roomy: Iterable[Block]) -> list[Operand]:
-    """Loads of tiles for threads alone, in loops that load operands of products."""
-    staged = loads_of(of_products)
+    operands: dict[Op, Operand] = {of.load: of for of in of_products if readers(of.load.result)}
+    loaded = loads_of(of_products)
     looped = {block for op in kernel.order if isinstance(op, For | While) for block in op.regions}
-    operands: list[Operand] = []
-    for block in roomy:
-        if block in looped and staged.intersection(block.operations):
-            loads = [op for op in block.operations if isinstance(op, LoadTile | LoadView) and op not in staged]
-            operands += [operand for op in loads if (operand := _operand(op, kernel)) is not None]
-    return operands
+    for block in (block for block in roomy if block in looped and not loaded.isdisjoint(block.operations)):
+        alone = [op for op in block.operations if isinstance(op, LoadTile | LoadView) and op not in loaded]
+        operands |= {op: of for op in alone if (of := _operand(op, kernel, _met(op, block, kernel, dots)))}
+    users = {load: readers(load.results[0]) for load in operands}
+    return Reads(operands, users, frozenset(op for op in passed if readers(op.results[0])))
 
 
-def _operand(load: LoadTile | LoadView, kernel: Kernel) -> Operand | None:
+def _met(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Dot]) -> Op | None:
+    """The product of a block whose sums threads combine a tile with.
+
+    None where anything else needs it: a product, a load, an assertion, the next iteration. And none where the block has
+    nests, whose loads might lie between those of the product and this one.
+    """
+    definitions = {value: op for op in block.operations for value in op.results}
+    derived, product = set(load.results), None
+    for op in (op for op in block.operations if op.regions or not derived.isdisjoint(reads(op))):
+        if op in dots or op in kernel.guards or op.regions or op.terminates or isinstance(op, LoadTile | LoadView):
+            return None
+        met = sorted(work_of(op.operands, definitions).intersection(dots), key=kernel.order.__getitem__)
+        product = product or (met[-1] if met else None)
+        derived.update(() if met else op.results)
+    return product
+
+
+def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> Operand | None:
     """How TMA brings a tile for threads.
 
-    None where it cannot, or where the tile is a number.
+    None where it cannot, or where the tile is a number, unless it is combined with sums of a `product`. Such a number
+    comes with its neighbours.
     """
     try:
         tensor, shape = require_tma(load, kernel, "a tile"), load.shape
     except Refused:
         return None
     assert tensor.unit_axis is not None
-    width, size = shape[tensor.unit_axis], tensor.dtype.bits // 8
-    length = math.prod(shape) // width
-    fits = max(shape) <= MAX_TMA_BOX * 4 and length <= MAX_TMA_BOX and tensor.dtype.bits >= 8
-    if not fits or not tensor.stable or (width * size) % 32 or any(extent & (extent - 1) for extent in shape):
-        return None
+    size, count = tensor.dtype.bits // 8, math.prod(shape)
+    number = count == 1 and product is not None and isinstance(load, LoadTile)
+    width, length = NUMBER_BYTES // size if number else shape[tensor.unit_axis], count // shape[tensor.unit_axis]
     smem_layout = SmemLayout(width, length, size, k_major=True)
-    if smem_layout.panel_bytes % COPY_LINE_BYTES:
+    fits = max(shape) <= MAX_TMA_BOX * 4 and length <= MAX_TMA_BOX and tensor.dtype.bits >= 8
+    whole = (width * size) % 32 == 0 and (smem_layout.count == 1 or smem_layout.panel_bytes % COPY_LINE_BYTES == 0)
+    if not (fits and whole and tensor.stable) or any(extent & (extent - 1) for extent in shape):
         return None
-    return Operand(load, smem_layout, tensor.unit_axis - (len(shape) - 2))
+    return Operand(load, smem_layout, tensor.unit_axis - (len(shape) - 2), beside=product)
 
 
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:
@@ -108,8 +119,7 @@ def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups:
     for dot in dots.values():
         op = kernel.definitions.get(dot.op.a)
         read = dot.left is None or dot.left.load in reads.operands
-        if op is not None and read and len(op.results) == 1 and not op.regions:
-            shape = op.results[0].tile.shape
-            if len(shape) == 2 and shape[0] == dot.op.acc.tile.shape[0]:
-                anchors.append((op, group_accumulator((shape[0], shape[1]), warpgroups)))
+        shape = (dot.op.acc.tile.shape[0], dot.op.a.tile.shape[-1])
+        if op is not None and read and len(op.results) == 1 and not op.regions and dot.op.a.tile.shape == shape:
+            anchors.append((op, group_accumulator(shape, warpgroups)))
     return anchors

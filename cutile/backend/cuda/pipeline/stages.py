@@ -110,28 +110,24 @@ def groups_of(
 def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arrival]:
     """The loads that arrive together.
 
-    Those of one product do, with those of products that share one of them.
+    Those of one product do, with what threads combine its sums with, and with those of products that share one of them.
     """
     home, arrivals = kernel.home, list[_Arrival]()
     for dot in dots.values():
-        for block in dict.fromkeys(home[operand.load] for operand in dot.operands):
-            own = _Arrival(block, [operand for operand in dot.operands if home[operand.load] is block], [dot])
-            loads = loads_of(own.operands)
-            sharing = [one for one in arrivals if one.block is block and loads_of(one.operands) & loads]
-            joined = _Arrival(block, [], [])
-            for other in (*sharing, own):  # one product may join several groups
-                present = loads_of(joined.operands)
-                joined.operands.extend(operand for operand in other.operands if operand.load not in present)
-                joined.dots.extend(other.dots)
+        operands = [*dot.operands, *(operand for operand in reads.operands.values() if operand.beside is dot.op)]
+        for block in dict.fromkeys(home[operand.load] for operand in operands):
+            own = _Arrival(block, [operand for operand in operands if home[operand.load] is block], [dot])
+            sharing = [one for one in arrivals if loads_of(one.operands) & loads_of(own.operands)]
+            joined = _Arrival(block, [], [dot for one in (*sharing, own) for dot in one.dots])
+            for operand in (operand for one in (*sharing, own) for operand in one.operands):  # one may join several
+                if operand.load not in loads_of(joined.operands):
+                    joined.operands.append(operand)
             arrivals = [*(one for one in arrivals if one not in sharing), joined]
     present = loads_of(operand for arrival in arrivals for operand in arrival.operands)
-    # What threads alone read of a block arrives together; in the order of the program, which sets do not keep.
-    for load in (load for load in reads.operands if load not in present):
-        beside = next((one for one in arrivals if one.block is home[load] and not one.dots), None)
-        if beside is None:
-            arrivals.append(_Arrival(home[load], [reads.operands[load]], []))
-        else:
-            beside.operands.append(reads.operands[load])
+    # What else threads read of a block arrives together; in the order of the program, which sets do not keep.
+    others = [operand for load, operand in reads.operands.items() if load not in present]
+    for block in dict.fromkeys(home[operand.load] for operand in others):
+        arrivals.append(_Arrival(block, [operand for operand in others if home[operand.load] is block], []))
     return arrivals
 
 
@@ -154,13 +150,10 @@ def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool
     beside = [other for other in others if other.block is arrival.block]
     if _forms(others[0].operands) != _forms(arrival.operands) or (beside and not _is_step(arrival, beside)):
         return False
-    for other in (other for other in others if other not in beside):
-        others_above = kernel.parents[other.operands[0].load]
-        if _inside(above, other.block) and not other.within:
-            return False
-        if _inside(others_above, arrival.block) and not arrival.within:
-            return False
-    return True
+    apart = [other for other in others if other not in beside]
+    around = any(_inside(above, other.block) and not other.within for other in apart)
+    within = any(_inside(kernel.parents[other.operands[0].load], arrival.block) for other in apart)
+    return not around and (arrival.within or not within)
 
 
 def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
