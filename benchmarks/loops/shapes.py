@@ -12,6 +12,7 @@ import cutile as ct
 from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
 from benchmarks.loops.cublaslt import fastest
 from benchmarks.loops.ordinary import plain_arm, plain_op
+from benchmarks.products.peers import recorded
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, api, f32
 
@@ -91,20 +92,6 @@ def sets_of(torch: Any, rows: int, columns: int, depth: int) -> tuple[list[Any],
     exact = torch.stack([x.double() @ w.double() for x, w in zip(lefts, rights, strict=True)])
     torch.cuda.synchronize()
     return lefts, rights, out, [api.from_dlpack(each) for each in out], exact
-
-
-def recorded(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-    """A call of torch as a CUDA graph."""
-    call()  # what is made at the first call cannot be recorded
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
-
-    def replayed(_: Callable[[], Any] = call) -> Any:  # a graph has addresses: the call keeps what lies there
-        graph.replay()
-        return result
-
-    return replayed
 
 
 def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best: bool) -> Arms:

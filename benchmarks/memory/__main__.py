@@ -27,6 +27,7 @@ from typing import Any
 from benchmarks.memory import kernels
 from benchmarks.memory.case import Array, Case
 from benchmarks.memory.cases import CASES
+from benchmarks.products.peers import recorded
 from benchmarks.record import machine, missing, sensors, write
 from cuda_async import CudaGraph, Device
 from cutile import CutileError, KernelOp, Tensor, api, f8e4m3fn, f32
@@ -72,28 +73,21 @@ class TorchArm:
         self.name = name
         self._sets = len(sets)
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                sets[0]()
-        side.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._results = [call() for call in sets]  # all of them: none takes another's place in the cache
+        # The results of all sets are kept: none takes another's place in the cache.
+        self._replay: Any = recorded(torch, lambda: [call() for call in sets])
 
     def run(self, repeats: int) -> float:
         """Replay `repeats` times; return the seconds of the device, for one set each."""
         self._start.record()
         for _ in range(repeats):
-            self._graph.replay()
+            self._replay()
         self._end.record()
         self._end.synchronize()
         return self._start.elapsed_time(self._end) / 1e3 / self._sets
 
     def close(self) -> None:
         """Let go of the operands."""
-        self._results = []
-        self._graph.reset()
+        self._replay = None
 
 
 # -- operands -------------------------------------------------------------------------------------

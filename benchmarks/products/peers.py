@@ -70,6 +70,22 @@ class NumpyArm:
         return time.perf_counter() - start
 
 
+def recorded(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call of torch as a CUDA graph, which is made for good: what the call returned is what each replay returns."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        call()  # what the libraries set up at their first call cannot be recorded
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may compile and allocate meanwhile
+        result = call()
+
+    def replayed(_: Callable[[], Any] = call) -> Any:  # a graph has addresses: the call keeps what lies there
+        graph.replay()
+        return result
+
+    return replayed
+
+
 class _Events:
     """An arm that is timed by two events of its library."""
 
@@ -79,20 +95,7 @@ class _Events:
         self._of_torch = library.__name__ == "torch"
         options = {"enable_timing": True} if self._of_torch else {}
         self._start, self._end = library.cuda.Event(**options), library.cuda.Event(**options)
-        self._calls = [self._recorded(library, calls)] if graph else list(calls)
-
-    @staticmethod
-    def _recorded(torch: Any, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-        """All calls of a round as one CUDA graph."""
-        with torch.cuda.stream(torch.cuda.Stream()):
-            for call in calls:  # what the libraries set up at their first call cannot be recorded
-                call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for call in calls:
-                call()
-        return graph.replay
+        self._calls = [recorded(library, lambda: [call() for call in calls])] if graph else list(calls)
 
     def run(self, repeats: int) -> float:
         self._start.record()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -123,17 +121,6 @@ def test_kernels_of_which_one_reads_what_another_wrote_are_one_arm() -> None:
     assert arm.run(2) > 0
     for z in results:
         np.testing.assert_allclose(z.to_numpy().sync().astype(np.float64), arm.exact, rtol=2e-3, atol=4e-2)
-
-
-def test_a_recorded_call_keeps_the_operands_that_its_graph_reads() -> None:
-    operand = np.ones(1)
-    alive = weakref.ref(operand)
-    replayed = shapes.recorded(MagicMock(), partial(np.copy, operand))
-    del operand
-    assert alive() is not None
-    assert replayed() == 1
-    del replayed
-    assert alive() is None
 
 
 def test_a_softmax_of_the_rows_of_a_product() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
-from benchmarks.products import bench, cases, chart, page, terminal
+from benchmarks.products import bench, cases, chart, page, peers, terminal
 from benchmarks.products.cases import CASES, Product, chosen
 from benchmarks.products.operands import DTYPES, draw, judge
 from benchmarks.products.ours import NotThereError, OurArm, require
@@ -234,3 +237,28 @@ def test_sensors_and_machine_are_read() -> None:
     assert (found["sm_mhz"], found["power_w"], found["driver"]) == (1755.0, 698.2, "580.159.04")
     assert "power_w" not in readings("1755, 1980, 3201, [N/A], 700.00, 61, 580.159.04")
     assert machine(Device.host())["device"]["kind"] == "host"
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_a_peer_keeps_the_operands_that_its_calls_read(graph: bool) -> None:
+    operand, torch = np.ones(1), MagicMock(__name__="torch")
+    alive, came = weakref.ref(operand), list[float]()
+
+    def read(numbers: Any) -> None:
+        came.append(float(numbers[0]))
+
+    arm = peers._Events("torch", [partial(read, operand)], torch, graph=graph)  # pyright: ignore[reportPrivateUsage]
+    del operand
+    assert alive() is not None
+    arm.run(2)
+    # Ahead of the recording, and in it; without a graph, in each run.
+    assert came == [1, 1]
+    del arm
+    assert alive() is None
+
+
+def test_a_recorded_call_returns_what_was_recorded_of_it() -> None:
+    torch = MagicMock()
+    replayed = peers.recorded(torch, partial(np.copy, np.ones(1)))
+    assert replayed() is replayed()
+    assert torch.cuda.CUDAGraph.return_value.replay.call_count == 2
