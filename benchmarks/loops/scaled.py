@@ -22,27 +22,29 @@ def add_scaled(acc: Tile, left: Tile, right: Tile, scale: Tile) -> Tile:
 
 
 @ct.entry
-def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128):
+def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128, BLOCKS: Const = 2):
     """z = x @ w^T of 8-bit floats, with a scale for 128 of a row of x, and for 128 x 128 of w.
 
-    Scales are (K / 128, rows) and (columns / 128, K / 128). A tile is two blocks of w wide: what is loaded of x serves
-    both.
+    Scales are (K / 128, rows) and (columns / 128, K / 128). A tile is one or two BLOCKS of w wide: what is loaded of x
+    serves both.
     """
-    BM, BN = z.shape[0], z.shape[1] // 2
+    BM, BN = z.shape[0], z.shape[1] // BLOCKS
     i, j, _ = ct.get_tile_block_id()
     first, second = ct.constant(0, (BM, BN), f32), ct.constant(0, (BM, BN), f32)
     for k in range(ct.ceil_div(x.shape[1], BK)):
         left, by = ct.load_tile(x, (BM, BK), (i, k)), ct.load_tile(of_x, (1, BM), (k, i)).reshape((BM, 1))
-        scale = by * ct.load_tile(of_w, (1, 1), (2 * j, k))
-        first = add_scaled(first, left, ct.load_tile(w, (BN, BK), (2 * j, k)), scale)
-        scale = by * ct.load_tile(of_w, (1, 1), (2 * j + 1, k))
-        second = add_scaled(second, left, ct.load_tile(w, (BN, BK), (2 * j + 1, k)), scale)
-    z.store(ct.cat((first.astype(z.dtype), second.astype(z.dtype)), 1))
+        scale = by * ct.load_tile(of_w, (1, 1), (BLOCKS * j, k))
+        first = add_scaled(first, left, ct.load_tile(w, (BN, BK), (BLOCKS * j, k)), scale)
+        if BLOCKS == 2:
+            scale = by * ct.load_tile(of_w, (1, 1), (2 * j + 1, k))
+            second = add_scaled(second, left, ct.load_tile(w, (BN, BK), (2 * j + 1, k)), scale)
+    both = ct.cat((first.astype(z.dtype), second.astype(z.dtype)), 1)
+    z.store(both if BLOCKS == 2 else first.astype(z.dtype))
 
 
 @ct.entry
 def scaled_experts(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, expert: Tensor, *, BK: Const = 128):
-    """The same with w[e] and its scales for each tile of rows, whose `e` the list `expert` holds."""
+    """The same of two blocks, with w[e] and its scales for each tile of rows, whose `e` the list `expert` holds."""
     BM, BN = z.shape[0], z.shape[1] // 2
     i, j, _ = ct.get_tile_block_id()
     e = ct.load_tile(expert, (1,), (i,)).reshape(())
@@ -61,6 +63,7 @@ def scaled_experts(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, exp
 # -- arms -----------------------------------------------------------------------------------------
 
 TILE = (128, 256)
+"""Of experts; where the last wave of tiles of 192 x 128 is nearly full these are faster."""
 BLOCK = 128
 """Elements of K that share a scale of x; columns that share one of w, too."""
 EXPERTS = 8
@@ -83,14 +86,15 @@ def torch_product(torch: Any, x: Any, w: Any, of_x: Any, of_w: Any, out: Any = N
     return torch._scaled_mm(x, w.T, scale_a=of_x.T, scale_b=of_w.T, out_dtype=torch.bfloat16, out=out)
 
 
-def scaled_arms(torch: Any, m: int, n: int, k: int) -> Arms:
+def scaled_arms(torch: Any, m: int, n: int, k: int, tile: tuple[int, int]) -> Arms:
     """Beside torch's product with such scales."""
     (x, left), (w, right) = drawn_eight(torch, m, k), drawn_eight(torch, n, k)
     scales = [torch.rand(*shape, device="cuda") + 0.5 for shape in ((k // BLOCK, m), (n // BLOCK, k // BLOCK))]
     exact = exact_product(x, w, *scales)
     out, ours = poisoned(torch, m, n)
     torch.cuda.synchronize()
-    op = scaled(ours.mut.partition(TILE), left, right, *map(api.from_dlpack, scales))
+    inputs = left, right, *map(api.from_dlpack, scales)
+    op = scaled(ours.mut.partition(tile), *inputs, BLOCKS=tile[1] // BLOCK)
     return OurArm(op, out, exact), [TorchArm(torch, "torch", lambda: torch_product(torch, x, w, *scales), exact)]
 
 
@@ -123,13 +127,13 @@ def expert_arms(torch: Any, m: int, n: int, k: int) -> Arms:
     ]
 
 
-def case(name: str, what: str, arms: Any, m: int, n: int, k: int) -> Loop:
+def case(name: str, what: str, arms: Any, m: int, n: int, k: int, **more: Any) -> Loop:
     """A case of products with scales of blocks."""
-    return Loop(name, f"{what}, {m} x {n} x {k}, f8e4m3fn", 2 * m * n * k, partial(arms, m=m, n=n, k=k))
+    return Loop(name, f"{what}, {m} x {n} x {k}, f8e4m3fn", 2 * m * n * k, partial(arms, m=m, n=n, k=k, **more))
 
 
 CASES = (
-    case("scaled", "x @ w^T with scales of blocks", scaled_arms, 8192, 8192, 4096),
-    case("scaled-deep", "x @ w^T with scales of blocks", scaled_arms, 4096, 7168, 16384),
+    case("scaled", "x @ w^T with scales of blocks", scaled_arms, 8192, 8192, 4096, tile=(192, 128)),
+    case("scaled-deep", "x @ w^T with scales of blocks", scaled_arms, 4096, 7168, 16384, tile=TILE),
     case("scaled-experts", f"x @ w[e]^T of {EXPERTS} experts with scales of blocks", expert_arms, 8192, 8192, 4096),
 )

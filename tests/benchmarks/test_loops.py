@@ -228,14 +228,16 @@ def test_products_with_scales_of_blocks() -> None:
     first = tensor_of(w[0].view(np.uint8)).reinterpret(f8e4m3fn, w[0].shape)
     z, of_experts = (api.full(np.nan, (32, 32), f16).sync() for _ in range(2))
     expert = np.array([1, 0], np.int32)
+    wide = x.astype(np.float64) * of_x.T.repeat(16, 1)
+    exact = [wide @ (w[e].astype(np.float64) * of_w[e].repeat(16, 0).repeat(16, 1)).T for e in (0, 1)]
     with use_backend("reference"):
         scales = tensor_of(of_x), tensor_of(of_w)
         tiles = of_experts.mut.partition((16, 32))  # two blocks of w wide
         result(scaled.scaled_experts(tiles, left, right, *scales, tensor_of(expert), BK=16), of_experts)
-        plain = result(scaled.scaled(z.mut.partition((16, 32)), left, first, scales[0], tensor_of(of_w[0]), BK=16), z)
-    wide = x.astype(np.float64) * of_x.T.repeat(16, 1)
-    exact = [wide @ (w[e].astype(np.float64) * of_w[e].repeat(16, 0).repeat(16, 1)).T for e in (0, 1)]
-    np.testing.assert_allclose(plain, exact[0], rtol=2e-3, atol=2e-2)
+        for blocks in (1, 2):
+            tiles = z.mut.partition((16, 16 * blocks))
+            op = scaled.scaled(tiles, left, first, scales[0], tensor_of(of_w[0]), BK=16, BLOCKS=blocks)
+            np.testing.assert_allclose(result(op, z), exact[0], rtol=2e-3, atol=2e-2)
     found = of_experts.to_numpy().sync().astype(np.float64)
     np.testing.assert_allclose(found, np.concatenate((exact[1][:16], exact[0][16:])), rtol=2e-3, atol=2e-2)
 

@@ -26,6 +26,7 @@ from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from cutile.ops.memory import LoadTile
 from tests.backend.cuda.emulated import Array, Emulated, Vector, collect
+from tests.backend.cuda.executed import execute
 from tests.backend.cuda.programs import compiled, instructions, lowered, written
 from tests.support.programs import mut, tensor
 
@@ -75,9 +76,9 @@ def batched(z: Mut, x: Tensor, y: Tensor):
 """
 
 
-def program(text: str, columns: int = 128) -> Function:
+def program(text: str, columns: int = 128, rows: int = 128) -> Function:
     operand = tensor(2, bf16)
-    z, x = mut(128, columns, dtype=bf16), operand
+    z, x = mut(rows, columns, dtype=bf16), operand
     if text is BATCHED:
         z, x = mut(1, 128, columns, dtype=bf16), tensor(3, bf16)
     given: dict[str, Type] = {"z": z, "x": x, "y": operand}
@@ -123,6 +124,22 @@ BY_NUMBERS = WEIGHTED.replace("(1, BM), (k, i)).reshape((BM, 1))", "(1, 1), (i, 
 @pytest.mark.parametrize("text", [WEIGHTED, BY_NUMBERS], ids=["tiles", "numbers"])
 def test_what_sums_are_combined_with_arrives_with_the_operands(text: str) -> None:
     assert buffers(text) == [["scale_buffer", "x_buffer", "y_buffer"]]
+
+
+def test_what_three_warpgroups_combine_sums_with_arrives_with_the_operands() -> None:
+    """A row of 192 scales is no power of two; a thread reads what there would be past its end, which is the stage's."""
+    function = lowered(program(WEIGHTED, rows=192))
+    assert check_function(function) > 10
+    assert check_layouts(function) > 3
+    (pipeline,) = (op for op in function.walk() if isinstance(op, Pipeline))
+    assert pipeline.arrivals == 12
+    random = np.random.default_rng(0)
+    x, y = (random.standard_normal((extent, 320)).astype(bf16.numpy) for extent in (200, 136))
+    y = np.ascontiguousarray(y.T)
+    scale, z = (random.random((5, 200)) + 0.5).astype(np.float32), np.full((200, 136), np.nan, bf16.numpy)
+    execute(function, [z, x, y, scale], (2, 2, 1), blocks=2, seed=0)
+    wanted = (x.astype(np.float64) * np.repeat(scale.T, 64, axis=1)) @ y.astype(np.float64)
+    assert np.linalg.norm(z.astype(np.float64) - wanted) < 4e-3 * np.linalg.norm(wanted)
 
 
 def test_what_an_operand_is_computed_from_arrives_by_itself() -> None:
@@ -238,6 +255,7 @@ def put(memory: Array, tile: Array, smem_layout: SmemLayout, axis: int, place: i
         (bf16, (64, 128), 0, group_accumulator((64, 128), 1)),
         (bf16, (64, 128), 1, blocked((64, 128), 8, 8)),
         (f32, (1, 128), 1, group_accumulator((128, 64), 2).collapse(1).permute((1, 0))),
+        (f32, (1, 192), 1, group_accumulator((192, 64), 3).collapse(1).permute((1, 0))),
         (f32, (128,), 0, group_accumulator((128, 64), 2).collapse(1).drop(1)),
         (bf16, (1, 2, 64, 64), 3, blocked((1, 2, 64, 64), 8, 4)),
     ],

@@ -20,7 +20,7 @@ from cutile.backend.cuda.pipeline.operand import Operand, loads_of, require_tma
 from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
-from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.op_facts import reads, thread_readers, work_of
 from cutile.ir.control import For, While
 from cutile.ir.core import Block, Op, Value
@@ -105,7 +105,8 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> O
     smem_layout = SmemLayout(width, length, size, k_major=True)
     fits = max(shape) <= MAX_TMA_BOX * 4 and length <= MAX_TMA_BOX and tensor.dtype.bits >= 8
     whole = (width * size) % 32 == 0 and (smem_layout.count == 1 or smem_layout.panel_bytes % COPY_LINE_BYTES == 0)
-    if not (fits and whole and tensor.stable) or any(extent & (extent - 1) for extent in shape):
+    # Layouts count in powers of two: what a thread has past the tile's edge is read with the rest.
+    if not (fits and whole and tensor.stable) or size * math.prod(map(round_up, shape)) > smem_layout.place_bytes:
         return None
     return Operand(load, smem_layout, tensor.unit_axis - (len(shape) - 2), beside=product)
 
