@@ -303,9 +303,10 @@ class Stream:
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
+        step: int = 1,
     ) -> bytes:
         """What describes a tensor to a GPU's TMA unit. Enqueues nothing."""
-        return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle)
+        return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle, step)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         """How many blocks of a function the device holds at once.

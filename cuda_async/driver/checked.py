@@ -217,8 +217,9 @@ class CheckedDriver(Driver):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
+        step: int = 1,
     ) -> bytes:
-        return self.inner.encode_tensor_map(element, address, extents, strides, box, swizzle)
+        return self.inner.encode_tensor_map(element, address, extents, strides, box, swizzle, step)
 
     def load_module(self, image: bytes) -> DriverModule:
         return self.inner.load_module(image)

@@ -481,6 +481,7 @@ class Driver(ABC):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
+        step: int = 1,
     ) -> bytes:
         """The 128 bytes that describe a tensor to a GPU's TMA unit (`CUtensorMap`).
 
@@ -493,6 +494,7 @@ class Driver(ABC):
             strides: of the axes after the first, which has stride 1, in bytes.
             box: extents of one copy, in elements.
             swizzle: bytes of a row over which pieces are permuted in shared memory: 0, 32, 64 or 128.
+            step: of so many elements along the second axis, the first is copied; the box counts all.
 
         Raises:
             DriverError: the driver refuses it.

@@ -62,8 +62,9 @@ def test_random_loops_are_right(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.gpu
-def test_random_loops_are_right_on_a_gpu() -> None:
-    command = [sys.executable, "-m", "tests.properties.search", "--draw", "loops", "--backend", "cuda", "--count", "30"]
+@pytest.mark.parametrize("drawn", ["loops", "eights"])
+def test_random_loops_are_right_on_a_gpu(drawn: str) -> None:
+    command = [sys.executable, "-m", "tests.properties.search", "--draw", drawn, "--backend", "cuda", "--count", "30"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert "0 disagreements" in done.stdout, done.stdout + done.stderr
     assert "pipelines" in done.stdout

@@ -11,19 +11,21 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from cuda_async import DeviceLostError
+from cutile.dtypes import f8e4m3fn, i8
 from tests.properties.generator import RandomKernel, kernels, loops
 from tests.properties.planned import MODELS, PIPELINES, TOO_LARGE, compiled, executed, lower, prove
 from tests.properties.running import check, compile_only, run
 
 SHRINKING = 60.0
 """Seconds for making a failure small; what is smallest by then is shown."""
-DRAWN = {"any": kernels, "loops": loops}
-"""What kernels are drawn: any, or those of several products in loops."""
+DRAWN = {"any": kernels, "loops": loops, "eights": partial(loops, operands=(f8e4m3fn, i8))}
+"""What kernels are drawn: any, or those of several products in loops; these of 8 bits alone."""
 AGAIN = 1_000_000
 """Added to a batch's number for the rest of it after a failure."""
 

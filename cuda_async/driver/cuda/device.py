@@ -159,8 +159,9 @@ class CudaDriver(Driver):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
+        step: int = 1,
     ) -> bytes:
-        return encode_tensor_map(self.context, element, address, extents, strides, box, swizzle)
+        return encode_tensor_map(self.context, element, address, extents, strides, box, swizzle, step)
 
     def load_module(self, image: bytes) -> DriverModule:
         return CudaModule.load(self, image)

@@ -35,6 +35,7 @@ def encode_tensor_map(
     strides: Sequence[int],
     box: Sequence[int],
     swizzle: int,
+    step: int = 1,
 ) -> bytes:
     """See `Driver.encode_tensor_map`. Beyond the edges are zeros.
 
@@ -50,7 +51,7 @@ def encode_tensor_map(
         [cu.cuuint64_t(each) for each in extents],
         [cu.cuuint64_t(each) for each in strides],
         [cu.cuuint32_t(each) for each in box],
-        [cu.cuuint32_t(1)] * len(extents),
+        [cu.cuuint32_t(step if axis == 1 else 1) for axis in range(len(extents))],
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,

@@ -75,6 +75,7 @@ class GpuStream(Protocol):
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
+        step: int,
     ) -> bytes:
         """The 128 bytes of a GPU's descriptor of a tensor.
 
@@ -87,6 +88,7 @@ class GpuStream(Protocol):
             strides: of the axes after the first, in bytes.
             box: extents of one copy, in elements.
             swizzle: 0, 32, 64 or 128.
+            step: of so many elements along the second axis, the first is copied.
         """
         ...
 

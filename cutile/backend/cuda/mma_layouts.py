@@ -46,11 +46,14 @@ def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
     return with_warps(shape, register, lane, warps)
 
 
-def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
+def group_accumulator(shape: tuple[int, int], groups: int, neighbours: int = 2) -> Layout:
     """Layout of the result of `wgmma.m64nNk*`, whose rows the warpgroups share.
 
     A warpgroup holds 64 rows, and each of its four warps 16 of them. Three warpgroups have the layout of four, because
     bases are powers of two: the rows of the fourth lie past the tile's edge.
+
+    With four `neighbours`, a left operand of 8 bits in registers lies so, and the result of a product whose right
+    operand's rows are `SmemLayout.interleaved`.
 
     Example:
         >>> print(group_accumulator((128, 208), groups=2))
@@ -60,8 +63,9 @@ def group_accumulator(shape: tuple[int, int], groups: int) -> Layout:
     """
     groups = round_up(groups)
     warp = tuple((16 << bit, 0) for bit in range((4 * groups).bit_length() - 1))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
-    return Layout(shape, ((0, 1), (8, 0)), lane, warp, repeats_of(shape, (64 * groups, 8), (1, 0)))
+    lane = ((0, neighbours), (0, 2 * neighbours), (1, 0), (2, 0), (4, 0))
+    register = (*((0, 1 << bit) for bit in range(neighbours.bit_length() - 1)), (8, 0))
+    return Layout(shape, register, lane, warp, repeats_of(shape, (64 * groups, 4 * neighbours), (1, 0)))
 
 
 def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:

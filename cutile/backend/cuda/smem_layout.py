@@ -38,6 +38,8 @@ class SmemLayout:
         length: elements along the other axis.
         size: bytes of an element.
         k_major: whether the contiguous axis is the product's K.
+        interleaved: whether the even rows lie ahead of the odd ones. Columns of sums are then rows in that order, and
+            a thread that has two of each 8 columns has four neighbours of each 16 rows.
 
     Example:
         >>> layout = SmemLayout(width=256, length=64, size=2, k_major=False)
@@ -49,11 +51,23 @@ class SmemLayout:
     length: int
     size: int
     k_major: bool
+    interleaved: bool = False
 
     @property
-    def plain(self) -> tuple[int, int, int, bool]:
+    def plain(self) -> tuple[int, int, int, bool, bool]:
         """The fields as plain data, which IR prints and parses."""
-        return (self.width, self.length, self.size, self.k_major)
+        return (self.width, self.length, self.size, self.k_major, self.interleaved)
+
+    def row_at(self, place: int) -> int:
+        """The row that lies at a place, counted in rows.
+
+        Example:
+            >>> layout = SmemLayout(width=64, length=48, size=1, k_major=True, interleaved=True)
+            >>> [layout.row_at(place) for place in (0, 1, 23, 24, 25, 47)]
+            [0, 2, 46, 1, 3, 47]
+        """
+        odd, pair = divmod(place, (self.length + 1) // 2)
+        return 2 * pair + odd if self.interleaved else place
 
     @property
     def swizzle(self) -> Swizzle:

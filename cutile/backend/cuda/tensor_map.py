@@ -57,6 +57,7 @@ class TensorMap(NamedTuple):
         order: the tensor's axes from the outermost in memory to the one with stride 1; empty for the order they have.
             The transposed view `(K, N)` of a matrix stored by rows of `K` has the order `(1, 0)`.
         rounded: whether f32 elements are rounded to tf32 on the way in.
+        step: of so many rows of a box, which are along the axis next to the contiguous one, the first is copied.
 
     Example:
         >>> TensorMap((64, 256), 128, order=(1, 0)).memory_order
@@ -67,6 +68,7 @@ class TensorMap(NamedTuple):
     swizzle: Swizzle = 0
     order: tuple[int, ...] = ()
     rounded: bool = False
+    step: int = 1
 
     @property
     def memory_order(self) -> tuple[int, ...]:
@@ -83,6 +85,7 @@ class Descriptor(NamedTuple):
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    step: int
 
 
 def descriptor(parameter: Parameter, place: Place) -> Descriptor:
@@ -106,6 +109,7 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
         strides,
         tuple(form.box[axis] for axis in order),
         form.swizzle,
+        form.step,
     )
     broken = _broken(tensor_map, size, steps[order[0]] if extents[0] > 1 else 1)
     if broken:

@@ -152,6 +152,10 @@ class LayoutAssignment:
         """The layout, where it is decided already."""
         return self._layouts.get(self._groups.find(value))
 
+    def agree(self, value: Value, other: Value) -> bool:
+        """Whether two values must lie alike, register by register."""
+        return self._groups.find(value) is self._groups.find(other)
+
     def _set(self, value: Value, layout: Layout | None) -> bool:
         if layout is None or not is_tile(value) or self.find(value) is not None:
             return False

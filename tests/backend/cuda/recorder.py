@@ -86,8 +86,9 @@ class Recorder:
         strides: Sequence[int],
         box: Sequence[int],
         swizzle: int,
+        step: int,
     ) -> bytes:
-        self.encoded.append((element, address, extents, strides, box, swizzle))
+        self.encoded.append((element, address, extents, strides, box, swizzle, step))
         return f"{address} {extents}".encode().ljust(128)
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:

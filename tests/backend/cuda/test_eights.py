@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks.loops.scaled import scaled
+from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Dot, Roles, TileIndex, TmaStore
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, u8
 from cutile.ir.constant import Constant
 from cutile.ir.control import For
@@ -164,3 +167,68 @@ def test_two_blocks_with_scales_fit_in_registers(tmp_path: Path) -> None:
     built = compiled(scales_of_blocks())
     assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
     assert instructions(built, tmp_path)["QGMMA.64"] == 8
+
+
+CHAIN = """
+def kernel(z: Mut, x: Tensor, y: Tensor, w: Tensor):
+    i, _, _ = ct.get_tile_block_id()
+    rows = ct.load_tile(x, (128, 128), (i, 0))
+    acc = ct.constant(0, (128, 64), ct.i32)
+    for j in range(ct.ceil_div(y.shape[0], 96)):
+        right = ct.load_tile(y, (96, 128), (j, 0))
+        sums = ct.mma(rows, right.transpose(), ct.constant(0, (128, 96), ct.i32))
+        columns = ct.iota((96,)).reshape((1, 96)) + j * 96
+        sums = ct.select(ct.broadcast(columns % 5 < 3, (128, 96)), sums, 0)
+        left = ct.min_tile(ct.max_tile(sums, ct.constant(-99, (128, 96), ct.i32)), ct.constant(99, (128, 96), ct.i32))
+        acc = ct.mma(left.astype(ct.i8), ct.load_tile(w, (64, 96), (0, j)).transpose(), acc)
+    z.store(acc)
+"""
+"""Columns are counted, so that each thread has to know which it has."""
+
+
+def chained(text: str) -> Function:
+    operand = tensor(2, i8)
+    return written(text, {"z": mut(128, 64, dtype=i32), "x": operand, "y": operand, "w": operand})
+
+
+def test_sums_that_become_a_left_operand_of_8_bits_lie_as_it_does(tmp_path: Path) -> None:
+    """Rows of the product's right operand change places, and nothing moves between lanes."""
+    function = lowered(chained(CHAIN))
+    assert check_function(function) > 10
+    assert check_layouts(function) > 3
+    maps = {name: TensorMap(*fields) for name, _, *fields in function.facts["tensor_maps"]}
+    assert {name: (form.step, form.box) for name, form in maps.items()} == {
+        "x_map": (1, (128, 128)),
+        "y_map": (2, (96, 128)),  # the even rows, or the odd ones
+        "w_map": (1, (64, 32)),
+    }
+    layouts = layouts_of(function)
+    for op in (op for op in function.walk() if isinstance(op, Dot)):
+        neighbours = 2 if op.from_registers else 4
+        assert layouts[op.attributes["layout"]] == group_accumulator((op.shape[0], op.shape[1]), 2, neighbours)
+    random = np.random.default_rng(0)
+    x, y, w = (random.integers(-4, 5, shape).astype(np.int8) for shape in ((200, 128), (250, 128), (64, 256)))
+    z = np.full((200, 64), -1, np.int32)
+    execute(function, [z, x, y, w[:, :250]], (2, 1, 1), blocks=2, seed=0)
+    sums = np.where(np.arange(250) % 5 < 3, x.astype(np.int32) @ y.T.astype(np.int32), 0)
+    np.testing.assert_array_equal(z, sums.clip(-99, 99) @ w[:, :250].T.astype(np.int32))
+    built = compiled(chained(CHAIN))
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    assert instructions(built, tmp_path)["SHFL.IDX"] < 4  # none but those that tell all lanes what one knows
+
+
+def test_rows_that_somebody_else_reads_stay_in_their_places(tmp_path: Path) -> None:
+    more = "acc = acc + ct.reduce_max(right.astype(ct.i32))\n        "
+    function = chained(CHAIN.replace("acc = ct.mma(", f"{more}acc = ct.mma("))
+    assert {TensorMap(*fields).step for _, _, *fields in lowered(function).facts["tensor_maps"]} == {1}
+    assert instructions(compiled(function), tmp_path)["SHFL.IDX"] >= 12  # one for each word of a thread
+
+
+def test_a_left_operand_of_8_bits_that_is_made_of_a_load_is_read_as_it_lies(tmp_path: Path) -> None:
+    text = GEMM.replace("mma(a, b,", "mma(ct.convert_tile(a, ct.i8), b,").replace("ct.f32", "ct.i32")
+    text = text.replace("64)", "128)").replace("(64,", "(128,")
+    parameters = types(x=tensor(2, bf16), y=column_major(i8), z=mut(128, 256, dtype=i32))
+    function = lowered(written(text, parameters))
+    assert check_layouts(function) > 1
+    assert any(op.name == "cuda.pack_quads" for op in function.walk())
+    assert instructions(compiled(written(text, parameters)), tmp_path)["SHFL.IDX"] < 4

@@ -48,12 +48,13 @@ def reduced(result: Vector, layout: Layout, axis: int, dtype: DTypeLike) -> Any:
 
 
 @pytest.mark.parametrize("shape_", [(64, 32), (64, 128), (128, 64)], ids=str)
-def test_eights_are_packed_as_products_take_them(shape_: tuple[int, int]) -> None:
+@pytest.mark.parametrize("neighbours", [2, 4])
+def test_eights_are_packed_as_products_take_them(shape_: tuple[int, int], neighbours: int) -> None:
     """PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk32": four neighbours in a word, rows 0 and 8 in turn."""
-    layout = group_accumulator(shape_, 1)
+    layout = group_accumulator(shape_, 1, neighbours)
     tile = np.random.default_rng().integers(0, 256, shape_).astype(np.uint8)
     count = layout.registers // 4
-    packed = dot.pack_quads(u8, count).generate(Emulated(layout.threads), [scatter(tile, layout, u8)])
+    packed = dot.pack_quads(u8, layout).generate(Emulated(layout.threads), [scatter(tile, layout, u8)])
     words = np.stack([np.ascontiguousarray(word.data).view(np.uint8).reshape(-1, 4) for word in packed.data])
     warp, lane = np.divmod(np.arange(layout.threads), 32)
     columns = shape_[1] // 8  # words of a row and of the one 8 below, for 64 rows

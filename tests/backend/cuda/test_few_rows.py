@@ -10,6 +10,7 @@ from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Dot, TileIndex, TmaLoad
 from cutile.backend.cuda.ops.pipeline import buffer_types
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function
@@ -41,9 +42,9 @@ def test_few_rows_are_the_columns_of_an_instruction(tile: tuple[int, int]) -> No
     held = {where for where, *_ in layout.elements()}
     assert len(held) == rows * columns
     # The left operand is y, as wide as the tile; the right one is x, as tall as whole instructions are wide.
-    assert tuple(each.smem_layout for each in buffer_types((op.left, op.right))) == (
-        (columns, 64, 2, False),
-        (64, layout.cover[1], 2, True),
+    assert tuple(SmemLayout(*each.smem_layout) for each in buffer_types((op.left, op.right))) == (
+        SmemLayout(columns, 64, 2, k_major=False),
+        SmemLayout(64, layout.cover[1], 2, k_major=True),
     )
 
 

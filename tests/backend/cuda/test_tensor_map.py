@@ -37,12 +37,16 @@ def executable(*parameters: Parameter) -> Executable:
 
 def test_the_innermost_axis_comes_first() -> None:
     made = descriptor(mapped((2, 64, 32), f16, 64), (4096, (5, 777, 1000), (777000, 1000, 1)))
-    assert made == ("f16", 4096, (1000, 777, 5), (2000, 1554000), (32, 64, 2), 64)
+    assert made == ("f16", 4096, (1000, 777, 5), (2000, 1554000), (32, 64, 2), 64, 1)
 
 
 def test_a_transposed_view_says_its_order() -> None:
     made = descriptor(mapped((64, 128), bf16, 128, order=(1, 0)), (4096, (512, 300), (1, 512)))
-    assert made == ("bf16", 4096, (512, 300), (1024,), (64, 128), 128)
+    assert made == ("bf16", 4096, (512, 300), (1024,), (64, 128), 128, 1)
+
+
+def test_some_rows_of_a_box_are_left_out() -> None:
+    assert descriptor(mapped((2, 64, 32), f16, 64, step=2), (4096, (5, 777, 1000), (777000, 1000, 1))).step == 2
 
 
 def test_of_an_axis_with_one_element_any_stride_will_do() -> None:

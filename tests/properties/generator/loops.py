@@ -321,8 +321,8 @@ class Loops:
 
 
 @st.composite
-def loops(draw: st.DrawFn) -> RandomKernel:
-    """A kernel of one to three loops or branches of products."""
+def loops(draw: st.DrawFn, operands: Sequence[DTypeLike] = OPERANDS) -> RandomKernel:
+    """A kernel of one to three loops or branches of products, of one of some dtypes."""
 
     def pick(choices: Sequence[T]) -> T:
         return draw(st.sampled_from(choices))
@@ -330,7 +330,7 @@ def loops(draw: st.DrawFn) -> RandomKernel:
     batched, turns, many = pick((False, False, True)), pick((1, 2, 3, 5)), pick((False,) * 7 + (True,))
     columns = COLUMNS
     tiles, apart = (pick((1, 2, 3)), pick((1, 2))), pick((False,) * 9 + (True,))
-    d = Loops(draw, pick(OPERANDS), pick(ROWS), pick(DEPTHS), batched, (MANY, 1) if many else tiles, turns, apart)
+    d = Loops(draw, pick(operands), pick(ROWS), pick(DEPTHS), batched, (MANY, 1) if many else tiles, turns, apart)
     if many:
         d.rows, d.depth, columns = min(d.rows, 64), min(d.depth, 64), (64,)
     if d.dtype in (f8e4m3fn, i8):

@@ -18,7 +18,7 @@ from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.target import architecture
-from cutile.backend.cuda.tensor_map import Swizzle, TensorMap
+from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.gpu.emitter import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
@@ -97,12 +97,10 @@ def _defined(block: Block) -> Iterator[Value]:
 
 def _tensor_maps(function: Function) -> Iterator[Parameter]:
     """The parameters by which TMA sees tensors: their descriptors."""
-    maps: tuple[tuple[str, int, tuple[int, ...], Swizzle, tuple[int, ...], bool], ...] = function.facts.get(
-        "tensor_maps", ()
-    )
-    for name, position, box, swizzle, order, rounded in maps:
-        dtype = function.parameters[position].tensor.dtype
-        yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(box, swizzle, order, rounded))
+    maps: tuple[tuple[Any, ...], ...] = function.facts.get("tensor_maps", ())
+    for name, position, *form in maps:
+        dtype = function.parameters[int(position)].tensor.dtype
+        yield Parameter(name, "tensor_map", position, 0, dtype, TensorMap(*form))
 
 
 class Kernel:

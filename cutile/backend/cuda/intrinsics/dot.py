@@ -33,6 +33,7 @@ from cutile.backend.cuda.intrinsics.wgmma import (
     group_number,
     tied,
 )
+from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, BufferStages, SmemLayout
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
@@ -66,7 +67,7 @@ class _FromRegisters(Instruction):
 
     They hold 32 bytes of each row. Of 16-bit elements, two neighbouring columns of sums make one register, in the order
     in which `wgmma` takes its left operand: the result of one product is the operand of another, and no element moves.
-    Those of 8 bits move among four lanes (`pack_quads`).
+    Of 8 bits it takes four neighbours (`pack_quads`).
     """
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: SmemLayout) -> None:
@@ -168,6 +169,11 @@ def dot(
     columns //= sharing
     wide = promote_columns or columns
     tall = range(-(-rows // (WGMMA_ROWS * groups)))
+    order = range(layout.registers)  # the register of each of the instruction's sums
+    if right.smem_layout.interleaved:
+        places = {offset: register for register, offset in enumerate(layout.offsets)}
+        offsets = group_accumulator((rows, columns), groups).offsets
+        order = [places[row, right.smem_layout.row_at(column)] for row, column in offsets]
     if isinstance(left, Layout):
         instruction: Instruction = _FromRegisters(dtype, other, wide, right.smem_layout)
     else:
@@ -190,7 +196,8 @@ def dot(
             own = b.mul(group_number(b, once=True), i32c(right.smem_layout.offset(columns, 0)))
             right_stage = b.add(right_stage, own)
         right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
-        elements = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
+        held = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
+        elements = [held[register] for register in order]
         apart = fresh or promote_columns > 0
         for column in range(0, columns, wide):
             places = [place(m, column) for m in tall]
@@ -216,7 +223,8 @@ def dot(
             else:
                 for at, product in zip(places, products, strict=True):
                     elements[at] = product
-        return pack(b, elements, layout.registers)
+        made = dict(zip(order, elements, strict=True))
+        return pack(b, [made[register] for register in range(layout.registers)], layout.registers)
 
     kind = frag(acc, layout.registers)
     source = frag(i32, left.registers) if isinstance(left, Layout) else INTEGER
@@ -234,46 +242,59 @@ BYTE_BITS = 8
 
 
 @cache
-def pack_quads(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile)`: sums in 8 bits as `n` words in which `wgmma` takes them.
+def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
+    """`f(tile)`: a tile in 8 bits as words of four in which `wgmma` takes it.
 
-    Lane t of four has columns 2t, 2t + 1 of each 8; it is to have 4t to 4t + 3 of each 16. So of the two halves of a
-    word, whose columns are 8 apart, lane t wants the half t // 2 of lanes 2 (t % 2) and the next one. Two words go
-    together: a shuffle brings that half of both.
+    Of a `group_accumulator` with four neighbours each word is what a lane has. Else lane t of four has columns 2t,
+    2t + 1 of each 8; it is to have 4t to 4t + 3 of each 16. So of the two halves of a word, whose columns are 8 apart,
+    lane t wants the half t // 2 of lanes 2 (t % 2) and the next one. Two words go together: a shuffle brings that half
+    of both.
     """
+    n = layout.registers // QUAD
 
     def generate(b: Any, values: list[Any]) -> Any:
-        def pick(x: Any, y: Any, selector: Any) -> Any:
-            return call(b, "llvm.nvvm.prmt", I32, [x, y, selector])
-
-        def either(condition: Any, then: int, otherwise: int) -> Any:
-            return b.select(condition, i32c(then), i32c(otherwise))
-
         elements = [b.zext(each, I32) for each in unpack(b, values[0], QUAD * n)]
         pairs = zip(elements[::2], elements[1::2], strict=True)
         halves = [b.or_(low, b.shl(high, i32c(BYTE_BITS))) for low, high in pairs]
-        lane = lane_of(b, thread(b))
-        odd, upper = (b.icmp_unsigned("!=", b.and_(lane, i32c(bit)), i32c(0)) for bit in (1, 2))
-        quad, twice = b.and_(lane, i32c(LANES - QUAD)), b.shl(b.and_(lane, i32c(1)), i32c(1))
-        near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # lane 2 (t % 2) + t // 2 of the quad
-        other = b.xor(near, i32c(1))
-        sent_near, sent_other = either(odd, UPPER, LOWER), either(odd, LOWER, UPPER)
-        lower_word, upper_word = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
-        words: list[Any] = []
-        # 32 columns at a time, of two rows that take turns every 8 columns: 8 halves, and 4 words
-        for first in range(0, 2 * n, 8):
-            block = halves[first : first + 8]
-            rows: list[list[Any]] = []
-            for row in range(2):
-                # the words of columns 0 to 15, and of 16 to 31: halves 0 and 2, and 4 and 6, of the first row
-                x, y = (b.or_(block[at + row], b.shl(block[at + row + 2], i32c(HALF_BITS))) for at in (0, 4))
-                from_near = shuffle_from(b, pick(x, y, sent_near), near)
-                from_other = shuffle_from(b, pick(x, y, sent_other), other)
-                rows.append([pick(from_near, from_other, selector) for selector in (lower_word, upper_word)])
-            words += [rows[0][0], rows[1][0], rows[0][1], rows[1][1]]
+        if layout.vector(1) == QUAD:
+            pairs = zip(halves[::2], halves[1::2], strict=True)
+            words = [b.or_(low, b.shl(high, i32c(HALF_BITS))) for low, high in pairs]
+        else:
+            words = _exchange_halves(b, halves)
         return pack(b, tied(b, "", words), n)
 
     return intrinsic("pack_quads", frag(i32, n), [frag(dtype, QUAD * n)], generate)
+
+
+def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
+    """Words of four lanes whose halves are in two others, as `pack_quads` says."""
+
+    def pick(x: Any, y: Any, selector: Any) -> Any:
+        return call(b, "llvm.nvvm.prmt", I32, [x, y, selector])
+
+    def either(condition: Any, then: int, otherwise: int) -> Any:
+        return b.select(condition, i32c(then), i32c(otherwise))
+
+    lane = lane_of(b, thread(b))
+    odd, upper = (b.icmp_unsigned("!=", b.and_(lane, i32c(bit)), i32c(0)) for bit in (1, 2))
+    quad, twice = b.and_(lane, i32c(LANES - QUAD)), b.shl(b.and_(lane, i32c(1)), i32c(1))
+    near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # lane 2 (t % 2) + t // 2 of the quad
+    other = b.xor(near, i32c(1))
+    sent_near, sent_other = either(odd, UPPER, LOWER), either(odd, LOWER, UPPER)
+    lower_word, upper_word = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
+    words: list[Any] = []
+    # 32 columns at a time, of two rows that take turns every 8 columns: 8 halves, and 4 words
+    for first in range(0, len(halves), 8):
+        block = halves[first : first + 8]
+        rows: list[list[Any]] = []
+        for row in range(2):
+            # the words of columns 0 to 15, and of 16 to 31: halves 0 and 2, and 4 and 6, of the first row
+            x, y = (b.or_(block[at + row], b.shl(block[at + row + 2], i32c(HALF_BITS))) for at in (0, 4))
+            from_near = shuffle_from(b, pick(x, y, sent_near), near)
+            from_other = shuffle_from(b, pick(x, y, sent_other), other)
+            rows.append([pick(from_near, from_other, selector) for selector in (lower_word, upper_word)])
+        words += [rows[0][0], rows[1][0], rows[0][1], rows[1][1]]
+    return words
 
 
 @cache

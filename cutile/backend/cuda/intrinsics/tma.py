@@ -81,6 +81,7 @@ def load(
     count, rows, part_bytes = smem_layout.part(cluster)
     split = smem_layout.split(cluster)
     order = [axis, *(each for each in reversed(range(len(shape))) if each != axis)]
+    together = rows // 2 if smem_layout.interleaved else rows
 
     def generate(b: Any, values: list[Any]) -> None:
         map_, *index, counter = values
@@ -101,11 +102,13 @@ def load(
             moved, step = (axis, count * smem_layout.span) if split == "panels" else (order[1], rows)
             origin[moved] = b.add(origin[moved], b.mul(rank, i32c(step)))
         for panel in range(count):
-            target = b.add(first, i32c(panel * smem_layout.panel_bytes))
-            start = [b.add(origin[a], i32c(panel * smem_layout.span)) if a == axis else origin[a] for a in order]
-            operands = [target, map_address(b, map_), *start, full, *everyone]
-            # One box per panel: a box is at most as wide as the swizzle.
-            asm(b, VOID, operands, text, letters, effect=True)
+            for row in range(0, rows, together):
+                begin = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
+                moves = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
+                start = [b.add(origin[a], i32c(moves.get(a, 0))) for a in order]
+                operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *everyone]
+                # One box per panel: a box is at most as wide as the swizzle. Even rows and odd ones are one each.
+                asm(b, VOID, operands, text, letters, effect=True)
 
     return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1)], generate)
 

@@ -37,7 +37,9 @@ from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
 _AS_MADE = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
 """What takes its tile as it leaves it, or as it says where there is nothing left."""
-_FROM_SOURCE = (ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK)
+_FROM_SOURCE = (
+    *(PackQuads, ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK),
+)
 
 
 def check_layouts(function: Function) -> int:
@@ -124,7 +126,7 @@ def _taken(op: Op) -> Iterator[tuple[Value, str]]:
             yield tile, said["layout"]
     elif isinstance(op, Dot):
         yield from ((tile, said["layout"]) for tile in op.sums[:1])
-    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, PackPairs | PackQuads):
+    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, PackPairs):
         for value in op.operands:
             if is_tile(value):
                 yield value, said["layout"]

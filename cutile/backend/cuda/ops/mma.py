@@ -127,10 +127,10 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
 class PackQuads(Op, name="cuda.pack_quads", effect=Effect.WRITE):
     """A tile of 8-bit elements, as words of four of a left operand.
 
-    The tile lies as a product's sums do; the words as a product takes them.
+    The tile lies as a product's sums do, or as a left operand; the words as a product takes them.
     """
 
-    intrinsic = Intrinsic("dot.pack_quads", facts=("dtype", "count"), stem="pack")
+    intrinsic = Intrinsic("dot.pack_quads", facts=("dtype", "source"), stem="pack")
     x: Value = operand(ANY_TILE)
 
     def infer(self) -> tuple[Type, ...]:

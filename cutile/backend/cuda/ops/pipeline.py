@@ -56,7 +56,7 @@ class BufferType(ResourceType, head="buffer"):
 
     dtype: DTypeLike
     shape: tuple[int, ...]
-    smem_layout: tuple[int, int, int, bool]
+    smem_layout: tuple[int, int, int, bool, bool]
     stages: int
 
 
@@ -115,7 +115,7 @@ class Buffer(Op, name="cuda.buffer", effect=Effect.WRITE):
 
     dtype: DTypeLike = attribute()
     shape: tuple[int, ...] = attribute()
-    smem_layout: tuple[int, int, int, bool] = attribute()
+    smem_layout: tuple[int, int, int, bool, bool] = attribute()
     stages: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:

@@ -91,7 +91,7 @@ class Operand:
         if self.lead >= 0:
             box[self.lead + 1 - self.axis] = rows // self.merged
         order = (*(axis for axis in range(len(box)) if axis != contiguous), contiguous)
-        return TensorMap(tuple(box), self.smem_layout.swizzle, order, self.rounded)
+        return TensorMap(tuple(box), self.smem_layout.swizzle, order, self.rounded, 1 + self.smem_layout.interleaved)
 
 
 def loads_of(operands: Iterable[Operand]) -> set[Op]:

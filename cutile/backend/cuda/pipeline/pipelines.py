@@ -202,7 +202,4 @@ class TensorMaps:
 
     def facts(self, source: Function) -> tuple[Any, ...]:
         """What a launch needs to know of them."""
-        return tuple(
-            (name, source.parameters.index(value), form.box, form.swizzle, form.order, form.rounded)
-            for (value, form), name in self._names.items()
-        )
+        return tuple((name, source.parameters.index(value), *form) for (value, form), name in self._names.items())

@@ -74,6 +74,7 @@ class Dot:
         promote_interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all.
         written: its left operand, where that is computed and goes through shared memory.
         over: the sums of another product, which nobody reads any more, and whose registers its own take; None for none.
+        neighbours: columns of its left operand, where that is computed, that a lane has side by side.
     """
 
     op: Mma
@@ -87,6 +88,7 @@ class Dot:
     promote_interval: int = 0
     written: Written | None = None
     over: Value | None = None
+    neighbours: int = 2
 
     @property
     def in_registers(self) -> bool:

@@ -347,8 +347,10 @@ class Products:
 
     def packed(self, value: Value, lowered: Value) -> Value:
         """The words of a value."""
-        pack = PackQuads if value.tile.dtype.bits == 8 else PackPairs
-        words = self.walk.add_in(pack(x=lowered), self._layout_of_words(value))
+        pack = (PackQuads if value.tile.dtype.bits == 8 else PackPairs)(x=lowered)
+        if isinstance(pack, PackQuads):
+            pack.attributes["source"] = self.walk.layout_name(self.walk.layouts[value])
+        words = self.walk.add_in(pack, self._layout_of_words(value))
         words.name = lowered.name
         return words
 

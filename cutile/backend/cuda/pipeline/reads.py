@@ -122,5 +122,5 @@ def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups:
         read = dot.left is None or dot.left.load in reads.operands
         shape = (dot.op.acc.tile.shape[0], dot.op.a.tile.shape[-1])
         if op is not None and read and len(op.results) == 1 and not op.regions and dot.op.a.tile.shape == shape:
-            anchors.append((op, group_accumulator(shape, warpgroups)))
+            anchors.append((op, group_accumulator(shape, warpgroups, dot.neighbours)))
     return anchors

@@ -44,6 +44,7 @@ GROUP_ROWS_LONGEST_FIRST = 32
 MAX_SUMS_AND_OPERANDS = {1: 176, 2: 208, 3: 128}
 """Registers of a consumer thread that accumulators and left operands may fill, by warpgroups: the rest of what it has
 is for addresses and for what is computed from them."""
+BYTE_BITS = 8
 MAX_SUMS_OF_ONE_MMA = {1: 128, 2: 128, 3: 96}
 """Sums of one product that a thread may hold, by warpgroups. Whatever `setmaxnreg` adds, ptxas has 128 registers for
 each of 512 threads, and refuses an instruction of 104 sums there ("Insufficient registers", C7602)."""
@@ -63,6 +64,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     require(warps in (None, 4 * warpgroups), f"{warps} worker warps are asked for, the tiles have {4 * warpgroups}")
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
+    _interleave(kernel, dots, warpgroups)
     _take_turns(kernel, dots)
     roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
     by_threads = reads_of(kernel, dots, roomy)
@@ -135,14 +137,14 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
     return count
 
 
-def _layout_of(value: Value, warpgroups: int) -> Layout | None:
+def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | None:
     """Where a product's sums, or a left operand, lie. None where they do not divide.
 
     Warpgroups share the rows; or, of the rows of one, the columns, in whole panels.
     """
     rows, columns = value.tile.shape
     if rows % (WGMMA_ROWS * warpgroups) == 0:
-        return group_accumulator((rows, columns), warpgroups)
+        return group_accumulator((rows, columns), warpgroups, neighbours)
     whole = rows == WGMMA_ROWS and warpgroups == 2 and columns in (64, 128, 256, 512)
     return across_accumulator((rows, columns), warpgroups) if whole else None
 
@@ -173,6 +175,34 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     accumulator = _layout_of(op.acc, warpgroups)
     assert accumulator is not None  # `_warpgroups` has seen to it
     return Dot(op, left, right, accumulator, fresh, written=written)
+
+
+def _interleave(kernel: Kernel, dots: dict[Op, Dot], warpgroups: int) -> None:
+    """Have sums that become left operands of 8 bits lie as these do.
+
+    No element then moves between lanes. The rows of the right operands of these sums change places for it.
+    """
+    lefts = [dot.op for dot in dots.values() if dot.in_registers]
+    if all(op.a.tile.dtype.bits != BYTE_BITS for op in lefts):
+        return
+    layouts = assign_layouts(kernel.function, round_up(4 * warpgroups), [(op, dots[op].accumulator) for op in dots])
+    for op in lefts:
+        bits = {other.a.tile.dtype.bits for other in lefts if layouts.agree(other.a, op.a)}
+        summed = [dot for dot in dots.values() if layouts.agree(dot.op.result, op.a)]
+        if bits == {BYTE_BITS} and all(_may_interleave(dot.right, kernel) for dot in summed):
+            for dot in summed:
+                right = replace(dot.right, smem_layout=replace(dot.right.smem_layout, interleaved=True))
+                dots[dot.op] = replace(dot, accumulator=_layout_of(dot.op.acc, warpgroups, 4), right=right)
+            dots[op] = replace(dots[op], neighbours=4)
+
+
+def _may_interleave(operand: Operand, kernel: Kernel) -> bool:
+    """Whether a right operand's rows may change places.
+
+    One product reads them, as columns.
+    """
+    alone = all(kernel.uses[value] == 1 for op in (operand.load, *operand.passed) for value in op.results)
+    return alone and operand.smem_layout.k_major and operand.merged == 1
 
 
 def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
@@ -236,7 +266,7 @@ def _require_layouts(
     for dot in dots:
         if dot.left is None:
             value = dot.op.a if dot.written is None else dot.written.value
-            layout = _layout_of(value, warpgroups)
+            layout = _layout_of(value, warpgroups, dot.neighbours)
             require(layout is not None, f"{value.tile.shape[0]} rows of a left operand do not divide among warpgroups")
             require(layouts[value] == layout, "the left operand is computed in another layout than sums have")
         require(layouts[dot.op.result] == dot.accumulator, "the sums are used in another layout")
