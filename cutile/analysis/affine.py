@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutile.dtypes import DTypeLike
-from cutile.ir.constant import Constant
-from cutile.ir.core import Attribute, Op, Value
+from cutile.ir import Attribute, Constant, Op, Value
 from cutile.ops.arith import Add, Mul, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.create import Iota

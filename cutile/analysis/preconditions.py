@@ -13,8 +13,7 @@ import ast
 
 from cutile.analysis.affine import Affine, Atom, Facts, extent_atom, scalar_atom
 from cutile.errors import KernelTypeError
-from cutile.ir.core import Function, Value
-from cutile.ir.types import TileType
+from cutile.ir import Function, TileType, Value
 
 
 def read_preconditions(function: Function, facts: Facts) -> None:

@@ -16,10 +16,7 @@ from dataclasses import dataclass
 
 from cutile.analysis.affine import Affine, Atom, Facts, ceil_div, extent_atom, multiple, scalar_atom
 from cutile.dtypes import DTypeLike
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import MutType, TileType
+from cutile.ir import Constant, For, Function, If, MutType, Op, TileType, Value
 from cutile.ops.arith import Add, DivCeil, FloorDiv, Max, Min, Mod, Mul, Neg, Sub
 from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeWithin, Assumption
 from cutile.ops.cast import Convert

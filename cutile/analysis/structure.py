@@ -8,8 +8,7 @@ block. One with atomics, raw pointers or prints gets a thread block for each til
 from __future__ import annotations
 
 from cutile.errors import KernelTypeError, Location
-from cutile.ir.control import For, While
-from cutile.ir.core import Block, Effect, Function
+from cutile.ir import Block, Effect, For, Function, While
 
 
 def why_linear(function: Function) -> str:

@@ -25,8 +25,7 @@ from cutile.command.groups import GROUPS, group_of
 from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, f4e2m1fnx2, f32
 from cutile.errors import ArgumentError
 from cutile.frontend.elsewhere import FUNCTIONS, METHODS
-from cutile.ir.core import Accuracy, Effect, Op
-from cutile.ir.types import MutType, TensorType
+from cutile.ir import Accuracy, Effect, MutType, Op, TensorType
 from cutile.language.declare import DECLARED
 from cutile.ops import OPS
 from cutile.ops.atomic import takes

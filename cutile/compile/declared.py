@@ -16,8 +16,7 @@ from cutile.backend.registry import backend_of
 from cutile.compile.specialize import Specialization
 from cutile.config import STAGES, Config
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.ir.core import Function
-from cutile.ir.types import MutType, TensorType, Type
+from cutile.ir import Function, MutType, TensorType, Type
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,8 @@ from cutile.frontend.build import Program, build
 from cutile.frontend.inline import may_store
 from cutile.frontend.source import FunctionSource
 from cutile.installation import missing
-from cutile.ir.core import Effect, Function, Value
+from cutile.ir import Effect, Function, MutType, TensorType, Value
 from cutile.ir.text import print_function
-from cutile.ir.types import MutType, TensorType
 from cutile.ir.verify import verify
 from cutile.passes.pipeline import run_passes
 

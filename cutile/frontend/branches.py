@@ -28,10 +28,7 @@ from cutile.frontend.structure import leaves, refill, same_constant, same_struct
 from cutile.frontend.tensor_parts import Form, joined_form, like, parts_of, tensor_of
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
-from cutile.ir.constant import Constant
-from cutile.ir.control import If
-from cutile.ir.core import Block, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, Constant, If, TileType, Value
 from cutile.ops.arith import Not, Or
 
 _VALUE = " value"  # the name under which the values of expressions are merged

@@ -20,9 +20,7 @@ from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
 from cutile.frontend.structure import made_of
 from cutile.frontend.values import MappedRef, MutRef, PointerRef, SharedRef, TensorRef, is_tile
-from cutile.ir.builder import Builder
-from cutile.ir.core import Block, Effect, Function, Value
-from cutile.ir.types import MutType, TensorType, Type
+from cutile.ir import Block, Builder, Effect, Function, MutType, TensorType, Type, Value
 from cutile.language.variable import DeviceVariable
 
 NO_POINTERS: Mapping[str, DTypeLike] = types.MappingProxyType({})

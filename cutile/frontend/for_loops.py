@@ -17,9 +17,7 @@ from cutile.frontend.operators import binary, comparison, materialize, truth, un
 from cutile.frontend.simple_statements import assign
 from cutile.frontend.values import MutRef, PartitionRef, Range, Table, TensorRef, describe, is_tile, items_of
 from cutile.frontend.weak import dtype_of_weak, interval_of, weak
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, While
-from cutile.ir.core import Value
+from cutile.ir import Constant, For, Value, While
 from cutile.ops.arith import Add, And, Not, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ne, Select

@@ -20,9 +20,7 @@ from cutile.frontend.interval import Interval
 from cutile.frontend.shared_accesses import Reached
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.values import Bare, Faulty, Undefined
-from cutile.ir.builder import Builder
-from cutile.ir.core import Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Builder, Op, TileType, Value
 from cutile.language.variable import DeviceVariable
 from cutile.ops.cast import Convert
 

@@ -13,10 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutile.frontend.interval import Interval
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Constant, For, Function, If, Op, TileType, Value, While
 from cutile.ops.arith import Add, DivCeil, FloorDiv, Max, Min, Mod, Mul, Neg, Sub
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.bound import Assumption

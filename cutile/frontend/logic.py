@@ -19,10 +19,7 @@ from cutile.frontend.interval import Interval
 from cutile.frontend.operators import default_dtype, is_number, materialize, truth
 from cutile.frontend.values import describe, is_tile, plain
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak
-from cutile.ir.constant import Constant
-from cutile.ir.control import If
-from cutile.ir.core import Block, Effect, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, Constant, Effect, If, Op, TileType, Value
 from cutile.ops.arith import And, Or
 from cutile.ops.cast import Convert
 

@@ -27,9 +27,7 @@ from cutile.frontend.structure import leaves, mapped, refill, same_constant, sam
 from cutile.frontend.tensor_parts import Form, is_tensor, joined_form, parts_of, put_together, taken_apart, tensors_in
 from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, describe, is_tile
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak
-from cutile.ir.constant import Constant
-from cutile.ir.core import Block, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, Constant, TileType, Value
 from cutile.ops.arith import Or
 
 MAX_ATTEMPTS = 8

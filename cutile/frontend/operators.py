@@ -23,8 +23,7 @@ from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import children, kind_of, leaves
 from cutile.frontend.values import Method, MutRef, PartitionRef, Table, TensorRef, describe, is_tile, items_of, plain
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
-from cutile.ir.constant import Constant
-from cutile.ir.core import Op, Value, remedy
+from cutile.ir import Constant, Op, Value, remedy
 from cutile.ops import arith, compare, math
 from cutile.ops.cast import Convert
 from cutile.ops.shape import Broadcast, Reshape

@@ -20,8 +20,7 @@ from typing import Any
 from cutile.errors import KernelTypeError
 from cutile.frontend.index_forms import Form, Forms, Symbol
 from cutile.frontend.interval import Interval
-from cutile.ir.core import Effect, Function, Op, Value
-from cutile.ir.types import TensorType
+from cutile.ir import Effect, Function, Op, TensorType, Value
 from cutile.ops.arith import And
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile

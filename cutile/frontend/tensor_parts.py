@@ -15,9 +15,7 @@ from cutile.dtypes import DTypeLike, i32, i64, u64
 from cutile.frontend.frame import Frame
 from cutile.frontend.structure import mapped
 from cutile.frontend.values import PartitionRef, SharedRef, TensorParts, TensorRef
-from cutile.ir.constant import Constant
-from cutile.ir.core import Value
-from cutile.ir.types import TileType
+from cutile.ir import Constant, TileType, Value
 from cutile.ops.bound import CheckIndex
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Select

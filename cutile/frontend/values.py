@@ -18,9 +18,7 @@ from typing import Any, TypeGuard
 
 from cutile.dtypes import DTypeLike, DTypeMeta, f32, f64
 from cutile.errors import Location
-from cutile.ir.constant import Constant
-from cutile.ir.core import Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Constant, Op, TileType, Value
 from cutile.ops.arith import Abs, Add, Div, Max, Min, Mul, Neg, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select

@@ -20,8 +20,7 @@ from cutile.dtypes import DTypeLike, bf16, f16, f32, i32, i64
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import I32, I64, Interval
 from cutile.frontend.values import is_tile
-from cutile.ir.constant import Constant
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, Op, Value
 from cutile.ops.cast import Convert
 
 # What a weak scalar becomes beside a tile, by its own dtype.

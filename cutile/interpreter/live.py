@@ -20,9 +20,7 @@ from cutile.dtypes import f64
 from cutile.errors import ArgumentTypeError
 from cutile.frontend.values import Method, Range, describe, plain
 from cutile.interpreter.watch import Watch
-from cutile.ir.builder import Builder
-from cutile.ir.core import Block, Op, Value
-from cutile.ir.types import TileType, Type
+from cutile.ir import Block, Builder, Op, TileType, Type, Value
 from cutile.ops.debug import percent_format, text_of
 from cutile.tile import Tile
 

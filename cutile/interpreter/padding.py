@@ -20,8 +20,7 @@ import numpy as np
 
 from cutile.backend.reference.interpret import Walker
 from cutile.errors import Location, PaddingWarning
-from cutile.ir.core import Effect, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Effect, Op, TileType, Value
 from cutile.ops.arith import Div
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select

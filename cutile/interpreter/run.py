@@ -28,8 +28,7 @@ from cutile.frontend.statements import execute
 from cutile.interpreter.live import Array, EagerBuilder, EagerValue, to_live, to_meaning
 from cutile.interpreter.session import LiveFrame, Session, misspelt_names
 from cutile.interpreter.watch import Watch
-from cutile.ir.core import Block, Function, Value
-from cutile.ir.types import Type
+from cutile.ir import Block, Function, Type, Value
 from cutile.language.variable import DeviceVariable
 from cutile.tile import live
 

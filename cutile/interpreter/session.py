@@ -36,8 +36,7 @@ from cutile.frontend.registry import BUILTINS
 from cutile.frontend.values import Method, Range, describe
 from cutile.frontend.weak import interval_of, weak
 from cutile.interpreter.live import EagerBuilder, EagerValue, to_live, to_meaning
-from cutile.ir.core import Value
-from cutile.ir.types import TileType
+from cutile.ir import TileType, Value
 from cutile.language.variable import DeviceVariable
 
 _Place = tuple[int, int, int, int]

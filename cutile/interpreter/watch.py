@@ -23,8 +23,7 @@ from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker, apply
 from cutile.errors import IdentityError, Location, OutOfBoundsError, RaceError, UninitialisedReadError
 from cutile.interpreter.padding import Padding
-from cutile.ir.core import Effect, Op, Value
-from cutile.ir.types import MutType, TensorType, TileType
+from cutile.ir import Effect, MutType, Op, TensorType, TileType, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.pointer import LoadPointer, StorePointer

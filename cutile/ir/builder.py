@@ -23,6 +23,10 @@ from cutile.ir.constant import Constant
 from cutile.ir.control import If, Yield
 from cutile.ir.core import Block, Function, Op, Value
 
+__all__ = (
+    "Builder", "Copier", "ERASE", "KEEP", "Replacement", "Rewriter", "Rule", "rewrite",
+)  # fmt: skip
+
 
 class Builder:
     """Appends operations to a block; nested blocks are opened with `block`."""

@@ -14,6 +14,10 @@ from cutile.dtypes import DTypeLike
 from cutile.ir.core import Op, attribute
 from cutile.ir.types import TileType, Type
 
+__all__ = (
+    "Constant",
+)  # fmt: skip
+
 
 class Constant(Op, name="constant", spelled=("constant",)):
     """A tile whose elements are all `value`.

@@ -10,6 +10,10 @@ from cutile.errors import IRError
 from cutile.ir.core import ANY_TILE, SCALAR_INT, Block, Constraint, Op, Value, operand, operands, region
 from cutile.ir.types import TileType, Type
 
+__all__ = (
+    "For", "If", "SCALAR_BOOL", "While", "Yield",
+)  # fmt: skip
+
 SCALAR_BOOL = Constraint("a bool scalar", lambda t: t == TileType(bool_))
 
 

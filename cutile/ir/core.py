@@ -21,6 +21,12 @@ from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike
 from cutile.errors import IRError, KernelTypeError, Location
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
+__all__ = (
+    "ANY_MUT", "ANY_TENSOR", "ANY_TILE", "Accuracy", "Attribute", "BITS_TILE", "BOOL_TILE", "Block", "COMPUTED_TILE",
+    "CORRECT", "Constraint", "Effect", "FLOAT_TILE", "Function", "INT_TILE", "NUMBER_TILE", "Op", "PRODUCT_TILE",
+    "SCALAR_INT", "Value", "attribute", "operand", "operands", "region", "remedy",
+)  # fmt: skip
+
 Attribute = Any
 """A compile-time fact: int, float, bool, str, None, a dtype, or a tuple of these."""
 

@@ -11,6 +11,10 @@ from typing import Any, ClassVar
 
 from cutile.dtypes import DTypeLike, DTypeMeta
 
+__all__ = (
+    "MutType", "ResourceType", "TensorType", "TileType", "Type", "attribute_text",
+)  # fmt: skip
+
 
 def _extent(extent: int | None) -> str:
     return "?" if extent is None else str(extent)

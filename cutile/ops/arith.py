@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import BITS_TILE, FLOAT_TILE, Op, Value, attribute, operand
-from cutile.ir.types import Type
+from cutile.ir import BITS_TILE, FLOAT_TILE, Op, Type, Value, attribute, operand
 from cutile.ops import elementwise
 from cutile.ops.elementwise import Binary, BitsBinary, FloatBinary, IntBinary, Unary, require_same
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, BOOL_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand, operands
-from cutile.ir.types import Type
+from cutile.ir import ANY_TILE, BOOL_TILE, SCALAR_INT, Effect, Op, Type, Value, attribute, operand, operands
 from cutile.ops.pointer import ADDRESSES, check_lanes, check_words
 
 ORDERS = ("relaxed", "acquire", "release", "acq_rel")

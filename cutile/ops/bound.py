@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, INT_TILE, SCALAR_INT, Effect, Op, Value, attribute, operand
-from cutile.ir.types import Type
+from cutile.ir import ANY_TENSOR, ANY_TILE, INT_TILE, SCALAR_INT, Effect, Op, Type, Value, attribute, operand
 
 
 class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.store"), effect=Effect.WRITE):

@@ -11,8 +11,7 @@ from cutile.conversion import ROUNDINGS, bits
 from cutile.conversion import convert as converted
 from cutile.dtypes import DTypeLike, f4e2m1fnx2
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, Op, Value, attribute, operand
-from cutile.ir.types import Type
+from cutile.ir import ANY_TILE, Op, Type, Value, attribute, operand
 
 
 class Convert(

@@ -8,8 +8,7 @@ import numpy as np
 
 from cutile.dtypes import bool_
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, BOOL_TILE, COMPUTED_TILE, Op, Value, operand
-from cutile.ir.types import Type
+from cutile.ir import ANY_TILE, BOOL_TILE, COMPUTED_TILE, Op, Type, Value, operand
 from cutile.ops.elementwise import require_same
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from cutile.dtypes import DTypeLike, i32
 from cutile.errors import KernelTypeError
-from cutile.ir.core import Op, attribute
-from cutile.ir.types import TileType, Type
+from cutile.ir import Op, TileType, Type, attribute
 
 
 class Iota(Op, name="iota", spelled=("iota",)):

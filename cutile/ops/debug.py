@@ -14,9 +14,7 @@ import numpy as np
 
 from cutile.dtypes import DTypeLike
 from cutile.errors import KernelTypeError, cell_of
-from cutile.ir.control import SCALAR_BOOL
-from cutile.ir.core import ANY_TILE, Effect, Op, Value, attribute, operand, operands
-from cutile.ir.types import Type
+from cutile.ir import ANY_TILE, SCALAR_BOOL, Effect, Op, Type, Value, attribute, operand, operands
 
 _SPEC = r"(?P<align>[<>]?)(?P<sign>[+]?)(?P<zero>0?)(?P<width>\d*)(?P<digits>(\.\d+)?)(?P<kind>[dxXeEfgG]?)"
 _KINDS = {"int": "d", "uint": "dxX", "float": "gfeEG", "bool": ""}

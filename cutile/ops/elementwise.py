@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import BITS_TILE, FLOAT_TILE, INT_TILE, NUMBER_TILE, Op, Value, operand
-from cutile.ir.types import TileType, Type
+from cutile.ir import BITS_TILE, FLOAT_TILE, INT_TILE, NUMBER_TILE, Op, TileType, Type, Value, operand
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from cutile.dtypes import i32
 from cutile.errors import KernelTypeError
-from cutile.ir.core import Op, attribute
-from cutile.ir.types import TileType, Type
+from cutile.ir import Op, TileType, Type, attribute
 
 
 class GridQuery(Op):

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import CORRECT, Accuracy, attribute
-from cutile.ir.types import Type
+from cutile.ir import CORRECT, Accuracy, Type, attribute
 from cutile.ops.elementwise import FloatBinary, FloatUnary, flush, rounded
 
 

@@ -23,8 +23,7 @@ from cutile.dtypes import (
     u8,
 )
 from cutile.errors import KernelTypeError
-from cutile.ir.core import NUMBER_TILE, PRODUCT_TILE, Accuracy, Op, Value, attribute, operand
-from cutile.ir.types import TileType, Type
+from cutile.ir import NUMBER_TILE, PRODUCT_TILE, Accuracy, Op, TileType, Type, Value, attribute, operand
 
 BYTES = (i8, u8)
 ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from cutile.dtypes import EVERY_DTYPE, DTypeLike, i64, u64
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TENSOR, ANY_TILE, BOOL_TILE, Constraint, Effect, Op, Value, attribute, operand
-from cutile.ir.types import TileType, Type
+from cutile.ir import ANY_TENSOR, ANY_TILE, BOOL_TILE, Constraint, Effect, Op, TileType, Type, Value, attribute, operand
 
 ADDRESSES = Constraint("a tile of addresses (u64)", lambda t: isinstance(t, TileType) and t.dtype is u64)
 

@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import Accuracy, Constraint, Op, Value, attribute, operand
-from cutile.ir.types import TileType, Type
+from cutile.ir import Accuracy, Constraint, Op, TileType, Type, Value, attribute, operand
 from cutile.ops import elementwise
 from cutile.ops.elementwise import require_same
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir.core import ANY_TILE, SCALAR_INT, Op, Value, attribute, operand, operands
-from cutile.ir.types import Type
+from cutile.ir import ANY_TILE, SCALAR_INT, Op, Type, Value, attribute, operand, operands
 
 
 class Broadcast(Op, name="broadcast", spelled=("broadcast", "broadcast_scalar", "Tile.broadcast")):

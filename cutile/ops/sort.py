@@ -12,8 +12,7 @@ import numpy
 
 from cutile.dtypes import i32
 from cutile.errors import KernelTypeError
-from cutile.ir.core import COMPUTED_TILE, Op, Value, attribute, operand
-from cutile.ir.types import TileType, Type
+from cutile.ir import COMPUTED_TILE, Op, TileType, Type, Value, attribute, operand
 
 np: Any = numpy  # whose stubs leave the types of sorts open
 

@@ -36,9 +36,7 @@ from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Range, Ranges
 from cutile.dtypes import i32
 from cutile.errors import KernelTypeError
-from cutile.ir.builder import KEEP, Builder, Replacement, Rewriter, rewrite
-from cutile.ir.control import For
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir import KEEP, Block, Builder, For, Function, Op, Replacement, Rewriter, Value, rewrite
 from cutile.ops.arith import Max, Min
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.cast import Convert

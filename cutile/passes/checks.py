@@ -13,10 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from cutile.dtypes import bool_, i32
-from cutile.ir.builder import KEEP, Builder, Replacement, Rewriter, rewrite
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If
-from cutile.ir.core import Function, Op, Value
+from cutile.ir import KEEP, Builder, Constant, For, Function, If, Op, Replacement, Rewriter, Value, rewrite
 from cutile.ops.arith import Add, And, FloorDiv, Mod, Sub
 from cutile.ops.bound import (
     AssumeBounds,

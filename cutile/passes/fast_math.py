@@ -25,10 +25,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from cutile.dtypes import DTypeLike, f32
-from cutile.ir.builder import KEEP, Replacement, Rewriter, rewrite
-from cutile.ir.constant import Constant
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import KEEP, Block, Constant, Function, Op, Replacement, Rewriter, TileType, Value, rewrite
 from cutile.ops.arith import Add, Div, Fma, Mul, Neg, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.math import Exp, Exp2, Flushing, Sqrt, Tanh

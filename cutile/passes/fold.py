@@ -28,9 +28,7 @@ import numpy as np
 
 from cutile.conversion import element, exact, is_float
 from cutile.dtypes import bool_
-from cutile.ir.builder import KEEP, Replacement, Rewriter, rewrite
-from cutile.ir.constant import Constant
-from cutile.ir.core import Effect, Function, Op, Value
+from cutile.ir import KEEP, Constant, Effect, Function, Op, Replacement, Rewriter, Value, rewrite
 from cutile.ops.arith import Add, FloorDiv, Max, Min, Mul, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Compare, Eq, Ge, Gt, Le, Lt, Select

@@ -9,8 +9,8 @@ import pytest
 from tests.architecture.sources import PACKAGES, ROOT, modules
 
 CEILING = 600  # lines; 400 are asked
-MOST_FILES = {"cutile": 391, "cuda_async": 108}  # of a package; fewer are asked: a file holds an idea, not a function
-MOST_IMPORTS = 0.0625  # the share of a package's lines that import; less is asked: 0.06
+MOST_FILES = {"cutile": 387, "cuda_async": 108}  # of a package; fewer are asked: a file holds an idea, not a function
+MOST_IMPORTS = {"cutile": 0.06, "cuda_async": 0.0625}  # the share of a package's lines that import; 0.06 is asked
 FOLDERS = (*PACKAGES, "kernels", "benchmarks", "tests")
 CONFIG = {f"{package}/config.py" for package in PACKAGES}
 ENVIRONMENT = {"environ", "environb", "getenv", "putenv", "unsetenv"}
@@ -63,7 +63,7 @@ def test_there_is_no_dust(package: str) -> None:
     """What grows beyond this is joined with what is like it: a small file with one importer, as a rule."""
     files, imports = import_share(ROOT, package)
     assert files <= MOST_FILES[package]
-    assert imports <= MOST_IMPORTS
+    assert imports <= MOST_IMPORTS[package]
 
 
 def test_imports_are_counted_by_lines(tmp_path: Path) -> None:

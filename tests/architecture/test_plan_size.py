@@ -20,7 +20,6 @@ PLANS = [
     "op_facts",
     "op_lowering",
     "plans",
-    "product_loops",
     "smem_allocator",
     "smem_layout",
     "smem_sizes",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cuda_async import Device
-from cutile.backend.cuda.pipeline.split_k_rules import MAX_CLUSTER_PIECES
+from cutile.backend.cuda.pipeline.split_k import MAX_CLUSTER_PIECES
 from kernels.gemm import gemm
 from tests.properties import sanitize, small_products
 from tests.properties.planned import PIPELINES, plan_of

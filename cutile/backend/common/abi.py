@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from cutile.backend.interface import Argument, Grid, Loaded, Parameter
 from cutile.dtypes import i32, i64, u64
-from cutile.ir.core import Function, Value
-from cutile.ir.types import TileType
+from cutile.ir import Function, TileType, Value
 
 GRID_NAMES = ("grid_x", "grid_y", "grid_z")
 WORKSPACE = "workspace"

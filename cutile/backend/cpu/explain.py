@@ -8,9 +8,7 @@ from typing import Any
 
 from cutile.backend.cpu.stage import Gemm, Read, ReadInside, Scratch, Step, Write
 from cutile.backend.interface import Row, Target
-from cutile.ir.control import For
-from cutile.ir.core import Block, Function, Op
-from cutile.ir.types import TileType
+from cutile.ir import Block, For, Function, Op, TileType
 from cutile.passes.fast_math import FACT
 
 _INDEXING = frozenset({"constant", "yield", "convert"})

@@ -10,8 +10,7 @@ from cutile.backend.cpu.lowering.strength_reduction import reciprocals
 from cutile.backend.cpu.stage import INDEX, STAGE
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import f32, f64
-from cutile.ir.control import For
-from cutile.ir.core import Function, Value
+from cutile.ir import For, Function, Value
 from cutile.ir.verify import verify
 from cutile.passes.fast_math import FACT, fast_math, lower_scaled_mma
 from cutile.passes.redundancy import dce

@@ -22,9 +22,7 @@ from cutile.backend.cuda.ops.memory import Barrier, Compact, StoreCompacted
 from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.dtypes import DTypeLike, bool_, i32, i64
-from cutile.ir.constant import Constant
-from cutile.ir.control import Yield
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, Op, Value, Yield
 from cutile.ops.arith import Add, And, Mul, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Lt

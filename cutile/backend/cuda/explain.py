@@ -36,8 +36,7 @@ from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.interface import Row, Target
 from cutile.dtypes import DTypeLike, f16, f32, f64, tf32
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import MutType, TensorType, TileType, Type
+from cutile.ir import Function, MutType, Op, TensorType, TileType, Type, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.pointer import LoadPointer, StorePointer

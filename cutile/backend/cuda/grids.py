@@ -10,7 +10,7 @@ workspace               bytes of device memory that the blocks of a launch share
                         first `COUNTERS` words are found as zeros, and left as zeros; the rest is anything
 workspace_per_block     further bytes for each thread block launched
 division                split-K by launches: how many splits pay, by tile blocks and iterations
-                        (`pipeline/split_k_rules.py`); a launch only looks it up
+                        (`pipeline/split_k.py`); a launch only looks it up
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 
 from cutile.conversion import NEAREST_EVEN
 from cutile.dtypes import DTypeLike, bf16, f16, f32, u16
-from cutile.ir.builder import KEEP, Builder, Replacement, Rewriter, rewrite
-from cutile.ir.constant import Constant
-from cutile.ir.core import Function, Op, Value
+from cutile.ir import KEEP, Builder, Constant, Function, Op, Replacement, Rewriter, Value, rewrite
 from cutile.ops.arith import Add, And, Fma, Mul, Or, Shr, Sub
 from cutile.ops.cast import Bitcast, Convert
 from cutile.ops.shape import Broadcast, Permute, Reshape

@@ -35,9 +35,7 @@ from cutile.backend.gpu.layout import Layout, blocked, extended
 from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.backend.gpu.row_axis import Load, RowAxis, Store, reduced_in
 from cutile.dtypes import DTypeLike
-from cutile.ir.builder import Copier
-from cutile.ir.control import For
-from cutile.ir.core import Function, Op, Value
+from cutile.ir import Copier, For, Function, Op, Value
 from cutile.ops.arith import Add, Max, Min, Mul
 from cutile.ops.cast import Convert
 from cutile.ops.grid import TileBlockId

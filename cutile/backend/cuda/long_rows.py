@@ -41,8 +41,7 @@ from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, f64
-from cutile.ir.builder import KEEP, Copier, Replacement, Rewriter, rewrite
-from cutile.ir.core import Function, Op, Value
+from cutile.ir import KEEP, Copier, Function, Op, Replacement, Rewriter, Value, rewrite
 from cutile.ops.arith import Div, Max, Mul, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Select

@@ -16,9 +16,7 @@ from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, blocked, register_map
 from cutile.backend.gpu.layout_assignment import is_tile, vector_width
 from cutile.backend.gpu.smem_allocator import SmemAllocator
-from cutile.ir.builder import Builder
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.types import MutType, TensorType
+from cutile.ir import Block, Builder, Function, MutType, Op, TensorType, Value
 from cutile.ops.debug import Assert, Print
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma

@@ -14,8 +14,7 @@ from cutile.backend.cuda.ops import Barrier, PadEdges, StageCommit, StagedMma, S
 from cutile.backend.cuda.staged_operands import Load, Side
 from cutile.backend.gpu.op_facts import constant_of, work_of
 from cutile.backend.gpu.smem_allocator import Span
-from cutile.ir.control import For, Yield
-from cutile.ir.core import Op, Value
+from cutile.ir import For, Op, Value, Yield
 from cutile.ops.arith import Add, Mul
 from cutile.ops.compare import Gt, Lt
 from cutile.ops.matmul import Mma

@@ -21,8 +21,7 @@ from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, blocked
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
 from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, makes_numbers, work_of
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Op, Value
+from cutile.ir import Block, For, If, Op, Value, While
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile, TensorDim

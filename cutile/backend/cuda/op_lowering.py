@@ -27,9 +27,7 @@ from cutile.backend.gpu.failures import subjects
 from cutile.backend.gpu.layout import Layout, blocked, extended, reshaped
 from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile
 from cutile.dtypes import bf16
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If, While, Yield
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, For, If, Op, Value, While, Yield
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
 from cutile.ops.debug import Assert, Print

@@ -20,7 +20,7 @@ from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.pipeline.rules import plan
 from cutile.backend.cuda.pipeline.schedule import NUM_SMS, Cooperative
-from cutile.backend.cuda.pipeline.split_k_rules import launch_division
+from cutile.backend.cuda.pipeline.split_k import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised

@@ -21,9 +21,7 @@ from cutile.backend.cuda.op_lowering import lower_operation
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.layout_assignment import LayoutAssignment
 from cutile.dtypes import i32, u32
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, While
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir import Block, Constant, For, Function, Op, Value, While
 from cutile.ops.arith import Add, And, Mul
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.cast import Convert

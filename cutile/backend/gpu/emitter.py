@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from cutile.dtypes import DTypeLike
-from cutile.ir.core import Op
-from cutile.ir.types import ResourceType
+from cutile.ir import Op, ResourceType
 
 WIDTH = 88
 INDENT = "    "

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutile.errors import KernelAssertionError
-from cutile.ir.constant import Constant
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, Op, Value
 from cutile.ops.arith import And
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne

@@ -7,10 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from cutile.dtypes import f32, tf32
-from cutile.ir.constant import Constant
-from cutile.ir.control import If, Yield
-from cutile.ir.core import Block, Op, Value
-from cutile.ir.types import TensorType, TileType
+from cutile.ir import Block, Constant, If, Op, TensorType, TileType, Value, Yield
 from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
 from cutile.ops.memory import LoadTile, TensorDim

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.dtypes import DTypeLike, f32
-from cutile.ir.builder import Builder
-from cutile.ir.constant import Constant
-from cutile.ir.core import Effect, Function, Op, Value
+from cutile.ir import Builder, Constant, Effect, Function, Op, Value
 from cutile.ops.arith import Add, Mul
 from cutile.ops.create import Iota
 from cutile.ops.grid import TileBlockId

@@ -16,9 +16,7 @@ from cutile.backend.interface import Argument, Grid, Parameter
 from cutile.conversion import element
 from cutile.dtypes import DTypeLike, from_numpy
 from cutile.errors import KernelAssertionError, OutOfBoundsError
-from cutile.ir.control import For, If, While, Yield
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, For, Function, If, Op, TileType, Value, While, Yield
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.debug import Assert, Print, failure_text

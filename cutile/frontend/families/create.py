@@ -18,8 +18,7 @@ from cutile.frontend.interval import Interval
 from cutile.frontend.operators import binary, broadcast_shape, broadcast_to, is_number, materialize
 from cutile.frontend.registry import operation
 from cutile.frontend.values import describe, is_tile
-from cutile.ir.constant import Constant
-from cutile.ir.core import Value
+from cutile.ir import Constant, Value
 from cutile.ops.create import Iota
 
 

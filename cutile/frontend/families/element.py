@@ -37,8 +37,7 @@ from cutile.frontend.values import (
     is_tile,
     items_of,
 )
-from cutile.ir.core import Value
-from cutile.ir.types import MutType, TensorType
+from cutile.ir import MutType, TensorType, Value
 from cutile.language import markers
 from cutile.ops import arith, compare
 from cutile.ops.create import Iota

@@ -11,8 +11,7 @@ from cutile.frontend.interval import I32, Interval
 from cutile.frontend.operators import binary
 from cutile.frontend.registry import operation
 from cutile.frontend.weak import weak
-from cutile.ir.core import Value
-from cutile.ir.types import MutType
+from cutile.ir import MutType, Value
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import MAX_EXTENT, TensorDim
 

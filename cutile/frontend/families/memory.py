@@ -19,8 +19,7 @@ from cutile.frontend.operators import binary, broadcast_to, is_number, materiali
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, TensorRef, TokenRef, describe, items_of
 from cutile.frontend.weak import adapted, weak
-from cutile.ir.constant import Constant
-from cutile.ir.core import Value
+from cutile.ir import Constant, Value
 from cutile.language.markers import padding
 from cutile.ops.memory import MAX_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim, store_remedy
 from cutile.ops.view import LoadView, StoreView

@@ -35,8 +35,7 @@ from cutile.frontend.values import (
     items_of,
 )
 from cutile.frontend.weak import adapted, bounded
-from cutile.ir.core import Value
-from cutile.ir.types import MutType
+from cutile.ir import MutType, Value
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.create import Iota

@@ -17,11 +17,7 @@ from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, 
 from cutile.frontend.registry import OPERATIONS, Handler, method, operation
 from cutile.frontend.values import describe, is_tile, items_of
 from cutile.frontend.weak import adapted
-from cutile.ir.builder import Builder
-from cutile.ir.constant import Constant
-from cutile.ir.control import If, Yield
-from cutile.ir.core import Block, Effect, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, Builder, Constant, Effect, If, Op, TileType, Value, Yield
 from cutile.language import markers
 from cutile.language.declare import FLOATS
 from cutile.ops import arith

@@ -9,9 +9,7 @@ from cutile.frontend.expect import axis_of, constant_int, flag_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import operation
 from cutile.frontend.values import describe
-from cutile.ir.builder import Builder
-from cutile.ir.core import Block, Value, remedy
-from cutile.ir.types import TileType
+from cutile.ir import Block, Builder, TileType, Value, remedy
 from cutile.ops.arith import And, Or
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Compare, Eq, Gt, Lt, Ne, Select

@@ -14,7 +14,7 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Fixup, KSplits, ReducePartials, Store, StoreSubtile, TmaStore
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.split_k_rules import summing_loop
+from cutile.backend.cuda.pipeline.split_k import summing_loop
 from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.target import architecture

@@ -8,7 +8,7 @@ import pytest
 
 from cutile.backend.cuda.grids import PersistentGrid
 from cutile.backend.cuda.model.rings import check_function
-from cutile.backend.cuda.pipeline.split_k_rules import (
+from cutile.backend.cuda.pipeline.split_k import (
     CLUSTER_SHARES,
     MAX_CLUSTER_PIECES,
     MAX_PIECES,

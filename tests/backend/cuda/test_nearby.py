@@ -20,7 +20,7 @@ from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Barrier, ClusterStart, Fixup, ReducePartials, ScatterPartials, Store, TmaStore
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, part_layout
-from cutile.backend.cuda.pipeline.split_k_rules import MAX_CLUSTER_PIECES, MIN_CLUSTER_ITERATIONS
+from cutile.backend.cuda.pipeline.split_k import MAX_CLUSTER_PIECES, MIN_CLUSTER_ITERATIONS
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import bf16, f16, f32, i32
 from cutile.ir.core import Function

@@ -11,9 +11,9 @@ from cutile import bf16
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import TmaLoad, TmaStore
+from cutile.backend.cuda.pipeline.epilogue import box_of_rows
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.rules import plan
-from cutile.backend.cuda.pipeline.tma_stores import box_of_rows
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32

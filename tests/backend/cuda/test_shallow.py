@@ -8,7 +8,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.product_loops import key_of, with_half_steps
+from cutile.backend.cuda.lower import key_of, with_half_steps
 from cutile.backend.reference.interpret import Walker
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f32
 from cutile.ir.core import Function

@@ -13,7 +13,7 @@ from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
 from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Fixup, KSplits, WorkUnit
-from cutile.backend.cuda.pipeline.split_k_rules import MAX_PIECES, MIN_WORKSPACE_ITERATIONS
+from cutile.backend.cuda.pipeline.split_k import MAX_PIECES, MIN_WORKSPACE_ITERATIONS
 from cutile.dtypes import bf16, f16, i8, i32
 from cutile.ir.core import Function
 from cutile.ir.text import print_function

@@ -10,8 +10,7 @@ from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cpu.emit._text import NOT, Expression, Printer, Statement, Text, call
 from cutile.backend.cpu.stage import FailUnless, GridSize, Say, TripCount
 from cutile.dtypes import i64
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Op, Value
+from cutile.ir import Block, For, If, Op, Value, While
 
 
 def _assign(printer: Printer, names: Sequence[str], values: Sequence[Value]) -> None:

@@ -23,8 +23,7 @@ from cutile.backend.cpu.emit._text import (
 from cutile.backend.cpu.stage import CopyTransposed, Read, ReadInside, Size, Stride, TensorAt, Write
 from cutile.conversion import bits_of
 from cutile.dtypes import DTypeLike
-from cutile.ir.constant import Constant
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, Op, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 

@@ -25,10 +25,7 @@ from cutile.backend.cpu.emit._text import (
 from cutile.backend.cpu.stage import INDEX, GridSize, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError, cell_of
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, While
-from cutile.ir.core import Block, Effect, Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, Constant, Effect, For, Function, Op, TileType, Value, While
 
 EXPRESSIONS: dict[type[Op], Expression] = {
     op: emit for family in (elementwise, cast, control, memory, reduce) for op, emit in family.EXPRESSIONS.items()

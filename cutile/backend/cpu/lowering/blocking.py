@@ -18,9 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cutile.analysis.structure import why_linear
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import For, Function, If, Op, TileType, Value, While
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
 from cutile.ops.debug import Print

@@ -22,9 +22,7 @@ from cutile.backend.cpu.lowering.use_counts import Uses
 from cutile.backend.cpu.stage import INDEX, Order, Read, TripCount, Write
 from cutile.dtypes import i32, i64, u64
 from cutile.errors import Location
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Op, Value
+from cutile.ir import Block, Constant, For, If, Op, Value, While
 from cutile.ops.arith import Add, Mul
 from cutile.ops.matmul import Mma
 from cutile.ops.reduce import Folding, Scan

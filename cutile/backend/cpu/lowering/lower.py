@@ -41,10 +41,7 @@ from cutile.backend.cpu.lowering.use_counts import Uses, is_lazy
 from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride, TensorAt
 from cutile.dtypes import DTypeLike, i32
 from cutile.errors import IRError
-from cutile.ir.builder import Builder
-from cutile.ir.constant import Constant
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, Builder, Constant, Function, Op, TileType, Value
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.cast import Convert

@@ -14,9 +14,7 @@ from cutile.backend.cpu.lowering.tile_expr import Cast, Extent, Loaded, Node, Nu
 from cutile.backend.cpu.stage import Gemm, Read, Write
 from cutile.conversion import holds
 from cutile.dtypes import DTypeLike, f32
-from cutile.ir.constant import Constant
-from cutile.ir.control import For
-from cutile.ir.core import Value
+from cutile.ir import Constant, For, Value
 from cutile.ops.arith import Add, FloorDiv, Mul
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Ge

@@ -11,10 +11,7 @@ from typing import Any
 
 from cutile.backend.cpu.stage import INDEX, Larger, Smaller
 from cutile.dtypes import DTypeLike, i64
-from cutile.ir.builder import Builder
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If
-from cutile.ir.core import Block, Op, Value
+from cutile.ir import Block, Builder, Constant, For, If, Op, Value
 from cutile.ops.arith import Add, And, Mul, Sub
 from cutile.ops.cast import Convert
 

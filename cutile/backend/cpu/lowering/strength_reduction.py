@@ -26,9 +26,7 @@ import numpy as np
 
 from cutile.backend.cpu.stage import TimesReciprocal, Truncate
 from cutile.dtypes import f32, f64
-from cutile.ir.constant import Constant
-from cutile.ir.control import For
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir import Block, Constant, For, Function, Op, Value
 from cutile.ops.arith import Div, Max, Min
 from cutile.ops.cast import Convert
 from cutile.ops.math import Ceil, Floor, Round

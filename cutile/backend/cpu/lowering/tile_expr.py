@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.stage import INDEX, Read, ReadInside, Step
 from cutile.dtypes import DTypeLike
-from cutile.ir.constant import Constant
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, Op, Value
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.compare import Ge, Lt, Select
 

@@ -9,8 +9,7 @@ for an `exp` or a division: those go to scratch memory once.
 from collections.abc import Sequence
 
 from cutile.backend.cpu.lowering.blocking import ELEMENTWISE
-from cutile.ir.constant import Constant
-from cutile.ir.core import Block, Effect, Op, Value
+from cutile.ir import Block, Constant, Effect, Op, Value
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut

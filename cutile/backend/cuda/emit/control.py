@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutile.backend.cuda.ops import Roles
 from cutile.backend.gpu.emitter import Call, Expression
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Value
+from cutile.ir import Block, For, If, Value, While
 
 if TYPE_CHECKING:
     from cutile.backend.cuda.emit.kernel import Kernel

@@ -10,8 +10,7 @@ from cutile.backend.cuda.ops import AddTile, PadEdges, Store
 from cutile.backend.cuda.ops.memory import Compact, StoreCompacted
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.emitter import Call, Expression, Intrinsic, quoted
-from cutile.ir.core import Op, Value
-from cutile.ir.types import TensorType
+from cutile.ir import Op, TensorType, Value
 from cutile.ops import atomic, memory, pointer
 from cutile.ops.view import LoadView, StoreView, TensorView, padding_value
 

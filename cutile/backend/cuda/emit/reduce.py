@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.ops import ClusterArrive, ClusterReduce
 from cutile.backend.gpu.emitter import Call, Expression, Intrinsic
-from cutile.ir.constant import Constant
-from cutile.ir.core import Op
+from cutile.ir import Constant, Op
 from cutile.ops import reduce, sort
 
 if TYPE_CHECKING:

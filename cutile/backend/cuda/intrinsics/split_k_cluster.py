@@ -1,6 +1,6 @@
 """Split-K in a cluster: partial sums meet in distributed shared memory (DSMEM).
 
-Each block sends them to the others, and adds its part (reduce-scatter). `pipeline/split_k_rules.py` says when and how.
+Each block sends them to the others, and adds its part (reduce-scatter). `pipeline/split_k.py` says when and how.
 """
 
 from functools import cache

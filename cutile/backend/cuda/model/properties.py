@@ -29,8 +29,7 @@ from cutile.backend.cuda.ops import (
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.ir.control import For, If
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir import Block, For, Function, If, Op, Value
 from cutile.ops.view import StoreView
 
 

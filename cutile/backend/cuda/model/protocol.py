@@ -56,9 +56,7 @@ from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.smem_sizes import warp_mask
 from cutile.backend.gpu.layout import Layout
 from cutile.errors import IRError
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir import Block, Constant, For, Function, If, Op, Value, While
 from cutile.ops.arith import Add, And, FloorDiv, Max, Min, Mul, Sub
 from cutile.ops.compare import Eq, Ge, Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks

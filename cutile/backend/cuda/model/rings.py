@@ -12,8 +12,7 @@ from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.properties import check_failures, check_handing_over, check_stores, check_written
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocols
 from cutile.backend.cuda.ops import KSplits, Roles, ScatterPartials
-from cutile.ir.control import For
-from cutile.ir.core import Block, Function
+from cutile.ir import Block, For, Function
 
 
 def _turns_loaded(protocol: Protocol) -> int:

@@ -39,6 +39,7 @@ from cutile.backend.cuda.pipeline.accumulators import (
     pingpong_accumulator,
     simt_accumulator,
 )
+from cutile.backend.cuda.pipeline.epilogue import only_store_of
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
@@ -46,11 +47,10 @@ from cutile.backend.cuda.pipeline.plan import Dot, Plan, TmaStore
 from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.backend.cuda.pipeline.rules import drafted_plan
 from cutile.backend.cuda.pipeline.schedule import Cooperative, PingPong, SplitK, Tiles, block_axes, square_group
-from cutile.backend.cuda.pipeline.split_k_rules import division
+from cutile.backend.cuda.pipeline.split_k import division
 from cutile.backend.cuda.pipeline.stages import with_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
-from cutile.backend.cuda.pipeline.tma_stores import only_store_of
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout
@@ -58,9 +58,7 @@ from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.backend.gpu.op_facts import constant_of, is_scalar_work
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
-from cutile.ir.constant import Constant
-from cutile.ir.control import For
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, For, Op, Value
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim

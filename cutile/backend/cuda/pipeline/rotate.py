@@ -17,10 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutile.backend.gpu.op_facts import work_of
-from cutile.ir.builder import Copier
-from cutile.ir.constant import Constant
-from cutile.ir.control import For
-from cutile.ir.core import Effect, Function, Op, Value
+from cutile.ir import Constant, Copier, Effect, For, Function, Op, Value
 from cutile.ops.arith import Add, Sub
 from cutile.ops.compare import Lt
 from cutile.ops.matmul import Mma

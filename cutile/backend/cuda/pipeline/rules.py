@@ -11,6 +11,7 @@ from dataclasses import replace
 from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
 from cutile.backend.cuda.pipeline.accumulators import among_three
+from cutile.backend.cuda.pipeline.epilogue import tma_stores_of
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
@@ -18,9 +19,8 @@ from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Schedule, Tiles, order_of
 from cutile.backend.cuda.pipeline.slice import producer_slice
-from cutile.backend.cuda.pipeline.split_k_rules import division, summing_loop
+from cutile.backend.cuda.pipeline.split_k import division, summing_loop
 from cutile.backend.cuda.pipeline.stages import groups_of, with_stages
-from cutile.backend.cuda.pipeline.tma_stores import tma_stores_of
 from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, round_up

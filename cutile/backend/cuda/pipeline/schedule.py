@@ -15,9 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cutile.backend.gpu.op_facts import constant_of, work_of
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If
-from cutile.ir.core import Op, Value
+from cutile.ir import Constant, For, If, Op, Value
 from cutile.ops.arith import Add, DivCeil, DivTrunc, FloorDiv, Max, Min, Mul, Neg, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.grid import TileBlockId

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
 from cutile.backend.gpu.layout_assignment import carried_groups
 from cutile.backend.gpu.op_facts import is_number, makes_numbers
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import For, If, Op, TileType, Value, While
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,7 @@ from itertools import pairwise
 from cutile.backend.cuda.ops import ReducePartials, StoreSubtile, Subtile
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.dtypes import i32
-from cutile.ir.builder import Builder
-from cutile.ir.constant import Constant
-from cutile.ir.control import For
-from cutile.ir.core import Block, Effect, Function, Op, Value
-from cutile.ir.types import TensorType, TileType
+from cutile.ir import Block, Builder, Constant, Effect, For, Function, Op, TensorType, TileType, Value
 from cutile.ops.arith import Add, Mul
 from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert

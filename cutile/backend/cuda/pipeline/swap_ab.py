@@ -23,10 +23,7 @@ from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import atom_of
 from cutile.backend.gpu.op_facts import constant_of
-from cutile.ir.builder import Copier
-from cutile.ir.control import For
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Copier, For, Function, Op, TileType, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
 

@@ -20,9 +20,7 @@ from cutile.backend.cuda.ops import TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.gpu.op_facts import inside, is_scalar_work, reads, work_of
 from cutile.dtypes import bool_, i32
-from cutile.ir.control import For, While
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import For, Function, Op, TileType, Value, While
 from cutile.ops.arith import Add, FloorDiv, Mul
 from cutile.ops.compare import Lt
 from cutile.ops.grid import NumTileBlocks, TileBlockId

@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from cutile.backend.cuda.ops import AddTile
 from cutile.backend.gpu.op_facts import work_of
 from cutile.dtypes import f32, i32
-from cutile.ir.builder import Copier
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import MutType
+from cutile.ir import Copier, Function, MutType, Op, Value
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.debug import Assert
 from cutile.ops.memory import TensorDim
