@@ -252,10 +252,11 @@ class ProcessEngine(HostEngine):
             parts = {rank: self._way.read(token, seat) for rank, token in tokens.items()}
             parts[seat.rank] = seat.brings()
             seat.takes(outcome(seat.call.kind, parts, seat.rank, seat.op, seat.root))
-            with self._lock:
-                self._send("done", key)
         except (OSError, MemoryError) as reason:
             error = CollectiveError(f"{seat.call.words}: the data of the other ranks could not be read ({reason})")
+        else:
+            with self._lock, contextlib.suppress(OSError):  # the hub is gone: what it had sent is right all the same
+                self._send("done", key)
         _tell(waiting.party.end(error, None))
 
     def _patience(self) -> float | None:

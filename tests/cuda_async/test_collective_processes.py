@@ -18,6 +18,7 @@ import pytest
 from cuda_async import Device
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.hub import Hub
+from cuda_async.collective.processes import ProcessEngine
 from cuda_async.errors import ArgumentError
 
 ROOT = Path(__file__).parents[2]
@@ -189,3 +190,25 @@ def test_the_hubs_own_rank_hears_last(monkeypatch: pytest.MonkeyPatch) -> None:
         list(pool.map(work, range(2)))
     for what in ("go", "broken"):
         assert [rank for kind, rank in told if kind == what][:2] == [1, 0]
+
+
+def test_a_result_that_has_come_stands_where_the_hub_ends_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 may end as soon as it has its own result: the others' last word to its hub finds a broken pipe."""
+    send = ProcessEngine._send
+
+    def failing(engine: ProcessEngine, *message: Any) -> None:
+        if message[0] == "done" and engine._rank == 1:
+            raise BrokenPipeError(32, "Broken pipe")
+        send(engine, *message)
+
+    monkeypatch.setattr(ProcessEngine, "_send", failing)
+    name = Communicator.unique_id()
+
+    def work(number: int) -> list[float]:
+        stream = Device.host().new_stream()
+        with Communicator.join(number, 2, name, device=Device.host(), limit_s=60) as rank:
+            x = Buffer.put(np.ones(3, np.float32)).sync_on(stream)
+            return rank.all_reduce(x).sync_on(stream).get().sync_on(stream).tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [[2.0] * 3] * 2
