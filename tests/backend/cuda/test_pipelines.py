@@ -291,12 +291,14 @@ def test_a_loop_that_only_multiplies_waits_for_the_iteration_before() -> None:
     assert [(op.pending, op.goes_on) for op in inner if isinstance(op, DotWait)] == [(2, True)]
 
 
-def test_the_next_scores_are_begun_before_values_are_weighed() -> None:
-    (roles,) = (op for op in lowered(attention_program()).walk() if isinstance(op, Roles))
+@pytest.mark.parametrize(("program", "values_first"), [(attention_program, False), (eight_program, True)])
+def test_the_next_scores_are_begun_beside_values(program: Callable[[], Function], *, values_first: bool) -> None:
+    (roles,) = (op for op in lowered(program()).walk() if isinstance(op, Roles))
     loops = [op for op in roles.consumer.walk() if isinstance(op, For)]
     body = [op for op in loops[-1].body.operations if isinstance(op, Dot | DotWait)]
     kinds = [(type(op).__name__, op.from_registers if isinstance(op, Dot) else op.pending) for op in body]
-    assert kinds == [("Dot", False), ("Dot", True), ("DotWait", 1), ("DotWait", 0)]
+    waits = [("DotWait", 0 if values_first else 1), ("DotWait", 0)]
+    assert kinds == [("Dot", values_first), ("Dot", not values_first), *waits]
 
 
 def test_rows_and_columns_of_a_square_tile_are_counted_apart() -> None:
