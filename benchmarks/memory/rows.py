@@ -10,7 +10,7 @@ from typing import Any, Literal
 from benchmarks.memory import kernels as k
 from benchmarks.memory.case import Array, Case, Kind, ragged, times
 from cuda_async import DeviceOp
-from cutile import Tensor, bf16, f8e4m3fn, f32, i32
+from cutile import CompileOptions, Tensor, bf16, f8e4m3fn, f32, i32
 from kernels import norm_backward, norm_fused
 
 
@@ -71,8 +71,19 @@ def rms_norm(columns: int, rows: int = 0, dtype: Kind = bf16, *, tile: int = 0) 
     )  # fmt: skip
 
 
-def cross_entropy(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: int = 8192) -> Case:
+LONG_ROW_OPTIONS = CompileOptions(num_worker_warps=8, occupancy=3)
+"""Of cross entropy in pieces of 16384: three thread blocks load and compute on a multiprocessor at a time."""
+
+
+def cross_entropy(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: int = 0) -> Case:
     """The loss of each row."""
+    long = columns > 1 << 15
+    piece = piece or (16384 if long else 8192)
+    options = LONG_ROW_OPTIONS if long else CompileOptions()
+
+    def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
+        loss = k.cross_entropy(outs[0].mut.partition((1,)), *ins, B=piece, T=min(256, piece // 8))
+        yield loss.compile_options(options)
 
     def exact(xp: Any, x: Any, target: Any) -> Any:
         return xp.log(xp.exp(x).sum(1)) - x[xp.arange(rows, device=x.device), target]
@@ -80,7 +91,7 @@ def cross_entropy(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: 
     return Case(
         f"cross_entropy {columns}", (Array((rows,), f32),),
         (Array((rows, columns), dtype), Array((rows,), i32, below=columns)),
-        lambda outs, ins: [k.cross_entropy(outs[0].mut.partition((1,)), *ins, B=piece, T=min(256, piece // 8))], exact,
+        ops, exact,
         lambda torch, x, target: torch.nn.functional.cross_entropy(x, target.long(), reduction="none"), 0.96,
         reads=True,
     )  # fmt: skip

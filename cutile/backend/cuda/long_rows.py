@@ -69,8 +69,8 @@ HALVED_BYTES = SLICE_BYTES
 """Bytes of a row that two thread blocks better share, if little is computed of it and loaded beside it (rms_norm of
 32768 bf16 on an H200: 0.96 of a copy, 0.93 by one; of 65536 0.93 by four, 0.94 by two)."""
 FEW_WARPS, WARPS, CROWDED_WARPS = 4, 8, 16
-"""Of a thread block whose row would else be a single slice, or two that take long (softmax of 16384 on an H200: 0.82 of
-a copy for 0.75); of others; and of one alone on its multiprocessor."""
+"""Of a thread block whose row would else be a single slice; of others (softmax of 16384 on an H200: 0.95 of a copy by 8
+warps, 0.93 by 4); and of one alone on its multiprocessor."""
 THREAD_ELEMENTS = 32
 """Elements of a thread in a slice. Rows of 32768 bf16 on an H200, of a copy: layer_norm 0.72 with 8, 0.83 with 16, 0.88
 with 32, since the addresses of an access cost as much as several elements."""
@@ -161,7 +161,7 @@ def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: Co
         return None
     elements = held.elements // (blocks * len(held.loads))  # of a tile
     usual = CROWDED_WARPS if 2 * held.nbytes > blocks * room else WARPS
-    if elements <= (1 if held.is_cheap or blocks > 1 else 2) * 32 * usual * THREAD_ELEMENTS:
+    if elements <= 32 * usual * THREAD_ELEMENTS:
         usual = FEW_WARPS
     warps = options.num_worker_warps or usual
     least = -(-elements // (32 * warps * THREAD_ELEMENTS))

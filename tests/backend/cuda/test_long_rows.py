@@ -250,7 +250,7 @@ def test_rows_are_cut_where_they_do_not_fit_registers() -> None:
         return None if chosen is None else (chosen.blocks, chosen.warps, chosen.parts)
 
     lengths = (8192, 16384, 32768, 65536)
-    assert [plan(columns) for columns in lengths] == [(1, 4, 2), (1, 4, 4), (1, 8, 4), (2, 8, 4)]
+    assert [plan(columns) for columns in lengths] == [(1, 4, 2), (1, 8, 2), (1, 8, 4), (2, 8, 4)]
     assert plan(4096) is None
     assert [plan(columns) for columns in (128256, 262144)] == [(4, 8, 4), (8, 8, 4)]
     assert plan(128256, num_cta_in_cga=8) == (8, 8, 2)
