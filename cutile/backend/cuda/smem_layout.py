@@ -9,7 +9,7 @@ of its two axes is the contiguous one (PTX ISA, "Shared Memory Matrix Layout").
 from dataclasses import dataclass
 from typing import Literal
 
-from cutile.backend.cuda.tensor_map import Swizzle
+from cutile.backend.cuda.tensor_map import MAX_TMA_BOX, Swizzle
 
 WARPGROUP = 128
 """Threads of a warp group."""
@@ -25,7 +25,7 @@ ALIGNMENT = 1024
 Split = Literal["none", "panels", "rows"]
 """How the blocks of a cluster divide a tile that all of them need."""
 
-_MODES: dict[int, int] = {128: 1, 64: 2, 32: 3}
+_MODES: dict[Swizzle, int] = {128: 1, 64: 2, 32: 3}
 """The swizzle in a descriptor's bits 62 and 63."""
 
 
@@ -71,17 +71,16 @@ class SmemLayout:
 
     @property
     def swizzle(self) -> Swizzle:
-        """Bytes of a panel's row."""
-        widths: tuple[Swizzle, ...] = (128, 64, 32)
-        for width in widths:
-            if self.width * self.size % width == 0:
-                return width
-        raise ValueError(f"rows of {self.width * self.size} bytes are no whole number of swizzled pieces")
+        """Bytes of a panel's row; 0 of a row alone, of which no two pieces share a bank."""
+        widest: Swizzle | None = next((width for width in _MODES if self.width * self.size % width == 0), None)
+        if widest is None:
+            raise ValueError(f"rows of {self.width * self.size} bytes are no whole number of swizzled pieces")
+        return 0 if self.k_major and self.length == 1 and self.width <= MAX_TMA_BOX else widest
 
     @property
     def span(self) -> int:
         """Elements of a panel along the contiguous axis."""
-        return self.swizzle // self.size
+        return self.swizzle // self.size or self.width
 
     @property
     def count(self) -> int:
@@ -91,7 +90,7 @@ class SmemLayout:
     @property
     def panel_bytes(self) -> int:
         """Bytes from the begin of a panel to that of the next."""
-        return self.length * self.swizzle
+        return self.length * self.span * self.size
 
     @property
     def nbytes(self) -> int:

@@ -231,15 +231,15 @@ class _Memory(Emulated):
 def put(memory: Array, tile: Array, smem_layout: SmemLayout, axis: int, place: int) -> None:
     """Write a tile as TMA does: panel by panel, pieces of a row changed by the row's number."""
     rows = np.ascontiguousarray(np.moveaxis(tile, axis, -1)).reshape(-1, tile.shape[axis]).view(np.uint8)
-    pieces = smem_layout.swizzle // 16
+    line = smem_layout.span * smem_layout.size
     for panel in range(smem_layout.count):
         for row in range(smem_layout.length):
-            data = rows[row, panel * smem_layout.swizzle : (panel + 1) * smem_layout.swizzle]
-            where = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
-            for piece in range(pieces):
+            data = rows[row, panel * line : (panel + 1) * line]
+            where = panel * smem_layout.panel_bytes + row * line
+            for piece in range(line // 16):
                 # rows of 128 bytes: the row in the period of 1024; narrower ones share 128 bytes
                 at = where // 16 + piece
-                moved = at ^ (at // 8 % pieces)
+                moved = at ^ (at // 8 % (smem_layout.swizzle // 16)) if smem_layout.swizzle else at
                 memory[place + moved * 16 : place + moved * 16 + 16] = data[piece * 16 : piece * 16 + 16]
 
 

@@ -91,7 +91,7 @@ def read(
                 above = above * layout.shape[other] + offset[other]
             panel, within = divmod(offset[axis], smem_layout.span)
             beyond = panel * smem_layout.panel_bytes + above * smem_layout.swizzle + within * size
-            lower = beyond % PERIOD
+            lower = beyond % PERIOD if smem_layout.swizzle else 0  # nothing changes places where there is no swizzle
             if is_constant and not lower & bits:
                 # Which pieces change places, a register's place tells for all threads. What that does to bits that
                 # they do not have is one constant with the place.
@@ -111,12 +111,16 @@ def read(
 
 def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:
     """Bytes from the tile's begin to an element of its first row."""
+    if smem_layout.count == 1:
+        return b.mul(column, i32c(smem_layout.size))
     panel = b.mul(b.lshr(column, i32c(smem_layout.span.bit_length() - 1)), i32c(smem_layout.panel_bytes))
     return b.add(panel, b.mul(b.and_(column, i32c(smem_layout.span - 1)), i32c(smem_layout.size)))
 
 
 def _permute(b: Any, smem_layout: SmemLayout, place: Any) -> Any:
     """Where the piece of a place lies: the piece's number, changed by the upper bits."""
+    if not smem_layout.swizzle:
+        return place
     pieces = smem_layout.swizzle // WIDEST
     mask = b.and_(b.lshr(place, i32c(ROW_SHIFT)), i32c(pieces - 1))
     return b.xor(place, b.shl(mask, i32c(PIECE_SHIFT)))

@@ -30,7 +30,7 @@ from cutile.ops.view import LoadView
 COPY_LINE_BYTES = 128
 """What copies into shared memory begin at multiples of."""
 NUMBER_BYTES = 32
-"""What comes with a number, and it among them: the narrowest swizzle (PTX ISA, "Swizzling Modes")."""
+"""What comes with a number, and it among them: what is read of memory at once, a sector."""
 
 
 @dataclass(frozen=True)
