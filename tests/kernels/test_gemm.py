@@ -14,7 +14,7 @@ from cutile import CompileOptions, Tensor, api, bf16, f8e4m3fn, f16, f32, tf32, 
 from cutile.backend.interface import Target
 from kernels.example import TOLERANCE, relative_error
 from kernels.gemm import matmul
-from kernels.gemm_choice import HOST, PLAIN, choose, how_they_lie, may_be_halved
+from kernels.gemm_choice import HOST, PLAIN, choose, every_choice, how_they_lie, may_be_halved
 from kernels.gemm_fused import ACTIVATIONS, Activation
 from kernels.gemm_model import AMPERE, HOPPER, WORTH_DIVIDING, Choice, best, candidates, predict
 from kernels.gemm_variants import batched_matmul, integer_matmul, stackable, tf32_matmul
@@ -265,6 +265,14 @@ def test_where_the_right_operand_lies_across_the_tile_is_turned() -> None:
     assert across.columns % 64 == 0
     assert choose(8192, 8192, 8192, f8e4m3fn, hopper, lie="along").columns <= 192  # sums fit twice
     assert choose(8192, 8192, 8192, tf32, hopper) == PLAIN
+
+
+def test_f32_takes_deeper_steps_where_there_are_many() -> None:
+    hopper: Any = SimpleNamespace(kind="cuda", arch="sm_90a", properties=SimpleNamespace(multiprocessor_count=132))
+    tiles = {size: choose(size, size, size, f32, hopper, lie="right across") for size in (512, 2048, 8192)}
+    assert [tiles[size].depth for size in (512, 2048, 8192)] == [32, 32, 64]
+    choices = [(each.rows, each.columns, each.depth) for each in every_choice(f32, "sm_90a", lie="right across")]
+    assert all((each.rows, each.columns, each.depth) in choices for each in tiles.values())
 
 
 def test_other_devices_and_dtypes_have_their_own_tiles() -> None:
