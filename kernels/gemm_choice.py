@@ -216,9 +216,9 @@ def best_exact(m: int, n: int, k: int, units: int, *, batch: int = 1, lie: Lie =
         Choice(*tile, PLAIN.depth, -(-batch * -(-m // tile[0]) * -(-n // tile[1]) // units) * -(-k // 32) * step)
         for tile, step in EXACT.items()
     ]
-    found = min(tried, key=lambda choice: choice.seconds)
-    deep = lie == "right across" and k >= DEEP_K and (found.rows, found.columns) == (PLAIN.rows, PLAIN.columns)
-    return replace(found, depth=DEEP) if deep else found
+    fastest = min(tried, key=lambda choice: choice.seconds)
+    deep = lie == "right across" and k >= DEEP_K and (fastest.rows, fastest.columns) == (PLAIN.rows, PLAIN.columns)
+    return replace(fastest, depth=DEEP) if deep else fastest
 
 
 def may_be_halved(x: Tensor, y: Tensor, out: Tensor | None) -> bool:

@@ -14,6 +14,7 @@ An identity of a fold must change no element: one target begins with it, another
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -33,8 +34,8 @@ from cutile.ops.reduce import Folding
 #
 # Plainly, or so that others may do so at the same time.
 #
-# Memory is a tensor's (`Elements`), or what an address leads to that lies in none (`Loose`). Both count elements from
-# 0.
+# Memory is a tensor's (`Elements`), or what an address leads to that lies in none (`Loose`). Both count elements
+# from 0.
 
 Array = np.ndarray[Any, Any]
 Way = tuple[bool, bool]
@@ -44,7 +45,7 @@ NOBODY, SEVERAL = 0, -1
 WAYS: tuple[Way, ...] = ((False, False), (True, False), (False, True), (True, True))
 
 
-class History:
+class History(ABC):
     """The accesses of some elements.
 
     Of each way the block that was last, and the number of the place it was at.
@@ -54,9 +55,9 @@ class History:
         self.who: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
         self.where: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
 
+    @abstractmethod
     def name(self, element: int, verb: str) -> str:
         """The element, and what is done to it."""
-        raise NotImplementedError
 
     def remember(self, touched: Array, way: Way, block: int, place: int) -> None:
         """Note an access by a block."""

@@ -36,8 +36,8 @@ from cutile.ops.debug import failure_text, print_text
 # SciPy's BLAS: addresses of its functions, and one thread while workers call it.
 #
 # Each worker multiplies its own block, so a library that starts threads of its own would only get in the way. The
-# library
-# is found beside SciPy without importing it where that is possible; else through the capsules that SciPy publishes.
+# library is found beside SciPy without importing it where that is possible; else through the capsules that SciPy
+# publishes.
 
 
 class Blas:

@@ -37,8 +37,7 @@ from cutile.passes.redundancy import dce
 # Loops of products, as they are written anew ahead of the lowering.
 #
 # Loops that do nothing else are made one loop (`flatten`). Products whose operands exceed the registers beside their
-# sums
-# are made two steps of half the depth (`with_half_steps`):
+# sums are made two steps of half the depth (`with_half_steps`):
 #
 #     a, b = load_tile(x, i, k), load_tile(y, k, j)      a, b = load_tile(x, i, 2 k), load_tile(y, 2 k, j)
 #     acc = mma(a, b, acc)                          -->  acc = mma(a, b, acc)

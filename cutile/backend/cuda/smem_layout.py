@@ -71,7 +71,10 @@ class SmemLayout:
 
     @property
     def swizzle(self) -> Swizzle:
-        """Bytes of a panel's row; 0 of a row alone, of which no two pieces share a bank."""
+        """Bytes of a panel's row; 0 of a row alone, without a swizzle.
+
+        Neighbours in a row lie in different banks as it is.
+        """
         widest: Swizzle | None = next((width for width in _MODES if self.width * self.size % width == 0), None)
         if widest is None:
             raise ValueError(f"rows of {self.width * self.size} bytes are no whole number of swizzled pieces")

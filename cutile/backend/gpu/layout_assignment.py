@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run
 from cutile.backend.gpu.layout import Layout, blocked, cut, extended, reshaped
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Function, Op, Value
-from cutile.ir.types import TensorType, TileType
+from cutile.ir import For, Function, If, Op, TensorType, TileType, Value, While
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut

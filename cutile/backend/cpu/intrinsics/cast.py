@@ -106,8 +106,6 @@ to_odd = unary(define("to_odd", to_odd_bits), _odd_type)
 """An f64 as an f32 on its way to 16 bits: inexact values get an odd last bit, so that the next rounding is right."""
 
 
-# Conversions that Numba's own do not give as `cutile.conversion` means them.
-
 DIRECTIONS = {"": NEAREST_EVEN, "_upward": POSITIVE_INF, "_downward": NEGATIVE_INF, "_to_zero": ZERO}
 
 _FLOAT, _DOUBLE, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(64)

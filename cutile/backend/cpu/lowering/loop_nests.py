@@ -30,8 +30,7 @@ from cutile.ops.arith import And, FloorDiv
 #
 # Each would fetch a cache line for one element, and the next row would fetch the line again: long after it has left the
 # cache, where rows lie a power of two apart. Such a nest runs in strips of a few rows. The strip's elements are copied
-# to
-# scratch memory first, transposed in vector registers, so that each line of memory is read once, as a whole:
+# to scratch memory first, transposed in vector registers, so that each line of memory is read once, as a whole:
 #
 #     for row_block:
 #         copy_transposed(strip, x, ...)        # strip[row, column] = x[column, row]

@@ -25,10 +25,7 @@ from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
 from cutile.backend.interface import CompileOptions, Parameter, Source, Target
 from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError, cell_of
-from cutile.ir.constant import Constant
-from cutile.ir.control import Yield
-from cutile.ir.core import Block, Function, Op, Value
-from cutile.ir.types import TileType
+from cutile.ir import Block, Constant, Function, Op, TileType, Value, Yield
 from cutile.ops.compare import Select
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.matmul import Mma

@@ -223,8 +223,8 @@ def dot(
             else:
                 for at, product in zip(places, products, strict=True):
                     elements[at] = product
-        made = dict(zip(order, elements, strict=True))
-        return pack(b, [made[register] for register in range(layout.registers)], layout.registers)
+        sums = dict(zip(order, elements, strict=True))
+        return pack(b, [sums[register] for register in range(layout.registers)], layout.registers)
 
     kind = frag(acc, layout.registers)
     source = frag(i32, left.registers) if isinstance(left, Layout) else INTEGER

@@ -27,9 +27,7 @@ from cutile.backend.cuda.ops.pipeline import BufferType
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.errors import IRError
-from cutile.ir.constant import Constant
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir import Block, Constant, For, Function, If, Op, Value, While
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
@@ -38,8 +36,8 @@ from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 _AS_MADE = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
 """What takes its tile as it leaves it, or as it says where there is nothing left."""
 _FROM_SOURCE = (
-    *(PackQuads, ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK),
-)
+    PackQuads, ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK,
+)  # fmt: skip
 
 
 def check_layouts(function: Function) -> int:

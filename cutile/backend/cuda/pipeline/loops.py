@@ -21,8 +21,7 @@ from cutile.backend.cuda.pipeline.operand import loads_of
 from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.pipeline.products import Products
 from cutile.backend.gpu.op_facts import constant_of, reads
-from cutile.ir.control import For, If, While
-from cutile.ir.core import Block, Op, Value
+from cutile.ir import Block, For, If, Op, Value, While
 from cutile.ops.arith import Add, Max, Min, Mul, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Lt, Ne, Select

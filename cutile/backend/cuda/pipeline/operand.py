@@ -13,9 +13,7 @@ from cutile.backend.cuda.smem_layout import SmemLayout, smem_layout_fits
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
 from cutile.backend.cuda.wgmma_instructions import padded_columns
 from cutile.backend.gpu.op_facts import constant_of, rounds_to_tf32, source_of
-from cutile.ir.control import For
-from cutile.ir.core import Op, Value
-from cutile.ir.types import TensorType
+from cutile.ir import For, Op, TensorType, Value
 from cutile.ops.cast import Convert
 from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Extract, Permute, Reshape

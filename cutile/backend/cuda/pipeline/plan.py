@@ -26,8 +26,7 @@ from cutile.backend.cuda.pipeline.slice import Slice
 from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.gpu.layout import Layout
-from cutile.ir.control import For
-from cutile.ir.core import Op, Value
+from cutile.ir import For, Op, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import StoreMut
 from cutile.ops.view import StoreView

@@ -25,8 +25,7 @@ from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import carried_groups
-from cutile.ir.control import For
-from cutile.ir.core import Function, Op, Value
+from cutile.ir import For, Function, Op, Value
 from cutile.ops.compare import Lt
 from cutile.ops.reduce import Reduce
 

@@ -22,8 +22,7 @@ from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.op_facts import reads, thread_readers, work_of
-from cutile.ir.control import For, While
-from cutile.ir.core import Block, Op, Value
+from cutile.ir import Block, For, Op, Value, While
 from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
 

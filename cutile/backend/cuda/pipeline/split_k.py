@@ -304,10 +304,6 @@ def _sums_bytes(plan: Plan) -> int:
 
 
 # Lowering to thread blocks that share the iterations of a tile block.
-#
-# What they take, and what becomes of it.
-#
-# Their sums meet in a workspace, or in the shared memory of the cluster that they are.
 
 
 class DividedLoop:

@@ -10,8 +10,7 @@ from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.backend.cuda.smem_layout import ALIGNMENT, SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import DTypeLike
-from cutile.ir.control import For, While
-from cutile.ir.core import Block, Op
+from cutile.ir import Block, For, Op, While
 
 MAX_STAGES = 8
 
