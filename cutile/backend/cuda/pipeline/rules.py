@@ -43,7 +43,7 @@ MAX_SUMS_AND_OPERANDS = {1: 176, 2: 208, 3: 128}
 """Registers of a consumer thread that accumulators and left operands may fill, by warpgroups: the rest of what it has
 is for addresses and for what is computed from them."""
 BYTE_BITS = 8
-"""Bits of an element of a left operand of which a lane has four neighbouring columns (PTX ISA, "Register Fragments")."""
+"""Bits of a left operand's element, of which a lane has four columns side by side (PTX ISA, "Register Fragments")."""
 MAX_SUMS_OF_ONE_MMA = {1: 128, 2: 128, 3: 96}
 """Sums of one product that a thread may hold, by warpgroups. Whatever `setmaxnreg` adds, ptxas has 128 registers for
 each of 512 threads, and refuses an instruction of 104 sums there ("Insufficient registers", C7602)."""
