@@ -29,13 +29,13 @@ def copy_storage(
     destination_offset: int = 0,
     source_offset: int = 0,
 ) -> None:
-    """Enqueue a copy of `nbytes` (all of `source`) on the context's stream.
+    """Enqueue a copy of `nbytes` bytes on the context's stream.
 
     Args:
         context: of a stream of one of the two devices.
         destination: written from byte `destination_offset`.
         source: read from byte `source_offset`.
-        nbytes: how much; None for the rest of `source`.
+        nbytes: bytes; None for all of `source` behind its offset.
 
     Raises:
         ValueError: a range lies outside its storage.
@@ -63,6 +63,7 @@ def copy_storage(
             f"a copy from {source.device} to {destination.device} was run on {stream.device}; "
             "run it on a stream of one of the two",
         )
+    # `peer`: the stream may belong to the other storage's device.
     destination.use(stream, write=True, peer=True)
     source.use(stream, write=False, peer=True)
     target, origin = destination.address + destination_offset, source.address + source_offset
@@ -70,4 +71,4 @@ def copy_storage(
         stream.copy(target, origin, count)
         return
     stream.driver.copy_peer(target, destination.device.driver, origin, source.device.driver, count)
-    stream.sequence += 1
+    stream.sequence += 1  # as `stream.copy` counts its own: `copy_peer` is the driver's

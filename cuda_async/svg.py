@@ -1,7 +1,7 @@
 """A `Picture` as SVG, for notebooks: boxes and arrows from top to bottom.
 
-No script, no style sheet, nothing loaded. It is the source of an image: of a notebook that somebody else has run, pages
-show images, and take SVG that stands in the text away but for its words.
+No script, no style sheet, nothing loaded. The SVG is the source of an `<img>`. Pages do not trust a notebook that
+somebody else has run: of SVG elements they show the words alone, but they show images.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from cuda_async.picture import Node, Picture
 __all__ = ("INK", "MONOSPACED", "escape", "html_of", "image")
 
 INK = "#767676"
-"""The colour of lines and letters in an image, which does not know the page's: 4.5 to 1 on white, as much on black."""
+"""The colour of lines and letters. An image does not know the page's: contrast is 4.5 to 1 on white and on black."""
 
 MONOSPACED = "font:12px/1.35 ui-monospace,Menlo,Consolas,monospace"
-"""The font of what notebooks are shown. Each element says it: pages have other ones for `pre` and for tables."""
+"""The font of all output in notebooks. Each element names it, since pages have others for `pre` and for tables."""
 
-_CHARACTER, _PADDING = 7.2, 12.0  # pixels of a 12-pixel monospaced letter, beside the text
-_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 40.0, 18.0, 30.0, 6.0
-_LONGEST = 34
+_CHARACTER = 7.2  # pixels: a letter of a monospaced font is 0.6 of its size wide, here 12
+_PADDING = 12.0  # pixels on either side of a text
+_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 40.0, 18.0, 30.0, 6.0  # pixels: a box, between boxes, around the drawing
+_MAX_CHARACTERS = 34  # of a text in a box; the rest is cut off
 _STYLE = f"{MONOSPACED};color:inherit"
 
 
 def escape(text: str) -> str:
-    """Text as HTML has it."""
+    """Text with HTML's characters escaped."""
     import html  # here: few processes show pictures, and it takes longer than a launch
 
     return html.escape(text)
@@ -32,8 +33,8 @@ def escape(text: str) -> str:
 def html_of(picture: Picture) -> str:
     """The picture with its title, as one element. All text is escaped."""
     levels = _levels(picture.nodes)
-    width = max((_width(node) for node in picture.nodes), default=0.0)
-    places, right = _places(picture.nodes, levels, width + _GAP_X)
+    widest = max((_width(node) for node in picture.nodes), default=0.0)
+    places, right = _places(picture.nodes, levels, widest + _GAP_X)
     height = (max(levels, default=0) + 1) * (_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _MARGIN
     parts: list[str] = []
     for number, node in enumerate(picture.nodes):
@@ -52,7 +53,7 @@ def html_of(picture: Picture) -> str:
 
 
 def image(svg: str, label: str) -> str:
-    """The SVG as an element that pages show which trust nothing else.
+    """The SVG as an image, which pages show even where they trust no other element.
 
     `label` is its text, for people who do not see it.
     """
@@ -63,7 +64,7 @@ def image(svg: str, label: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
 
 
 def _width(node: Node) -> float:
@@ -79,26 +80,30 @@ def _levels(nodes: tuple[Node, ...]) -> list[int]:
 
 
 def _places(nodes: tuple[Node, ...], levels: list[int], step: float) -> tuple[list[tuple[float, float]], float]:
-    """The middle of the upper edge of each box, and how far right the boxes reach."""
-    ends: dict[int, float] = {}
+    """The middle of the upper edge of each box, and how far right the boxes reach.
+
+    A box stands under the mean of its sources, or to the right of the boxes that its level has already.
+    """
+    free: dict[int, float] = {}  # of each level, the first column without a box
     columns: list[float] = []
     for node, level in zip(nodes, levels, strict=True):
-        wished = [columns[source] for source in node.sources]
-        column = sum(wished) / len(wished) if wished else 0.0
-        column = max(column, ends.get(level, 0.0))
-        ends[level] = column + 1
+        above = [columns[source] for source in node.sources]
+        column = sum(above) / len(above) if above else 0.0
+        column = max(column, free.get(level, 0.0))
+        free[level] = column + 1
         columns.append(column)
     places = [
         (_MARGIN + (column + 0.5) * step, _MARGIN + level * (_HEIGHT + _GAP_Y))
         for column, level in zip(columns, levels, strict=True)
     ]
-    return places, _MARGIN + (max(columns, default=-1) + 1) * step
+    return places, _MARGIN + (max(columns, default=-1) + 1) * step  # -1: no boxes, no columns
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
     (x, top), (u, v) = start, end
     y = top + _HEIGHT
     middle = (y + v) / 2
+    # A curve down to 5 pixels above the box, and there a head of 8 x 7 pixels, which covers its end.
     return (
         f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {u:.1f} {middle:.1f} {u:.1f} {v - 5:.1f}" fill="none" '
         f'stroke="{INK}" stroke-opacity=".55"/>'
@@ -110,8 +115,10 @@ def _arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
 def _box(place: tuple[float, float], node: Node) -> str:
     x, y = place
     width = _width(node)
+    # Blue: the node does work of its own. Grey: it only puts others together.
     fill = "#4c8bf5" if node.has_effects else INK
     opacity = ".22" if node.has_effects else ".06"
+    # Base lines in pixels from the upper edge: 24 for a line alone, 16 and 31 for two.
     return (
         f"<g><title>{escape(node.caption)} {escape(node.site)}</title>"
         f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_HEIGHT:.0f}" rx="6" '

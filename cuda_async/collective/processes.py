@@ -1,18 +1,21 @@
 """The engine of ranks in processes, of one machine or of several.
 
-Rank 0's process has the hub, a thread with the board. Each rank has a thread of its own that talks to it:
+Rank 0's process has the hub, a thread with the board. Each rank has a thread that receives the hub's messages:
 
-    hub -> rank    hello folder                      where files of this machine would lie
-    rank -> hub    rank world sees                   who it is, and whether it sees that folder
-    hub -> rank    welcome all_see                   all have come
-    rank -> hub    arrive key call token failure     what it brings: the name of a file, or the bytes themselves
-    hub -> rank    go key {rank: token}              all have come: each computes what it takes away
-    rank -> hub    done key
-    hub -> rank    free key                          all have read: the file may be used again
+    hub -> rank    hello folder                      the folder for files, on rank 0's machine
+    rank -> hub    rank world sees                   its number, the number of ranks, whether it can write the folder
+    hub -> rank    welcome all_see                   all ranks have joined; whether all can write the folder
+    rank -> hub    arrive key call token failure     its elements: the name of a file, or the bytes themselves
+    hub -> rank    go key {rank: token}              all ranks have arrived: each computes its own result
+    hub -> rank    refused key why                   this call failed on all ranks; later ones may succeed
+    rank -> hub    done key                          it has read the other ranks' elements
+    hub -> rank    free key                          all ranks have read: its file may be used again
+    rank -> hub    abort why                         end every call, on all ranks
     hub -> rank    broken why                        no call can succeed any more
+    rank -> hub    leave None                        it closes its communicator
 
-A process that dies closes its socket, and the others learn of it at once. Only who knows the unique id can connect: it
-holds the key of the handshake. A folder is this user's alone.
+A process that dies closes its socket, and the hub tells the other ranks at once. The unique id holds the key of the
+handshake, so that only processes that know the id can connect. The folder is readable for its user alone.
 """
 
 from __future__ import annotations
@@ -43,13 +46,16 @@ from cuda_async.threads import start_thread
 __all__ = ("ProcessEngine",)
 
 _RETRY_S = 0.02
-"""Seconds between two attempts to reach a hub that is not there yet."""
+"""Seconds between two attempts to reach a hub that does not listen yet."""
 
 _GRACE_S = 2.0
-"""Seconds that a rank waits beyond its limit for the hub to say who is late; then the hub itself is."""
+"""Seconds beyond the limit that a rank waits for the hub's message.
+
+At the limit the hub ends the call, and names the late ranks. If no message has come by then, the hub itself is stuck.
+"""
 
 _LEAVE_S = 1.0
-"""Seconds that a rank that leaves waits for its last messages to be sent."""
+"""Seconds that a rank that leaves waits for its last messages to be sent; later ones are lost."""
 
 _engines: weakref.WeakSet[ProcessEngine] = weakref.WeakSet()
 
@@ -61,13 +67,21 @@ def _leave() -> None:
 
 
 def _end(hub: Hub) -> None:
-    _leave()  # this process's ranks first: the hub waits for all
+    # `atexit` runs this ahead of `_leave`, since it was registered later. The hub waits until all ranks have left, so
+    # this process's own ranks have to leave first.
+    _leave()
     hub.end()
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A call whose answer has not come."""
+    """A call whose answer has not come.
+
+    Attributes:
+        seat: this rank's part of it.
+        party: who is told that it is over.
+        since: seconds of the monotonic clock.
+    """
 
     seat: Seat
     party: Party
@@ -94,20 +108,20 @@ class ProcessEngine(HostEngine):
         address = Address.parse(unique_id)
         self._lock = new_lock()
         self._waiting: dict[Key, _Waiting] = {}
-        self._used: dict[Key, str] = {}
+        self._files: dict[Key, str] = {}  # of each call, the file that this rank wrote, until all have read it
         self._listeners: list[Callable[[str], None]] = []
         self._broken = ""
         self._closed = False
-        self._process = os.getpid()
+        self._pid = os.getpid()  # a fork has another: the connection is not its own
         if address.folder is not None and not hasattr(socket, "AF_UNIX"):
             raise LaunchError("join: this system has no Unix sockets; use Communicator.unique_id(host)")
         if rank == 0:
             hub = Hub(address, world, limit_s)
             start_thread(hub.thread)
             atexit.register(_end, hub)
-        self._folder = Path()
-        self._hub, self._way = self._connect(address)
-        # Large messages wait until the hub reads; the hub may be writing one to this rank just then.
+        self._hub, self._folder, self._way = self._connect(address)
+        # Messages with elements may be large, and then a write waits until the other side reads. If rank and hub wrote
+        # to each other, and neither read, both would wait for ever. So one thread writes here, and another one reads.
         self._outbox: queue.SimpleQueue[tuple[object, ...] | None] | None = None
         if isinstance(self._way, Inline):
             self._outbox = queue.SimpleQueue()
@@ -119,32 +133,32 @@ class ProcessEngine(HostEngine):
         self._thread = threading.Thread(target=self._run, name=f"cuda_async-collective-{rank}", daemon=True)
         start_thread(self._thread)
 
-    def _connect(self, address: Address) -> tuple[Link, Way]:
+    def _connect(self, address: Address) -> tuple[Link, Path, Way]:
+        """Join: the link to the hub, the folder for files, the way to other ranks."""
         end = None if self._limit_s is None else time.monotonic() + self._limit_s
         while True:
             try:
                 link = connect(address)
                 break
-            except (FileNotFoundError, ConnectionError, EOFError):  # the hub is not there yet, or no more
+            except (FileNotFoundError, ConnectionError, EOFError):  # no hub listens yet, or it ended amid the handshake
                 if end is not None and time.monotonic() > end:
                     raise CollectiveError(f"rank 0 did not join at {address} within {self._limit_s:g} s") from None
                 time.sleep(_RETRY_S)
             except OSError as error:
                 raise CollectiveError(f"rank 0 cannot be reached at {address} ({error})") from error
-        sees = False
+        folder = Path()
         try:
-            _, folder = link.recv()
-            self._folder = Path(folder)
-            sees = os.access(self._folder, os.W_OK)
-            link.send(self._rank, self.world, sees)
-            what, why = link.recv()
+            _, name = link.recv()
+            folder = Path(name)
+            link.send(self._rank, self.world, os.access(folder, os.W_OK))
+            answer, detail = link.recv()  # `welcome all_see`, or `broken why`
         except (EOFError, OSError):
-            what, why = "broken", "rank 0 ended before all ranks had joined"
-        if what != "welcome":
+            answer, detail = "broken", "rank 0 ended before all ranks had joined"
+        if answer != "welcome":
             link.close()
-            raise CollectiveError(str(why))
-        all_see = bool(why)
-        return link, Pages(self._folder, self._rank) if all_see else Inline()
+            raise CollectiveError(str(detail))
+        all_see = bool(detail)
+        return link, folder, Pages(folder, self._rank) if all_see else Inline()
 
     def _send(self, *message: object) -> None:
         """Send a message to the hub. Under the lock."""
@@ -155,12 +169,13 @@ class ProcessEngine(HostEngine):
 
     def _send_all(self) -> None:
         assert self._outbox is not None
-        with contextlib.suppress(OSError, TypeError):  # the hub is gone, which the other thread hears of
+        # OSError: the hub is gone, which the receiving thread learns. TypeError: `close` took the handle amid a write.
+        with contextlib.suppress(OSError, TypeError):
             while (message := self._outbox.get()) is not None:
                 self._hub.send(*message)
 
     def _remove_folder(self) -> None:
-        """Where the hub is gone, nobody else does."""
+        """Remove the folder in place of the hub, which is gone."""
         if isinstance(self._way, Pages):
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -168,7 +183,7 @@ class ProcessEngine(HostEngine):
 
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
         def make() -> Meet:
-            ((key, seat),) = parts()
+            ((key, seat),) = parts()  # a process has one rank, so that a call has one part, and a party of 1
 
             def meet(finish: Finish, failure: BaseException | None, at: float) -> None:
                 text = "" if failure is None else f"{type(failure).__name__}: {failure}"
@@ -200,7 +215,7 @@ class ProcessEngine(HostEngine):
         """
         token: str | bytes = ""
         try:
-            if os.getpid() != self._process:
+            if os.getpid() != self._pid:
                 raise CollectiveError("this process was forked from the one that joined; join anew, with a new id")
             with self._lock:
                 if self._broken:
@@ -208,9 +223,10 @@ class ProcessEngine(HostEngine):
                 if not failure and seat.count and is_read(seat.call.kind, seat.rank, seat.root):
                     token = self._way.take(seat.brings())
                 self._waiting[key] = _Waiting(seat, party)
-                self._used[key] = token if isinstance(token, str) else ""
+                self._files[key] = token if isinstance(token, str) else ""  # bytes are not given back
                 self._send("arrive", key, seat.call, token, failure)
         except (OSError, CollectiveError) as error:
+            # Where the message was not sent, the hub is gone: it will never free the call's file.
             with self._lock:
                 self._waiting.pop(key, None)
             why = error if isinstance(error, CollectiveError) else CollectiveError(f"rank 0 is gone ({error})")
@@ -223,29 +239,30 @@ class ProcessEngine(HostEngine):
                     self._give_up()
                     continue
                 message = self._hub.recv()
-            except (EOFError, OSError, TypeError):  # TypeError: closed on another thread amid the call
+            except (EOFError, OSError, TypeError):  # TypeError: `close` took the handle amid the read
                 if not self._closed:
                     self._remove_folder()
                     self._break("rank 0 is gone (its process ended)")
                 return
             what, key, *rest = message
             if what == "go":
-                self._take(key, *rest)
+                self._exchange(key, *rest)
             elif what == "free":
                 with self._lock:
-                    self._way.give_back(self._used.pop(key))
-            elif what == "refused":
+                    self._way.give_back(self._files.pop(key))
+            elif what == "refused":  # the work before the call failed on some rank
                 with self._lock:
-                    self._way.give_back(self._used.pop(key))
+                    self._way.give_back(self._files.pop(key))
                     waiting = self._waiting.pop(key)
                 _tell(waiting.party.end(CollectiveError(rest[0]), None))
-            else:
+            else:  # `broken why`: the reason stands where other messages have the key
                 self._break(key)
 
-    def _take(self, key: Key, tokens: dict[int, str | bytes]) -> None:
+    def _exchange(self, key: Key, tokens: dict[int, str | bytes]) -> None:
+        """Compute this rank's result from the elements of all ranks."""
         with self._lock:
             waiting = self._waiting.pop(key, None)
-        if waiting is None:
+        if waiting is None:  # the call was ended meanwhile, and its caller told
             return
         seat, error = waiting.seat, None
         try:
@@ -255,22 +272,28 @@ class ProcessEngine(HostEngine):
         except (OSError, MemoryError) as reason:
             error = CollectiveError(f"{seat.call.words}: the data of the other ranks could not be read ({reason})")
         else:
-            with self._lock, contextlib.suppress(OSError):  # the hub is gone: what it had sent is right all the same
+            # OSError: the hub is gone. The result is right all the same, since all elements had been sent.
+            with self._lock, contextlib.suppress(OSError):
                 self._send("done", key)
         _tell(waiting.party.end(error, None))
 
     def _patience(self) -> float | None:
-        """Seconds until a call has waited for so long that the hub must be stuck."""
+        """Seconds until the oldest call has waited for the limit and `_GRACE_S`.
+
+        None for ever.
+        """
         with self._lock:
-            if self._limit_s is None or not self._waiting:
-                return None if self._limit_s is None else self._limit_s + _GRACE_S
+            if self._limit_s is None:
+                return None
+            if not self._waiting:  # a call that begins while the thread waits does not wake it, and is due after this
+                return self._limit_s + _GRACE_S
             first = min(waiting.since for waiting in self._waiting.values())
         return max(0.0, first + self._limit_s + _GRACE_S - time.monotonic())
 
     def _give_up(self) -> None:
         with self._lock:
             limit = None if self._limit_s is None else self._limit_s + _GRACE_S
-            late = limit is not None and any(time.monotonic() - each.since >= limit for each in self._waiting.values())
+            late = limit is not None and any(time.monotonic() - call.since >= limit for call in self._waiting.values())
         if late:
             self._break(f"rank 0 has not answered within {limit:g} s")
 
@@ -281,8 +304,8 @@ class ProcessEngine(HostEngine):
             listeners, self._listeners = self._listeners, []
         for tell in listeners:
             tell(self._broken)
-        for each in waiting:
-            _tell(each.party.end(CollectiveError(self._broken), None))
+        for call in waiting:
+            _tell(call.party.end(CollectiveError(self._broken), None))
 
     def abort(self, why: str) -> None:
         with contextlib.suppress(OSError), self._lock:
@@ -290,17 +313,17 @@ class ProcessEngine(HostEngine):
 
     def close(self) -> None:
         with self._lock:
-            if self._closed or os.getpid() != self._process:
+            if self._closed or os.getpid() != self._pid:
                 return
             self._closed = True
             try:
                 self._send("leave", None)
-            except OSError:  # the hub is gone, and the other thread may not come to see it any more
+            except OSError:  # the hub is gone; the receiving thread sees `_closed`, and leaves the folder to us
                 self._remove_folder()
         if self._outbox is not None:
             self._outbox.put(None)
             self._sender.join(_LEAVE_S)
-        self._break("this communicator was closed")
+        self._break("this communicator was closed")  # ahead of the link, so that this is the reason that callers read
         self._hub.close()
         self._way.close()
 

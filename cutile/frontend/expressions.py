@@ -52,10 +52,13 @@ from cutile.ops.pointer import TensorStride
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Any:
-    """What an expression means; operations it needs are appended."""
+    """The meaning of an expression.
+
+    Operations that compute it are appended to the current block.
+    """
     visit = _VISITORS.get(type(node))
     if visit is None:
-        refuse(frame, node)
+        refuse(frame, node)  # raises
     with frame.at(node):
         return visit(frame, node)
 
@@ -63,10 +66,10 @@ def evaluate(frame: Frame, node: ast.expr) -> Any:
 def _constant(frame: Frame, node: ast.Constant) -> Any:
     if isinstance(node.value, bool | int | float | str | type(None)):
         return node.value
-    what = (
-        "a complex number" if isinstance(node.value, complex) else "bytes" if isinstance(node.value, bytes) else "..."
+    kinds: dict[type, str] = {complex: "a complex number", bytes: "bytes"}
+    return refuse(
+        frame, node, kinds.get(type(node.value), "..."), "A kernel holds bools, integers, floats and strings."
     )
-    return refuse(frame, node, what, "A kernel holds bools, integers, floats and strings.")
 
 
 def _name(frame: Frame, node: ast.Name) -> Any:
@@ -111,7 +114,7 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
             )
         return compile_time(frame.captures.attribute(owner, name), f"{owner.__name__}.{name}", frame.captures)
     if is_tile(owner) or isinstance(owner, TensorRef | MutRef | MappedRef | PartitionRef | PointerRef):
-        return _fact(frame, owner, name, node)
+        return _member(frame, owner, name, node)
     if isinstance(owner, PartitionIndex) and (PartitionIndex, name) in METHODS:
         return Method(owner, name)
     if isinstance(owner, DeviceVariable):
@@ -122,6 +125,7 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return table_method(frame, owner, name, node)
     if isinstance(owner, tuple | Record):
         return attribute(frame, owner, name, node)
+    # Constants of the user's classes and enums. Names with underscores are Python's own, which a kernel does not have.
     if isinstance(owner, type | enum.Enum) and not name.startswith("__") and hasattr(owner, name):
         return compile_time(frame.captures.attribute(owner, name), f"{owner!r}.{name}", frame.captures)
     if isinstance(owner, type) and issubclass(owner, enum.Enum) and not name.startswith("_"):
@@ -135,7 +139,7 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     )
 
 
-def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
+def _member(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     """`.shape`, `.dtype`, `.ndim`, or a method."""
     if isinstance(owner, Value):
         shape: Any = owner.tile.shape
@@ -149,6 +153,7 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     else:
         tensor: TensorRef = owner
         dtype = tensor.value.tensor.dtype
+        # Extents that the type does not tell are operations, made for `.shape` alone. The others need only the rank.
         shape = (
             tuple(extent(frame, tensor.value, axis) for axis in range(tensor.value.tensor.rank))
             if name == "shape"
@@ -158,8 +163,8 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return shape
     if name == "strides" and isinstance(owner, TensorRef):
         return tuple(
-            1 if known == 1 else weak(frame, frame.emit(TensorStride(x=owner.value, axis=axis)))
-            for axis, known in enumerate(owner.value.tensor.strides)
+            1 if stride == 1 else weak(frame, frame.emit(TensorStride(x=owner.value, axis=axis)))
+            for axis, stride in enumerate(owner.value.tensor.strides)  # 1, or None where the launch tells it
         )
     if name == "index" and isinstance(owner, MutRef):
         return own_index(frame, owner.value)
@@ -167,9 +172,9 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return dtype
     if name == "ndim":
         return len(shape)
-    if any((each, name) in METHODS for each in type(owner).__mro__):
+    if any((kind, name) in METHODS for kind in type(owner).__mro__):  # base classes: a SharedRef is a TensorRef
         return Method(owner, name)
-    names = {"shape", "dtype", "ndim", *(method for each, method in METHODS if isinstance(owner, each))}
+    names = {"shape", "dtype", "ndim", *(method for kind, method in METHODS if isinstance(owner, kind))}
     names |= {"strides"} if isinstance(owner, TensorRef) else set()
     if isinstance(owner, SharedRef) and name in ("store", "load"):
         remedy = "A SharedMut has no tile of one block: y.partition(shape).store(tile, index) writes where the index "
@@ -180,28 +185,32 @@ def _fact(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     elif isinstance(owner, MutRef):
         remedy = elsewhere.of_mut(name, names | {"index"})
     else:
-        words = elsewhere.of_tile if is_tile(owner) else elsewhere.among
-        remedy = (elsewhere.of_tensor if isinstance(owner, TensorRef) else words)(name, names)
+        if is_tile(owner):
+            remedy_of = elsewhere.of_tile
+        else:
+            remedy_of = elsewhere.of_tensor if isinstance(owner, TensorRef) else elsewhere.among
+        remedy = remedy_of(name, names)
     frame.type_error(f"{describe(owner)} has no attribute {name!r}", node, remedy)
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     owner = evaluate(frame, node.value)
     if is_tile(owner):
-        return with_new_axes(frame, owner, [_axis(frame, each) for each in _parts(node.slice)], node)
+        return with_new_axes(frame, owner, [_axis(frame, item) for item in _items(node.slice)], node)
     if isinstance(owner, Table):
         return item_of(frame, owner, evaluate(frame, node.slice), node)
-    own = inspect.getattr_static(owner.kind, "__getitem__", None) if isinstance(owner, Record) else None
-    if isinstance(own, types.FunctionType):
-        frame.captures.attribute(owner.kind, "__getitem__")
-        return invoke(frame, own, [owner, evaluate(frame, node.slice)], {}, node)
+    # A dataclass with a `__getitem__` of the user's. `getattr_static` finds it without running the user's descriptors.
+    getitem = inspect.getattr_static(owner.kind, "__getitem__", None) if isinstance(owner, Record) else None
+    if isinstance(getitem, types.FunctionType):
+        frame.captures.attribute(owner.kind, "__getitem__")  # noted: the kernel depends on it
+        return invoke(frame, getitem, [owner, evaluate(frame, node.slice)], {}, node)
     items = children(owner) if isinstance(owner, tuple) else None
     if items is not None:
         if isinstance(node.slice, ast.Slice):
-            bounds = [None if each is None else evaluate(frame, each) for each in _bounds(node.slice)]
+            bounds = [None if bound is None else evaluate(frame, bound) for bound in _bounds(node.slice)]
             if bounds[2] == 0:
                 frame.type_error("the step of this slice is 0", node.slice, "Use a step above or below 0.")
-            if all(each is None or isinstance(each, int) for each in bounds):
+            if all(bound is None or isinstance(bound, int) for bound in bounds):
                 return items[slice(*bounds)]
             frame.type_error(
                 "the bounds of a slice must be constant integers",
@@ -209,8 +218,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
                 "The number of items is fixed when the kernel is compiled: use numbers or generics.",
             )
         index = plain(evaluate(frame, node.slice))
-        if is_tile(index) and (one := one_of(frame, items, index)) is not None:
-            return one
+        if is_tile(index) and (tensor := one_of(frame, items, index)) is not None:
+            return tensor
         if not isinstance(index, int):
             frame.type_error(
                 f"a tuple's index must be a constant integer, got {describe(index)}",
@@ -224,14 +233,14 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     frame.type_error(f"{describe(owner)} cannot be indexed with []", node, _in_place_of_brackets(owner))
 
 
-def _parts(node: ast.expr) -> list[ast.expr]:
+def _items(node: ast.expr) -> list[ast.expr]:
     return list(node.elts) if isinstance(node, ast.Tuple) else [node]
 
 
 def _axis(frame: Frame, node: ast.expr) -> Any:
     """One item between brackets: a slice, the `...`, or a value."""
     if isinstance(node, ast.Slice):
-        return slice(*(None if each is None else evaluate(frame, each) for each in _bounds(node)))
+        return slice(*(None if bound is None else evaluate(frame, bound) for bound in _bounds(node)))
     return ... if isinstance(node, ast.Constant) and node.value is ... else evaluate(frame, node)
 
 
@@ -247,6 +256,8 @@ def _in_place_of_brackets(owner: Any) -> str:
 
 def _walrus(frame: Frame, node: ast.NamedExpr) -> Any:
     value = evaluate(frame, node.value)
+    # In a comprehension `:=` assigns a variable of the function around it. Under a run-time condition within the
+    # comprehension, the function would have to merge the variable, but it sees no branch.
     home = frame.home if isinstance(frame, Scope) else frame
     if home.dynamic_depth != frame.dynamic_depth:
         remedy = "Assign on a line of its own, before."
@@ -261,6 +272,7 @@ def _bounds(node: ast.Slice) -> tuple[ast.expr | None, ...]:
 
 def _call(frame: Frame, node: ast.Call) -> Any:
     function = evaluate(frame, node.func)
+    # `ct.static_eval(...)`: Python evaluates the argument, which need not be an expression that kernels have.
     if getattr(function, "__cutile__", "") == "static_eval" and len(node.args) == 1 and not node.keywords:
         constant = evaluated(frame, node.args[0])
         if constant is not NOT_CONSTANT:
@@ -268,7 +280,7 @@ def _call(frame: Frame, node: ast.Call) -> Any:
     args: list[Any] = []
     for argument in node.args:
         if isinstance(argument, ast.Starred):
-            args.extend(_tuple(frame, ast.Tuple(elts=[argument])))
+            args.extend(_tuple(frame, ast.Tuple(elts=[argument])))  # `f(*t)` has the items of `(*t,)`
         else:
             args.append(evaluate(frame, argument))
     kwargs: dict[str, Any] = {}
@@ -278,14 +290,19 @@ def _call(frame: Frame, node: ast.Call) -> Any:
             if argument.arg is None
             else {argument.arg: evaluate(frame, argument.value)}
         )
-        if twice := kwargs.keys() & value.keys():
-            frame.type_error(f"the keyword {min(twice)!r} is given twice", argument.value, "Leave one of the two out.")
+        if repeated := kwargs.keys() & value.keys():
+            frame.type_error(
+                f"the keyword {min(repeated)!r} is given twice", argument.value, "Leave one of the two out."
+            )
         kwargs.update(value)
     return invoke(frame, function, args, kwargs, node, written=True)
 
 
 def _keywords(frame: Frame, node: ast.expr) -> Mapping[str, Any]:
-    """`**keywords` in a call: those that a function took as such are passed on."""
+    """`**keywords` in a call.
+
+    Only what the function around the call took as `**keywords` can be passed on.
+    """
     value = evaluate(frame, node) if isinstance(node, ast.Name) else None
     if not isinstance(value, Keywords):
         refuse(frame, node, "**kwargs in a call", "Write the keywords out: a kernel has no dicts.")

@@ -176,7 +176,7 @@ def _statement(node: ast.stmt, name: str) -> tuple[bool, bool]:
             first, second = _body(then, name), _body(orelse, name)
             return _loads(test, name) or first[0] or second[0], first[1] and second[1]
         case ast.For(target=target, iter=over, body=inner, orelse=orelse):
-            reads = not _stores(target, name) and _body(inner, name)[0]  # it may have no turn, so it assigns nothing
+            reads = not _stores(target, name) and _body(inner, name)[0]  # it may not run, so it assigns nothing
             return _loads(over, name) or reads or _body(orelse, name)[0], False
         case ast.While(test=test, body=inner, orelse=orelse):
             return _loads(test, name) or _body(inner, name)[0] or _body(orelse, name)[0], False

@@ -50,24 +50,24 @@ def for_loop(frame: Frame, node: ast.For) -> None:
 def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     """The body once per item.
 
-    A `break` that is decided at run time puts the rest of the turns under a condition.
+    A `break` that is decided at run time puts the rest of the iterations under a condition.
     """
     outer = frame.loop
     frame.loop = LoopState(None)
 
-    def turn(item: Any) -> None:
+    def iteration(item: Any) -> None:
         assign(frame, node.target, item)
         frame.execute(node.body)
         frame.flow.rejoin(Exit.CONTINUE)
 
     try:
         for item in items:
-            guarded(frame, lambda item=item: turn(item), node)
+            guarded(frame, lambda item=item: iteration(item), node)
     finally:
         frame.loop = outer
-    broke = frame.flow.taken.pop(Exit.BREAK, None)
-    if broke is not None:
-        frame.flow.taken[Exit.ENDED] = broke
+    broken = frame.flow.taken.pop(Exit.BREAK, None)
+    if broken is not None:
+        frame.flow.taken[Exit.ENDED] = broken
     if node.orelse:
         guarded(frame, lambda: frame.execute(node.orelse), node)
     frame.flow.rejoin(Exit.ENDED)
@@ -96,8 +96,8 @@ class _RangeLoop:
                 frame.type_error(f"range: the bounds must be integers, got {describe(limit)}", node.iter, remedy)
         constant = not any(map(is_tile, limits))
         if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in limits):
-            frame.type_error("range: a bound does not fit i64", node.iter, "No loop of so many turns would end.")
-        self.turns = len(range(*limits)) if constant else None
+            frame.type_error("range: a bound does not fit i64", node.iter, "No loop of so many iterations would end.")
+        self.trip_count = len(range(*limits)) if constant else None
         self.bounds = limits
         self.counted = counted(*(interval_of(frame, each) for each in limits)) if _integers(limits) else I64
         wanted = dtype_of_weak(limits) if constant else None
@@ -114,18 +114,18 @@ class _RangeLoop:
 
     def compile(self) -> None:
         """Emit the loop; a range that is empty for certain leaves nothing but its `else`."""
-        if self.turns == 0:
+        if self.trip_count == 0:
             self.frame.execute(self.node.orelse)
             return
-        self.loop = Loop(self.frame, self.node, always=bool(self.turns))
-        loop = self.loop.attempts(self._build, self._turn)
+        self.loop = Loop(self.frame, self.node, always=bool(self.trip_count))
+        loop = self.loop.attempts(self._build, self._iteration)
         if loop is None:
             return
         skipped = len(loop.results) - len(self.loop.leaves)
         self.loop.leave(loop.results[skipped:], loop.results[: len(self.loop.exits)], endless=False)
 
-    def _turn(self, induction: Value | None = None) -> None:
-        """One turn, with the loop variable set."""
+    def _iteration(self, induction: Value | None = None) -> None:
+        """One iteration, with the loop variable set."""
         value = induction or Value(self.start.type, self.target)
         if value.tile.dtype in (i32, i64):  # whatever its bounds are, `range` counts in plain integers
             weak(self.frame, value, self.counted)
@@ -134,7 +134,7 @@ class _RangeLoop:
             self.frame.variables[self.target] = self.minted.mint(self.frame, value) if self.minted else value
             self.frame.places[self.target] = self.node.target
 
-        self.loop.turn(prepare)
+        self.loop.iteration(prepare)
 
     def _build(self, initial: list[Value]) -> For | While | None:
         return self._early(initial) if self.loop.exits else self._plain(initial)
@@ -146,19 +146,19 @@ class _RangeLoop:
         arguments = loop.arguments()
         with frame.builder.block(induction, *arguments) as body, frame.dynamic():
             loop.bind(arguments, inside=True)
-            self._turn(induction)
+            self._iteration(induction)
             values = loop.finish()
             if values is None:
                 return None
             frame.builder.yield_(*values)
-        made = For(start=self.start, stop=self.stop, step=self.step, carried=tuple(initial), body=body)
-        frame.builder.add(made)
-        return made
+        loop_op = For(start=self.start, stop=self.stop, step=self.step, carried=tuple(initial), body=body)
+        frame.builder.add(loop_op)
+        return loop_op
 
     def _early(self, initial: list[Value]) -> While | None:
         """A loop that may be left early.
 
-        Flags, the position and the turns that remain are carried besides.
+        Flags, the position and the iterations that remain are carried besides.
         """
         frame, loop = self.frame, self.loop
         flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
@@ -174,27 +174,27 @@ class _RangeLoop:
         arguments = loop.arguments()
         with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
             loop.bind(arguments, inside=True)
-            self._turn(mine[-2])
+            self._iteration(mine[-2])
             values = loop.finish()
             if values is None:
                 return None
             following = frame.emit(Add(x=mine[-2], y=self.step))
             remaining = frame.emit(Sub(x=mine[-1], y=one))
             frame.builder.yield_(*loop.flags(), following, remaining, *values)
-        made = While(carried=(*own, *initial), condition=condition, body=body)
-        frame.builder.add(made)
-        return made
+        loop_op = While(carried=(*own, *initial), condition=condition, body=body)
+        frame.builder.add(loop_op)
+        return loop_op
 
     def _count(self) -> Value:
-        """How many turns the range has, as an unsigned scalar.
+        """How many iterations the range has, as an unsigned scalar.
 
         Exact for every range, the widest too.
         """
         frame = self.frame
         dtype = self.start.tile.dtype
         wide = UNSIGNED[dtype.bits]
-        if self.turns is not None:
-            return materialize(frame, self.turns, wide)
+        if self.trip_count is not None:
+            return materialize(frame, self.trip_count, wide)
         step = self.bounds[2]
         if is_tile(step):
             up = comparison(frame, ast.Gt, self.step, 0)
@@ -250,7 +250,7 @@ class _WhileLoop:
         """Emit the loop."""
         length = len(self.frame.builder.current.operations)
         try:
-            loop: While | None = self.loop.attempts(self._build, self._turn)
+            loop: While | None = self.loop.attempts(self._build, self._iteration)
         except _Never:
             del self.frame.builder.current.operations[length:]
             self.loop.reset()
@@ -260,8 +260,8 @@ class _WhileLoop:
             count = len(self.loop.exits)
             self.loop.leave(loop.results[count:], loop.results[:count], self.endless)
 
-    def _turn(self) -> None:
-        self.loop.turn(lambda: None)
+    def _iteration(self) -> None:
+        self.loop.iteration(lambda: None)
 
     def _build(self, initial: list[Value]) -> While | None:
         frame, loop = self.frame, self.loop
@@ -274,7 +274,7 @@ class _WhileLoop:
         arguments = loop.arguments()
         with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
             loop.bind(arguments, inside=True)
-            self._turn()
+            self._iteration()
             values = loop.finish()
             if values is None:
                 return None
@@ -285,12 +285,12 @@ class _WhileLoop:
                     "It would never end: leave it with `break` or `return`.",
                 )
             frame.builder.yield_(*loop.flags(), *values)
-        made = While(carried=(*flags, *initial), condition=condition, body=body)
-        frame.builder.add(made)
-        return made
+        loop_op = While(carried=(*flags, *initial), condition=condition, body=body)
+        frame.builder.add(loop_op)
+        return loop_op
 
     def _go_on(self, flags: list[Value]) -> Value:
-        """Whether there is another turn.
+        """Whether there is another iteration.
 
         The condition is not computed once the loop has been left.
         """

@@ -148,7 +148,7 @@ class LoopState:
     """The loop around the current statement.
 
     Attributes:
-        carried: the variables that it carries from one turn to the next; None for an unrolled loop, which has them all.
+        carried: the variables that it carries from one iteration to the next; None for an unrolled loop: all of them.
         at_break: the variables that have a value at every `break` so far; None before the first.
         constants: those of them that are the same constant at every `break`.
     """

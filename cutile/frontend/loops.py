@@ -1,12 +1,13 @@
 """Loops that run on the device.
 
-Variables that a body assigns become values carried from one turn to the next.
+Variables that a body assigns become values carried from one iteration to the next.
 
-A `for` without `break` stays a `For`, which is what the backends' plans look for. One that can be left early becomes a
-`While` whose condition asks a flag besides.
+A `for` without `break` stays a `For`, which is what the backends' plans look for. A `for` that can be left early
+becomes a `While`, whose condition also tests a flag for each way out.
 
 A Python number that a loop changes takes the type that the body gives it: `m = float("-inf")` before a loop over
-`m = max(m, row)` becomes a tile. To find that type the body is compiled once more.
+`m = max(m, row)` becomes a tile. The body tells the type when it is compiled. If that is another type than the one it
+was compiled with, its operations are deleted, and the loop is built again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from cutile.dtypes import bool_, i32, i64
+from cutile.dtypes import bool_, i64
 from cutile.errors import KernelError, KernelTypeError
 from cutile.frontend import operators
 from cutile.frontend.branches import WHOLE, guarded
@@ -31,6 +32,7 @@ from cutile.ir import Block, Constant, TileType, Value
 from cutile.ops.arith import Or
 
 MAX_ATTEMPTS = 8
+"""How often a loop is built. The types of some loops change at every attempt: these end in an error."""
 
 
 @dataclass
@@ -38,11 +40,12 @@ class _Leaf:
     """One tile that a loop carries: a variable, or a part of one.
 
     Attributes:
+        name: the variable.
         initial: a tile, a number, or None where there is no value before the loop.
-        type: its type; None until the body has told.
-        fixed: whether the type is the user's: the initial value is a tile.
-        plain: whether it is a plain number, as far as is known: an integer before the loop, and after every turn. It is
-            taken for an i32 until a turn gives what that may not hold.
+        type: its type; None before `Loop.start` has set it.
+        fixed: whether the initial value is a tile, so that its type is the user's. Other types are guesses.
+        plain: whether it is a weak scalar (`weak.py`): an integer before the loop, and weak at the end of each
+            iteration that was compiled. Its type is i32 until an iteration gives an integer that may not fit.
     """
 
     name: str
@@ -51,20 +54,38 @@ class _Leaf:
     fixed: bool
     plain: bool = False
 
+    @property
+    def settled(self) -> TileType:
+        """`type`, once `Loop.start` has set it."""
+        assert self.type is not None
+        return self.type
 
-class _Dropped(Exception):
-    """A variable is not carried after all.
 
-    Every turn overwrites it, with something of another type.
-    """
+class _CarriedOtherwise(Exception):
+    """The loop carries a variable in another form, or not at all: build it again."""
 
 
 class Loop:
-    """One loop being compiled: what it carries, and finding the types of that.
+    """One loop being compiled: what it carries, and the search for the types.
 
     Args:
-        run: compiles one turn of the body: `run(self, turn)`, see `attempt`.
+        frame: of the function that has the loop.
+        node: its syntax.
         always: whether the body runs at least once.
+
+    Attributes:
+        assigned: the names that the body assigns, with the first place of each.
+        before: the variables before the loop.
+        places: the syntax that assigned each of them.
+        exits: the ways out of the body besides its end: `break`, `return`, or both.
+        templates: of each carried variable, a value with the structure that it keeps. Leaves that are tiles or numbers
+            are carried; all others are constants.
+        leaves: the carried leaves of all templates, in the order of these.
+        dropped: the variables that are not carried, since every iteration assigns them before it reads them.
+        ends: the carried variables at the end of the body.
+        forms: of each variable with tensors, their forms by the number of the leaf; see `tensor_parts.py`.
+        target: the variable of a `for`; empty for `while`.
+        left: the exits that the compiled body took.
     """
 
     def __init__(self, frame: Frame, node: ast.For | ast.While, always: bool) -> None:
@@ -75,53 +96,55 @@ class Loop:
         self.before = dict(frame.variables)
         self.places = dict(frame.places)
         self.state = LoopState(frozenset())
-        self.exits = [
-            exit for exit, there in zip((Exit.BREAK, Exit.RETURN), leaves_loop(node.body), strict=True) if there
-        ]
+        has_break, has_return = leaves_loop(node.body)
+        self.exits = [Exit.BREAK] * has_break + [Exit.RETURN] * has_return
         self.templates: dict[str, Any] = {}
         self.leaves: list[_Leaf] = []
-        self.constants: dict[str, list[Any]] = {}
         self.dropped: set[str] = set()
         self.ends: dict[str, Any] = {}
         self.forms: dict[str, dict[int, Form]] = {}
         self._guessed = False
         self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
+        self.left = Flow()
         for name in self.assigned:
             value = self.before.get(name)
-            asked = name != self.target or (id(node), name) in frame.compilation.passed_on
-            if asked and name in self.before and not isinstance(value, Undefined | Faulty):
+            # Each iteration sets the variable of a `for`. It is carried only if code after the loop was found to read
+            # it, which compiles the kernel again (`PassOn`).
+            needed = name != self.target or (id(node), name) in frame.compilation.passed_on
+            if needed and name in self.before and not isinstance(value, Undefined | Faulty):
                 self._carry(name, value)
 
     def _carry(self, name: str, value: Any) -> None:
+        """Carry a variable with the value that it has before the loop."""
         template = self.templates[name] = taken_apart(value, self.forms.get(name, {}))
         for leaf in leaves(template):
             if is_tile(leaf):
-                self.leaves.append(_Leaf(name, leaf, leaf.tile, True, is_whole(self.frame, leaf)))
+                self.leaves.append(_Leaf(name, leaf, leaf.tile, fixed=True, plain=is_whole(self.frame, leaf)))
             elif is_number(leaf):
-                self.leaves.append(_Leaf(name, leaf, None, False, type(leaf) is int))
+                self.leaves.append(_Leaf(name, leaf, None, fixed=False, plain=type(leaf) is int))
 
     def _begin(self, name: str, value: Any) -> None:
         """Carry a variable that has no value before the loop.
 
-        `value` is what a turn gave it.
+        `value` is its value at the end of an iteration.
         """
-        forms = {k: Form.of(each.value) for k, each in enumerate(tensors_in(value)) if each is not None}
+        forms = {k: Form.of(tensor.value) for k, tensor in enumerate(tensors_in(value)) if tensor is not None}
         self.forms[name] = forms
         template = self.templates[name] = taken_apart(value, forms)
         for leaf in leaves(template):
             if is_tile(leaf) or is_number(leaf):
                 number: Any = leaf
                 type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(number))
-                self.leaves.append(_Leaf(name, None, type, False))
+                self.leaves.append(_Leaf(name, None, type, fixed=False))
 
-    # Before a turn
+    # Before an iteration
 
     def start(self) -> list[Value]:
         """The initial values as tiles, in the enclosing block."""
         initial: list[Value] = []
         parts = self._initial_parts()
         for leaf in self.leaves:
-            if leaf.initial in parts:
+            if leaf.initial in parts:  # never of a number or None: the keys are values of the IR
                 initial.append(parts[leaf.initial])
                 continue
             if is_tile(leaf.initial):
@@ -129,7 +152,7 @@ class Loop:
                 initial.append(adapted(self.frame, leaf.initial, common.dtype))
                 continue
             common = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
-            if leaf.initial is None:
+            if leaf.initial is None:  # nobody reads it: the variable has no value in the first iteration (`bind`)
                 zero = Constant(value=_zero(common), dtype=common.dtype, shape=common.shape)
                 initial.append(self.frame.emit(zero))
             else:
@@ -137,7 +160,7 @@ class Loop:
         return initial
 
     def _initial_parts(self) -> dict[Any, Value]:
-        """What stands for the parts of tensors before the loop: those parts."""
+        """The parts of tensors before the loop, by their stand-ins in the templates."""
         parts_before: dict[Any, Value] = {}
         for name, template in self.templates.items():
             if name not in self.before or not self.forms.get(name):
@@ -149,12 +172,13 @@ class Loop:
 
     def arguments(self) -> list[Value]:
         """Block arguments for the carried values."""
-        made = [Value(leaf.type or TileType(i32), "" if leaf.name == RETURNED else leaf.name) for leaf in self.leaves]
-        self._note(made)
-        return made
+        # What `return` gave is carried too, and is no variable of the user's: it has no name in the IR.
+        arguments = [Value(leaf.settled, "" if leaf.name == RETURNED else leaf.name) for leaf in self.leaves]
+        self._note(arguments)
+        return arguments
 
     def _note(self, values: Sequence[Value]) -> None:
-        """Plain numbers stay plain numbers, from turn to turn and after the loop."""
+        """Plain numbers stay plain numbers, in every iteration and after the loop."""
         for value, leaf in zip(values, self.leaves, strict=True):
             if leaf.plain:
                 of_weak(self.frame, value)
@@ -162,7 +186,8 @@ class Loop:
     def bind(self, values: Sequence[Any], *, inside: bool) -> None:
         """Let the variables mean `values`.
 
-        Inside, those without a value before have none yet.
+        Inside the loop, variables without a value before it have none yet. The carried value is hidden in them, for
+        the merge with a branch that assigns them (`branches.py`).
         """
         rest = iter(values)
         for name, template in self.templates.items():
@@ -171,7 +196,7 @@ class Loop:
                 filled = put_together(self.frame, filled, name)
             fresh = name not in self.before or isinstance(self.before[name], Undefined)
             if inside and fresh:
-                why = f"the first turn of the loop in line {self._line} uses it before assigning it"
+                why = f"the first iteration of the loop in line {self._line} uses it before assigning it"
                 filled = Undefined(why, hidden=filled)
             self.frame.variables[name] = filled
 
@@ -179,10 +204,10 @@ class Loop:
     def _line(self) -> int:
         return self.frame.locate(self.node).line
 
-    # One turn
+    # One iteration
 
-    def turn(self, prepare: Callable[[], None]) -> None:
-        """Compile the body.
+    def iteration(self, prepare: Callable[[], None]) -> None:
+        """Compile the body, behind what `prepare` does.
 
         Afterwards `frame.flow` holds the exits, `continue` among those that fall through.
         """
@@ -199,33 +224,34 @@ class Loop:
             frame.loop, frame.flow = outer
 
     def finish(self) -> list[Value] | None:
-        """The values at the end of a turn.
+        """The values at the end of an iteration.
 
-        None if a type was guessed wrongly (it is right now).
+        None if a type was guessed wrongly. It is corrected then, and the loop is to be built again.
         """
         try:
             return self._finish()
-        except _Dropped:
+        except _CarriedOtherwise:
             return None
 
     def _drop(self, name: str) -> None:
-        """Carry a variable no longer if no iteration needs its value from before.
+        """Carry a variable no longer if no iteration needs its value from the one before.
 
-        Whatever type it had.
+        Then its type may change. Returns only if the variable has to be carried.
         """
         if name not in self.dropped and name in self.before and is_only_overwritten(self.node, name):
             self.dropped.add(name)
             del self.templates[name]
             self.leaves = [leaf for leaf in self.leaves if leaf.name != name]
-            raise _Dropped
+            raise _CarriedOtherwise
 
-    def _parted(self, name: str, template: Any, value: Any) -> Any:
-        """A variable's value at the end of an iteration, its tensors taken apart.
+    def _with_parts(self, name: str, template: Any, value: Any) -> Any:
+        """A variable's value at the end of an iteration, with scalars for tensors.
 
-        As those in the template are.
+        The parts of a tensor are its address, and the extents and strides that its form leaves open. Where the tensor
+        does not have the form of the template's one, the loop carries the form that both have from now on.
         """
         olds, news = tensors_in(template), tensors_in(value)
-        if len(olds) != len(news) or not any(each is not None for each in olds):
+        if len(olds) != len(news) or not any(tensor is not None for tensor in olds):
             return value
         forms = dict(self.forms.get(name, {}))
         for k, (old, new) in enumerate(zip(olds, news, strict=True)):
@@ -236,19 +262,19 @@ class Loop:
             if form is not None and isinstance(old, TensorParts):
                 form = form.join(old.form)
             if form is None:
-                return value  # of another kind, which is said
+                return value  # they have no common form: the caller reports a changed type
             forms[k] = form
         if forms != self.forms.get(name, {}):
-            if self.always:  # else what it is before the loop may be needed behind it
+            if self.always:  # a loop that may not run has to pass on the value from before it
                 self._drop(name)
             self.forms[name] = forms
+            # The new leaves take the place of the old ones: leaves are in the order of the templates.
             others, self.leaves = self.leaves, []
             self._carry(name, self.before[name])
-            of_name = self.leaves
-            self.leaves = []
-            for each in self.templates:
-                self.leaves += of_name if each == name else [leaf for leaf in others if leaf.name == each]
-            raise _Dropped
+            own, self.leaves = self.leaves, []
+            for variable in self.templates:
+                self.leaves += own if variable == name else [leaf for leaf in others if leaf.name == variable]
+            raise _CarriedOtherwise
         parts = iter(olds)
 
         def apart(leaf: Any) -> Any:
@@ -261,76 +287,79 @@ class Loop:
 
     def _finish(self) -> list[Value] | None:
         taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.left.taken]
-        if taken != self.exits:  # some are in dead branches
+        if taken != self.exits:  # the others stand in branches that compile time decides not to take
             self.exits = taken
             return None
         variables = self.frame.variables
+        # Variables without a value before the loop that are carried all the same: code after it reads them.
         names = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
         if Exit.RETURN in self.left.taken:
             names.add(RETURNED)
         if missing := sorted(names - self.templates.keys()):
             for name in missing:
                 value = variables.get(name)
-                at_break = self.state.at_break or {}
+                at_break = self.state.at_break or {}  # the end of the body may be out of reach, and have no value
                 self._begin(name, at_break.get(name) if value is None or isinstance(value, Undefined) else value)
             return None
-        stand_ins: list[Value | None] = []
+        ends: list[Value | None] = []  # None: the leaf's type has changed
         rest = iter(self.leaves)
         for name, template in self.templates.items():
             value = variables.get(name)
-            if isinstance(value, Undefined) and value.hidden is not None:
+            if isinstance(value, Undefined) and value.hidden is not None:  # no path of the body assigned it
                 value = value.hidden
-            if isinstance(value, Faulty):
-                stand_ins.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _carried(leaf))
+            if isinstance(value, Faulty):  # reported already
+                ends.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _carried(leaf))
                 continue
             if isinstance(value, Undefined) and value.conflict:
-                self._changed(name, value.why, value.places)
-            value = self._parted(name, template, value)
+                self._refuse_type(name, value.why, value.places)
+            value = self._with_parts(name, template, value)
             if not same_structure(template, value):
-                self._changed(name, f"it is {describe(template)} before, {describe(value)} at the end of the body")
+                self._refuse_type(name, f"it is {describe(template)} before, {describe(value)} at the end of the body")
             for old, new in zip(leaves(template), leaves(value), strict=True):
                 if not _carried(old):
                     if not same_constant(old, new):
-                        self._fixed(name, old, new)
+                        self._refuse_constant(name, old, new)
                     continue
-                stand_ins.append(self._end_of(name, next(rest), old, new))
+                ends.append(self._end_of(name, next(rest), old, new))
         self.ends = {name: variables.get(name) for name in self.templates}
-        values = [value for value in stand_ins if value is not None]
-        return values if len(values) == len(stand_ins) else None
+        values = [value for value in ends if value is not None]
+        return values if len(values) == len(ends) else None
 
     def _end_of(self, name: str, leaf: _Leaf, old: Any, new: Any) -> Value | None:
-        """What an iteration makes of a leaf.
+        """The value of a leaf at the end of an iteration.
 
-        None where its type is another from now on, as the body has told.
+        None where that showed another type than the leaf had: it has the new one from now on.
         """
-        assert leaf.type is not None
-        whole = leaf.type in WHOLE and is_whole(self.frame, new)
-        if whole and leaf.plain and not interval_of(self.frame, new).fits(leaf.type.dtype):
-            leaf.type = TileType(i64)
+        type = leaf.settled
+        whole = type in WHOLE and is_whole(self.frame, new)
+        if whole and leaf.plain and not interval_of(self.frame, new).fits(type.dtype):
+            leaf.type = TileType(i64)  # an i32 may not hold the number
             return None
-        new = adapted(self.frame, new, leaf.type.dtype) if whole else new
+        new = adapted(self.frame, new, type.dtype) if whole else new
         if is_number(new):
-            if not (isinstance(new, float) and leaf.type.dtype.is_integer and not leaf.fixed):
-                return materialize(self.frame, new, leaf.type.dtype, leaf.type.shape)
-            leaf.type = TileType(operators.default_dtype(new), leaf.type.shape)
+            becomes_float = isinstance(new, float) and type.dtype.is_integer and not leaf.fixed
+            if not becomes_float:
+                return materialize(self.frame, new, type.dtype, type.shape)
+            leaf.type = TileType(operators.default_dtype(new), type.shape)
         elif not is_tile(new):
-            self._changed(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
-        elif leaf.plain and not whole and new.tile in WHOLE:  # what was compiled took it for plain
+            self._refuse_type(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
+        elif leaf.plain and not whole and new.tile in WHOLE:
+            # The body gives a scalar with a dtype of the user's. It was compiled with a plain number, which converts.
             leaf.type, leaf.plain = new.tile, False
-        elif new.tile == leaf.type:
-            if not (leaf.plain and not whole and not is_weak(self.frame, new)):
+        elif new.tile == type:
+            if not leaf.plain or whole or is_weak(self.frame, new):
                 return new
-            leaf.plain = False
+            leaf.plain = False  # of the right type, but no longer a plain number
         elif leaf.fixed:
-            self._changed(name, f"it is {leaf.type} before, {new.type} at the end of the body")
+            self._refuse_type(name, f"it is {type} before, {new.type} at the end of the body")
         else:
             leaf.type = new.tile
         return None
 
     def _constant(self, name: str) -> bool:
-        """Whether a variable is the same constant however its loop is left.
+        """Whether a variable is one constant wherever its loop ends.
 
-        So that it stays one.
+        It stays a constant after the loop.
         """
         if name == RETURNED or name not in self.ends:
             return False
@@ -340,7 +369,7 @@ class Loop:
         return self.always or same_constants(end, self.before.get(name))
 
     def flags(self) -> list[Value]:
-        """The exits that a turn took, as bool scalars, in the order of `exits`."""
+        """Whether the iteration took each of `exits`, as bool scalars."""
         values: list[Value] = []
         for exit in self.exits:
             flag = self.left.taken.get(exit, False)
@@ -349,7 +378,8 @@ class Loop:
             )
         return values
 
-    def _changed(self, name: str, how: str, places: tuple[Any, ...] = ()) -> None:
+    def _refuse_type(self, name: str, how: str, places: tuple[Any, ...] = ()) -> NoReturn:
+        """Drop the variable if that is possible, else report that its type changes."""
         self._drop(name)
         node = self.frame.places.get(name, self.assigned.get(name, self.node))
         if not places and (before := self.places.get(name)) is not None:
@@ -361,7 +391,8 @@ class Loop:
             places,
         )
 
-    def _fixed(self, name: str, old: Any, new: Any) -> None:
+    def _refuse_constant(self, name: str, old: Any, new: Any) -> NoReturn:
+        """Drop the variable if that is possible, else report that a constant changes."""
         self._drop(name)
         raise KernelTypeError(
             f"{name!r} is known when the kernel is compiled and cannot change in a loop: "
@@ -372,32 +403,38 @@ class Loop:
 
     # Attempts
 
-    def attempts(self, build: Callable[[list[Value]], Any], turn: Callable[[], None]) -> Any:
+    def attempts(self, build: Callable[[list[Value]], Any], iteration: Callable[[], None]) -> Any:
         """Build the loop, again while types are being found.
 
         Args:
-            build: makes the operation from the initial values; None to be tried again.
-            turn: compiles one turn with the variables as they are, to see what types numbers take.
+            build: makes the operation from the initial values; None if types have changed, to be called again.
+            iteration: compiles one iteration with the variables as they are, to see what types numbers take.
+
+        Returns:
+            The operation; None if the user's errors in it were reported.
         """
         block = self.frame.builder.current
         report = self.frame.report
         for _ in range(MAX_ATTEMPTS):
             length, mark = len(block.operations), report.mark()
-            weak = self.weak
-            report.held += weak
+            # An error may be the fault of a guessed type: meanwhile a full report does not end the compilation.
+            has_guesses = self.has_guesses
+            report.held += has_guesses
             try:
                 result = build(self.start())
             except KernelError as error:
-                if not weak:
+                if not has_guesses:
                     raise
                 report.add(self._placed(error))
                 result = FAULTY
             finally:
-                report.held -= weak
+                report.held -= has_guesses
             failed = result is FAULTY or report.mark() != mark
             if result is not None and not failed:
                 return result
-            if failed and result is not None and not (weak and self._guess(block, turn)):
+            # If types have changed (None), the next build shows which errors are the user's. If they have not, all are
+            # the user's, unless a better guess is found.
+            if failed and result is not None and not (has_guesses and self._guess(block, iteration)):
                 for name in self.assigned:
                     self.frame.variables[name] = FAULTY
                 return None
@@ -407,8 +444,8 @@ class Loop:
         self.frame.type_error("the types of this loop's variables do not settle", self.node)
 
     @property
-    def weak(self) -> bool:
-        """Whether some type is not the user's but a guess."""
+    def has_guesses(self) -> bool:
+        """Whether some type is not the user's, and no better guess has been looked for."""
         return any(not leaf.fixed for leaf in self.leaves) and not self._guessed
 
     def _placed(self, error: KernelError) -> KernelError:
@@ -417,14 +454,14 @@ class Loop:
         return type(error)(error.message, self.frame.locate(self.node), error.remedy, error.places)
 
     def reset(self) -> None:
-        """Forget what a turn did to the variables."""
+        """Forget what an iteration did to the variables."""
         self.frame.variables = dict(self.before)
         self.frame.places = dict(self.places)
 
-    def _guess(self, block: Block, turn: Callable[[], None]) -> bool:
-        """Let the numbers be numbers for one turn, to see what they become.
+    def _guess(self, block: Block, iteration: Callable[[], None]) -> bool:
+        """Compile one iteration with the numbers as numbers, to see their types after it.
 
-        Returns whether that tells anything new.
+        Its operations are deleted again. Returns whether some leaf has another type now.
         """
         self._guessed = True
         report = self.frame.report
@@ -434,20 +471,20 @@ class Loop:
         learnt = False
         try:
             with self.frame.builder.block(), self.frame.dynamic():
-                turn()
+                iteration()
             rest = iter(self.leaves)
             for name, template in self.templates.items():
                 value = self.frame.variables.get(name)
-                pairs = zip(leaves(template), leaves(value), strict=True) if same_structure(template, value) else ()
-                for old, new in pairs:
+                if not same_structure(template, value):
+                    for _ in filter(_carried, leaves(template)):
+                        next(rest)
+                    continue
+                for old, new in zip(leaves(template), leaves(value), strict=True):
                     leaf = next(rest) if _carried(old) else None
                     if leaf is not None and not leaf.fixed and is_tile(new) and new.tile != leaf.type:
                         leaf.type, learnt = new.tile, True
-                if not pairs:
-                    for _ in filter(_carried, leaves(template)):
-                        next(rest)
         except KernelError:
-            pass
+            pass  # nothing was learnt: the errors of the build before are reported
         finally:
             report.held -= 1
             report.drop(mark)
@@ -458,7 +495,10 @@ class Loop:
     # After the loop
 
     def leave(self, results: Sequence[Value], flags: Sequence[Value], endless: bool) -> None:
-        """Let variables mean the loop's results, run its `else`, note where control goes."""
+        """Let variables mean the loop's results, run its `else`, note where control goes.
+
+        `endless`: its condition never ends it, so that control leaves it by its exits alone.
+        """
         frame = self.frame
         end, end_places = frame.variables, frame.places
         self.reset()
@@ -472,12 +512,13 @@ class Loop:
             if name not in self.templates:
                 frame.variables[name] = self._after(name, end.get(name))
         paths: dict[Exit, Any] = dict(zip(self.exits, flags, strict=True))
-        broke = paths.pop(Exit.BREAK, None)
-        if broke is not None:
-            paths[Exit.ENDED] = broke
+        broken = paths.pop(Exit.BREAK, None)
+        if broken is not None:  # a `break` of this loop: to code after it, no more than that `else` does not run
+            paths[Exit.ENDED] = broken
         frame.flow = Flow(not endless, paths)
         frame.flow.settle()
         if self.node.orelse:
+            # On the paths around `else`, variables with one constant at every `break` have that.
             constants = {name: value for name, value in self.state.constants.items() if name in self.templates}
             guarded(frame, lambda: frame.execute(self.node.orelse), self.node, constants)
         frame.flow.rejoin(Exit.ENDED)
@@ -495,10 +536,10 @@ class Loop:
             places = [("in the loop it is assigned here", self.frame.locate(self.assigned[name]))]
             if (first := self.places.get(name)) is not None:
                 places.insert(0, ("before the loop it is assigned here", self.frame.locate(first)))
-            how = f"it is {describe(before)} before the loop in line {self._line}, {describe(end)} after a turn"
+            how = f"it is {describe(before)} before the loop in line {self._line}, {describe(end)} after an iteration"
             return Undefined(how, conflict=True, places=tuple(places))
         if defined and (self.always or is_known):
-            return Undefined("the loop does not pass it on", late=self.node)
+            return Undefined("the loop does not pass it on", late=self.node)  # a use compiles the kernel again
         place = self.frame.locate(self.assigned[name])
         return Undefined(
             f"only the loop in line {self._line} assigns it, and that may not run",
@@ -520,7 +561,7 @@ def _carried(leaf: Any) -> bool:
 
 def _stand_in(leaf: _Leaf) -> Constant:
     """A value for what was reported as faulty, so that its loop can be read on."""
-    type = leaf.type or TileType(i32)
+    type = leaf.settled
     return Constant(value=_zero(type), dtype=type.dtype, shape=type.shape)
 
 

@@ -104,7 +104,7 @@ def break_statement(frame: Frame, node: ast.Break) -> None:
 
 
 def continue_statement(frame: Frame, node: ast.Continue) -> None:
-    """Go on with the next turn of the innermost loop."""
+    """Go on with the next iteration of the innermost loop."""
     del node
     frame.flow.leave(Exit.CONTINUE)
 

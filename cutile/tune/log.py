@@ -1,7 +1,7 @@
-"""Trials, and the log of a search.
+"""The log of a search, and the trials in it.
 
-A trial says what became of a configuration: measured, or invalid with the reason. A log has JSON lines, a header and
-one record for each configuration, so that a search goes on.
+A trial is a configuration with its outcome: measured, or invalid with the reason. A log has JSON lines: a header, a
+record for each configuration, and a record for each runoff of the two best. A later search goes on from it.
 
     {"cutile.tune": 1, "name": "gemm", "space": "3f0c...", "parameters": ["BK", "BM"]}
     {"config": {"BK": 64, "BM": 128}, "subject": "9b1d...", "measured": {"median_ms": 0.41, ...}}
@@ -25,8 +25,10 @@ from cutile.errors import ForeignLogError
 from cutile.tune.space import Config, space_hash
 
 Stage = Literal["build", "compile", "check", "run", "lost"]
-"""Where a configuration failed: its operation was not built, did not compile, computed something else, did not run, or
-ended the device."""
+"""Where a configuration failed.
+
+Its operation was not built, did not compile, gave a wrong result, did not run, or made the device unusable.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,13 @@ class Invalid:
 
     @classmethod
     def of(cls, error: BaseException, stage: Stage) -> Invalid:
-        """What an error says; its kind, where it says nothing or is not made for people."""
-        said, kind = str(error).strip(), type(error)
+        """The error's message.
+
+        The error's class stands before it if the error is of another library, or has no message.
+        """
+        message, kind = str(error).strip(), type(error)
         ours = kind.__module__.startswith(("cutile", "cuda_async"))
-        return cls(said if said and ours else f"{kind.__name__}: {said}", stage)
+        return cls(message if message and ours else f"{kind.__name__}: {message}", stage)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Trial:
     Attributes:
         config: the configuration.
         outcome: `Measured` or `Invalid`.
-        subject: what identifies what was timed: code, arguments, device and toolchain. Another one is timed anew.
+        subject: a digest of the code, arguments, device and toolchain. With another digest it is timed anew.
         resumed: whether it comes from the log of an earlier run.
     """
 
@@ -104,6 +109,7 @@ class Trial:
 
 
 FORMAT = 1
+"""The version of the log's format. A log of another version is refused."""
 
 
 class TrialLog:
@@ -115,8 +121,8 @@ class TrialLog:
         parameters: the names of the space's parameters.
 
     Attributes:
-        trials: what the file holds: the last record of each configuration and subject.
-        runoffs: comparisons of two, by their configurations and subjects.
+        trials: what the file held when it was opened: the last record of each configuration and subject.
+        runoffs: the comparisons of two configurations that it held, by their configurations and subjects.
 
     Raises:
         ForeignLogError: the file is another tuner's, another space's, or no log.
@@ -146,18 +152,19 @@ class TrialLog:
             try:
                 record = json.loads(line)
             except ValueError:
+                # Its writer was killed while it wrote. The first line may be part of a header; others are left out.
                 if not self._begun and not json.dumps(self._header).encode().startswith(line):
                     raise self._foreign(f"line {number} is no JSON") from None
-                continue  # cut short when its writer ended
+                continue
             if not isinstance(record, dict):
                 raise self._foreign(f"line {number} is no record")
-            self._take(number, record)  # pyright: ignore[reportUnknownArgumentType]
+            self._add_record(number, record)  # pyright: ignore[reportUnknownArgumentType]
 
-    def _take(self, number: int, record: Mapping[str, Any]) -> None:
+    def _add_record(self, number: int, record: Mapping[str, Any]) -> None:
         if "cutile.tune" in record:
-            for field, wanted in self._header.items():
-                if record.get(field) != wanted:
-                    raise self._foreign(f"its {field} is {record.get(field)!r}, this search's is {wanted!r}")
+            for field, value in self._header.items():
+                if record.get(field) != value:
+                    raise self._foreign(f"its {field} is {record.get(field)!r}, this search's is {value!r}")
             self._begun = True
             return
         if not self._begun:
@@ -194,8 +201,8 @@ class TrialLog:
         both = [first, second]
         self._write(
             {
-                "runoff": [dict(each.config) for each in both],
-                "subjects": [each.subject for each in both],
+                "runoff": [dict(trial.config) for trial in both],
+                "subjects": [trial.subject for trial in both],
                 "paired": asdict(paired),
             }
         )
@@ -208,7 +215,7 @@ class TrialLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lines.insert(0, json.dumps(self._header))
         text = ("\n" if self._cut else "") + "\n".join(lines) + "\n"
-        # One write at the end of the file: lines of two processes do not mix.
+        # One call of write with O_APPEND puts all of it at the end, so that lines of two processes do not mix.
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(file, text.encode())
@@ -218,5 +225,5 @@ class TrialLog:
 
 
 def _paired(record: Mapping[str, Any]) -> Paired:
-    first, second = record["repeats"]
+    first, second = record["repeats"]  # JSON has lists; `Paired` compares tuples
     return Paired(record["first_s"], record["second_s"], Interval(**record["ratio"]), (first, second))

@@ -1,6 +1,6 @@
 """Text to machine code.
 
-Numba reads the generated function and makes LLVM IR, `toolchain.py` the rest.
+Numba turns the generated function into LLVM IR. `toolchain.py` turns that into a cubin.
 """
 
 import importlib
@@ -23,28 +23,34 @@ from cutile.errors import CompilationError
 _nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
 
 TMA_LOAD = "shared::cluster.global"
-"""What the instruction of a load by TMA says of the way."""
+"""The state spaces in the PTX of a load by TMA: from global to shared memory (PTX ISA, "cp.async.bulk.tensor")."""
 
 _NUMBA: Final = new_lock()
-"""Numba's typing and LLVM's text are made by one thread at a time; NVVM and the linker run beside each other."""
+"""Held for what only one thread at a time may do: Numba's typing, and the text of LLVM IR.
+
+NVVM and the linker run without it, for several kernels at once.
+"""
 
 
 def parameter_type(parameter: Parameter) -> Any:
     """The Numba type of a kernel's parameter."""
     if parameter.kind == "tensor_map":
         return TENSOR_MAP
+    # A workspace and a report are addresses, as tensors are. A fragment of 0 elements is a scalar.
     return POINTER if parameter.kind in ("pointer", "workspace", "report") else frag(parameter.dtype, 0)
 
 
 def _as_kernel(function: Any, source: Source) -> None:
     """Turn Numba's C function into an entry point.
 
-    No result, its launch bounds, what is known of its parameters.
+    It gets no result, launch bounds, and attributes of its parameters.
     """
     facts = source.facts
-    pointers = [i for i, each in enumerate(source.parameters) if each.kind == "pointer"] if facts["noalias"] else []
-    maps = [i for i, each in enumerate(source.parameters) if each.kind == "tensor_map"]
+    # Only tensors ("pointer"): the fact follows from the ownership of arguments, which workspace and report are not.
+    pointers = [i for i, p in enumerate(source.parameters) if p.kind == "pointer"] if facts["noalias"] else []
+    maps = [i for i, p in enumerate(source.parameters) if p.kind == "tensor_map"]
     void = ir.VoidType()
+    # A kernel returns nothing: each `ret` of Numba's function becomes `ret void`.
     for block in function.blocks:
         if isinstance(block.terminator, ir.Ret):
             block.instructions.pop()
@@ -53,59 +59,69 @@ def _as_kernel(function: Any, source: Source) -> None:
     function.ftype = ir.FunctionType(void, function.ftype.args)
     function.type = ir.PointerType(function.ftype)
     function.return_value = ir.ReturnValue(function, void)
-    function.linkage = ""
+    function.linkage = ""  # in LLVM's text: external
     _nvvm.set_cuda_kernel(function)
+    # `min_blocks` is 0 where nothing is asked of the registers.
     threads, min_blocks, cluster = facts["threads"], facts["min_blocks"], facts.get("cluster", 1)
     _nvvm.set_launch_bounds(function, (threads, min_blocks) if min_blocks else (threads,))
     for position in pointers:
         function.args[position].attributes.add("noalias")
-    for position in maps:  # they come by value, and the kernel does not change them
+    # A tensor map is a parameter by value. `grid_constant` (below) says that the kernel does not change it, so that its
+    # address is taken without a copy to local memory.
+    for position in maps:
         function.args[position].attributes.add("byval")
         function.args[position].attributes.align = MAP_ALIGNMENT
     module = function.module
-    if facts.get("rolled"):
+    if facts.get("rolled"):  # warp-specialised by the rules for any loops of products
         _keep_loads_rolled(function)
-    if maps:
+    if maps:  # NVVM counts parameters from 1 here
         _annotate(function, "grid_constant", module.add_metadata([I32(position + 1) for position in maps]))
-    if cluster > 1:  # in the code itself, so that a launch need not say it
+    if cluster > 1:  # an attribute of the code (PTX `.reqnctapercluster`), so that launches need not state it
         for axis, blocks in zip("xyz", (cluster, 1, 1), strict=True):
             _annotate(function, f"cluster_dim_{axis}", I32(blocks))
-    for each in [each for each in module.global_values if "NumbaEnv" in each.name]:
-        del module.globals[each.name]
+    # Numba's environment of the function, which some versions of numba-cuda emit. A kernel does not use it.
+    for environment in [value for value in module.global_values if "NumbaEnv" in value.name]:
+        del module.globals[environment.name]
 
 
 def _keep_loads_rolled(function: Any) -> None:
-    """Have no loop unrolled in which TMA loads.
+    """Forbid LLVM to unroll loops that load by TMA.
 
     The producer has few registers, and an unrolled loop would spill them.
-
-    Numba keeps blocks in the order of the bytecode, so a loop leads back to a block that stands before.
     """
     module = function.module
-    places = {block: place for place, block in enumerate(function.blocks)}
-    for place, block in enumerate(function.blocks):
-        first = min((places.get(target, place + 1) for target in block.terminator.operands), default=place + 1)
-        if any(map(_loads_by_tma, function.blocks[first : place + 1])):
+    positions = {block: position for position, block in enumerate(function.blocks)}
+    for position, block in enumerate(function.blocks):
+        # Numba keeps blocks in the order of the bytecode. So a branch to an earlier block, or to its own, ends a loop,
+        # whose body is all blocks from there to here. A branch's other operand, its condition, is no block.
+        behind = position + 1
+        header = min((positions.get(target, behind) for target in block.terminator.operands), default=behind)
+        if any(map(_loads_by_tma, function.blocks[header:behind])):
             rolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
-            loop = module.add_metadata([rolled, I32(place)])  # of its own
-            loop.operands = (loop, rolled)  # LLVM tells loops apart by a node that begins with itself
+            # LLVM tells loops apart by a node whose first operand is the node itself. llvmlite returns one node for
+            # equal operands, so the position makes each loop's node a new one. Then the operands are replaced.
+            loop = module.add_metadata([rolled, I32(position)])
+            loop.operands = (loop, rolled)
             block.terminator.set_metadata("llvm.loop", loop)
 
 
 def _loads_by_tma(block: Any) -> bool:
-    calls = (each.callee for each in block.instructions if isinstance(each, ir.CallInstr))
+    calls = (op.callee for op in block.instructions if isinstance(op, ir.CallInstr))
     return any(isinstance(callee, ir.InlineAsm) and TMA_LOAD in callee.asm for callee in calls)
 
 
 def _annotate(function: Any, name: str, value: Any) -> None:
-    """Say something of a kernel that LLVM IR itself has no words for."""
+    """Add a property that LLVM IR has no attribute for (NVVM IR, "nvvm.annotations")."""
     module = function.module
-    mark = module.add_metadata((function, ir.MetaDataString(module, name), value))
-    module.get_named_metadata("nvvm.annotations").add(mark)
+    annotation = module.add_metadata((function, ir.MetaDataString(module, name), value))
+    module.get_named_metadata("nvvm.annotations").add(annotation)
 
 
 def _define(source: Source) -> Any:
-    """Run the generated file and return its kernel, a Python function for Numba."""
+    """Run the generated file and return its kernel, a Python function for Numba.
+
+    The text is the emitter's: imports of intrinsics and one function.
+    """
     scope: dict[str, Any] = {"__name__": f"cutile.generated.{source.entry}"}
     exec(compile(source.text, f"<cutile {source.entry}>", "exec"), scope)
     return scope[source.entry]
@@ -119,15 +135,17 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
     """
     name = source.entry
     try:
+        # In a warp-specialised kernel the consumers alone (`computing` threads) meet at the barriers of a block.
         with _NUMBA, threads_at_barriers(source.facts.get("computing", 0)):
-            kinds = tuple(parameter_type(each) for each in source.parameters)
+            kinds = tuple(parameter_type(parameter) for parameter in source.parameters)
             library = numba_library(_define(source), name, kinds, arch)
             _as_kernel(library.get_function(name), source)
-            texts = [str(_nvvm.llvm_replace(each)) for each in library.llvm_strs]
+            # `llvm_replace` rewrites what llvmlite prints and NVVM does not read.
+            texts = [str(_nvvm.llvm_replace(text)) for text in library.llvm_strs]
     except Exception as error:
         raise CompilationError(f"{name}: Numba: {type(error).__name__}: {error}\n{source.text}") from error
-    if arch.major < 10:  # LLVM 7 knows `byval` without a type
-        texts = [each.replace(f"byval({MAP})", "byval") for each in texts]
+    if arch.major < 10:  # NVVM reads LLVM 7 here, whose `byval` has no type, and a recent LLVM from 10.0 on
+        texts = [text.replace(f"byval({MAP})", "byval") for text in texts]
     return texts
 
 
@@ -137,8 +155,8 @@ def _libdevice() -> bytes:
 
 
 def libraries_of(modules: Sequence[str]) -> list[bytes]:
-    """The bitcode that modules call into."""
-    return [_libdevice()] if any("__nv_" in each for each in modules) else []
+    """The bitcode that modules call into: libdevice, whose names begin with `__nv_`."""
+    return [_libdevice()] if any("__nv_" in module for module in modules) else []
 
 
 def _machine_code(source: Source, arch: Architecture) -> tuple[bytes, str]:
@@ -150,8 +168,8 @@ def _machine_code(source: Source, arch: Architecture) -> tuple[bytes, str]:
 def build(source: Source, target: Target) -> Executable:
     """Compile generated text for an architecture.
 
-    How many blocks share a multiprocessor is what lowering hopes for, from a count of registers. Where they spill, the
-    kernel is compiled anew for one block, unless the user asked for them.
+    Lowering counts registers, and from them estimates how many blocks fit a multiprocessor. If the registers spill, the
+    kernel is compiled again without that number, unless the user asked for it.
 
     Raises:
         CompilationError: Numba, NVVM or the linker refused it.
@@ -161,10 +179,10 @@ def build(source: Source, target: Target) -> Executable:
         cubin, log = _machine_code(source, arch)
         report = read_log(log)
         if report.spills and source.facts.get("may_have_fewer_blocks"):
-            given_up = source.facts["min_blocks"]
+            min_blocks = source.facts["min_blocks"]
             source = replace(source, facts={**source.facts, "min_blocks": 0})
             cubin, log = _machine_code(source, arch)
-            log = f"{given_up} blocks to a multiprocessor would spill {report.spills} bytes: not asked for\n{log}"
+            log = f"{min_blocks} blocks to a multiprocessor would spill {report.spills} bytes: not asked for\n{log}"
             report = read_log(log)
     except CompilationError as error:
         error.add_note(f"while compiling {source.entry} for {arch.name}")

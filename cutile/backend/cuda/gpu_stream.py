@@ -1,4 +1,4 @@
-"""What kernels of a GPU ask of the stream that they are launched on."""
+"""The runtime as launches of the GPU backend see it: stream, workspace, report."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ __all__ = ("GpuStream", "Report", "Workspace")
 
 
 class Workspace(Protocol):
-    """Memory of a device in which the blocks of one launch hand each other results.
+    """Device memory through which the thread blocks of a launch exchange results.
 
     It is freed when nobody holds it.
     """
@@ -25,7 +25,7 @@ class Report(Protocol):
     def address(self) -> int: ...
 
     def expect(self) -> None:
-        """A launch that may write there was enqueued."""
+        """Note that a launch that may write there was enqueued. Its launcher calls it."""
         ...
 
 
@@ -35,7 +35,8 @@ class GpuStream(Protocol):
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:
         """Load a GPU image on the stream's device; the caller keeps the result per device.
 
-        `early`: its launches may begin before the work ahead of them has ended, for which the kernel waits itself.
+        `early`: programmatic dependent launch. Its launches may begin before the kernel ahead of them in the stream has
+        ended. The kernel itself waits for that one (`griddepcontrol.wait`).
         """
         ...
 
@@ -44,26 +45,32 @@ class GpuStream(Protocol):
     ) -> None:
         """Enqueue a GPU kernel.
 
-        `parameters` is a ctypes array of addresses of the packed values, or its address.
+        `parameters` is a ctypes array with the address of each value, or the address of such an array.
         """
         ...
 
     def launcher(
         self, function: Any, block: tuple[int, int, int], shared_bytes: int
     ) -> Callable[[Any, int, int], None]:
-        """What enqueues a GPU kernel on any stream of this one's device; for `Packed`."""
+        """A function `launch(stream, blocks, parameters)` that enqueues a GPU kernel.
+
+        `stream` is the driver's, of any stream of the device; the grid has one axis. `Packed` (`interface.py`) has it.
+        """
         ...
 
     def prepare_launch(
         self, function: Any, grid: Grid, block: tuple[int, int, int], shared_bytes: int, parameters: Any
     ) -> Callable[[], None]:
-        """Calls of `launch_function`, with all that can be done once done here."""
+        """A function that enqueues the launch at each call.
+
+        The grid and the function are looked at once, here. The memory behind `parameters` is read at each call.
+        """
         ...
 
     def expect_output(self) -> None:
-        """Kernels launched from here on may print.
+        """Note that kernels launched from here on may print.
 
-        What they print is to come out when they have completed.
+        The runtime writes their output when they have completed.
         """
         ...
 
@@ -77,9 +84,9 @@ class GpuStream(Protocol):
         swizzle: int,
         step: int,
     ) -> bytes:
-        """The 128 bytes of a GPU's descriptor of a tensor.
+        """The 128 bytes of a tensor map (`CUtensorMap`).
 
-        The axis with stride 1 comes first, as CUDA has it.
+        Axes are in CUDA's order: the one with stride 1 is the first.
 
         Args:
             element: "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "tf32" or "f64".
@@ -87,36 +94,36 @@ class GpuStream(Protocol):
             extents: in elements.
             strides: of the axes after the first, in bytes.
             box: extents of one copy, in elements.
-            swizzle: 0, 32, 64 or 128.
-            step: of so many elements along the second axis, the first is copied.
+            swizzle: bytes of a row over which shared memory is swizzled: 32, 64 or 128; 0 for none.
+            step: the traversal stride of the second axis: TMA copies every `step`-th element along it.
         """
         ...
 
     def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a loaded function a GPU holds at once.
+        """Thread blocks of a function that the GPU holds at once.
 
-        The number is of whole clusters of `cluster` blocks.
+        The number is a multiple of `cluster`.
         """
         ...
 
     def workspace(self, nbytes: int) -> Workspace:
         """Memory that the launches of this stream use one after the other.
 
-        It is all zeros before the first.
+        Each launch finds zeros in the first 4096 bytes, the room for its counters, and leaves zeros there. So no launch
+        has to clear them. The other bytes are anything.
 
-        Each leaves the first 4096 bytes as zeros, and the rest as it likes. Who launches once need not hold it; who
-        launches again and again does.
+        The stream holds it for a single launch. A launch that is repeated holds it itself.
         """
         ...
 
     def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
         """Memory of 64 bytes in which a launch of this stream may report a failure.
 
-        It is zeros when the launch begins. Where the first word is 2 once that is over, whatever waits for it fails
-        with `read(memory)`; while it is 1, the memory is being written.
+        It is zeros when the launch begins. The first word is 1 while the launch writes there, and 2 behind that. If it
+        is 2 when the launch is over, waits for the launch raise `read(memory)`.
 
         Args:
-            read: makes the exception.
-            lasting: for launches that are repeated; else for one.
+            read: makes the exception from the bytes.
+            lasting: whether the launch is repeated, and the memory kept for all repetitions.
         """
         ...

@@ -58,7 +58,7 @@ def test_signs_are_safe_from_linkers_that_drop_them(
 ) -> None:
     program = written(text, {"z": mut(8, 32, dtype=dtype), "x": tensor(2, dtype)})
     opcodes = instructions(compiled(program), tmp_path)
-    if linker < compare.MENDED:
+    if linker < compare.MIN_SOUND_LINKER:
         assert not any(name.startswith("VIMNMX3") for name in opcodes)
     else:
         assert any(name.startswith("VIMNMX3") for name in opcodes)

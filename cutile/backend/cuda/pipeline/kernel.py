@@ -1,8 +1,6 @@
-"""A kernel that is being planned.
+"""A kernel that is being planned, and what warp-specialised plans require of it.
 
-What is known of its values, and what all plans of specialised warps require of it.
-
-A requirement that does not hold is the reason why a kernel has no plan; it stands in the lowered IR.
+If a requirement does not hold, the kernel has no such plan. The lowered IR keeps the requirement's text as the reason.
 """
 
 from collections import Counter
@@ -38,7 +36,7 @@ def require(holds: bool, reason: str) -> None:
 class Kernel:
     """A kernel before it is lowered.
 
-    What rules ask about its operations is found once.
+    Each property is computed once, when a rule first needs it.
     """
 
     function: Function
@@ -70,47 +68,52 @@ class Kernel:
 
     @cached_property
     def order(self) -> dict[Op, int]:
-        """The place of an operation in the order of the program."""
+        """The position of an operation in the order of the program."""
         return {op: place for place, op in enumerate(self.function.walk())}
 
     @cached_property
     def guards(self) -> frozenset[Op]:
         """Its assertions, and the branches around nothing else.
 
-        In place of consumers the producer makes them: it has the numbers anyway, and a call, which a failed assertion
-        is, would make consumers wait for each product before they begin the next (the linker's remark C7510).
+        The producer makes them, and not the consumers. It has the numbers anyway. A failed assertion is a call, and a
+        function with a call waits for each product before it begins the next (the linker's remark C7510).
         """
         return frozenset(op for op in self.order if only_asserts(op))
 
     @cached_property
     def stores_views(self) -> bool:
-        """Whether it stores tiles at any place of a tensor."""
+        """Whether it stores tiles at indices that it computes, and not its own tile alone."""
         return any(isinstance(op, StoreView) for op in self.order)
 
     def behind(self, loop: Op) -> list[Op]:
-        """What follows a loop of the kernel's own: its epilogue."""
+        """The operations that follow a loop: its epilogue.
+
+        The loop stands in the kernel's body, and not in another loop or branch.
+        """
         operations = self.function.body.operations
         return operations[operations.index(loop) + 1 :]
 
     def transposes(self, loop: Op) -> bool:
-        """Whether rows of a loop's sums are columns of the result.
+        """Whether rows of a loop's accumulator are columns of the result.
 
-        Its operands have changed places then.
+        They are after a swap of A and B (`swap_ab.py`).
         """
         return any(isinstance(op, Permute) and op.x in loop.results for op in self.behind(loop))
 
     def computes_behind(self, loop: Op) -> bool:
         """Whether more than conversions of tiles follow a loop."""
-        kept = (Convert, Permute)  # a transposed tile is the same registers
-        return any(op.results and is_tile(op.result) and not isinstance(op, kept) for op in self.behind(loop))
+        conversions = (Convert, Permute)  # a transposed tile is the same registers
+        return any(op.results and is_tile(op.result) and not isinstance(op, conversions) for op in self.behind(loop))
 
     def require_specialisable(self, arch: Architecture) -> None:
-        """What producer warps ask of a kernel, whatever it multiplies.
+        """Require what every warp-specialised plan needs, whatever the kernel multiplies.
 
         Raises:
-            Refused: it does not hold.
+            Refused: a requirement does not hold.
         """
         require((arch.major, arch.suffix) == (9, "a"), f"{arch.name} has no warp group products (sm_90a has)")
+        # A persistent thread block takes many tile blocks, in the order of the tile scheduler.
         require(not (why := why_linear(self.function)), f"tile blocks keep their order: {why}")
+        # The producer loads ahead of the consumers' stores. Only in unsafe kernels may both be of one memory.
         unsafe = bool(self.function.facts.get("unsafe", False))
         require(not (unsafe and self.stores_views), "what is stored by address may be what is loaded ahead")
