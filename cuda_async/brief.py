@@ -17,8 +17,8 @@ from cuda_async.site import format_site, is_internal
 __all__ = ("MAX_LINES", "brief")
 
 MAX_LINES = 15
-_FRAMES = 3
-_LAST = 2  # lines of a message that is cut: the remedy, and what was running
+_MAX_FRAMES = 3  # places of the user's that are shown, the innermost ones
+_TAIL = 2  # lines shown of the end of a message that is cut: the remedy, and what was running
 _WIDTH = 100  # characters; the narrower of the usual notebook pages shows some 105
 
 
@@ -29,27 +29,29 @@ def brief(error: BaseException) -> list[str]:
     message = [part for line in message for part in _wrapped(line)]
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _is_hidden(frame)]
     lines: list[str] = []
-    for frame, line in frames[-_FRAMES:]:
+    for frame, line in frames[-_MAX_FRAMES:]:
         file = frame.f_code.co_filename
         text = linecache.getline(file, line, frame.f_globals).strip()
         site = format_site((file, line))
         place = [site, *([f"    {text}"] if text else [])]
-        shown = any(each.strip().startswith(f"{site},") for each in message)  # with its caret
-        if not shown and lines[-len(place) :] != place:  # equal: a lambda that the same line calls
+        # Errors in kernels show the place themselves: a line `site, ...`, and the source with a caret.
+        shown = any(line.strip().startswith(f"{site},") for line in message)
+        # The place just added comes again where a line calls a lambda that stands in the same line.
+        if not shown and lines[-len(place) :] != place:
             lines += place
     left = MAX_LINES - len(lines)
     if len(message) > left:
-        # The remedy stands at the end; of several errors the first have theirs.
-        last = 0 if len(getattr(error, "errors", ())) > 1 else _LAST
+        # The remedy stands at the end. Of several errors each has its own: then the first ones are shown.
+        last = 0 if len(getattr(error, "errors", ())) > 1 else _TAIL
         cut = f"... and {len(message) - left + 1} lines more: print(error) has them"
         message = [*message[: left - 1 - last], cut, *message[len(message) - last :]]
     return [*lines, *message]
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line of prose in lines that a page shows whole.
+    """A line of prose, broken between words.
 
-    It would break them within words. Code stays as it is.
+    A page would break a long line within a word. Indented lines are code, and stay as they are.
     """
     if len(line) <= _WIDTH or line.startswith(" "):
         return [line]
@@ -57,6 +59,6 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _is_hidden(frame: object) -> bool:
-    """Whether a frame is none of the user's: ours, the notebook's or the event loop's."""
+    """Whether a frame is this project's, the notebook's or the event loop's."""
     name = str(getattr(frame, "f_globals", {}).get("__name__", ""))
     return is_internal(frame) or name.partition(".")[0] in ("IPython", "ipykernel", "asyncio", "contextlib")  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ time, for tests). They never import one another. The rules they share:
 - `wait_event` waits for the record that is the event's latest when it is called; an event that was
   never recorded is complete.
 - Memory is ordered by the stream: an address may be used at once by work on the same stream.
-- An error in enqueued work fails the work behind it up to the next `begin_run` (where nobody waited
-  for it, the next waiter is told, though its own work is done), and the work of
-  other streams that waits for it (`DependencyError`). Where a device cannot go on after an error
-  (CUDA), everything fails: `DeviceLostError`.
+- An error in enqueued work fails the work behind it, up to the next `begin_run`. Work of other
+  streams that waits for it fails as well (`DependencyError`). If nobody waits for the failed work, the
+  next waiter of the stream gets the error, though its own work is done. Where a device cannot go on
+  after an error (CUDA), everything fails: `DeviceLostError`.
 
 Ordering between streams that share memory is not a driver's business: see `storage.py`.
 """
@@ -64,7 +64,11 @@ class DeviceProperties:
 class MemoryInfo:
     """Bytes of a device's memory.
 
-    Free to allocate, in all, in use by us, and kept by the pool.
+    Attributes:
+        free: that can be allocated.
+        total: of the device.
+        used: in allocations of this process.
+        reserved: held by the pool, in use or not.
     """
 
     free: int
@@ -90,9 +94,9 @@ class DriverEvent(ABC):
         """
 
     def forget(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of the failure, which somebody has taken.
+        """Drop the failure, which its waiter has.
 
-        It holds the frames that it came through.
+        An exception keeps the frames of its traceback alive.
         """
 
     @abstractmethod
@@ -111,14 +115,11 @@ class DriverEvent(ABC):
         """Have a driver's thread call `callback` once the latest record completes.
 
         Returns False where the driver has no thread that may run Python: then poll `query`.
-        Already complete: calls it at once.
+        Calls it at once if the record is complete already.
         """
 
     def without_failure(self) -> DriverEvent:
-        """The same point, for waits that only order.
-
-        Work behind them does not fail because of what is before it.
-        """
+        """The same point, for waits that order work and pass no failure on."""
         return self
 
     @abstractmethod
@@ -131,7 +132,7 @@ Launcher = Callable[["DriverStream", int, int], None]
 
 
 Finish = Callable[["BaseException | None", "float | None"], None]
-"""`finish(error, time)`: a meeting is over for this stream; `time` is when on the device's clock, where it knows."""
+"""`finish(error, time)`: a meeting is over for this stream. `time` is on the device's clock; None without a clock."""
 
 Meet = Callable[[Finish, "BaseException | None", float], None]
 """`meet(finish, failure, time)`; see `DriverStream.meet`."""
@@ -144,10 +145,10 @@ class DriverStream(ABC):
 
     @abstractmethod
     def begin_run(self) -> None:
-        """A run begins: earlier errors do not fail its work, if the device can tell.
+        """A run begins: errors of earlier work do not fail its work.
 
-        Also makes the device the calling thread's current one until `end_run`; a driver needs it for
-        speed only. Begins and ends nest.
+        A device that is lost at an error cannot keep this. The device becomes the calling thread's
+        current one until `end_run`, which saves the driver time. Calls of the two nest.
 
         Raises:
             DeviceLostError: the device was lost.
@@ -156,14 +157,12 @@ class DriverStream(ABC):
 
     @abstractmethod
     def end_run(self) -> None:
-        """The run has enqueued what it had to, on the thread that began it."""
+        """The run has enqueued all of its work. Called on the thread that began it."""
 
     def begin_single(self) -> None:
         """A run of one piece of work begins, which is enqueued next.
 
-        There is no `end_run`.
-
-        Raises as `begin_run`, or leaves that to what is enqueued.
+        `end_run` is not called. Raises as `begin_run`, or lets the enqueuing call raise.
         """
         self.begin_run()
         self.end_run()
@@ -171,17 +170,16 @@ class DriverStream(ABC):
     def expect_output(self) -> None:
         """Work enqueued from here on may print.
 
-        When it is seen to have completed, write out what it printed.
+        A driver whose device buffers the output writes it when the work is seen to have completed.
         """
-        del self  # what runs in this process prints for itself
+        del self  # nothing to do here: work that runs in this process prints at once
 
     @abstractmethod
     def check_behind(self, check: Callable[[], None]) -> None:
-        """Call `check` once the work enqueued so far is over, or earlier if looked at.
+        """Call `check` when the work enqueued so far is over: it raises its failure.
 
-        What it raises is that work's failure. It must not use the driver.
-
-        It is called on any thread, and again where several look; in a capture, for each launch of the graph.
+        It is called on any thread, and for each waiter that looks for failures, also before the end of the work. In a
+        capture it is called for each launch of the graph. It must not use the driver.
         """
 
     @abstractmethod
@@ -192,16 +190,14 @@ class DriverStream(ABC):
     def followed(self) -> None:
         """Somebody waits for what was enqueued since the run began.
 
-        What fails in it is for him alone.
-
-        What fails in a run that nobody follows is the failure of the next records, too, up to those of a run that
-        somebody follows.
+        That waiter alone gets its failure. The failure of a run that nobody follows is the failure of the next
+        records as well, up to those of a run that is followed.
         """
 
     def forget(self, failure: BaseException) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of a failure, which somebody has taken: what comes later gets a copy.
+        """Drop a failure, which its waiter has; later waiters get a copy.
 
-        It holds frames.
+        An exception keeps the frames of its traceback alive.
         """
 
     @abstractmethod
@@ -241,7 +237,7 @@ class DriverStream(ABC):
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
         """Repeat `pattern` over `nbytes` bytes at `destination`.
 
-        It has 1, 2 or 4 bytes, a divisor of `nbytes`.
+        The pattern has 1, 2 or 4 bytes, a divisor of `nbytes`.
         """
 
     @abstractmethod
@@ -253,9 +249,10 @@ class DriverStream(ABC):
 
         Later work waits until it is over.
 
-        `make()` is called now, and in a capture at each launch of the graph. What it returns is called once work before
-        it is done, as `meet(finish, failure, time)`: `failure` is what that work failed with, and `time` is when, on
-        the device's clock. `finish` is to be called once, on any thread, also within `meet`.
+        `make()` is called now; in a capture it is called at each launch of the graph. It returns a function, which the
+        stream calls as `meet(finish, failure, time)` when the work before the meeting is done. `failure` is the error
+        of that work, `time` its end on the device's clock. The function sees to it that `finish` is called once, on
+        any thread, at once or later.
 
         Raises:
             LaunchError: streams of this device cannot be parked.
@@ -303,18 +300,18 @@ class DriverStream(ABC):
         shared_bytes: int,
         parameters: int,
     ) -> Callable[[], None]:
-        """Calls of `launch_function`, with all that can be done once done here.
+        """A function that calls `launch_function` with these arguments.
 
-        The memory behind `parameters` is read at each call. Raises as `launch_function` does.
+        A driver prepares here what is the same in all calls. The memory behind `parameters` is read at each call.
+        Raises as `launch_function` does.
         """
         return lambda: self.launch_function(function, grid, block, shared_bytes, parameters)
 
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
-        """What launches `function` on any stream of this device.
+        """A function `launch(stream, blocks, parameters)`, for any stream of the device.
 
-        `launch(stream, blocks, parameters)`.
-
-        As `launch_function` does, over a grid of one axis, with all that can be done once done here.
+        It launches `function` as `launch_function` does, over a grid of one axis. A driver prepares here what is the
+        same in all launches.
         """
 
         def launch(stream: DriverStream, blocks: int, parameters: int) -> None:
@@ -326,7 +323,7 @@ class DriverStream(ABC):
     def begin_capture(self) -> None:
         """From here on, copies, fills and launches are recorded and not run.
 
-        Other streams go on.
+        Other streams run their work as before.
         """
 
     @abstractmethod
@@ -427,7 +424,7 @@ class Driver(ABC):
     """One device."""
 
     works_alone: bool = False
-    """Whether the device works while this process waits, so that asking again and again keeps nobody from work."""
+    """Whether the device works without this process's processor, so that polling does not slow it down."""
 
     runs_host_code: bool = False
     """Whether work of the device may be a Python function that touches its memory."""
@@ -494,7 +491,7 @@ class Driver(ABC):
             strides: of the axes after the first, which has stride 1, in bytes.
             box: extents of one copy, in elements.
             swizzle: bytes of a row over which pieces are permuted in shared memory: 0, 32, 64 or 128.
-            step: of so many elements along the second axis, the first is copied; the box counts all.
+            step: the traversal stride of the second axis: every `step`-th element is copied; the box counts all.
 
         Raises:
             DriverError: the driver refuses it.
@@ -573,11 +570,9 @@ class Driver(ABC):
         """Give cached free memory back to the system, down to `keep_bytes`."""
 
     def unrestricted(self) -> AbstractContextManager[None]:
-        """Calls of this thread are allowed in the block though another library captures.
+        """Allow this thread to allocate, load and query while another library captures.
 
-        Allocating, loading, asking.
-
-        What is enqueued on the stream that captures is captured as before.
+        Work that is enqueued on the capturing stream is captured as before.
         """
         return nullcontext()
 

@@ -1,7 +1,7 @@
 """Shapes, strides and element types: their checks, and their arithmetic.
 
-Shapes are tuples of extents, each at least 0. Strides count elements. Indices mean what NumPy means by them. All is
-pure: no memory, no device. An error names the function, what was expected, and what came.
+Shapes are tuples of extents, each at least 0. Strides count elements. Indices mean what NumPy means by them. The
+functions use no memory and no device. An error names the function, what was expected, and what came.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
 
 
 def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) -> ShapeLike:
-    """The shape that a method is given.
+    """The shape from a method's arguments.
 
-    Whole, or as one argument for each extent, as NumPy takes both.
+    They are a shape, or the extents one by one, as NumPy takes both.
 
     Raises:
         ArgumentTypeError: a whole shape, and more.
@@ -83,8 +83,8 @@ def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) 
     if not more:
         return first
     if not hasattr(first, "__index__"):
-        given = ", ".join(map(repr, (first, *more)))
-        raise ArgumentTypeError(f"{method}: expected a shape such as (4, 8), or its extents 4, 8, got {given}")
+        arguments = ", ".join(map(repr, (first, *more)))
+        raise ArgumentTypeError(f"{method}: expected a shape such as (4, 8), or its extents 4, 8, got {arguments}")
     return (cast("SupportsIndex", first), *more)
 
 
@@ -123,7 +123,7 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     step = 1
     for extent in reversed(shape):
         strides.append(step)
-        step *= max(extent, 1)  # as NumPy has it, where there is nothing to step over
+        step *= max(extent, 1)  # an empty axis counts as one element, as in NumPy
     return tuple(reversed(strides))
 
 
@@ -148,7 +148,7 @@ def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...], *, method: str) -> tuple[int, ...]:
     """Check that elements can take another shape without being moved; return it.
 
-    One extent may be -1: what the others leave.
+    One extent may be -1: it is computed from the number of elements and the other extents.
 
     Raises:
         ArgumentTypeError: `new` is no shape.
@@ -159,13 +159,14 @@ def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...]
     """
     request = _integers(new, "shape")
     size = math.prod(old)
-    rest, known = request.count(-1), -math.prod(request)
-    left = size // known if rest == 1 and known > 0 and size % known == 0 else -1
-    extents = tuple(left if extent == -1 else extent for extent in request)
+    unknown = request.count(-1)
+    known = -math.prod(request)  # with one -1: the product of the other extents
+    missing = size // known if unknown == 1 and known > 0 and size % known == 0 else -1
+    extents = tuple(missing if extent == -1 else extent for extent in request)
     if -1 not in extents:
         as_shape(extents)
     if math.prod(extents) != size or -1 in extents:
-        count = "" if rest else f" with {math.prod(extents)} elements"
+        count = "" if unknown else f" with {math.prod(extents)} elements"
         raise ArgumentError(
             f"{method}: shape {show_shape(request)}{count} does not fit a tensor of shape {show_shape(old)} "
             f"with {size} elements; the number of elements must stay the same"
@@ -187,8 +188,8 @@ def transpose_layout(axes: ShapeLike | None, shape: tuple[int, ...], strides: tu
         ArgumentError: `axes` is no permutation of the axes.
     """
     rank = len(shape)
-    given = range(rank)[::-1] if axes is None else _integers(axes, "axes")
-    order = tuple(axis + rank if axis < 0 else axis for axis in given)
+    request = range(rank)[::-1] if axes is None else _integers(axes, "axes")
+    order = tuple(axis + rank if axis < 0 else axis for axis in request)
     if sorted(order) != list(range(rank)):
         raise ArgumentError(
             f"transpose: axes {axes!r} are no permutation of the {rank} axes of shape {show_shape(shape)}"
@@ -197,11 +198,10 @@ def transpose_layout(axes: ShapeLike | None, shape: tuple[int, ...], strides: tu
 
 
 def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
-    """A rectangular part, one span per axis from the first on; or one list of them.
+    """A rectangular part of a tensor.
 
-    The axes that are left are whole.
-
-    Bounds are not clipped: a span outside its axis is an error.
+    `spans` has one span for each axis from the first on, or one list of these. Further axes are taken whole. Bounds are
+    not clipped: a span outside its axis is an error.
 
     Raises:
         ArgumentTypeError: a span is no range, slice or pair.
@@ -221,6 +221,7 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
             raise ArgumentError(
                 f"slice: range {start}:{stop} of axis {axis}, which has {shape[axis]} elements, is out of bounds"
             )
+        # An empty part at the axis's end keeps the offset: behind the last element there may be no memory.
         offset += start * strides[axis] if start < shape[axis] else 0
         extents[axis] = stop - start
     return offset, tuple(extents), strides
@@ -229,7 +230,7 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
 def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
     pair: Any = span
     ends = (pair.start, pair.stop) if isinstance(span, slice) else pair if isinstance(span, tuple | list) else ()
-    if any(each is not None and not hasattr(each, "__index__") for each in ends):
+    if any(end is not None and not hasattr(end, "__index__") for end in ends):
         raise ArgumentTypeError(f"slice: axis {axis}: expected whole numbers, as in (2, 6), got {span!r}")
     if isinstance(span, range | slice):
         start, stop, step = pair.start, pair.stop, pair.step
@@ -254,9 +255,9 @@ def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, sto
 
 
 def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
-    """What `tensor[key]` selects.
+    """The part of a tensor that `tensor[key]` selects.
 
-    Integers, slices with any step, `...` and None, as in NumPy.
+    A key has integers, slices with any step, `...` and None, as in NumPy.
 
     Raises:
         IndexError: an integer is out of bounds, or there are more indices than axes.
@@ -279,7 +280,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     for item in items:
         if item is None:
             extents.append(1)
-            steps.append(0)
+            steps.append(0)  # nothing is stepped over
         elif item is Ellipsis:
             until = axis + len(shape) - count
             extents += shape[axis:until]
@@ -288,7 +289,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
         elif isinstance(item, slice):
             start, stop, step = item.indices(shape[axis])
             extent = len(range(start, stop, step))
-            offset += start * strides[axis] if extent else 0
+            offset += start * strides[axis] if extent else 0  # an empty part may begin behind the last element
             extents.append(extent)
             steps.append(strides[axis] * step)
             axis += 1
@@ -332,7 +333,7 @@ def element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
 def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     """The floating-point type that `dtype` names.
 
-    Those that are only stored are among them.
+    It may be a type that kernels store and do not compute with, such as those of 8 bits.
 
     Raises:
         ArgumentTypeError: it names another, or none.
@@ -344,7 +345,7 @@ def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:
 
 
 def number_type(dtype: DTypeSpec, function: str) -> DTypeLike:
-    """The type of single numbers that `dtype` names.
+    """The element type that `dtype` names, if an element is one number.
 
     Raises:
         ArgumentTypeError: it names another, or none.

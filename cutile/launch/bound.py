@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _VIEWS = (View, TiledView)
+"""Arguments that are tensors."""
 
 
 class BoundLaunch:
@@ -71,14 +72,14 @@ class BoundLaunch:
         self._plan = plan
         self._target = target
         self._positions = {name: position for position, name in enumerate(kernel.signature.names)}
-        self._arguments = list(arguments)  # held as long as this lives
+        self._arguments = list(arguments)  # held, so that their memory lives as long as it may be launched
         self._checked = list(checked)
         self._grid = grid
         self._stream = stream
         self._site = user_site()
         self._storages: tuple[tuple[Storage, bool], ...] = ()
-        self._itself = plan.compiled(target)
-        self._chooser = chooser_of(self._itself)
+        self._default = plan.compiled(target)
+        self._chooser = chooser_of(self._default)
         self._variants: dict[Change, Compiled] = {}
         compiled = self._compiled_for(self._checked)
         verify(compiled, kernel.signature.names, self._checked, grid)
@@ -86,30 +87,35 @@ class BoundLaunch:
         self._note_storages()
 
     def _compiled_for(self, checked: Sequence[Checked]) -> Compiled:
-        """What a launch with these arguments takes: the kernel, or a variant of it."""
+        """The code for a launch with these arguments: the kernel, or a variant of it.
+
+        A variant is compiled with other options, such as split-K for few tile blocks; `change` has these.
+        """
         change = () if self._chooser is None else self._chooser.change(checked, self._grid)
         if not change:
-            return self._itself
+            return self._default
         if change not in self._variants:
             self._variants[change] = self._plan.variant(change).compiled(self._target)
         return self._variants[change]
 
     def _prepare(self, compiled: Compiled, checked: list[Checked]) -> None:
-        """Make ready to launch this with these arguments.
+        """Prepare the launch of a compiled kernel with these arguments.
 
-        Where that fails, what was ready stays so.
+        If that raises, the launch prepared before stays in place.
         """
+        # Global variables of the device: their addresses are parameters after the signature's.
         variables = use_variables(compiled.program.variables, self._stream)
-        numbers = numbers_of(compiled)([*checked, *(each.address for each in variables)], self._grid)
+        numbers = numbers_of(compiled)([*checked, *(variable.address for variable in variables)], self._grid)
         prepared = compiled.loaded.prepare(self._grid, numbers, self._stream)
         self._compiled, self._checked, self._variables = compiled, checked, variables
         self._numbers: list[list[tuple[int, Number]]] = [[] for _ in self._arguments]
         """Of each argument, the compiled kernel's parameters that come from it, and what makes their numbers."""
         for place, parameter in enumerate(compiled.executable.parameters):
+            # -1: the grid, the workspace, the report. Above the arguments: the device's variables. None changes.
             if 0 <= parameter.argument < len(self._arguments):
                 self._numbers[parameter.argument].append((place, number_of(parameter)))
         self._prepared: PreparedLaunch = prepared
-        self._launch = prepared.launch
+        self._launch = prepared.launch  # looked up once, and not at each launch
 
     @property
     def stream(self) -> Stream:
@@ -128,16 +134,16 @@ class BoundLaunch:
         try:  # what `with submission:` does, in a third of the time
             submission.acquire()
             for storage, write in self._storages:
-                if storage.leases:
+                if storage.leases:  # few launches meet any: the ranges are compared only then
                     refuse_conflicts(self._uses(), self, self._site)
                 storage.order(stream, write)
             self._launch()
-            if stream.lenders:
+            if stream.lenders:  # streams of other libraries whose memory this launch uses: they wait for it
                 stream.lead_lenders()
         finally:
             try:  # noqa: SIM105 - `suppress` costs more than the lock
                 submission.release()
-            except RuntimeError:  # Ctrl-C ended the wait for it
+            except RuntimeError:  # Ctrl-C ended `acquire`, so that the lock is not held
                 pass
 
     def set(self, **arguments: Any) -> None:
@@ -155,11 +161,11 @@ class BoundLaunch:
                 raise ArgumentError(f"{signature.name} has no argument {name!r}; it has {', '.join(signature.names)}")
             fresh[position] = self._check(position, argument)
         candidate = self._checked.copy()
-        moved = False
+        has_tensors = False
         for position, checked in fresh.items():
             candidate[position] = checked
-            moved = moved or isinstance(checked, _VIEWS)
-        if moved:
+            has_tensors = has_tensors or isinstance(checked, _VIEWS)
+        if has_tensors:
             refuse_shared(signature.name, kernel_uses(signature.names, candidate))
             refuse_disagreement(signature, candidate)
         compiled = self._compiled_for(candidate)
@@ -173,7 +179,7 @@ class BoundLaunch:
                     self._prepared.set(place, number(candidate, self._grid))
         for position in fresh:
             self._arguments[position] = arguments[signature.names[position]]
-        if moved:
+        if has_tensors:
             self._note_storages()
 
     def _check(self, position: int, argument: Any) -> Checked:
@@ -184,18 +190,19 @@ class BoundLaunch:
             dtype = self._plan.specialization.generics[str(parameter.dtype)]
             return plain_scalar(checked, dtype, signature.name, parameter.name)
         if isinstance(checked, Pointer) and checked.facts is not None:
-            old = self._plan.specialization.pointers[parameter.name]
-            if checked.facts.dtype is not old:
+            bound_dtype = self._plan.specialization.pointers[parameter.name]
+            if checked.facts.dtype is not bound_dtype:
                 raise ArgumentTypeError(
                     f"{signature.name}: argument {parameter.name!r} leads to {checked.facts.dtype}, the one bound to "
-                    f"{old}; bind a new launch for it"
+                    f"{bound_dtype}; bind a new launch for it"
                 )
         if not isinstance(checked, _VIEWS):
             return checked
         old = self._checked[position]
         assert isinstance(old, View | TiledView)
-        declared = parameter.extents is not None and checked.facts.shape != old.facts.shape
-        if checked.facts.layout is not old.facts.layout or declared:
+        # Extents that the signature declares may be compiled in.
+        other_extents = parameter.extents is not None and checked.facts.shape != old.facts.shape
+        if checked.facts.layout is not old.facts.layout or other_extents:
             raise ArgumentError(
                 f"{signature.name}: argument {parameter.name!r} has another layout than the one bound: "
                 f"{_layout(checked)} in place of {_layout(old)}; bind a new launch for it"
@@ -219,7 +226,7 @@ class BoundLaunch:
     def _note_storages(self) -> None:
         uses = self._uses()
         self._storages = tuple((use.storage, use.write) for use in uses if isinstance(use.storage, Storage))
-        self._storages += tuple((each, True) for each in self._variables)
+        self._storages += tuple((variable, True) for variable in self._variables)
 
     def __repr__(self) -> str:
         return f"<bound launch of {self._kernel.signature.name} on {self._stream}>"

@@ -1,5 +1,6 @@
 # pyright: reportGeneralTypeIssues=false
-# (a base class declares the attributes, which are passed by name; operands come first all the same)
+# The attributes of the base class have defaults, and the operands of its subclasses have none. Attributes are passed by
+# name and operands come first, so the order is right all the same.
 """Arithmetic rounded other than to nearest even, or with f32 flushed to zero.
 
 The directed roundings are exact: the neighbour of the exact result on the side that the mode names. "approx" and "full"
@@ -21,7 +22,7 @@ from cutile.ops.elementwise import require_same
 F32_F64 = Constraint("a tile of f32 or f64", lambda t: isinstance(t, TileType) and t.dtype.name in ("f32", "f64"))
 NEAREST = "nearest_even"
 DIRECTED = ("positive_inf", "negative_inf", "zero")
-FAST = Accuracy(f32=2.0, note="that is for APPROX and FULL, every other rounding is exact")
+FAST_ACCURACY = Accuracy(f32=2.0, note="that is for APPROX and FULL, every other rounding is exact")
 F32 = Constraint("a tile of f32", lambda t: isinstance(t, TileType) and t.dtype.name == "f32")
 
 
@@ -34,14 +35,18 @@ class Rounded(Op):
     """
 
     function: ClassVar[Callable[..., Any]]
+    """NumPy's function, which rounds to nearest."""
     exact_name: ClassVar[str]
+    """The name under which `elementwise.directed` knows the exact result."""
     exactly: ClassVar[tuple[str, ...]] = (NEAREST, *DIRECTED)
+    """The roundings whose results are exact to the last bit."""
     fast: ClassVar[tuple[str, ...]] = ()
+    """The roundings, of f32 alone, whose results lie within `accuracy`."""
     rounding: str = attribute(default=NEAREST)
     ftz: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
-        names = [key for key, each in self.fields.items() if each.kind == "operand"]
+        names = [name for name, field in self.fields.items() if field.kind == "operand"]
         result = require_same(self.name, **dict(zip(names, self.operands, strict=True)))
         if self.rounding not in (*self.exactly, *self.fast):
             raise KernelTypeError(
@@ -57,9 +62,10 @@ class Rounded(Op):
         return (result,)
 
     def reference(self, *operands: Any) -> Any:
-        arguments = [elementwise.flush(each) for each in operands] if self.ftz else list(operands)
+        arguments = [elementwise.flush(operand) for operand in operands] if self.ftz else list(operands)
         with np.errstate(all="ignore"):
             near = np.asarray(type(self).function(*arguments))
+            # It is one of the two neighbours of the exact result. `directed` picks the one that the mode asks for.
             if self.rounding in DIRECTED:
                 near = elementwise.directed(self.exact_name, self.rounding, near, *arguments)
         return elementwise.flush(near) if self.ftz else near
@@ -93,7 +99,7 @@ class RoundedMul(RoundedBinary, name="rounded_mul", spelled=("mulf",)):
     exact_name = "mul"
 
 
-class RoundedDiv(RoundedBinary, name="rounded_div", spelled=("divf", "true_div"), accuracy=FAST):
+class RoundedDiv(RoundedBinary, name="rounded_div", spelled=("divf", "true_div"), accuracy=FAST_ACCURACY):
     """`x / y`, rounded as asked.
 
     "approx" holds its bound for a divisor whose magnitude is between 2**-126 and 2**126; beyond that the quotient may
@@ -115,7 +121,7 @@ class RoundedFma(Rounded, name="rounded_fma", spelled=("fma",)):
     exact_name = "fma"
 
 
-class RoundedSqrt(Rounded, name="rounded_sqrt", spelled=("sqrt",), accuracy=FAST):
+class RoundedSqrt(Rounded, name="rounded_sqrt", spelled=("sqrt",), accuracy=FAST_ACCURACY):
     """The square root, rounded as asked."""
 
     x: Value = operand(F32_F64)

@@ -18,7 +18,7 @@ from cuda_async.locks import new_lock
 
 __all__ = ("Generator",)
 
-_PHILOX4_32_10 = 161
+_PHILOX4_32_10 = 161  # CURAND_RNG_PSEUDO_PHILOX4_32_10 of curand.h
 _FUNCTIONS = {
     "curandCreateGenerator": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
     "curandSetStream": (ctypes.c_void_p, ctypes.c_void_p),
@@ -46,7 +46,7 @@ def _library() -> Any:
 
 def _call(name: str, *arguments: Any) -> None:
     status = int(getattr(_library(), name)(*arguments))
-    if status != 0:
+    if status != 0:  # cuRAND has no function that names a status
         raise DriverError(status, f"CURAND_STATUS_{status}", f"{name} failed")
 
 
@@ -80,16 +80,16 @@ class Generator:
 
     @classmethod
     def of(cls, ordinal: int, stream: int) -> Generator:
-        """The generator of a stream. Kept for good, as the handles of streams are."""
+        """The generator of a stream. It is never destroyed, and neither is the stream."""
         with _lock:
-            found = _generators.get((ordinal, stream))
-            if found is None:
-                found = _generators[ordinal, stream] = cls(ordinal, stream)
-            return found
+            generator = _generators.get((ordinal, stream))
+            if generator is None:
+                generator = _generators[ordinal, stream] = cls(ordinal, stream)
+            return generator
 
     def _seed(self, seed: int) -> None:
         _call("curandSetPseudoRandomGeneratorSeed", self._handle, seed)
-        _call("curandSetGeneratorOffset", self._handle, 0)
+        _call("curandSetGeneratorOffset", self._handle, 0)  # earlier draws of the stream have moved it
 
     def uniform(self, address: int, count: int, bits: int, seed: int) -> None:
         """Enqueue `count` numbers of 32 or 64 bits, uniform in (0, 1]."""
@@ -97,7 +97,10 @@ class Generator:
         _call("curandGenerateUniform" if bits == 32 else "curandGenerateUniformDouble", self._handle, address, count)
 
     def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
-        """Enqueue an even `count` of normally distributed numbers of 32 or 64 bits."""
+        """Enqueue `count` normally distributed numbers of 32 or 64 bits.
+
+        The count is even: cuRAND draws normal numbers in pairs, and refuses others.
+        """
         self._seed(seed)
         name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"
         _call(name, self._handle, address, count, mean, std)

@@ -15,7 +15,7 @@ from cutile.ops.matmul import Mma
 
 
 def product_layout(op: Mma, warps: int) -> Layout:
-    """The layout in which all warps of a block add up a product."""
+    """The layout of a product's accumulator over all warps of a block."""
     *batch, rows, columns = op.acc.tile.shape
     make = mma_accumulator if tensor_cores(op.a.tile.dtype) else outer_accumulator
     accumulator = make((rows, columns), warps)
@@ -41,8 +41,8 @@ def mma_accumulator(shape: tuple[int, int], warps: int) -> Layout:
         >>> print(mma_accumulator((96, 80), warps=4))
         96x80: 60 each of 128 threads, core 32x16
     """
-    register = ((0, 1), (8, 0))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    register = ((0, 1), (8, 0))  # bit 0: the next column; bit 1: 8 rows below
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))  # bits 0, 1: column pairs of a row; bits 2 to 4: the row
     return with_warps(shape, register, lane, warps)
 
 
@@ -52,8 +52,8 @@ def group_accumulator(shape: tuple[int, int], groups: int, neighbours: int = 2) 
     A warpgroup holds 64 rows, and each of its four warps 16 of them. Three warpgroups have the layout of four, because
     bases are powers of two: the rows of the fourth lie past the tile's edge.
 
-    With four `neighbours`, a left operand of 8 bits in registers lies so, and the result of a product whose right
-    operand's rows are `SmemLayout.interleaved`.
+    A lane has `neighbours` columns side by side: 2 in an accumulator. With 4 this is the layout of a left operand of 8
+    bits in registers. It is also that of an accumulator, if the rows of the right operand are `SmemLayout.interleaved`.
 
     Example:
         >>> print(group_accumulator((128, 208), groups=2))
@@ -62,8 +62,10 @@ def group_accumulator(shape: tuple[int, int], groups: int, neighbours: int = 2) 
         192x160: 80 each of 512 threads, core 256x8
     """
     groups = round_up(groups)
-    warp = tuple((16 << bit, 0) for bit in range((4 * groups).bit_length() - 1))
+    warp = tuple((16 << bit, 0) for bit in range((4 * groups).bit_length() - 1))  # each bit of the warp's number: rows
+    # Bits 0, 1: which neighbours of a row; bits 2 to 4: the row.
     lane = ((0, neighbours), (0, 2 * neighbours), (1, 0), (2, 0), (4, 0))
+    # The lowest bits: the column among neighbours; the highest: 8 rows below.
     register = (*((0, 1 << bit) for bit in range(neighbours.bit_length() - 1)), (8, 0))
     return Layout(shape, register, lane, warp, repeats_of(shape, (64 * groups, 4 * neighbours), (1, 0)))
 
@@ -78,9 +80,11 @@ def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
         >>> print(across_accumulator((64, 128), groups=2))
         64x128: 32 each of 256 threads, core 64x128
     """
-    own = shape[1] // groups
+    own = shape[1] // groups  # columns of a warpgroup
+    # Bit 0: the next column; bit 1: 8 rows below; further bits: which 8 columns of the warpgroup's.
     register = ((0, 1), (8, 0), *((0, 8 << bit) for bit in range((own // 8).bit_length() - 1)))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))  # bits 0, 1: column pairs of a row; bits 2 to 4: the row
+    # Bits 0, 1: 16 rows of the warpgroup's 64; further bits: the warpgroup, with columns of its own.
     warp = ((16, 0), (32, 0), *((0, own << bit) for bit in range(groups.bit_length() - 1)))
     return Layout(shape, register, lane, warp)
 
@@ -90,19 +94,24 @@ def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) ->
 
     `rows` are the warp bases of the accumulator; a warp that differs in columns alone holds the same rows.
     """
+    # Bit 0: the next of K; bit 1: 8 rows below; bit 2: 8 further along K, which an instruction of k8 does not have.
     register = ((0, 1), (8, 0), (0, 8)) if k == 16 else ((0, 1), (8, 0))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))  # bits 0, 1: pairs along K; bits 2 to 4: the row
     core = [16, k]
-    for basis in rows:
+    for basis in rows:  # a bit that moves by so many rows doubles the rows of the core
         core[0] = max(core[0], 2 * basis[0])
     return Layout(shape, register, lane, tuple((b[0], 0) for b in rows), repeats_of(shape, core, (0, 1)))
 
 
 def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16) -> Layout:
-    """Layout of the right operand of `mma.sync.m16n8k16` (or k8): K x N of 16 bits."""
+    """Layout of the right operand of `mma.sync.m16n8k16` (or k8): K x N of 16 bits.
+
+    `columns` are the warp bases of the accumulator; a warp that differs in rows alone holds the same columns.
+    """
+    # Bit 0: the next of K; bit 1: 8 further along K, which an instruction of k8 does not have.
     register = ((1, 0), (8, 0)) if k == 16 else ((1, 0),)
-    lane = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))
+    lane = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))  # bits 0, 1: pairs along K; bits 2 to 4: the column
     core = [k, 8]
-    for basis in columns:
+    for basis in columns:  # a bit that moves by so many columns doubles the columns of the core
         core[1] = max(core[1], 2 * basis[1])
     return Layout(shape, register, lane, tuple((0, b[1]) for b in columns), repeats_of(shape, core, (1, 0)))

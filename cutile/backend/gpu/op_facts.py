@@ -1,6 +1,6 @@
 """Facts of operations that plans ask for.
 
-What they read, what is in them, whether they only compute with numbers.
+The values that they read, the operations in their regions, whether they compute with scalars only.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
 from cutile.ops.shape import Reshape
 
+# Families whose operations plans take for index arithmetic, if their results are scalars.
 _SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
 
 
@@ -26,13 +27,13 @@ def inside(op: Op) -> list[Op]:
 def reads(op: Op) -> list[Value]:
     """The values that an operation, or one in its regions, reads.
 
-    Values made in its regions count, too.
+    Values that are defined in its regions are among them.
     """
     return [value for nested in (op, *inside(op)) for value in nested.operands]
 
 
 def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]:
-    """The operations from which values are computed, as far as `definitions` lead."""
+    """The operations from which values are computed, as far as `definitions` has them."""
     work: set[Op] = set()
     pending = list(values)
     while pending:
@@ -46,9 +47,15 @@ def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]
 def source_of(
     value: Value, definitions: Mapping[Value, Op], passes: Callable[[Op], bool]
 ) -> tuple[Op | None, list[Op]]:
-    """The operation that a tile comes from, and those that only let it pass.
+    """The operation that computes a tile, and those that only forward it.
 
-    The last one first.
+    Args:
+        value: the tile.
+        definitions: the operation that defines each value.
+        passes: whether an operation only forwards its first operand, as a change of shape does.
+
+    Returns:
+        The operation, and the forwarding ones from `value` back to it.
     """
     passed: list[Op] = []
     op = definitions.get(value)
@@ -65,8 +72,8 @@ def thread_readers(
 
     Args:
         value: the tile.
-        users: the operations that take a value.
-        passed: those that are another way to read what they take.
+        users: the operations that read each value.
+        passed: operations without an instruction, such as a transposition: the users of their results read the tile.
         staged: of each product, the operands that it reads as they were copied to shared memory.
     """
     readers: list[Op] = []
@@ -106,19 +113,19 @@ def parents_of(block: Block, above: tuple[Op, ...] = ()) -> Iterator[tuple[Op, t
 
 
 def is_number(value: Value) -> bool:
-    """Whether a value is a tile of no axes."""
+    """Whether a value is a scalar: a tile without axes."""
     return isinstance(value.type, TileType) and value.type.is_scalar
 
 
 def is_scalar_work(op: Op) -> bool:
-    """Whether an operation only computes with numbers."""
+    """Whether an operation is index arithmetic: scalars in, scalars out."""
     return (isinstance(op, TensorDim) or family(type(op)) in _SCALAR_FAMILIES) and all(map(is_number, op.results))
 
 
 def makes_numbers(op: Op) -> bool:
-    """Whether an operation computes with numbers that nobody writes meanwhile.
+    """Whether an operation computes scalars, or reads one that cannot change.
 
-    Or reads one. Meanwhile: while the kernel runs.
+    The memory that it reads is written by nobody while the kernel runs.
     """
     if isinstance(op, LoadTile):
         tensor = op.x.type
@@ -133,13 +140,13 @@ def makes_numbers(op: Op) -> bool:
 
 
 def only_asserts(op: Op) -> bool:
-    """Whether an operation is an assertion, or a branch around nothing else.
+    """Whether an operation is an assertion, or a branch with assertions alone.
 
-    Assertions of numbers.
+    The branch may compute the scalars that they test.
     """
     if isinstance(op, If) and not op.results:
         nested = [*op.then.operations, *op.orelse.operations]
         return any(map(only_asserts, nested)) and all(
-            isinstance(one, Yield) or is_scalar_work(one) or only_asserts(one) for one in nested
+            isinstance(inner, Yield) or is_scalar_work(inner) or only_asserts(inner) for inner in nested
         )
     return isinstance(op, Assert)

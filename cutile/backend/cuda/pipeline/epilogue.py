@@ -8,10 +8,10 @@ A result may be stored while the products of the next tile block run (a delayed 
                                                            if this tile is the last: store(convert(acc))
                                                            else: result = packed(convert(acc))
 
-Rounded to 16 bits, a result takes half the registers that its sums took. So it waits there: the next tile's products
-begin as soon as the sums are rounded, and one subtile after the other goes through shared memory to TMA, each under one
-of the first products, which the tensor cores need nobody for. Ahead of a loop with too few iterations all of it is
-written, and the last tile's result at once.
+Rounded to 16 bits, a result takes half the registers of its accumulator. So it waits in registers, and the next tile's
+products begin as soon as it is rounded. Each of their first iterations begins its product and then stores one subtile,
+through shared memory and TMA, while the tensor cores run. A result is stored whole ahead of a loop with too few
+iterations. The last tile's result is stored at once.
 """
 
 from __future__ import annotations
@@ -51,38 +51,38 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
-# Results that TMA stores, by way of shared memory: which, and how they are cut.
+# Which results TMA stores through shared memory, and how they are cut.
 
 STORE_BUFFERS = 2
-"""Places of a warp by way of which it stores: it writes one while TMA reads the other."""
+"""Buffers of a warp in shared memory for its stores: it writes one while TMA reads the other."""
 ADDED_BYTES = 128
-"""Of a row that a warp adds at a time: the widest swizzle."""
+"""Bytes of a row that a warp adds at a time: the widest swizzle."""
 
 Stored = StoreMut | StoreView | AddTile
-"""What TMA may do."""
+"""Operations that TMA may carry out."""
 
 
 def tma_stores_of(
     kernel: Kernel, dots: Mapping[Op, Dot], layouts: LayoutAssignment, warpgroups: int
 ) -> dict[Op, TmaStore]:
-    """The stores that TMA can do.
+    """The stores that TMA can carry out.
 
-    Of 16-bit rows of a tile like a product's sums, to a tensor that is not read; and additions of whole sums.
-
-    They go by way of the same places, so that all are like the first.
+    These are stores of 16-bit tiles with the shape of an accumulator, to tensors that the kernel does not read, and
+    additions of whole accumulators. All go through the same buffers, so that all have the first one's shape there.
     """
     sums = {dot.op.result: dot.accumulator for dot in dots.values()}
     joined = [op.result for op in kernel.order if isinstance(op, Cat) and len(op.result.tile.shape) == 2]
-    lie = {value: group_accumulator((value.tile.shape[0], value.tile.shape[1]), warpgroups) for value in joined}
-    # Of columns that each thread has of its own.
-    sums |= {value: layout for value, layout in lie.items() if layouts[value] == layout}
+    expected = {value: group_accumulator((value.tile.shape[0], value.tile.shape[1]), warpgroups) for value in joined}
+    # A joined tile counts as an accumulator if it has the layout of one: each thread joins its own columns.
+    sums |= {value: layout for value, layout in expected.items() if layouts[value] == layout}
     stores: dict[Op, TmaStore] = {}
     for op in kernel.order:
         if not isinstance(op, Stored) or _is_unfit(kernel, op):
             continue
         store = None if isinstance(op, AddTile) else _transposed_store(op, layouts, warpgroups)
         store = store or _store_of_rows(kernel, op, sums, warpgroups)
-        # Additions wait for all places by themselves, and have no part in the order of a tile's places.
+        # An addition waits until all buffers are free, and takes no part in their turns (`intrinsics/tma.py`, `add`).
+        # So stores have to be like stores, and additions like additions.
         alike = (other.smem_layout for other in stores.values() if store is not None and other.adds == store.adds)
         if store is not None and all(other == store.smem_layout for other in alike):
             stores[op] = store
@@ -90,9 +90,9 @@ def tma_stores_of(
 
 
 def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None:
-    """The one store of a kernel's own tile that TMA does in the accumulators' layout.
+    """The one store of a kernel, if TMA can carry it out in the accumulator's layout.
 
-    Behind its main loop; None else.
+    It stores the tile block's own tile, behind the main loop. None for any other kernel.
     """
     stores = [op for op in kernel.order if isinstance(op, StoreMut)]
     if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_unfit(kernel, stores[0]):
@@ -104,37 +104,45 @@ def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None
 
 
 def _is_unfit(kernel: Kernel, op: Stored) -> bool:
-    """Whether a kernel reads the tensor that it stores to, or stores a part of a tile."""
+    """Whether a kernel reads the tensor that it stores to, or stores a part of a tile.
+
+    Of a view with limits only the part within them is stored.
+    """
     loads = (load for load in kernel.order if isinstance(load, LoadMut | LoadTile | LoadView))
     partly = isinstance(op, StoreView) and (op.steps != op.value.tile.shape or bool(op.limited))
     return partly or any(load.operands[0] is op.x for load in loads)
 
 
 def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], warpgroups: int) -> TmaStore | None:
-    """How TMA stores a matrix whose rows lie as those of sums do, or adds sums.
+    """How TMA stores a matrix with an accumulator's shape, or adds an accumulator.
 
     None where it cannot.
     """
     tensor, shape, adds = op.x.tensor, op.value.tile.shape, isinstance(op, AddTile)
     shapes = {layout.shape for layout in sums.values()}
-    dtypes = (f32,) if adds else (f16, bf16)
+    dtypes = (f32,) if adds else (f16, bf16)  # `stmatrix` writes elements of 16 bits
+    # TMA needs addresses at multiples of 16 bytes, and has up to 5 axes.
     if tensor.dtype not in dtypes or tensor.alignment != 16 or not 2 <= tensor.rank <= MAX_TMA_AXES:
         return None
     lead, columns = shape[:-1], shape[-1]
     value, passed = op.value, list[Op]()
     reshape = kernel.definitions.get(value)
+    # The tensor's tile may have the matrix's rows in several axes. The reshape needs no instruction, as its only user
+    # is the store.
     if len(shape) > 2 or shape not in shapes:
         if not isinstance(reshape, Reshape) or kernel.uses[value] > 1:
             return None
         passed.append(reshape)
         value = reshape.x
+    # `stmatrix` writes 16 rows of 16 columns.
     if value.tile.shape not in shapes or value.tile.shape[1] != columns or columns % 16:
         return None
     rows = box_of_rows(lead)
     layout = sums.get(value) if adds else group_accumulator((value.tile.shape[0], columns), warpgroups)
     if tensor.unit_axis != tensor.rank - 1 or rows is None or layout is None:
         return None
-    own = columns >> sum(bool(basis[1]) for basis in layout.warp)  # columns of a warpgroup
+    own = columns >> sum(bool(basis[1]) for basis in layout.warp)  # of a warp: each bit along columns halves them
+    # For the swizzle and the span, which do not depend on the number of rows.
     part = SmemLayout(own, 1, tensor.dtype.bits // 8, k_major=False)
     if adds and part.swizzle != ADDED_BYTES:
         return None
@@ -142,30 +150,34 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
 
 
 def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpgroups: int) -> TmaStore | None:
-    """How TMA stores a matrix whose columns lie as the rows of sums do.
+    """How TMA stores a matrix that is the transpose of an accumulator.
 
-    None where they do not.
+    None where it cannot.
     """
     tensor, shape = op.x.tensor, op.value.tile.shape
     if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or len(shape) != 2 or tensor.unit_axis != 1:
         return None
     rows, columns = shape
-    if columns % WGMMA_ROWS or rows % 8:
+    if columns % WGMMA_ROWS or rows % 8:  # `stmatrix` writes 8 x 8 elements
         return None
     layout = group_accumulator((columns, rows), warpgroups).permute((1, 0))
     if layouts[op.value] != layout:
         return None
-    together = next(span for span in (64, 32, 16, 8) if rows % span == 0)
-    return TmaStore(op, op.value, (together, WARP_ROWS), (), layout, STORE_BUFFERS, transposed=True)
+    span = next(count for count in (64, 32, 16, 8) if rows % count == 0)  # rows at a time
+    return TmaStore(op, op.value, (span, WARP_ROWS), (), layout, STORE_BUFFERS, transposed=True)
 
 
 def box_of_rows(extents: Sequence[int]) -> tuple[int, ...] | None:
-    """The box that 16 rows, from a multiple of 16 on, are of a tile of these extents.
+    """The box of 16 consecutive rows of a tile whose rows have these extents.
 
-    None where they are none.
+    The first row is any multiple of 16. None where the rows are not a box.
+
+    Example:
+        >>> box_of_rows((2, 32)), box_of_rows((8, 4)), box_of_rows((4, 24))
+        ((1, 16), (4, 4), None)
     """
     left, box = WARP_ROWS, list[int]()
-    for extent in reversed(extents):
+    for extent in reversed(extents):  # the innermost axis is filled first
         if extent % left and left % extent:
             return None
         box.append(min(left, extent))
@@ -174,11 +186,11 @@ def box_of_rows(extents: Sequence[int]) -> tuple[int, ...] | None:
 
 
 class Epilogue:
-    """What consumers load and store besides their products.
+    """The loads and stores of consumers besides their products.
 
     Attributes:
-        delayed: the store of a result that waits; None where it is stored at once.
-        under_fence: what is done between the writing of a tile to shared memory and the fence for TMA; None is nothing.
+        delayed: the delayed store of results; None where results are stored at once.
+        under_fence: lowers work between the writes of a tile to shared memory and the fence ahead of TMA; None: none.
     """
 
     def __init__(self, walk: WarpSpecialised) -> None:
@@ -190,25 +202,25 @@ class Epilogue:
     # Loads.
 
     def vector_load(self, op: LoadTile | LoadMut) -> Layout | None:
-        """The layout in which a tile is loaded that lies as sums do, in quads.
+        """The layout of wide loads of a tile that has an accumulator's layout.
 
-        None where it is that of its group.
-
-        It is loaded in wide accesses, and handed round where it is used.
+        There the four lanes of a quad have neighbours of a row. The tile is loaded in wide accesses, and lanes exchange
+        the elements where it is used (`shuffle_back`). None where it is loaded in its own layout.
         """
         context, tensor, layout = self._walk, op.operands[0].tensor, self._walk.layout(op.result)
-        widest = vector_width(tensor, layout.shape)
+        widest = vector_width(tensor, layout.shape)  # the axis, and elements of one access
         # A narrow epilogue has no registers for it.
         if widest is None or layout.rank != 2 or context.uses[op.result] != 1 or context.plan.narrow:
             return None
         vector_load = vector_load_layout(layout, widest[0], tensor.dtype.bits // 8)
+        # Its accesses may be wider than the tensor's alignment allows.
         if vector_load is None or vector_load.vector(widest[0]) > widest[1]:
             return None
         self._as_loaded[op.result] = vector_load
         return vector_load
 
     def shuffle_back(self, values: Sequence[Value]) -> None:
-        """Tiles that were loaded in wide accesses, as their groups have them."""
+        """Bring tiles that were loaded in wide accesses to their own layouts."""
         context = self._walk
         for value in values:
             vector_load = self._as_loaded.pop(value, None)
@@ -220,16 +232,16 @@ class Epilogue:
     # Parts.
 
     def part(self, op: Subtile) -> None:
-        """Some columns of the sums."""
+        """Lower a subtile: some columns of the accumulator."""
         context, accumulator, layout = self._walk, self._walk.plan.dot.accumulator, self._walk.layouts[op.result]
         part = Subtile(x=context.lowered[op.x], part=op.part, parts=op.parts)
         columns = context.add(part, **context.names(accumulator, layout)).result
-        if context.plan.narrow:  # else the compiler begins with subtiles whose turn has not come
+        if context.plan.narrow:  # without the barrier the compiler begins with later subtiles too early
             columns = context.add_in(OptimizationBarrier(x=columns), layout)
         context.lowered[op.result] = columns
 
     def store_part(self, op: StoreSubtile) -> None:
-        """Some columns of the tile, as a tile of their own."""
+        """Store a subtile, whose index counts subtiles along its axis."""
         context, builder = self._walk, self._walk.builder
         index = list(context.allowed_index(context.own_index(op.x.mut)))
         scaled = builder.value(Mul(x=index[op.axis], y=builder.constant(op.parts)))
@@ -237,6 +249,8 @@ class Epilogue:
         index[op.axis] = builder.value(Add(x=scaled, y=number))
         store = context.plan.store
         if store is not None and store.op.x is op.x and not op.number:
+            # A warp has 16 rows in 32 lanes, so that a lane has half as many elements as the warp has columns. TMA
+            # stores `span` columns at a time: a piece.
             pieces = store.layout.registers * 2 // store.span // op.parts
             builder.location = op.location
             self._store_tile(store, op.value, index, piece=op.part * pieces)
@@ -255,7 +269,10 @@ class Epilogue:
         self._store_tile(store, store.value, context.allowed_index(index), piece=0)
 
     def _store_tile(self, store: TmaStore, matrix: Value, index: Sequence[Value], piece: int) -> None:
-        """Have TMA store columns of a matrix that begin with a piece; or have them wait."""
+        """Have TMA store a matrix, or delay that.
+
+        `piece` is the number of its first piece within the tile.
+        """
         context = self._walk
         layout = store.layout if store.transposed else with_columns(store.layout, matrix.tile.shape[1])
         value = context.converted(context.lowered[matrix], context.layouts[matrix], layout)
@@ -265,6 +282,7 @@ class Epilogue:
             self.delayed.delay(value, index)
 
     def store_words(self, words: Value, index: Sequence[Value], piece: int) -> None:
+        """Have TMA store columns of a delayed result: words of two elements of 16 bits."""
         store = self._walk.plan.store
         assert store is not None
         layout = with_columns(store.layout, 2 * words.tile.shape[1])
@@ -274,7 +292,10 @@ class Epilogue:
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
         context, pipelines, buffers, under = self._walk, self._walk.pipelines, store.buffers, self.under_fence
+        # `first`: the buffer of the first piece. `begins`: whether this is a tile's first piece, ahead of which the
+        # warp waits for all buffers.
         facts = {"layout": context.layout_name(layout), "piece": piece, "first": piece % buffers, "begins": piece == 0}
+        # With work under the fence, the store is cut in two: writes to shared memory, then the fence and TMA's part.
         for part in ("",) if under is None else ("write", "begin"):
             if under is not None and part == "begin":
                 under()
@@ -286,24 +307,25 @@ class Epilogue:
                 transposed=store.transposed,
                 packed=packed,
                 adds=store.adds,
-                dropped=pipelines.flag is not None,
+                dropped=pipelines.flag is not None,  # kernels with assertions: a failed one makes the index negative
                 part=part,
             )
             context.add(bulk, **facts, span=store.span, buffers=buffers)
 
 
+# The product of iteration 0 is under way in iteration 1, too. So the tensor cores have work while a warpgroup that
+# writes a piece is late with its next product.
 FIRST_ITERATION = 1
-"""The iteration under whose product the first piece is written: with another before it under way, a warpgroup that is
-late with the next leaves the tensor cores no gap."""
+"""The iteration under whose product the first piece is written."""
 
 
 class DelayedStore:
-    """The result that waits, as the tile loop carries it.
+    """The delayed result, as the loop over tiles carries it.
 
-    Its words, and the row and column where it belongs.
+    It is a tile of words of two elements each, and the row and the column of the result's tile.
 
     Attributes:
-        at_once: whether what is being lowered is the last result.
+        at_once: whether the last tile's epilogue is being lowered, whose result is stored at once.
     """
 
     def __init__(self, walk: WarpSpecialised) -> None:
@@ -317,22 +339,22 @@ class DelayedStore:
         self._packed = group_accumulator((rows, columns // 2), plan.warpgroups)
         self._span = plan.store.span
         self._pieces = columns // self._span
-        self._owed: Value | None = None
+        self._owed: Value | None = None  # whether the loop's iterations have to store a result
         self.at_once = False
 
     def nothing(self) -> list[Value]:
-        """What stands for a result before there is one."""
+        """The carried values while no result waits."""
         context = self._walk
         words = context.add_in(Undef(dtype=i32, shape=self._packed.shape), self._packed)
-        values = [words, *(context.builder.constant(0) for _ in range(2))]
+        values = [words, context.builder.constant(0), context.builder.constant(0)]
         for value, name in zip(values, ("result", "row", "column"), strict=True):
             value.name = name
         return values
 
     def finish(self, operations: Sequence[Op]) -> None:
-        """What follows the main loop.
+        """Lower the epilogue twice: for the last tile, and for tiles that another follows.
 
-        The result waits, but for the last one, which nothing follows.
+        The last tile's result is stored at once. Other results are delayed.
         """
         context, builder, tiles = self._walk, self._walk.builder, self._walk.tiles
         builder.location = None
@@ -341,7 +363,8 @@ class DelayedStore:
         sums = context.lowered[self._sums]
         self.at_once = True
         with builder.block() as then:
-            # Else the compiler rounds all sums ahead of the branch, and not each piece while another is on its way.
+            # Without the barrier the compiler rounds all sums ahead of the branch, since both sides do. Here each piece
+            # is to be rounded while the one before it is on its way.
             context.lowered[self._sums] = context.add_in(OptimizationBarrier(x=sums), self._accumulator)
             context.operations(operations)
             builder.location = None
@@ -354,17 +377,20 @@ class DelayedStore:
         tiles.carried = builder.add(If(condition=last, then=then, orelse=orelse)).results
 
     def delay(self, value: Value, index: Sequence[Value]) -> None:
-        """Have a result wait, which belongs to a tile index."""
+        """Carry a result, and its tile index, into the next tile."""
         words = self._walk.add_in(PackPairs(x=value), self._packed)
         self._walk.tiles.carried = (words, *index)
 
     def _write(self, piece: int) -> None:
-        """Write some columns of the result that waits."""
+        """Store a piece of the delayed result: `_span` columns."""
         words, row, column = self._walk.tiles.carried
         context, builder, pieces = self._walk, self._walk.builder, self._pieces
         rows, columns = self._packed.shape
-        layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // 64)
-        tall = self._packed.registers // pieces * 4 // self._span  # a warp's 16 rows are stored at a time
+        # The core has 64 rows for each warpgroup.
+        layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // WGMMA_ROWS)
+        # How many times a warp has 16 rows, each of which is one store. A word has 2 elements, and a lane has half as
+        # many elements as its warp has columns: 4 columns for each word.
+        tall = self._packed.registers // pieces * 4 // self._span
         subtile = context.add(Subtile(x=words, part=piece, parts=pieces), **context.names(self._packed, layout)).result
         scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
         index = (row, builder.value(Add(x=scaled, y=builder.constant(piece))))
@@ -373,9 +399,10 @@ class DelayedStore:
     def write_before(self, start: Value, stop: Value, step: Value) -> None:
         """Store the whole result ahead of a loop with too few iterations.
 
-        `_owed` says whether it is left to the loop.
+        Else the iterations store it, and `_owed` is true.
         """
         builder, tiles = self._walk.builder, self._walk.tiles
+        # Ahead of a thread block's first tile no result waits.
         waits = builder.value(Ne(x=tiles.number, y=tiles.first))
         last = self._place_of(self._pieces - 1, start, step)
         few, enough = (builder.value(compare(x=last, y=stop)) for compare in (Ge, Lt))
@@ -398,18 +425,20 @@ class DelayedStore:
         def before(piece: int) -> Value:
             return builder.value(Lt(x=iteration, y=self._place_of(piece, start, step)))
 
-        def one_of(piece: int) -> None:
+        def write_from(piece: int) -> None:
+            """Write the iteration's piece, which is this one or a later one."""
             if piece == pieces - 1:
                 self._write(piece)
             else:
-                builder.branch(before(piece + 1), lambda: self._write(piece), lambda: one_of(piece + 1))
+                builder.branch(before(piece + 1), lambda: self._write(piece), lambda: write_from(piece + 1))
 
-        # not under the first iteration; in time; and if there is any
-        builder.branch(
-            before(0), None, lambda: builder.branch(before(pieces), lambda: builder.branch(owed, lambda: one_of(0)))
-        )
+        def write_if_owed() -> None:
+            builder.branch(owed, lambda: write_from(0))
+
+        # Nothing in the iterations before the first piece's, and nothing in those behind the last one's.
+        builder.branch(before(0), None, lambda: builder.branch(before(pieces), write_if_owed))
 
     def _place_of(self, piece: int, start: Value, step: Value) -> Value:
-        """The iteration under whose product a piece is written."""
+        """The value of the loop's variable in the iteration that writes a piece."""
         builder = self._walk.builder
         return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST_ITERATION + piece)))))
