@@ -145,3 +145,32 @@ def test_a_scalar_may_be_one_of_several(items: str) -> None:
             y[:] = 0
             launch(kernel(text), (y, (4,)), n, backend=backend)
             assert np.all(y == (1 if eval(f"n in {items}", {"n": n}) else 10)), (n, backend)
+
+
+POWERS = [0.25, 0.5, 1, 2, 2.0, 4, 8.0, 1024, 10, 2.718281828459045, -2.0]
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32"])
+@pytest.mark.parametrize("backend", ALL)
+def test_powers_of_numbers(backend: str, dtype: str) -> None:
+    """LLVM writes exp2 and ldexp for some of them: the C library's, which objects may call as they may pow."""
+    if dtype == "f32" and backend == "cuda":
+        pytest.skip("f32 has instructions of its own there")
+    x = np.array(
+        [0.3, 1.7, -1.2, 3.0, 0.0, -0.0, np.inf, -np.inf, np.nan, -1074.0, 1024.0],
+        np.dtype(dtype.replace("f", "float")),
+    )
+    for base in POWERS:
+        power = kernel(f"def power(y: Mut, x: Tensor):\n    y.store(({base!r}) ** ct.load_tile_like(x, y))\n")
+        whole = kernel(
+            "def whole(y: Mut, x: Tensor):\n"
+            f"    y.store(({base!r}) ** ct.load_tile_like(x, y).astype(ct.i32).astype(ct.{dtype}))\n"
+        )
+        y, z = np.zeros_like(x), np.zeros_like(x[:6])
+        launch(power, (y, (4,)), x, backend=backend)
+        launch(whole, (z, (4,)), x[:6], backend=backend)
+        rtol = 1e-14 if dtype == "f64" else 1e-6
+        with np.errstate(all="ignore"):
+            wide = np.float64(base) ** x.astype(np.float64)
+            np.testing.assert_allclose(y, wide.astype(x.dtype), rtol, np.finfo(x.dtype).smallest_normal)
+            np.testing.assert_allclose(z, np.float64(base) ** np.trunc(x[:6].astype(np.float64)), rtol)

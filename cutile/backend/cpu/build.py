@@ -56,8 +56,9 @@ WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
 # What an object may ask of the process: the C library's memory and float functions, nothing of Python's. LLVM writes
-# calls of the last nine itself, where the machine has no instruction for an intrinsic of its own.
-_OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil", "rint")
+# calls of the last eleven itself: of nine where the machine has no instruction for an intrinsic of its own, of exp2
+# and ldexp in place of pow with a base that is a power of two (`2.0 ** x`; ldexp where x was an integer).
+_OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil", "rint", "exp2", "ldexp")
 _LIBRARY = frozenset(("memcpy", "memset", "memmove", *LIBRARY, *_OF_LLVM, *(f"{name}f" for name in _OF_LLVM)))
 
 
