@@ -68,6 +68,13 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         ArgumentTypeError: it is no number.
         ArgumentError: the dtype cannot hold it: a fraction in an integer, or out of range.
     """
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:  # beyond NumPy's integers
+        if not dtype.is_float:
+            raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
+        try:
+            value = float(value)
+        except OverflowError:
+            raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}") from None
     array = np.asarray(value)
     if array.ndim != 0 or array.dtype.kind not in "biufV":
         raise ArgumentTypeError(f"{function}: value: expected a number, got {value!r}")

@@ -52,6 +52,8 @@ __all__ = ("Tensor", "TensorView")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_INTEGERS = frozenset((int,))
+
 
 class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor):
     """An array on a device.
@@ -271,7 +273,8 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
     def _cut(self, shape: TileLike) -> TiledView | OpenTiledView:
         """The elements in tiles of `shape`; the last cut is cached."""
         tiled = self._tiled
-        if tiled is None or tiled.tile != shape:
+        # (4.0,) equals (4,), and is no shape: only Python's integers take the last cut.
+        if tiled is None or tiled.tile != shape or not _INTEGERS.issuperset(map(type, cast("tuple[int, ...]", shape))):
             if is_open(shape):
                 return OpenTiledView(self._view, as_any_tile(shape, self._view.shape))
             tile = as_tile(cast("ShapeLike", shape), self._view.shape)

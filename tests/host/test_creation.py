@@ -11,7 +11,7 @@ import pytest
 
 from cuda_async import Device, OutOfMemoryError
 from cuda_async.testing import SimDriver, wait_all_idle
-from cutile import api, f16, f32, f64, i8, i32, i64, u8
+from cutile import api, f16, f32, f64, i8, i32, i64, u8, u64
 from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
 
@@ -84,6 +84,9 @@ def test_a_tensor_may_have_no_axes() -> None:
         (lambda: api.full("x", (2,), f32), ArgumentTypeError, "full: value: expected a number, got 'x'"),
         (lambda: api.full(1.5, (2,), i32), ArgumentError, "1.5 is no value of i32"),
         (lambda: api.full(300, (2,), u8), ArgumentError, "300 is no value of u8"),
+        (lambda: api.full(1 << 64, (2,), u64), ArgumentError, "full: value: 18446744073709551616 is no value of u64"),
+        (lambda: api.full(-(1 << 70), (2,), i32), ArgumentError, "-1180591620717411303424 is no value of i32"),
+        (lambda: api.full(10**400, (2,), f32), ArgumentError, "0 is out of the range of f32"),
         (lambda: api.full(-1, (2,), u8), ArgumentError, "-1 is no value of u8"),
         (lambda: api.full(float("nan"), (2,), i8), ArgumentError, "nan is no value of i8"),
         (lambda: api.full(1e6, (2,), f16), ArgumentError, "1000000.0 is out of the range of f16"),
@@ -125,3 +128,7 @@ def test_fill_of_part_of_a_tensor(device: Device) -> None:
     wanted = np.zeros((4, 5))
     wanted[1:3, ::2] = 7
     np.testing.assert_array_equal(tensor.to_numpy().sync(), wanted)
+
+
+def test_whole_numbers_beyond_64_bits_are_floats() -> None:
+    assert api.full(1 << 70, (2,), f32).sync().numpy().tolist() == [2.0**70] * 2
