@@ -35,6 +35,7 @@ B = TypeVar("B")
 
 WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
+_SPOILT = "the failed operation was to write this: each use raises its error; make the tensor anew"
 _lock = new_lock()  # of all runs, whose states it guards: held for a few instructions
 
 
@@ -485,9 +486,11 @@ class Run(Generic[T]):
     def _spoil(self, failure: BaseException) -> None:
         """What this run was to write holds nothing useful.
 
-        Its next use raises the failure.
+        Each later use raises the failure.
         """
         error = without_traceback(failure)
+        if _SPOILT not in getattr(error, "__notes__", ()):
+            error.add_note(_SPOILT)
         for lease in self._leases:
             for _, storage, write, *_ in lease.uses:
                 if write and isinstance(storage, Storage):

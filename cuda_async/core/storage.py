@@ -97,7 +97,7 @@ class Storage:
         address: its first byte, as a number.
         nbytes: its size in bytes.
         leases: what operations hold of it (see `lease.py`).
-        error: the failure of the operation that was to write it; raised at the next use.
+        error: the failure of the operation that was to write it; raised at each later use.
     """
 
     __slots__ = ("__weakref__", "_allocation", "_owned", "address", "device", "error", "leases", "nbytes")
