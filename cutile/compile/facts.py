@@ -22,7 +22,7 @@ from cutile.errors import GenericsError
 from cutile.frontend.captures import is_frozen
 from cutile.ops.memory import MAX_EXTENT
 
-_PLAIN = (bool, int, float, str, types.NoneType, enum.Enum, DTypeMeta, types.FunctionType)
+_PLAIN = (bool, int, float, str, types.NoneType, enum.Enum, DTypeMeta, types.FunctionType, types.BuiltinFunctionType)
 
 
 def constant(value: Any, kinds: tuple[type, ...], what: str) -> Any:

@@ -8,6 +8,7 @@ than any other unknown name does.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -306,6 +307,10 @@ def for_function(function: Any) -> str | None:
         return "Numbers take the dtype of the tile beside them; ct.f32(x) and its kin convert scalars and tiles."
     if function is str:
         return "print(f'{x}') formats values; other text has to be known when the kernel is compiled."
+    if function is functools.partial:
+        return "Write a lambda, lambda t: helper(2, t), or make the partial outside of the kernel."
+    if function in (map, filter):
+        return f"Write a comprehension: [helper(each) for each in items{' if wanted(each)' * (function is filter)}]."
     if name in FUNCTIONS:
         return f"Write {FUNCTIONS[name]}."
     if hasattr(getattr(language, name, None), "__cutile__"):

@@ -15,7 +15,7 @@ from cutile.frontend.branches import if_expression
 from cutile.frontend.calls import invoke
 from cutile.frontend.captures import compile_time
 from cutile.frontend.constant_calls import NOT_CONSTANT, evaluated
-from cutile.frontend.displays import comprehension, dictionary, item_of, table_method
+from cutile.frontend.displays import comprehension, dictionary, item_of, static_items, table_method
 from cutile.frontend.families.debug import f_string
 from cutile.frontend.families.grid import own_index
 from cutile.frontend.families.memory import extent
@@ -36,6 +36,7 @@ from cutile.frontend.values import (
     PartitionIndex,
     PartitionRef,
     PointerRef,
+    Range,
     Record,
     SharedRef,
     Table,
@@ -82,6 +83,8 @@ def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
     for child in node.elts:
         if isinstance(child, ast.Starred):
             value = evaluate(frame, child.value)
+            if isinstance(value, Range):
+                value = static_items(frame, value, child, "*")
             if not isinstance(value, tuple):
                 frame.type_error(f"* takes a tuple, got {describe(value)}", child, "Only tuples have items to spread.")
             items.extend(items_of(value))

@@ -272,13 +272,17 @@ class _WhileLoop:
             loop.bind(arguments, inside=True)
             frame.builder.yield_(self._go_on(tested))
         arguments = loop.arguments()
+        report = frame.report
+        before = report.found, report.suppressed
         with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
             loop.bind(arguments, inside=True)
             self._iteration()
             values = loop.finish()
             if values is None:
                 return None
-            if self.endless and not loop.left.taken:
+            # A statement that failed, or that uses what failed, may be the one that leaves the loop.
+            read = before == (report.found, report.suppressed)
+            if self.endless and not loop.left.taken and read:
                 frame.type_error(
                     "the condition of this loop is always true, and nothing leaves it",
                     self.node.test,

@@ -49,12 +49,15 @@ class Report:
     errors: list[KernelError] = field(default_factory=list[KernelError])
     found: int = 0
     """How many errors there were, those included that came again."""
+    suppressed: int = 0
+    """How many statements were left out, because they use a value whose own error was found before."""
     held: int = 0
     """How many guesses are under way whose errors will be dropped."""
 
     def add(self, error: KernelError) -> None:
         """Remember an error, unless it is about one that was reported."""
         if isinstance(error, Suppressed):
+            self.suppressed += 1
             return
         self.found += 1
         if any(_same(error, each) for each in self.errors):

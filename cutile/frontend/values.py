@@ -274,6 +274,7 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Keywords, lambda keywords: f"keywords ({', '.join(keywords.items) or 'none'})"),
     (Table, lambda table: f"dict of {', '.join(map(repr, table.items)) or 'nothing'}"),
     (Undefined, lambda _: "undefined variable"),
+    (Range, lambda bounds: f"range({', '.join(map(describe, (bounds.start, bounds.stop, bounds.step)))})"),
     (Record, lambda record: f"{record.kind.__name__}({', '.join(map(describe, record.items))})"),
     (tuple, _of_tuple),
     (DTypeMeta, lambda dtype: f"dtype {dtype!r}"),

@@ -160,6 +160,8 @@ class LiveCopies:
     def __init__(self, generics: Mapping[str, Any], replaced: Mapping[str, Any]) -> None:
         self._generics = generics
         self._builtins = {**vars(builtins), **replaced}
+        python = {vars(builtins).get(name): each for name, each in replaced.items()}
+        self._replaced = {each: live for each, live in python.items() if isinstance(each, types.BuiltinFunctionType)}
         self._made: dict[Any, Any] = {}
         self._chosen: dict[Any, Any] = {}
 
@@ -193,6 +195,8 @@ class LiveCopies:
 
     def outside(self, value: Any) -> Any:
         """What a value from outside of the function is in it."""
+        if isinstance(value, types.BuiltinFunctionType):
+            return self._replaced.get(value, value)  # another name of `max`, or a generic
         inner = wrapped_by_cache(value)
         if inner is not None:
             return value if is_computed(value) else self.copy(inner)

@@ -130,6 +130,14 @@ MISTAKES: dict[str, Mistake] = {
         "def kernel(y: Mut):\n    y.store(part(y.load()))\n",
         "too many positional arguments",
     ),
+    "partial_made_in_the_kernel": Mistake(
+        "import functools\ndef kernel(y: Mut):\n    y.store(functools.partial(max, 1.0)(y.load()))\n",
+        "Write a lambda, .* outside of the kernel",
+    ),
+    "map": body(
+        "y.store(sum(map(abs, (y.load(), 1.0))))", r"Write a comprehension: \[helper\(each\) for each in items\]"
+    ),
+    "filter": body("y.store(sum(filter(abs, (y.load(), 1.0))))", r"for each in items if wanted\(each\)\]"),
     "lambda_in_a_generator": body("fs = tuple(lambda t: t * j for j in (1, 2))\ny.store(fs[0](y.load()))", "reads 'j'"),
     "class_with_slots": Mistake(
         "class Pair:\n    def __init__(self, a):\n        self.a = a\ndef kernel(y: Mut):\n"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
+import textwrap
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,3 +178,40 @@ def test_powers_of_numbers(backend: str, dtype: str) -> None:
             wide = np.float64(base) ** x.astype(np.float64)
             np.testing.assert_allclose(y, wide.astype(x.dtype), rtol, np.finfo(x.dtype).smallest_normal)
             np.testing.assert_allclose(z, np.float64(base) ** np.trunc(x[:6].astype(np.float64)), rtol)
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_a_constant_range_may_be_spread(backend: str) -> None:
+    spread = kernel(
+        "def spread(y: Mut, n: i32):\n    items = (*range(1, 4), n)\n    y.store(sum(items) + max(*range(5), n))\n"
+    )
+    y = np.zeros(4, np.int32)
+    launch(spread, (y, (4,)), 7, backend=backend)
+    assert y.tolist() == [20] * 4
+
+
+def test_a_range_that_is_not_known_is_not_spread() -> None:
+    spread = kernel("def spread(y: Mut, n: i32):\n    items = (0, *range(n))\n    y.store(items[0])\n")
+    with pytest.raises(ct.KernelTypeError, match="a range whose bounds are known only when the kernel runs"):
+        launch(spread, (np.zeros(4, np.int32), (4,)), 7)
+
+
+@pytest.mark.parametrize("function", [operator.add, operator.mul, max, min])
+@pytest.mark.parametrize("backend", ALL)
+def test_functions_of_python_are_constants(backend: str, function: Any) -> None:
+    """By a generic, by another name, and as what a reduction folds with."""
+    text = """
+        def by_name(a, b):
+            return other_name(a, b)
+
+
+        def folded(y: Mut, x: Tensor, *, F: Const):
+            t = ct.load_tile_like(x, y)
+            y.store(F(t, 3.0) + by_name(t, 2.0) + ct.reduce(t, 0, 1.0, F))
+    """
+    x, y = np.array([1.0, 2.5, 4.0, 8.0], np.float32), np.zeros(4, np.float32)
+    identity = {operator.add: 0.0, operator.mul: 1.0, max: -np.inf, min: np.inf}[function]
+    folded = kernel(textwrap.dedent(text).replace("0, 1.0, F", f"0, float('{identity}'), F"), other_name=function)
+    launch(folded, (y, (4,)), x, backend=backend, F=function)
+    of = {max: np.maximum, min: np.minimum}.get(function, function)
+    assert y.tolist() == (of(x, 3) + of(x, 2) + functools.reduce(function, x.tolist())).tolist()
