@@ -7,10 +7,10 @@
     CUDA_ASYNC_EXIT_LIMIT_S     longest wait for running work at exit       (5)
     CUDA_ASYNC_CHECK            1: check that every use of memory is ordered (0)
 
-and, at `Communicator.join()`, what the launcher of several processes says: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
-`MASTER_PORT`, `TORCHELASTIC_RUN_ID`, and `CUDA_ASYNC_UNIQUE_ID`.
+`Communicator.join()` reads the variables that a launcher of several processes sets: `RANK`, `WORLD_SIZE`,
+`MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_RUN_ID`, and `CUDA_ASYNC_UNIQUE_ID`.
 
-The only module of the package that reads the environment.
+No other module of the package reads the environment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _number(name: str, default: float, least: float) -> float:
         number = float(text)
     except ValueError:
         raise ArgumentError(f"{name}={text!r}: expected a number") from None
-    if not number >= least:
+    if not number >= least:  # true for NaN, too
         raise ArgumentError(f"{name}={text!r}: expected a number of at least {least:g}")
     return number
 
@@ -70,10 +70,10 @@ def config() -> Config:
     Raises:
         ValueError: a variable holds something other than a number in its range, or than 0 or 1.
     """
-    pool = _number("CUDA_ASYNC_POOL_BYTES", -1, -1)
+    pool = _number("CUDA_ASYNC_POOL_BYTES", -1, -1)  # -1: the driver's choice
     return Config(
         device=os.environ.get("CUDA_ASYNC_DEVICE") or None,
-        # Two at least: two streams then make progress at once even on one core.
+        # Two at least unless the user says 1: two streams then make progress at once even on one core.
         workers=int(_number("CUDA_ASYNC_WORKERS", max(2, usable_cores()), 1)),
         spin_budget_us=_number("CUDA_ASYNC_SPIN_BUDGET_US", 20, 0),
         pool_bytes=None if pool < 0 else int(pool),
@@ -83,9 +83,10 @@ def config() -> Config:
 
 
 def leave_multicast_off() -> None:
-    """Set `NCCL_NVLS_ENABLE=0` for NCCL, unless it is set to something else.
+    """Set `NCCL_NVLS_ENABLE=0` for NCCL, unless the variable is set.
 
-    The switches are shared by all programs of a machine: one that dies with multicast in use can keep it from others.
+    NVLink multicast is a resource of the NVLink switches, which all programs of a machine share. A program that dies
+    while it uses multicast can keep it from others.
     """
     if not os.environ.get("NCCL_NVLS_ENABLE"):
         os.environ["NCCL_NVLS_ENABLE"] = "0"
@@ -100,7 +101,7 @@ class Process:
         world: the number of processes.
         unique_id: the communicator to join; empty where there are a host and a port.
         host: of rank 0.
-        port: of the launcher's own store.
+        port: of the store by which the launcher's processes meet.
         run: the launcher's name of the run, where it has one.
     """
 
@@ -121,10 +122,11 @@ def process_of_launcher() -> Process:
         ValueError: one of the variables is missing, or is no number.
     """
     unique_id = os.environ.get("CUDA_ASYNC_UNIQUE_ID", "")
-    numbers = ("RANK", "WORLD_SIZE") if unique_id else ("RANK", "WORLD_SIZE", "MASTER_PORT")
-    for name in numbers if unique_id else (*numbers, "MASTER_ADDR"):
+    # A unique id tells where the ranks meet: host and port are needed only without one.
+    names = ("RANK", "WORLD_SIZE") if unique_id else ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
+    for name in names:
         text = os.environ.get(name, "")
-        if not text or (name in numbers and not text.isdecimal()):
+        if not text or (name != "MASTER_ADDR" and not text.isdecimal()):
             raise ArgumentError(
                 f"{name}={text!r}: expected what a launcher of several processes sets: RANK, WORLD_SIZE, and "
                 "CUDA_ASYNC_UNIQUE_ID, or MASTER_ADDR and MASTER_PORT"

@@ -19,7 +19,13 @@ __all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
 
 
 class Held(NamedTuple):
-    """What a launch needs until the device is done, even if the graph is closed."""
+    """Objects that a launch needs until the device is done, the graph closed or not.
+
+    Attributes:
+        handle: the driver's graph.
+        uses: the memory of its operands, and whether it is written.
+        kept: everything else.
+    """
 
     handle: Handle | None
     uses: list[tuple[Storage, bool]]
@@ -55,11 +61,11 @@ class GraphLaunch(DeviceOp[None]):
 
     def execute(self, context: ExecutionContext) -> None:
         self._enqueue(context.stream)
-        context.keep(self._held)
+        context.keep(self._held)  # until the device is done: the graph may be closed before
         context.run.written += self.written()
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], None] | None:
-        return self._enqueue if waited else None
+        return self._enqueue if waited else None  # `_held` lives with this object: enough only if somebody waits
 
     def _enqueue(self, stream: Stream) -> None:
         self._held = self._graph.enqueue(stream)
@@ -68,9 +74,9 @@ class GraphLaunch(DeviceOp[None]):
         return [storage for storage, write in self._held.uses if write] if self._held else []
 
     def bind(self, stream: Stream) -> BoundGraphLaunch:
-        """A launch on `stream`, to be repeated at about a driver call's cost.
+        """A launch on `stream` that can be repeated: each costs about a driver call.
 
-        The operation is used up by it.
+        This operation cannot be run any more.
 
         Raises:
             ContextError: the stream is another device's.
@@ -116,9 +122,9 @@ class BoundGraphLaunch:
         """
         stream = self._stream
         with stream.submission:
-            stream.begin_single()
+            stream.begin_single()  # a run of one piece of work: failures of earlier ones are not its own
             stream.hold(self._graph.enqueue(stream))
-            stream.lead_lenders()
+            stream.lead_lenders()  # streams of other libraries that lend memory wait for the launch
 
     def __repr__(self) -> str:
         return f"<bound launch of {self._graph!r} on {self._stream}>"

@@ -21,7 +21,7 @@ __all__ = ("Engine", "HostEngine", "Party", "Seat", "elements_at")
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One rank's part of a call, as addresses of this process.
+    """One rank's part of a call: its memory, by addresses of this process.
 
     Attributes:
         rank: whose part.
@@ -29,10 +29,10 @@ class Seat:
         op: the reduction, where the call reduces.
         root: the rank that has the original, gets the sum, or sends; else 0.
         dtype: of the elements.
-        source: address of what it brings.
-        count: elements that it brings.
-        target: address of what it takes away.
-        room: elements that it takes away.
+        source: address of the elements that the rank brings.
+        count: their number.
+        target: address for the elements of its result.
+        room: the number of these.
         peer: the other rank of a message; None where all ranks take part.
     """
 
@@ -48,11 +48,11 @@ class Seat:
     peer: int | None = None
 
     def brings(self) -> np.ndarray[Any, np.dtype[Any]]:
-        """What it brings."""
+        """The elements that the rank brings."""
         return elements_at(self.source, self.count, self.dtype)
 
     def takes(self, result: np.ndarray[Any, np.dtype[Any]] | None) -> None:
-        """Write what it takes away; None leaves its memory as it is."""
+        """Write the rank's result; None leaves its memory as it is."""
         if result is not None and self.room:
             elements_at(self.target, self.room, self.dtype)[:] = result
 
@@ -66,15 +66,15 @@ def elements_at(address: int, count: int, dtype: np.dtype[Any]) -> np.ndarray[An
 
 
 class Engine(ABC):
-    """The way of the data between ranks. One for each communicator and process."""
+    """Moves the data between ranks. One for each communicator and process."""
 
     world: int
     """The number of ranks."""
 
     def check(self, dtype: np.dtype[Any], op: str) -> None:  # noqa: B027 - most take every element
-        """Refuse elements that the engine cannot reduce.
+        """Refuse elements that the engine cannot reduce by `op`.
 
-        Or cannot move, where `op` is empty. Raises ValueError.
+        An empty `op` stands for moving alone. Raises ValueError.
         """
 
     @abstractmethod
@@ -99,9 +99,9 @@ class Engine(ABC):
 
 
 class HostEngine(Engine):
-    """An engine whose data this process moves.
+    """An engine whose data this process moves, and not the device.
 
-    Streams are parked until all ranks have come.
+    A stream waits in its place, occupying no thread, until all ranks have come.
     """
 
     def enqueue(self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]]) -> None:
@@ -115,7 +115,7 @@ class HostEngine(Engine):
 class Party:
     """The local ranks of one call.
 
-    It is over for the stream when it is over for each of them.
+    The call ends for the stream when it has ended for each of its ranks.
     """
 
     __slots__ = ("_error", "_finish", "_left", "_time")
@@ -127,9 +127,9 @@ class Party:
         self._time: float | None = None
 
     def end(self, error: BaseException | None, time: float | None) -> Callable[[], None] | None:
-        """One rank's part is over.
+        """End one rank's part.
 
-        What to call, without holding a lock, if it was the last one.
+        Returns, for the last one, a function that ends the call. Call it without holding a lock.
         """
         self._left -= 1
         if self._error is None:

@@ -26,7 +26,7 @@ def _list(items: tuple[int | None, ...]) -> str:
 
 @dataclass(frozen=True)
 class TileType:
-    """A tile in flight: a dtype and a shape. A scalar is the tile of shape `()`."""
+    """A tile as a value of a kernel: a dtype and a shape. `()` is a scalar's."""
 
     dtype: DTypeLike
     shape: tuple[int, ...] = ()
@@ -61,9 +61,9 @@ class TensorType:
         dtype: the element type.
         shape: extents; None is dynamic (a launch argument).
         strides: in elements; 1 is known at compile time, None is a launch argument.
-        alignment: bytes that divide the base address and every stride that is not 1. A promise by the launch; 16 also
-            promises that all strides are positive.
-        stable: whether nothing writes to it while the kernel runs; not known of what a kernel finds at an address.
+        alignment: bytes that divide the base address and every stride that is not 1. The launch promises them. With
+            16 it also promises that all strides are positive: bulk copies need both.
+        stable: whether nothing writes to it while the kernel runs; false for tensors that a kernel finds at an address.
     """
 
     dtype: DTypeLike
@@ -80,8 +80,8 @@ class TensorType:
     @property
     def unit_axis(self) -> int | None:
         """The axis whose stride is known to be 1 (the last such one), or None."""
-        found = [axis for axis, stride in enumerate(self.strides) if stride == 1]
-        return found[-1] if found else None
+        axes = [axis for axis, stride in enumerate(self.strides) if stride == 1]
+        return axes[-1] if axes else None
 
     def describe(self) -> str:
         """The parts between the angle brackets."""
@@ -101,9 +101,9 @@ class MutType:
     Attributes:
         tensor: the tensor.
         tile: the extents of a tile.
-        map: of a mapped partition, whose blocks each own a stream of tiles: how many tiles a group has along each axis
-            (0: the blocks own the axis whole); None for a plain one.
-        exact: whether the launch's grid is the tiles' own; else it may be any prefix of it.
+        map: None for a partition with one tile for each block. In a mapped partition each block owns a stream of
+            tiles: `map` has the tiles of a group along each axis; 0 where a block owns the axis whole.
+        exact: whether the launch's grid is that of the tiles; else it is any prefix of that.
     """
 
     tensor: TensorType
@@ -138,15 +138,14 @@ class MutType:
 
 @dataclass(frozen=True)
 class ResourceType:
-    """What a backend's lowered IR names and passes on, and no kernel does.
+    """The type of a resource: a buffer, a pipeline of barriers.
 
-    A buffer, a pipeline of barriers.
-
-    A subclass is a frozen dataclass of printable attributes and gives its `head`, by which it is printed and parsed.
+    Only the lowered IR of a backend has resources. A subclass is a frozen dataclass of printable attributes. It gives
+    its `head`, by which it is printed and parsed.
 
     Attributes:
         head: the word before the angle brackets.
-        by_head: the subclasses.
+        by_head: the subclasses, by their heads.
     """
 
     head: ClassVar[str] = ""
@@ -158,7 +157,7 @@ class ResourceType:
         ResourceType.by_head[head] = cls
 
     def __str__(self) -> str:
-        parts = (f"{each.name} = {attribute_text(getattr(self, each.name))}" for each in fields(self))
+        parts = (f"{field.name} = {attribute_text(getattr(self, field.name))}" for field in fields(self))
         return f"{self.head}<{', '.join(parts)}>"
 
 

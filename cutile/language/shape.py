@@ -40,7 +40,7 @@ def broadcast_scalar(x: Tile | float, shape: tuple[int, ...]) -> Tile:
 
 @operation
 def scalar_to_tile(x: Tile | float) -> Tile:
-    """A scalar as a tile of shape `()`, which a scalar is.
+    """A scalar as a tile of shape `()`: the scalar itself.
 
     Args:
         x: a scalar or a number.
@@ -60,7 +60,7 @@ def scalar_to_tile(x: Tile | float) -> Tile:
 
 @operation
 def tile_to_scalar(x: Tile) -> Tile:
-    """A tile of shape `()` as a scalar, which such a tile is.
+    """A tile of shape `()` as a scalar: the tile itself.
 
     Args:
         x: a tile of shape `()`.
@@ -106,7 +106,7 @@ def get_tensor_shape(x: Tensor | Mut | SharedMut) -> tuple[int, ...]:
     """The extents of a whole tensor, also of one that is cut into tiles.
 
     Args:
-        x: a tensor, or a `Mut`, of which it is the whole tensor.
+        x: a tensor, or a `Mut`, whose whole tensor is meant.
 
     Returns:
         One extent for each axis: a constant where it is known, else an i32 scalar.
@@ -155,8 +155,8 @@ def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
     `cat(x, y, axis)` takes two, `cat((x, y, z), axis)` any number. They agree in dtype and in every other extent.
 
     Args:
-        x, y: tiles of one dtype, with the same extents along all axes but `axis`; or a tuple of such tiles, and the
-            axis behind it.
+        x: a tile, or a tuple of tiles; all have one dtype, and the same extents along all axes but `axis`.
+        y: the second tile; behind a tuple, the axis.
         axis: a constant; negative ones count from the end.
 
     Returns:
@@ -176,9 +176,7 @@ def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
 
 @operation
 def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> Tile:
-    """The part of `shape` at an index that counts in such parts.
-
-    Each extent divides the tile's.
+    """A part of a tile. The index counts parts of this shape.
 
     Args:
         x: a tile.
@@ -200,9 +198,9 @@ def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> T
 
 @composition()
 def insert(x: Tile, part: Tile, index: tuple[int | Tile, ...]) -> Tile:
-    """`x` with `part` in place of the part at an index that counts in such parts.
+    """`x` with one part replaced by `part`. The index counts parts of this shape.
 
-    The other way round than `extract`.
+    The counterpart of `extract`.
 
     Args:
         x: a tile.
@@ -316,7 +314,7 @@ def reshape(x: Tile, shape: tuple[int, ...]) -> Tile:
 
     Args:
         x: a tile.
-        shape: constants whose product is the number of elements; one may be -1, for what is left.
+        shape: constants whose product is the number of elements; one may be -1, and is computed from the others.
 
     Returns:
         A tile of `shape`, of the dtype of `x`.

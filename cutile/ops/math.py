@@ -57,7 +57,7 @@ class Sqrt(FloatUnary, name="sqrt", spelled=("sqrt",), accuracy=CORRECT):
     """The square root, rounded to nearest; NaN below zero."""
 
     def reference(self, x: Any) -> Any:
-        # NumPy rounds that of an f64 once; by way of 64 bits, which are too few for it, it is rounded twice.
+        # NumPy's root of an f64 is rounded once. The inherited way rounds twice: in `longdouble`, then to f64.
         return np.sqrt(x) if x.dtype == np.float64 else super().reference(x)
 
 
@@ -68,7 +68,7 @@ def _rsqrt(x: Any) -> Any:
 class Rsqrt(Flushing, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.0, f64=1.5)):
     """`1 / sqrt(x)`.
 
-    With `ftz`, f32 operands below the smallest normal number are zeros.
+    With `ftz`, f32 operands below the smallest normal number are zeros. Results are never that small.
     """
 
     function = staticmethod(_rsqrt)
@@ -184,9 +184,10 @@ class Pow(FloatFunction, name="pow", spelled=("pow", "x ** y"), accuracy=Accurac
 
 
 class Atan2(FloatFunction, name="atan2", spelled=("atan2",), accuracy=Accuracy(f32=3.0, f64=2.0)):
-    """The angle of the point (`y`, `x`) in radians, from -pi to pi.
+    """The angle of a point in radians, from -pi to pi.
 
-    `atan2(x, y)` is the arctangent of `x / y`.
+    In `atan2(x, y)` the first operand is the point's ordinate, and the second its abscissa, as in NumPy and C. It is
+    the arctangent of `x / y`, in the point's quadrant.
     """
 
     function = staticmethod(np.arctan2)

@@ -1,9 +1,9 @@
 """Tiles that threads read from the buffers of pipelines, or write there.
 
-A buffer holds panels as TMA writes them: pieces of 16 bytes, of which those of one panel's row are permuted by bits 7
-to 9 of their address (PTX ISA, "Swizzling Modes"). An address has two parts: a permuted one, of the thread and of the
-lower bits of a register's place; and multiples of 1024 bytes, which the permutation does not see, as constants of
-accesses.
+A buffer holds panels as TMA writes them. The 16-byte pieces of a panel's row are permuted by bits 7 to 9 of their
+address (PTX ISA, "Swizzling Modes"). The address of a register's element is the sum of two parts. One is permuted: the
+thread's part, and the register's offset modulo 1024. The other is the rest of the offset, a multiple of 1024. It does
+not change the permutation, and is a constant of the access.
 """
 
 from functools import cache
@@ -33,11 +33,11 @@ from cutile.dtypes import DTypeLike, i32
 PERIOD = 1024
 """Bytes after which the permutation of pieces repeats."""
 ROW = 128
-"""Bytes of which the permutation is the same."""
+"""Bytes of a row for the permutation, which is the same within it."""
 WIDEST = 16
 """Bytes of the widest access, which are a piece: what the swizzle keeps together."""
 PIECE_SHIFT = 4
-"""Bits by which the number of a piece of 16 bytes is shifted to be its place."""
+"""The number of a piece of 16 bytes, shifted by so many bits, is its offset."""
 ROW_SHIFT = 7
 """An address, shifted by so many bits, is the number of its row of `ROW` bytes."""
 WORD = 4
@@ -56,22 +56,24 @@ def read(
     place: int,
     number: bool = False,
 ) -> Any:
-    """`f(counter)`: what this thread has of the tile in the stage of a counter.
+    """`f(counter)`: this thread's elements of the tile in the stage of a counter.
 
     Args:
         dtype: of the tile.
-        layout: who has what of it.
-        smem_layout: how it lies in shared memory; the axes but the contiguous one, in their order, are its rows.
+        layout: which thread has which of its elements.
+        smem_layout: its layout in shared memory; the axes but the contiguous one, in their order, are its rows.
         axis: the contiguous one.
         stages: of the buffer.
         stage_bytes: from stage to stage.
         place: where the tile lies in stage 0, in bytes.
-        number: `f(counter, index)`, of one element, which lies among those that `tma.load` brings with it.
+        number: `f(counter, index)`: a tile of one element. `tma.load` brings the whole aligned group around it, and
+            `index` modulo the group is its place there.
     """
     size = dtype.bits // 8
     others = [other for other in range(layout.rank) if other != axis]
     width = min(layout.vector(axis), WIDEST // size)
-    bits = layout.reach[axis] * size  # of the bytes from a row's begin, those that differ from thread to thread
+    bits = layout.reach[axis] * size  # those bits of a byte's offset in its row that differ from thread to thread
+    # All threads read one row of the permutation: then the register's offset alone tells how pieces are permuted.
     is_constant = bits < min(ROW, smem_layout.swizzle) and not any(layout.reach[other] for other in others)
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -90,13 +92,14 @@ def read(
             for other in others:
                 above = above * layout.shape[other] + offset[other]
             panel, within = divmod(offset[axis], smem_layout.span)
+            # Bytes from the thread's own place to the register's.
             beyond = panel * smem_layout.panel_bytes + above * smem_layout.swizzle + within * size
-            lower = beyond % PERIOD if smem_layout.swizzle else 0  # nothing changes places where there is no swizzle
+            lower = beyond % PERIOD if smem_layout.swizzle else 0  # without a swizzle nothing is permuted
             if is_constant and not lower & bits:
-                # Which pieces change places, a register's place tells for all threads. What that does to bits that
-                # they do not have is one constant with the place.
-                turn = (lower // ROW & smem_layout.swizzle // WIDEST - 1) * WIDEST
-                key, lower = turn & bits, lower ^ (turn & ~bits)
+                # The permutation is an exclusive or with a constant of the register. Those of its bits that differ from
+                # thread to thread are applied to the thread's part; the others are applied to the offset, here.
+                flipped = (lower // ROW & smem_layout.swizzle // WIDEST - 1) * WIDEST
+                key, lower = flipped & bits, lower ^ (flipped & ~bits)
                 if key not in permuted:
                     permuted[key] = b.add(base, b.xor(mine, i32c(key)))
                 elements += _access(b, dtype, permuted[key], lower + beyond - beyond % PERIOD, width)
@@ -118,7 +121,10 @@ def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:
 
 
 def _permute(b: Any, smem_layout: SmemLayout, place: Any) -> Any:
-    """Where the piece of a place lies: the piece's number, changed by the upper bits."""
+    """The offset of an element after the swizzle, which changes its piece's number.
+
+    The row's number (bits 7 and up) is the mask of the change.
+    """
     if not smem_layout.swizzle:
         return place
     pieces = smem_layout.swizzle // WIDEST
@@ -127,17 +133,15 @@ def _permute(b: Any, smem_layout: SmemLayout, place: Any) -> Any:
 
 
 def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[Any]:
-    """Some neighbouring elements.
-
-    Volatile: a stage is read between its arrival and its release.
-    """
+    """Read `width` neighbouring elements."""
     nbytes = dtype.bits // 8 * width
     if nbytes < WORD:
-        # into a word whose upper bits nothing is known of: a byte of it is then converted as a byte, not as 16 bits
+        # Into a register of 32 bits, of whose upper bits LLVM knows nothing: so it converts a byte as a byte, and not
+        # as 16 bits.
         text = f"ld.shared.u{8 * nbytes} $0, [$1+{beyond}];"
         return _elements(b, dtype, asm(b, I32, [at], text, "=r,r,~{memory}", effect=True))[:width]
     words = nbytes // WORD
-    # `asm` with an effect keeps its place between the wait and the release, as LLVM's loads do not.
+    # Inline PTX with an effect stays between the wait for the stage and its release, as LLVM's loads would not.
     if words == 1:
         loaded = [asm(b, I32, [at], f"ld.shared.b32 $0, [$1+{beyond}];", "=r,r,~{memory}", effect=True)]
     else:
@@ -147,7 +151,7 @@ def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[
         kind = ir.LiteralStructType([I32] * words)
         words_read = asm(b, kind, [at], text, ",".join(["=r"] * words) + ",r,~{memory}", effect=True)
         loaded = [b.extract_value(words_read, i) for i in range(words)]
-    return [each for word in loaded for each in _elements(b, dtype, word)]
+    return [element for word in loaded for element in _elements(b, dtype, word)]
 
 
 def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
@@ -156,15 +160,15 @@ def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
     if count == 1:
         return [from_memory(b, dtype, word)]
     shifted = [b.lshr(word, i32c(dtype.bits * i)) if i else word for i in range(count)]
-    return [from_memory(b, dtype, b.trunc(each, memory_type(dtype))) for each in shifted]
+    return [from_memory(b, dtype, b.trunc(bits, memory_type(dtype))) for bits in shifted]
 
 
 @cache
 def write(layout: Layout, place: BufferStages) -> Any:
     """`f(words, counter)`: write words of two elements to a stage of a buffer.
 
-    They are an operand of `wgmma`, which sees them behind a barrier. Lanes whose rows differ by less than 8 hold one
-    16-byte piece of each row; the swizzle spreads these over all banks.
+    They are an operand of `wgmma`, which sees them behind a barrier. The four lanes of a row write one 16-byte piece of
+    it. The swizzle spreads the pieces of 8 rows over all banks.
 
     Args:
         layout: of the elements: a `group_accumulator`, or an `across_accumulator`, of which two neighbouring registers
@@ -172,7 +176,7 @@ def write(layout: Layout, place: BufferStages) -> Any:
         place: where the operand lies; its rows are those of the tile.
     """
     smem_layout = place.smem_layout
-    count = layout.registers // 2
+    count = layout.registers // 2  # words
     pieces = smem_layout.swizzle // WIDEST
     own = max(basis[1] for basis in layout.warp)  # columns of a warpgroup, where warpgroups share them
 
@@ -187,15 +191,16 @@ def write(layout: Layout, place: BufferStages) -> Any:
         if not own:
             row = b.add(row, b.mul(group_number(b), i32c(WGMMA_ROWS)))
         base = b.add(stage_address(b, place, values[1]), b.mul(row, i32c(smem_layout.swizzle)))
-        # A narrower swizzle permutes fewer pieces, by higher bits of the row's number (PTX ISA, "Swizzling modes").
+        # A swizzle over fewer pieces uses as many of the highest of the three bits of the row's number (PTX ISA,
+        # "Swizzling Modes"): 3 bits for 8 pieces, 2 for 4, 1 for 2.
         swizzle = b.and_(b.lshr(line, i32c(3 - pieces.bit_length() + 1)), i32c(pieces - 1))
-        if own >= smem_layout.span:
+        if own >= smem_layout.span:  # a warpgroup's columns are whole panels
             base = b.add(base, b.mul(group_number(b), i32c(own // smem_layout.span * smem_layout.panel_bytes)))
-        elif own:
+        elif own:  # pieces within a panel: powers of two, so that an exclusive or adds them to the piece's number
             swizzle = b.xor(swizzle, b.mul(group_number(b), i32c(own * smem_layout.size // WIDEST)))
         # Of 16 bytes, which are 8 columns, each of four lanes has a word.
         within = b.shl(b.and_(lane, i32c(3)), i32c(2))
-        at: dict[int, Any] = {}
+        at: dict[int, Any] = {}  # the address of each piece in the lane's row
         for word, (down, across) in zip(words, layout.offsets[::2], strict=True):
             panel, rest = divmod(across, smem_layout.span)
             piece = rest * smem_layout.size // WIDEST

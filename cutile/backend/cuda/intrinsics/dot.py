@@ -39,8 +39,10 @@ from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
-HALF_STEP_BITS, HALF_BITS = 128, 16
-"""Of a row, in the half of an instruction's depth that a register's lanes hold; and of half a word."""
+HALF_STEP_BITS = 128
+"""Bits of a row in half of an instruction's depth. One register of each of four lanes holds them."""
+HALF_BITS = 16
+"""Bits of half a word."""
 
 
 def stage_address(b: Any, place: BufferStages, counter: Any) -> Any:
@@ -52,11 +54,11 @@ def stage_address(b: Any, place: BufferStages, counter: Any) -> Any:
 
 def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
     """Registers behind a fence, for use in a product (PTX ISA, "wgmma.fence")."""
-    flat = [each for group in groups for each in group]
-    letters = ["f" if str(each.type) == "float" else "r" for each in flat]
-    kind = ir.LiteralStructType([each.type for each in flat])
+    flat = [register for group in groups for register in group]
+    letters = ["f" if str(register.type) == "float" else "r" for register in flat]
+    kind = ir.LiteralStructType([register.type for register in flat])
     listed = ",".join([*(f"={letter}" for letter in letters), *map(str, range(len(flat))), "~{memory}"])
-    # The fence of `begin_group`, with the registers as its inputs and outputs: see where it is called.
+    # The fence of `begin_group`, with the registers as its inputs and outputs: `dot` says why, where it calls this.
     fenced = asm(b, kind, flat, "wgmma.fence.sync.aligned;", listed, effect=True, convergent=True)
     results = iter(b.extract_value(fenced, i) for i in range(len(flat)))
     return [[next(results) for _ in group] for group in groups]
@@ -72,8 +74,8 @@ class _FromRegisters(Instruction):
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: SmemLayout) -> None:
         super().__init__(dtype, other, columns, right, right)
-        # The flag that says which axis of the left operand is contiguous is there for descriptors alone, and that of
-        # the right one where either may be.
+        # An instruction has a flag for the contiguous axis of each operand that a descriptor gives. So there is none
+        # for this left operand. There is one for the right operand if its dtype allows either axis (16 bits).
         atom = MMA_ATOMS[dtype]
         self._flags = atom.flags + (f", {int(not right.k_major)}" if atom.any_major else "")
 
@@ -111,9 +113,10 @@ class _Left:
         self._first = descriptor(b, left.smem_layout.descriptor, own)
 
     def at(self, m: int, k: int) -> Any:
-        """Of the `m`th rows, from depth `k` on."""
+        """The operand of one instruction: the `m`th rows of the tile, from depth `k` on."""
         if isinstance(self._left, Layout):
-            # 16 bytes of two rows, 0 and 8 of the thread's, are two registers.
+            # A lane has a register for each half of the depth in each of two rows, which are 8 apart. An instruction
+            # takes both halves: four registers.
             first = m * self._per_row + k * self._bits // HALF_STEP_BITS * 2
             return self.words[first : first + 4]
         offset = self._left.smem_layout.offset(m * self._rows, k)
@@ -123,9 +126,10 @@ class _Left:
 def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
     """Wait for products, and add each to the elements at its place, in f32."""
     # Tied: the products are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
-    over = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", [each for product in products for each in product]))
+    flat = [partial for product in products for partial in product]
+    partials = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", flat))
     for place in places:
-        elements[place] = [b.fadd(x, next(over)) for x in elements[place]]
+        elements[place] = [b.fadd(x, next(partials)) for x in elements[place]]
 
 
 @cache
@@ -158,17 +162,18 @@ def dot(
         depth: elements along K.
         fresh: there are no sums to add to: `f(counter, left)`.
         together: both operands are in the stage of one counter: `f(counter, acc)`.
-        replaces: `f(..., acc, added)`: the product takes the place of the sums where `added` does not hold.
-        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
+        replaces: `f(..., acc, added)`: if the bool `added` is false, the product replaces the sums.
+        promote_columns: columns of a partial accumulator: so many columns are multiplied, waited for, and then added to
+            the sums in f32. 0 for none: the tensor cores add to the sums.
         left_first: the depth of the left operand's tile at which the product begins.
         right_first: the same of the right operand's.
     """
     rows, columns = layout.cover
     groups = layout.core[0] // WGMMA_ROWS
     sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # groups that share the columns
-    columns //= sharing
-    wide = promote_columns or columns
-    tall = range(-(-rows // (WGMMA_ROWS * groups)))
+    columns //= sharing  # of a warpgroup
+    wide = promote_columns or columns  # of an instruction
+    tall = range(-(-rows // (WGMMA_ROWS * groups)))  # the instructions of 64 rows that a warpgroup needs
     order = range(layout.registers)  # the register of each of the instruction's sums
     if right.smem_layout.interleaved:
         places = {offset: register for register, offset in enumerate(layout.offsets)}
@@ -180,6 +185,7 @@ def dot(
         instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
 
     def place(m: int, column: int) -> slice:
+        # A thread has one element for each two columns of 64 rows: 64 rows in 128 threads.
         first = layout.registers // len(tall) * m + column // 2
         return slice(first, first + wide // 2)
 
@@ -196,12 +202,12 @@ def dot(
             own = b.mul(group_number(b, once=True), i32c(right.smem_layout.offset(columns, 0)))
             right_stage = b.add(right_stage, own)
         right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
-        held = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
-        elements = [held[register] for register in order]
-        apart = fresh or promote_columns > 0
+        acc_registers = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
+        elements = [acc_registers[register] for register in order]
+        starts_anew = fresh or promote_columns > 0  # the first instruction adds to nothing
         for column in range(0, columns, wide):
             places = [place(m, column) for m in tall]
-            products = [[] if apart else elements[at] for at in places]
+            products = [[] if starts_anew else elements[at] for at in places]
             if isinstance(left, Layout):
                 # Tied to the fence, the registers that the product reads are not defined while another is under way: a
                 # copy of them there would have the linker serialise both (ptxas C7513).
@@ -213,7 +219,7 @@ def dot(
                     x = operand.at(m, left_first + k)
                     offset = right.smem_layout.offset(column, right_first + k)
                     y = b.add(right_at, const(I64, offset >> ADDRESS_SHIFT))
-                    if apart and k == 0:
+                    if starts_anew and k == 0:
                         products[m] = instruction.begin(b, x, y)
                     else:
                         products[m] = instruction.add(b, products[m], x, y, more[1] if replaces and k == 0 else None)
@@ -243,12 +249,12 @@ BYTE_BITS = 8
 
 @cache
 def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
-    """`f(tile)`: a tile in 8 bits as words of four in which `wgmma` takes it.
+    """`f(tile)`: a tile of 8 bits as words of four elements, as `wgmma` takes it.
 
-    Of a `group_accumulator` with four neighbours each word is what a lane has. Else lane t of four has columns 2t,
-    2t + 1 of each 8; it is to have 4t to 4t + 3 of each 16. So of the two halves of a word, whose columns are 8 apart,
-    lane t wants the half t // 2 of lanes 2 (t % 2) and the next one. Two words go together: a shuffle brings that half
-    of both.
+    In a `group_accumulator` with four neighbours, a lane's neighbours are its words. Else lane t of a quad has columns
+    2t and 2t + 1 of each 8, and needs columns 4t to 4t + 3 of each 16. A lane first joins its elements of 16 columns to
+    one word, whose halves are 8 columns apart. Then lane t needs half t // 2 of lanes 2 (t % 2) and 2 (t % 2) + 1. Two
+    words are exchanged together: one shuffle brings that half of both.
     """
     n = layout.registers // QUAD
 

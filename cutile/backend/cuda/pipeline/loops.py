@@ -1,13 +1,14 @@
-"""Loops and branches of the two roles, with the counters of their pipelines.
+"""Loops and branches of producer and consumers, with the counters of pipelines.
 
-Both roles walk loops and branches with loads. Where consumers do nothing but add products to what a loop carries, the
-products of an iteration go on in the next one:
+Both roles walk loops and branches with loads. If consumers do nothing in a loop but add products to accumulators, the
+products of an iteration are under way in the next one:
 
     for k in a..b:
         wait for the stage of k; begin its product; wait for the product before; release the stage of k - 1
 
-Of a kernel's main loop more is known: its first product may replace what the sums began with; tensor cores may add up
-some iterations apart from the sums; the epilogue of the tile before may go on under its products.
+A kernel's main loop may do three things more. Its first product may replace the accumulator, in place of zeros. The
+tensor cores may add some iterations to a partial accumulator, which is then added in f32. The delayed epilogue of the
+tile before may run under its products.
 """
 
 from __future__ import annotations
@@ -33,26 +34,29 @@ if TYPE_CHECKING:
 
 
 Values = Sequence[Value]
+# Adds a block's operations, and returns the values that the block carries beside its own; see `Nests._block`.
 Inside = Callable[[], Values] | None
 NOTHING: Mapping[Value, Value] = {}
 MAX_AHEAD_DEPTH = 64
-"""Elements of a row that the first product of the next iteration multiplies: with more it gains nothing, and spills."""
+"""Depth of a first product that is begun an iteration ahead. With a greater depth it gains nothing, and spills."""
 MAX_UNDEF_SUMS = 112
-"""Sums of a thread that may have registers all the time beside a left operand, or beside the whole of an epilogue."""
+"""Accumulator registers of a thread that may be live always, beside a left operand or an epilogue in one piece."""
 
 
 @dataclass
 class Nests:
-    """The nests of one role.
+    """Lowers the nests of one role: its loops and branches.
 
-    The producer has no `products`, and carries the numbers that it needs.
+    Attributes:
+        walk: the lowering of the role.
+        products: those of the consumers; None for the producer, whose loops carry only the scalars that it needs.
     """
 
     walk: WarpSpecialised
     products: Products | None
 
     def add(self, op: Op) -> None:
-        """A loop or a branch."""
+        """Lower a loop or a branch."""
         context, used = self.walk, self._used(op)
         if self.products is not None:
             self.products.enter_nest()
@@ -82,24 +86,29 @@ class Nests:
         return sorted(used)
 
     def _places(self, op: Op) -> Sequence[int]:
-        """Which of a nest's values this role carries.
+        """The positions of those of a nest's values that this role carries.
 
-        Consumers all, the producer the numbers that it needs.
+        Consumers carry all, the producer the scalars that it needs.
         """
         return self.walk.plan.slice.carried[op] if self.products is None else range(len(op.results))
 
     def _block(self, op: Op, source: Block, late: Values = (), inside: Inside = None) -> Block:
         """A block of a nest, with the counters of its pipelines.
 
-        `late` are numbers that are carried besides. `inside` adds what is in the block and returns them as they are
-        then; without it, that is the block's operations alone.
+        Args:
+            op: the nest.
+            source: its block, in the kernel.
+            late: placeholders for further values that the block carries.
+            inside: adds the operations, and returns the further values at the end; None adds those of `source` alone.
         """
         context, pipelines, used, places = self.walk, self.walk.pipelines, self._used(op), self._places(op)
-        own = len(source.arguments) - len(op.results)  # the loop's variable
+        # 1 for the variable of a `For`, 0 for a `While`. The blocks of an `If` have no arguments.
+        own = len(source.arguments) - len(op.results)
         arguments = [context.copy(value) for value in source.arguments[: max(own, 0)]]
         arguments += [context.copy(source.arguments[own + at]) for at in places if source.arguments]
         before, loops = [pipelines.counters[number] for number in used], not isinstance(op, If)
         counters = [Value(value.type, "counter") for value in before] if loops else before
+        # Inside a loop, an iteration must not overwrite shared memory that other warps still read for the one before.
         context.loops += loops
         with context.builder.block(*arguments, *(counters if loops else ()), *late) as block:
             pipelines.set_counters(used, counters)
@@ -117,7 +126,7 @@ class Nests:
         return block
 
     def _finish(self, op: Op, done: Op) -> Values:
-        """Add a nest in place of another one. What it carries besides is the result."""
+        """Add a lowered nest for a nest of the kernel; return its further values."""
         context, used, results = self.walk, self._used(op), [op.results[at] for at in self._places(op)]
         context.builder.add(done)
         for old, new in zip(results, done.results, strict=False):
@@ -128,6 +137,12 @@ class Nests:
         return done.results[counted:]
 
     def _loop(self, op: For, bounds: Values) -> None:
+        """Lower a loop in one of five ways.
+
+        With the first product of the next iteration begun ahead; one iteration after the other; with partial
+        accumulators; or with products that overlap, the first of which replaces undefined registers or adds to what the
+        loop begins with.
+        """
         ahead = None if self.products is None else self._first_ahead(op)
         if self.products is not None and ahead is not None:
             self._ahead(op, bounds, ahead, self.products)
@@ -140,6 +155,7 @@ class Nests:
             undefined = self.walk.add_in(ops.Undef(dtype=sums.tile.dtype, shape=sums.tile.shape), accumulator)
             undefined.name = sums.name
             ran = self._overlapped(op, bounds, [undefined], self.products, replaces=True)
+            # Without an iteration nothing has replaced the registers.
             zeros = ops.ZeroUnless(x=self.walk.lowered[sums], condition=ran)
             self.walk.place(sums, self.walk.add_in(zeros, accumulator), accumulator)
         else:
@@ -149,9 +165,17 @@ class Nests:
     def _iterations(
         self, op: For, bounds: Values, carried: Values, more: Mapping[Value, Value] = NOTHING, inside: Inside = None
     ) -> Values:
-        """The loop, from the values on that it carries.
+        """Add the loop, iteration after iteration.
 
-        What it carries besides, `more`, has what it begins with; what there is behind the loop is the result.
+        Args:
+            op: the loop.
+            bounds: its lowered start, stop and step.
+            carried: the first values of those that it carries.
+            more: further values that it carries: their placeholders, with the first values.
+            inside: adds the operations of an iteration; see `_block`.
+
+        Returns:
+            The further values behind the loop.
         """
         context, (start, stop, step) = self.walk, bounds
         before = [context.pipelines.counters[number] for number in self._used(op)]
@@ -159,36 +183,41 @@ class Nests:
         begin = (*carried, *before, *more.values())
         return self._finish(op, For(start=start, stop=stop, step=step, carried=begin, body=body))
 
-    # Loops that end in a sum to memory: the first product of the next iteration begins ahead of the sum's fence.
+    # Loops that end in an addition to memory: the next iteration's first product begins ahead of the addition's fence.
 
     def _first_ahead(self, op: For) -> Dot | None:
         """The product that an iteration may begin for the next one.
 
-        It is the first, of a right operand that arrives without others. None where an iteration does not end in a sum
-        by TMA that warps write at once, or where the operands are too wide.
+        It is the first product of the body. None where an iteration does not end in an addition by TMA, or where the
+        product cannot be begun earlier.
         """
         plan, inside = self.walk.plan, set(op.body.operations)
         dots = [dot for nested, dot in plan.dots.items() if nested in inside]
-        store = plan.stores.get(op.body.operations[-2]) if len(inside) > 1 else None
+        store = plan.stores.get(op.body.operations[-2]) if len(inside) > 1 else None  # -1 is the yield
+        # All columns of a warp have to be in its buffers at once (16 rows in 32 lanes: 2 columns for each register).
         if store is None or not store.adds or store.layout.registers * 2 > store.span * store.buffers or not dots:
             return None
         first, group = dots[0], plan.groups[dots[0].right.load]
+        # The right operand arrives without other products' operands, and the next iteration's has a stage of its own.
+        # The product adds to nothing, and its left operand is loaded ahead of the loop.
         alone = all(operand == first.right or operand.beside for operand in group.operands)
         follows = group.within and plan.stages[group.pipeline] > 1 and constant_of(op.step, self.walk.definitions) == 1
         outer = first.fresh and first.left is not None and first.left.load not in inside
         return first if alone and follows and outer and first.op.a.tile.shape[1] <= MAX_AHEAD_DEPTH else None
 
     def _ahead(self, op: For, bounds: Values, dot: Dot, products: Products) -> None:
-        """The loop, each iteration of which begins the first product of the next one.
+        """Add the loop, each iteration of which begins the first product of the next one.
 
-        The last iteration begins its own once more. Where there is none, the product is one of anything: under a
-        branch its sums would take registers of their own.
+        The last iteration begins its own first product once more, and nobody reads the result. Ahead of a loop without
+        iterations the product is of whatever lies in shared memory: under a branch its accumulator would take registers
+        of its own.
         """
         context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
         number, sums = context.plan.groups[dot.right.load].pipeline, dot.op.result
         runs, counter = builder.value(Lt(x=start, y=stop)), pipelines.counters[number]
         carried = [self._initial(op, at) for at in self._places(op)]
         builder.branch(runs, lambda: pipelines.wait(number, counter))
+        # Without an iteration the counter is -1: no stage was waited for, and the product is of anything.
         products.begin_ahead(dot, builder.value(Select(condition=runs, x=counter, y=builder.constant(-1))))
         products.settle_all()
         first = context.lowered[sums]
@@ -212,12 +241,12 @@ class Nests:
 
         self._iterations(op, bounds, carried, {begun: first}, iteration)
 
-    # Loops that only multiply: an iteration's products go on in the next one.
+    # Loops that only multiply: an iteration's products are under way in the next one.
 
     def _overlapped(self, op: For, bounds: Values, carried: Values, products: Products, *, replaces: bool) -> Value:
-        """The loop; whether it had an iteration is the result.
+        """Add the loop, and return whether it had an iteration.
 
-        The first product is added to what the loop begins with, or `replaces` it.
+        The first product is added to the accumulator that the loop begins with, or `replaces` it.
         """
         context, builder, pipelines, indices = self.walk, self.walk.builder, self.walk.pipelines, self.walk.indices
         delayed, late, (start, stop, step) = context.epilogue.delayed, indices.late_values(), bounds
@@ -230,13 +259,14 @@ class Nests:
         def iteration() -> Values:
             counters = [pipelines.counters[number] for number in multiplied]
             induction = context.lowered[op.induction]
-            later = builder.value(Ne(x=induction, y=start))
+            later = builder.value(Ne(x=induction, y=start))  # not the first iteration
+            # Only later products are added to. Stages are counted below, behind all products.
             products.added, products.counts = (later,) if replaces else (), False
             context.run_block(op.body, keep=True)
             products.added, products.counts = (), True
             if delayed:
                 delayed.write_under(induction, start, step)
-            numbers = indices.found(later, late, context.tiles.number)
+            numbers = indices.found(later, late, context.tiles.number)  # computed in the first iteration
             products.settle_last_iteration(later, counters, multiplied, dots)
             for number in used:
                 pipelines.next_stage(number)
@@ -248,23 +278,22 @@ class Nests:
             builder.add(ops.OrderBarrierArrive(pipelines.more_barriers))
         products.settle_loop(op, op.body.terminator.operands)
         ran = builder.value(Lt(x=start, y=stop))
+        # Without an iteration they are computed here. The last iteration's stages are released here, if there was one.
         indices.settle(indices.found(ran, numbers, context.tiles.number))
         for number in multiplied:
             pipelines.release_before(number, pipelines.counters[number], ran)
         return ran
 
     def _starts_undefined(self, op: For) -> bool:
-        """Whether the first product of a main loop may replace its sums.
+        """Whether the first product of a main loop may replace its accumulator.
 
-        They start from zeros.
-
-        Not where registers are few: ptxas keeps an undef register live for the whole kernel, also between the sums of
-        one tile and those of the next.
+        It does if the accumulator starts from zeros, and there are registers enough. ptxas keeps an undef register live
+        for the whole kernel: not only in the main loop, but also in the epilogue.
         """
         context, plan = self.walk, self.walk.plan
         if op is not plan.mainloop or plan.narrow or plan.dot.promote_columns:
             return False
-        # A softmax of rows computes whole tiles of the sums' size, for instance. Such tiles have no subtiles.
+        # An epilogue with tiles as large as the accumulator, such as a softmax of rows, has no subtiles.
         operations, sums = context.function.body.operations, op.results[0].tile
         behind = [other for other in operations[operations.index(op) + 1 :] if not isinstance(other, Convert)]
         beside = plan.dot.a_from_registers or any(other.results and other.result.tile == sums for other in behind)
@@ -272,47 +301,55 @@ class Nests:
         return constant_of(op.carried[0], context.definitions) == 0 and not few
 
     def _promoted(self, op: For, bounds: Values, products: Products) -> None:
-        """Some iterations at a time, whose products are added apart from the sums.
+        """Add the loop with partial accumulators.
 
-        The tensor cores add them.
+        The tensor cores add `promote_interval` iterations to a partial accumulator, which is then added to the
+        accumulator in f32. Of two warpgroups the second one has half as many iterations the first time. From there on
+        one warpgroup multiplies while the other one waits for its products and adds them.
 
-        Of two warpgroups the second one has fewer iterations the first time, so that from there on the one multiplies
-        while the other waits for its products and adds them. The first product of some iterations replaces what the
-        last ones left, and no undef registers, which ptxas would keep live for the whole kernel.
+        The first product of an interval replaces the partial accumulator of the interval before. Undef registers in its
+        place would be live for the whole kernel: ptxas keeps them so.
         """
         context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
         interval, sums = context.plan.dot.promote_interval, self._initial(op, 0)
         many = builder.value(Mul(x=step, y=builder.constant(interval)))
         fewer, begin = interval // context.plan.warpgroups, start
+        # The second warpgroup's first interval begins `fewer` iterations ahead of the loop, and those are left out
+        # below (`within`). A loop without iterations begins at its start, so that it has no interval.
         if context.plan.warpgroups > 1 and fewer:
             iterations = builder.value(Mul(x=builder.value(ops.WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
             begin = builder.value(Select(condition=builder.value(Lt(x=start, y=stop)), x=earlier, y=start))
         before = pipelines.counters[0]
         first, acc, counter = Value(start.type, "first"), Value(sums.type, sums.name), Value(before.type, "counter")
-        apart = Value(sums.type, "apart")
-        with builder.block(first, acc, apart, counter) as body:
+        partial = Value(sums.type, "apart")
+        with builder.block(first, acc, partial, counter) as body:
             pipelines.set_counters([0], [counter])
             beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
             within = first if begin is start else builder.value(Max(x=first, y=start))
-            self._overlapped(op, [within, beyond, step], [apart], products, replaces=True)
-            partial = context.lowered[op.results[0]]
-            added = context.add_in(Add(x=acc, y=partial), context.plan.dot.accumulator)
-            builder.yield_(added, partial, pipelines.counters[0])
+            self._overlapped(op, [within, beyond, step], [partial], products, replaces=True)
+            new_partial = context.lowered[op.results[0]]
+            added = context.add_in(Add(x=acc, y=new_partial), context.plan.dot.accumulator)
+            builder.yield_(added, new_partial, pipelines.counters[0])
         builder.location = op.location
-        done = builder.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
-        context.lowered[op.results[0]] = done.results[0]
-        pipelines.set_counters([0], done.results[2:])
+        # Any value will do for the first partial accumulator, which is replaced.
+        loop = builder.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
+        context.lowered[op.results[0]] = loop.results[0]
+        pipelines.set_counters([0], loop.results[2:])
 
     def _only_multiplies(self, op: For) -> bool:
-        """Whether a loop that counts up only adds products to what it carries."""
+        """Whether a loop only adds products of warpgroups to accumulators.
+
+        Each product adds to a carried value or to another product, and its operands are loaded in the body. Nothing
+        else in the body reads the accumulators or has a body of its own, and the loop counts up.
+        """
         plan, step = self.walk.plan, constant_of(op.step, self.walk.definitions)
         body = op.body.operations[:-1]
         dots = [nested for nested in body if nested in plan.dots]
         sums = {value for dot in dots for value in (dot.operands[2], *dot.results)}
         ours = {*op.body.arguments[1:], *(value for dot in dots for value in dot.results)}
         chained = all(dot.operands[2] in ours and plan.dots[dot].left is not None for dot in dots)
-        aside = plan.skipped | plan.guards | plan.slice.needed
+        aside = plan.skipped | plan.guards | plan.slice.needed  # operations that consumers do not carry out
         others = [nested for nested in body if nested not in plan.dots and nested not in aside]
         apart = not any(other.regions or sums.intersection(other.operands) for other in others)
         loads = loads_of(operand for dot in dots for operand in plan.dots[dot].operands)
@@ -321,9 +358,10 @@ class Nests:
         return bool(dots) and by_warpgroups and chained and apart and loads <= set(body)
 
     def _initial(self, op: For, at: int) -> Value:
-        """What a loop begins with.
+        """The first value of what a loop carries.
 
-        Sums in registers that the compiler does not make anew in each iteration.
+        Behind the optimisation barrier the compiler keeps an accumulator in registers. Without it, it would compute a
+        constant one anew.
         """
         context, start = self.walk, op.carried[at]
         value, acc = context.lowered[start], op.body.arguments[1 + at]

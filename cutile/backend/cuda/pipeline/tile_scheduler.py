@@ -1,13 +1,13 @@
 """The persistent loop over tile blocks, carrying the counter of each pipeline.
 
     for tile in first..all by step:          where tile blocks are alike
-    while tile < all: ... tile = next        where the producer takes them one by one, and sends on which
+    while tile < all: ... tile = next        where the producer takes them one by one, and sends their numbers
 
-Which comes when, `schedule.py` says.
+`schedule.py` decides on the order of the tile blocks.
 
-Which place of the grid a tile block's number stands for takes a few divisions: some 300 cycles, which the tensor cores
-would be idle for between two tiles. Consumers need the place only for what follows the main loop, so they find it while
-its first product is under way.
+To find a tile block's index from its number takes a few divisions: some 300 cycles. The tensor cores would be idle for
+as long between two tiles. Consumers need the index only in the epilogue, so they compute it while the main loop's first
+product is under way.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class TileScheduler:
-    """The loop of one role.
+    """The loop of one role: of the producer, or of the consumers.
 
     Attributes:
-        number: of the tile block.
+        number: the number of the current tile block.
         step: from one of a thread block's tile blocks to the next.
-        first: the number of the thread block's first one.
-        total: how many tile blocks there are.
-        carried: what is carried beside the counters: within the loop, and behind it.
+        first: the number of the thread block's first tile block.
+        total: the number of tile blocks.
+        carried: the values carried beside the counters: those of the iteration, and behind the loop its results.
     """
 
     number: Value
@@ -55,20 +55,23 @@ class TileScheduler:
 
         Args:
             tile: adds what is done for a tile block.
-            groups: of warpgroups that have tile blocks of their own: the iterations of the others' are skipped.
-            carried: what `self.carried` begins with.
+            groups: the number of warpgroups with tile blocks of their own (ping-pong); else 1.
+            carried: the first value of `self.carried`.
         """
         builder, pipelines = self._walk.builder, self._walk.pipelines
         count, split = self._count(), self._walk.split
         self.total = count if split is None else split.units(count)
         along = {"cluster": self._walk.plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
-        others = None
-        if groups > 1:  # the iterations of the main loop
+        # In a ping-pong kernel the warpgroups' tile blocks take turns at the stages of one pipeline. So a warpgroup's
+        # counter begins behind the iterations of the warpgroups before it, and skips those of the other one (there are
+        # two) behind each of its tile blocks. `trips`: the iterations of a tile block's main loop.
+        trips = None
+        if groups > 1:
             assert self._walk.plan.mainloop is not None
             start, stop, step = self.hoist(self._walk.plan.mainloop)
-            others = builder.value(ops.TripCount(start=start, stop=stop, step=step))
-        counters = [builder.constant(0) if others is None else builder.value(ops.FirstIteration(iterations=others))]
+            trips = builder.value(ops.TripCount(start=start, stop=stop, step=step))
+        counters = [builder.constant(0) if trips is None else builder.value(ops.FirstIteration(iterations=trips))]
         counters += [builder.constant(0) for _ in (*pipelines.values[1:], *pipelines.written)]
         if self._walk.plan.tiles.order.taken:
             self._while_there_are(tile, counters)
@@ -78,17 +81,18 @@ class TileScheduler:
         self.carried = tuple(Value(value.type, value.name) for value in carried)
         with builder.block(number, *pipelines.counters, *self.carried) as block:
             self._tile(number, tile)
-            after = pipelines.counters
-            if others is not None:
-                after = [builder.value(Add(x=counter, y=others)) for counter in after]
-            builder.yield_(*after, *self.carried)
-        done = For(start=self.first, stop=self.total, step=self.step, carried=(*counters, *carried), body=block)
-        self.carried = builder.add(done).results[len(counters) :]
+            following = pipelines.counters
+            if trips is not None:
+                following = [builder.value(Add(x=counter, y=trips)) for counter in following]
+            builder.yield_(*following, *self.carried)
+        loop = For(start=self.first, stop=self.total, step=self.step, carried=(*counters, *carried), body=block)
+        self.carried = builder.add(loop).results[len(counters) :]
 
     def _tile(self, number: Value, tile: Callable[[], None]) -> None:
         context = self._walk
         self.number = number if self._walk.split is None else self._walk.split.tile_of(number)
-        context.loops += 1  # what one tile block left in shared memory, other warps may still read in the next
+        # As in any loop: an iteration must not write shared memory that other warps still read for the one before.
+        context.loops += 1
         tile()
         context.loops -= 1
         context.builder.location = None
@@ -110,26 +114,27 @@ class TileScheduler:
         builder.add(While(carried=carried, condition=condition, body=block))
 
     def _next_tile(self, counter: Value) -> Value:
-        """The next tile block: the producer asks for it, consumers receive it.
+        """The next tile block: the producer takes it from a counter, consumers receive it.
 
-        It asks behind the loads of the tile block before. Ahead of them nobody would know yet who is free first: with
-        two tile blocks for each thread block, all second ones are taken at once, by whoever has the longest as well.
+        The producer takes it behind the loads of the tile block before. Ahead of them all thread blocks would take
+        their second ones at once, also those with the longest first ones. Behind them, those that are free first do.
         """
         builder, limited = self._walk.builder, self._walk.plan.limited
         pipeline, through = self._walk.pipelines.tiles, self._walk.pipelines.numbers
         if self._walk.producing:
             taken = builder.value(ops.NextTile(total=self.total), "taken")
-            following = builder.value(Add(x=taken, y=self.step))
-            number = builder.value(ops.Uniform(x=following), "next_tile")
+            following = builder.value(Add(x=taken, y=self.step))  # all thread blocks have begun with one of their own
+            number = builder.value(ops.Uniform(x=following), "next_tile")  # indices of TMA are made from it
             builder.add(ops.SendTile(pipeline, through, counter, number, limited=limited))
             return number
         builder.add(ops.PipelineWait(pipeline, counter, limited=limited))
         number = builder.value(ops.ReceiveTile(pipeline, through, counter), "next_tile")
+        # Each warp has read the number by itself, and releases the stage by itself.
         builder.add(ops.PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
         return number
 
     def _count(self) -> Value:
-        """All tile blocks, or clusters of them."""
+        """The number of tile blocks, or of clusters of them."""
         builder, tiles = self._walk.builder, self._walk.plan.tiles
         counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
         if tiles.cluster > 1:
@@ -138,7 +143,10 @@ class TileScheduler:
         return builder.value(Mul(x=counts[0], y=builder.value(Mul(x=counts[1], y=counts[2]))))
 
     def hoist(self, loop: For) -> list[Value]:
-        """The bounds of a loop, ahead of all tile blocks: they are the same for all."""
+        """The bounds of a loop, computed ahead of all tile blocks.
+
+        They do not depend on the tile block.
+        """
         context, bounds = self._walk, (loop.start, loop.stop, loop.step)
         work = work_of(bounds, context.definitions)
         context.operations([op for op in context.function.body.operations if op in work])
@@ -150,8 +158,8 @@ class Indices:
     """The indices of a tile block, by the user's names.
 
     Attributes:
-        late: what is found under the main loop's first product: numbers made from the index; None where the kernel
-            needs them earlier.
+        late: the operations that compute scalars from the index, lowered under the main loop's first product; None
+            where the kernel needs their results earlier.
     """
 
     def __init__(self, walk: WarpSpecialised) -> None:
@@ -159,7 +167,7 @@ class Indices:
         self.late = _late(walk.function, walk.plan)
 
     def add(self, number: Value) -> None:
-        """Find the index of the tile block with that number."""
+        """Compute the index of the tile block with that number."""
         tiles = self._walk.plan.tiles
 
         def index(axis: int) -> Op:
@@ -174,13 +182,15 @@ class Indices:
                 backwards=axis in tiles.order.backwards,
             )
 
-        beside = [tiles.along] if tiles.cluster > 1 else []  # the last of a cluster may be beyond the grid
-        self._walk.make_block_ids(index, beside)
+        # A cluster's last tile block may lie beyond the grid: the epilogue compares this axis, though no operation of
+        # the kernel may need it.
+        further = [tiles.along] if tiles.cluster > 1 else []
+        self._walk.make_block_ids(index, further)
 
-    # Numbers made from the index: under the first product, where nothing waits for them.
+    # Scalars that depend on the index: computed under the first product, where nothing waits for them.
 
     def late_values(self) -> list[Value]:
-        """Values like those that are found late."""
+        """Placeholders for the index and the scalars that are computed late."""
         if self.late is None:
             return []
         indices = [Value(TileType(i32), index.name) for index in self._walk.block_ids.values()]
@@ -191,9 +201,9 @@ class Indices:
         return [value for op in late for value in op.results if not isinstance(op, TileBlockId)]
 
     def found(self, is_known: Value, values: Sequence[Value], number: Value) -> tuple[Value, ...]:
-        """`values` where they are known.
+        """The late values: `values` if `is_known` holds, else computed now.
 
-        Else they are worked out, of the tile block with that number.
+        `number` is the tile block's.
         """
         if self.late is None or not values:
             return ()
@@ -211,7 +221,7 @@ class Indices:
         return results
 
     def settle(self, values: Sequence[Value]) -> None:
-        """From here on, the numbers are these."""
+        """Use these late values in what is lowered from here on."""
         if self.late is None or not values:
             return
         context = self._walk
@@ -223,26 +233,26 @@ class Indices:
 
 
 def _late(source: Function, plan: Plan) -> list[Op] | None:
-    """What stands before the main loop, and can wait until it is over.
+    """The operations before the main loop that only the epilogue needs.
 
-    Numbers made from the tile block's index.
-
-    None where something else before it, or the loop itself, needs them; or where no first product goes on by itself.
+    They compute the tile block's index, and scalars from it. None where something else before the loop, or the loop
+    itself, needs them.
     """
     loop = plan.mainloop
+    # With partial accumulators or SIMT products, no product is under way that the work could be done under.
     if loop is None or plan.dot.promote_interval or plan.dot.simt:
         return None
     operations = source.body.operations
     late: list[Op] = []
     values: set[Value] = set()
     for op in operations[: operations.index(loop)]:
-        if op in plan.guards:
+        if op in plan.guards:  # assertions, which the producer makes
             continue
         if isinstance(op, TileBlockId) or any(value in values for value in reads(op)):
             if not is_scalar_work(op):
                 return None
             late.append(op)
             values.update(op.results)
-        elif any(isinstance(nested, LoadMut | StoreMut) for nested in (op, *inside(op))):  # of this block's own tile
-            return None
+        elif any(isinstance(nested, LoadMut | StoreMut) for nested in (op, *inside(op))):
+            return None  # an access of the block's own tile needs the index
     return None if any(value in values for value in loop.operands) else late
