@@ -24,6 +24,7 @@ __all__ = (
     "axis_key",
     "index_layout",
     "is_contiguous",
+    "is_same_shape",
     "reshape_shape",
     "row_major_strides",
     "show_shape",
@@ -46,6 +47,8 @@ ShapeLike = SupportsIndex | Sequence[SupportsIndex]
 
 Span = range | builtins.slice | tuple[int, int]
 """Part of an axis: `range(2, 6)`, `slice(2, 6)` or `(2, 6)`."""
+
+_INTEGERS = frozenset((int,))
 
 _MAX_EXTENT = 2**31 - 1  # kernels get extents as 32-bit integers
 
@@ -111,6 +114,17 @@ def as_shape(shape: ShapeLike, argument: str = "shape", *, least: int = 0) -> tu
                 "the longest that a kernel can index; spread it over two axes"
             )
     return extents
+
+
+def is_same_shape(shape: tuple[int, ...], request: Any) -> bool:
+    """Whether `request` is this very shape, by what may be looked up without a check.
+
+    What equals a shape need not be one.
+
+    >>> is_same_shape((4, 8), (4, 8)), is_same_shape((4, 8), (4.0, 8)), is_same_shape((4, 8), [4, 8])
+    (True, False, False)
+    """
+    return shape == request and _INTEGERS.issuperset(map(type, request))
 
 
 def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

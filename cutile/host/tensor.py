@@ -35,6 +35,7 @@ from cutile.host.shapes import (
     axis_key,
     index_layout,
     is_contiguous,
+    is_same_shape,
     slice_layout,
     transpose_layout,
     whole_shape,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 __all__ = ("Tensor", "TensorView")
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-_INTEGERS = frozenset((int,))
 
 
 class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor):
@@ -273,12 +272,10 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
     def _cut(self, shape: TileLike) -> TiledView | OpenTiledView:
         """The elements in tiles of `shape`; the last cut is cached."""
         tiled = self._tiled
-        # (4.0,) equals (4,), and is no shape: only Python's integers take the last cut.
-        if tiled is None or tiled.tile != shape or not _INTEGERS.issuperset(map(type, cast("tuple[int, ...]", shape))):
+        if tiled is None or not is_same_shape(tiled.tile, shape):
             if is_open(shape):
                 return OpenTiledView(self._view, as_any_tile(shape, self._view.shape))
-            tile = as_tile(cast("ShapeLike", shape), self._view.shape)
-            tiled = self._tiled = TiledView(self._view, tile)
+            tiled = self._tiled = TiledView(self._view, as_tile(cast("ShapeLike", shape), self._view.shape))
         return tiled
 
     @property

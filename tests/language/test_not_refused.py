@@ -213,5 +213,5 @@ def test_functions_of_python_are_constants(backend: str, function: Any) -> None:
     identity = {operator.add: 0.0, operator.mul: 1.0, max: -np.inf, min: np.inf}[function]
     folded = kernel(textwrap.dedent(text).replace("0, 1.0, F", f"0, float('{identity}'), F"), other_name=function)
     launch(folded, (y, (4,)), x, backend=backend, F=function)
-    of = {max: np.maximum, min: np.minimum}.get(function, function)
+    of: Any = {max: np.maximum, min: np.minimum}.get(function, function)
     assert y.tolist() == (of(x, 3) + of(x, 2) + functools.reduce(function, x.tolist())).tolist()
