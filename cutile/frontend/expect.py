@@ -5,6 +5,7 @@ Each raises with what came.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ from cutile.ops.arith import Max, Min
 from cutile.ops.cast import Convert
 
 M = TypeVar("M", bound=Marker)
+
+_MAX_ELEMENTS = 2**62  # elements of a tile: backends count them, and twice as many, in 64 bits
 
 
 def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
@@ -37,6 +40,11 @@ def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
                 f"{what}: the shape {items} has an extent below 1",
                 remedy="Every extent of a tile is at least 1." + order.get(what, ""),
             )
+    if max(items, default=1) > i32.max or math.prod(items) >= _MAX_ELEMENTS:
+        frame.type_error(
+            f"{what}: the shape {items} is larger than a tile can be",
+            remedy=f"An extent is at most {i32.max}: load smaller tiles in a loop.",
+        )
     return tuple(items)
 
 

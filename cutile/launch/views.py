@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from cuda_async import Storage
 from cutile.compile.facts import LayoutClass, TensorFacts, layout_class
-from cutile.dtypes import DTypeLike
+from cutile.dtypes import DTypeLike, i32
 from cutile.errors import GenericsError, MissingGenericsError
 
 Grid = tuple[int, int, int]
@@ -227,6 +227,8 @@ class OpenTiledView:
         for name, extent in zip(self.tile, tile, strict=True):
             if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
                 raise GenericsError(f"{what}: {name!r} is an extent of its tiles, a positive int; got {extent!r}")
+            if extent > i32.max:
+                raise GenericsError(f"{what}: {name!r} is an extent of its tiles, at most {i32.max}; got {extent!r}")
         return TiledView(self.view, tile, exact=self.exact)
 
 

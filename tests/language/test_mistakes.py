@@ -138,6 +138,14 @@ MISTAKES: dict[str, Mistake] = {
         "y.store(sum(map(abs, (y.load(), 1.0))))", r"Write a comprehension: \[helper\(each\) for each in items\]"
     ),
     "filter": body("y.store(sum(filter(abs, (y.load(), 1.0))))", r"for each in items if wanted\(each\)\]"),
+    "extent_beyond_a_tile": body(
+        "t = ct.constant(1.0, (2**31,), f32)\ny.store(ct.reduce_sum(t, 0))",
+        r"the shape \(2147483648,\) is larger than a tile can be.*smaller tiles in a loop",
+    ),
+    "elements_beyond_a_tile": body(
+        "t = ct.constant(1.0, (2**21, 2**21, 2**21), f32)\ny.store(ct.reduce_sum(t))",
+        r"\(2097152, 2097152, 2097152\) is larger than a tile can be",
+    ),
     "lambda_in_a_generator": body("fs = tuple(lambda t: t * j for j in (1, 2))\ny.store(fs[0](y.load()))", "reads 'j'"),
     "class_with_slots": Mistake(
         "class Pair:\n    def __init__(self, a):\n        self.a = a\ndef kernel(y: Mut):\n"

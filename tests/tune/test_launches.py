@@ -346,6 +346,8 @@ def test_what_stands_for_no_tile_or_kernel_is_refused() -> None:
         y.partition(("A", "B"))
     with pytest.raises(MissingGenericsError, match=r"argument 'y' is cut into tiles of B, and nothing says what B is"):
         add_two(y.mut.partition("B")).sync()
+    with pytest.raises(GenericsError, match="'B' is an extent of its tiles, at most 2147483647; got 2147483648"):
+        add_two(api.zeros((8,)).sync().partition("B")).generics(B=1 << 31).sync()
     with pytest.raises(GenericsError, match="add_two has no generic 'C'"):
         add_two(api.zeros((16,)).partition("B")).generics(B=2, C=3).sync()
     with pytest.raises(ArgumentTypeError, match="it stands above @ct"):
