@@ -94,12 +94,14 @@ def _parameter(value: Value) -> str:
 def without_toolchain(facts: Mapping[str, Any], name: str, error: ImportError) -> dict[str, Any]:
     """The facts of a source that could not be built, with the reason.
 
-    Registers and spills are not counted.
+    Registers and spills are not counted, so the number of warps is not settled.
     """
     absent = missing(name)
     names = ", ".join(each.distribution for each in absent)
     why = f"without {names}; {absent[0].remedy}" if absent else f"{error}; `python -m cutile info` says more"
-    return {**facts, "toolchain": f"registers and spills are not counted: {why}"}
+    warps = facts.get("more_warps")
+    unsettled = f" ({warps} warps are taken where {facts['warps']} spill)" if warps else ""
+    return {**facts, "toolchain": f"registers and spills are not counted{unsettled}: {why}"}
 
 
 def _said(options: CompileOptions) -> str:
