@@ -27,7 +27,7 @@ from kernels.quantised import FEW_ROWS, int4_weights, int8_weights, weights
 from kernels.swiglu import swiglu
 from tests.backend.cuda.emulated import Array, Emulated, Vector, scatter
 from tests.backend.cuda.executed import execute
-from tests.backend.cuda.programs import compiled, instructions, lowered, shipped
+from tests.backend.cuda.programs import compiled, instructions, lowered, ptx, shipped, source, written
 from tests.support.programs import mut, tensor
 
 
@@ -58,6 +58,37 @@ def test_computed_weights_come_from_registers_and_nothing_moves(bits: int, tile:
     assert not any(isinstance(op, ConvertLayout) and op.attributes["how"] == "move" for op in roles.consumer.walk())
     (store,) = (op for op in roles.consumer.walk() if isinstance(op, TmaStore))
     assert store.transposed
+
+
+def test_weights_that_one_tile_block_reads_are_evicted_first() -> None:
+    """Where the grid has one tile block along each axis but the weights' own; others may come from the L2 cache."""
+    program = quantised(8, 16, 64)
+    hints = {op.x.name: op.shared_along for op in lowered(program).walk() if isinstance(op, TmaLoad)}
+    assert hints == {"w": (0, 2), "scale": None, "x": None}  # scales' rows are computed, products read x
+    (load,) = (line for line in source(program).text.splitlines() if "load_w(" in line)
+    assert load.strip() == "load_w(w_map, j, k, counter_1, grid_x, grid_z)"
+    copies = [line for line in ptx(program).splitlines() if "cp.async.bulk.tensor" in line and ".global.tile" in line]
+    assert len([line for line in copies if ".L2::cache_hint" in line]) == 1 < len(copies)
+
+
+RIGHT = """
+def kernel(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
+    BM, BN = z.shape
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(x.shape[1] // BK):
+        right = ct.load_tile(w, (BN, BK), (INDEX)).astype(bf16).transpose()
+        acc = ct.mma(ct.load_tile(x, (BM, BK), (i, k)), right, acc)
+    z.store(acc.astype(z.dtype))
+"""
+
+
+def test_tiles_that_a_tile_block_loads_again_are_not_evicted_first() -> None:
+    types: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": tensor(2, bf16), "w": tensor(2, i8)}
+    for index, expected in (("j, k", (0, 2)), ("j, k // 2", None), ("j + i, k", None)):
+        function = lowered(written(RIGHT.replace("INDEX", index), types, BK=64))
+        (load,) = (op for op in function.walk() if isinstance(op, TmaLoad) and op.x.name == "w")
+        assert load.shared_along == expected, index
 
 
 def test_products_that_need_not_are_not_swapped() -> None:

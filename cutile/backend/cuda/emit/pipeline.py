@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cuda.emit.generic import offset, places
 from cutile.backend.cuda.ops.memory import TmaLoad, TmaStore
 from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, ReadBuffer, buffer_types
@@ -34,7 +35,7 @@ def barriers_start(op: BarriersStart, kernel: Kernel) -> Call:
 
 
 def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
-    """`load_x(x_map, i, k, counter)`."""
+    """`load_x(x_map, i, k, counter)`; with a hint, `load_x(..., counter, grid_y)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
         f"load_{op.x.name}",
@@ -46,8 +47,10 @@ def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
         f"offset={offset(op.pipeline, kernel)}",
         *numbers(op, "cluster"),
         *([f"steps={op.steps}"] if op.steps else []),
+        *([f"shared={len(op.shared_along)}"] if op.shared_along is not None else []),
     )
-    return Call(function, (op.map, *map(kernel.use, op.index), kernel.use(op.counter)))
+    counts = [GRID_NAMES[axis] for axis in op.shared_along or ()]
+    return Call(function, (op.map, *map(kernel.use, op.index), kernel.use(op.counter), *counts))
 
 
 def bulk_store(op: TmaStore, kernel: Kernel) -> Call:

@@ -13,6 +13,7 @@ from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpac
 from cutile.backend.cuda.intrinsics.llvm import (
     I16,
     I32,
+    I64,
     VOID,
     address,
     asm,
@@ -44,6 +45,8 @@ HALF_BITS = 16
 """Bits of an element that is stored here: two make a 32-bit register."""
 F32_BYTES = 4
 """Of an element that is added."""
+EVICT_NORMAL, EVICT_FIRST = 0x1000000000000000, 0x12F0000000000000
+"""What `createpolicy.fractional.L2::evict_normal` and `evict_first` make of a fraction of 1."""
 MATRIX = 8
 """Rows, and columns of 16 bits, of a matrix that `stmatrix` writes."""
 MATRICES = 4
@@ -62,8 +65,9 @@ def load(
     offset: int,
     cluster: int,
     steps: tuple[int, ...] = (),
+    shared: int | None = None,
 ) -> Any:
-    """`f(map, *tile index, counter)`: begin to load a tile into a stage.
+    """`f(map, *tile index, counter, *tile blocks)`: begin to load a tile into a stage.
 
     Its bytes arrive on `full`. Of a tile that all blocks of a cluster need, each loads its part for all of them.
 
@@ -77,6 +81,8 @@ def load(
         offset: where the pipeline's barriers are.
         cluster: blocks that need the tile.
         steps: elements from tile to tile along each axis, where tiles do not lie side by side.
+        shared: along so many axes of the grid tile blocks load the same tile, and the last arguments count them. Where
+            all counts are 1, the L2 cache evicts the tile first. None: no such arguments.
     """
     count, rows, part_bytes = smem_layout.part(cluster)
     split = smem_layout.split(cluster)
@@ -84,7 +90,7 @@ def load(
     together = rows // 2 if smem_layout.interleaved else rows
 
     def generate(b: Any, values: list[Any]) -> None:
-        map_, *index, counter = values
+        map_, *index, counter = values[: len(shape) + 2]
         first = b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(stage_bytes)))
         full = full_barrier(b, counter, stages, offset)
         origin = [b.mul(at, i32c(step)) for at, step in zip(index, steps or shape, strict=True)]
@@ -94,8 +100,9 @@ def load(
         # A number comes with its neighbours: a row that begins at no multiple of 16 bytes is an illegal instruction.
         if smem_layout.width > shape[axis]:
             origin[axis] = b.and_(origin[axis], i32c(-smem_layout.span))
-        text, letters = _load_text(len(shape), cluster > 1)
+        text, letters = _load_text(len(shape), cluster > 1, shared is not None)
         everyone = [const(I16, (1 << cluster) - 1)] * (cluster > 1)
+        hint = [] if shared is None else [_policy(b, values[len(shape) + 2 :])]
         if split != "none":
             rank = cluster_rank(b)
             first = b.add(first, b.mul(rank, i32c(part_bytes)))
@@ -106,24 +113,34 @@ def load(
                 begin = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
                 moves = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
                 start = [b.add(origin[a], i32c(moves.get(a, 0))) for a in order]
-                operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *everyone]
+                operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *everyone, *hint]
                 # One box per panel: a box is at most as wide as the swizzle. Even rows and odd ones are one each.
                 asm(b, VOID, operands, text, letters, effect=True)
 
-    return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1)], generate)
+    return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1 + (shared or 0))], generate)
 
 
-def _load_text(rank: int, multicast: bool) -> tuple[str, str]:
+def _policy(b: Any, counts: Sequence[Any]) -> Any:
+    """The L2 cache's policy for a tile that so many tile blocks load, along axes."""
+    policy = const(I64, EVICT_FIRST)
+    for count in counts:
+        policy = b.select(b.icmp_signed("==", count, i32c(1)), policy, const(I64, EVICT_NORMAL))
+    return policy
+
+
+def _load_text(rank: int, multicast: bool, hinted: bool) -> tuple[str, str]:
     """The instruction that loads a box of `rank` axes, and its constraints."""
     places = ", ".join(f"${2 + i}" for i in range(rank))
     # $0 the place in shared memory, $1 the tensor map, then the coordinates, the innermost first, the barrier that
-    # counts the bytes, and the mask of the blocks that get the tile (PTX ISA, "cp.async.bulk.tensor").
+    # counts the bytes, the mask of the blocks that get the tile, and the cache's policy (PTX ISA,
+    # "cp.async.bulk.tensor").
+    more = "".join(f", ${rank + 3 + i}" for i in range(multicast + hinted))
     text = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        f"{'.multicast::cluster' if multicast else ''} "
-        f"[$0], [$1, {{{places}}}], [${rank + 2}]{f', ${rank + 2 + 1}' if multicast else ''};"
+        f"{'.multicast::cluster' if multicast else ''}{'.L2::cache_hint' if hinted else ''} "
+        f"[$0], [$1, {{{places}}}], [${rank + 2}]{more};"
     )
-    return text, ",".join(["r", "l", *["r"] * (rank + 1), *["h"] * multicast, "~{memory}"])
+    return text, ",".join(["r", "l", *["r"] * (rank + 1), *["h"] * multicast, *["l"] * hinted, "~{memory}"])
 
 
 @cache

@@ -449,6 +449,9 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
             rows.
         steps: elements from tile to tile along each axis, if tiles do not lie side by side.
         shape: the tile's, if the buffer was reserved for tiles of another shape that lie there alike.
+        shared_along: axes of the grid along which tile blocks load the same tile. Where the grid has one tile block
+            along each of them, the tile is read once by all, and the L2 cache lets go of it first; None asks nothing
+            of the cache.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -461,6 +464,7 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
     cluster: int = attribute(default=1)
     steps: tuple[int, ...] = attribute(default=())
     shape: tuple[int, ...] = attribute(default=())
+    shared_along: tuple[int, ...] | None = attribute(default=None)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

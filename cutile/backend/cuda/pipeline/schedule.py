@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cutile.backend.gpu.op_facts import constant_of, work_of
-from cutile.ir import Constant, For, If, Op, Value
+from cutile.ir import Constant, For, If, Op, Value, While
 from cutile.ops.arith import Add, DivCeil, DivTrunc, FloorDiv, Max, Min, Mul, Neg, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.grid import TileBlockId
@@ -175,3 +175,29 @@ class _Slopes:
 def block_axes(values: Sequence[Value], definitions: Mapping[Value, Op]) -> frozenset[int]:
     """The axes of the grid along which these numbers differ from block to block."""
     return frozenset(op.axis for op in work_of(values, definitions) if isinstance(op, TileBlockId))
+
+
+def shared_along(
+    index: Sequence[Value], loops: Iterable[For | While], definitions: Mapping[Value, Op]
+) -> tuple[int, ...] | None:
+    """The axes of the grid along which tile blocks load the same tile.
+
+    None where one tile block may load it twice: a loop around the load is not named in the tile's index, or the index
+    is computed, so that two iterations may come to the same one.
+
+    Args:
+        index: the tile's.
+        loops: around the load.
+        definitions: the operation of each value.
+
+    Example:
+        `ct.load_tile(w, (64, 256), (j, k))` in a loop over k, with j the tile block's second index: (0, 2).
+    """
+    loops = list(loops)
+    inductions = [loop.induction for loop in loops if isinstance(loop, For)]
+    named = [value for value in index if not isinstance(definitions.get(value), Constant)]
+    blocks = [op.axis for value in named if isinstance(op := definitions.get(value), TileBlockId)]
+    plain = len(blocks) + sum(value in inductions for value in named) == len(named)
+    if not plain or len(inductions) < len(loops) or not set(inductions) <= set(named):
+        return None
+    return tuple(axis for axis in range(3) if axis not in blocks)

@@ -27,11 +27,11 @@ from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.pipeline.accumulators import part_layout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
 from cutile.backend.cuda.pipeline.loops import Nests
-from cutile.backend.cuda.pipeline.operand import Operand
+from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.pipelines import Pipelines, TensorMaps
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.products import Products, in_words
-from cutile.backend.cuda.pipeline.schedule import SplitK
+from cutile.backend.cuda.pipeline.schedule import SplitK, shared_along
 from cutile.backend.cuda.pipeline.split_k import DividedLoop
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue, epilogue_of_part, with_operations
 from cutile.backend.cuda.pipeline.tile_scheduler import Indices, TileScheduler
@@ -133,6 +133,7 @@ class WarpSpecialised(LoweringContext):
         self.plan = plan
         self.warps = 4 * plan.warpgroups
         self._skipped = plan.skipped
+        self._multiplied = loads_of(operand for dot in plan.dots.values() for operand in dot.operands)
         self.words = in_words(function, plan)
         self.maps = TensorMaps()
         self.pipelines = Pipelines(self)
@@ -416,8 +417,20 @@ class WarpSpecialised(LoweringContext):
             cluster=operand.shared,
             steps=operand.steps,
             shape=() if load.shape == buffer_types(stage[:1])[0].shape else load.shape,
+            shared_along=self._shared_along(operand),
         )
         self.builder.add(copy)
+
+    def _shared_along(self, operand: Operand) -> tuple[int, ...] | None:
+        """Who else loads a tile that threads alone read, such as weights that they convert.
+
+        None of what a product reads: it lies in the L2 cache for other tile blocks.
+        """
+        if operand.load in self._multiplied:
+            return None
+        nests = (op for op in self.function.walk() if isinstance(op, For | While))
+        loops = [op for op in nests if operand.load in inside(op)]
+        return shared_along(operand.index, loops, self.definitions)
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, For | None]:
