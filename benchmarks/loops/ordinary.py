@@ -258,7 +258,7 @@ TWICE = CompileOptions(occupancy=2)
 QUANTISED = (
     Quantised(4096, 8, (256, 128)),
     Quantised(128, 8, (128, 128)),
-    Quantised(16, 8, (16, 64), groups=4, options=TWICE),
+    Quantised(16, 8, (16, 64), options=TWICE),
     Quantised(16, 8, (16, 64), groups=4, options=TWICE, columns=28672),
     Quantised(4096, 4, (256, 128)),
     Quantised(128, 4, (128, 128)),

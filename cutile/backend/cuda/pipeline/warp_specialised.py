@@ -422,7 +422,7 @@ class WarpSpecialised(LoweringContext):
         self.builder.add(copy)
 
     def _shared_along(self, operand: Operand) -> tuple[int, ...] | None:
-        """Who else loads a tile that threads alone read, such as weights that they convert.
+        """Who else loads a tile that threads alone read, as weights that they convert.
 
         None of what a product reads: it lies in the L2 cache for other tile blocks.
         """
