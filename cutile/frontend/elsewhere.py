@@ -310,7 +310,7 @@ def for_function(function: Any) -> str | None:
     if function is functools.partial:
         return "Write a lambda, lambda t: helper(2, t), or make the partial outside of the kernel."
     if function in (map, filter):
-        return f"Write a comprehension: [helper(each) for each in items{' if wanted(each)' * (function is filter)}]."
+        return f"Write a comprehension: [helper(item) for item in items{' if wanted(item)' * (function is filter)}]."
     if name in FUNCTIONS:
         return f"Write {FUNCTIONS[name]}."
     if hasattr(getattr(language, name, None), "__cutile__"):

@@ -184,4 +184,4 @@ def test_what_is_no_function_is_no_kernel() -> None:
 @pytest.mark.parametrize("leave", ["if t > 0:\n    break", "t -= 1\nif t > 0:\n    break", "if nothing:\n    break"])
 def test_a_loop_that_a_failed_statement_would_leave_is_not_called_endless(leave: str) -> None:
     error = mistake("t = nothing\nwhile True:\n" + textwrap.indent(leave, "    "))
-    assert {each.message for each in error.errors} == {"name 'nothing' is not defined"}
+    assert {part.message for part in error.errors} == {"name 'nothing' is not defined"}

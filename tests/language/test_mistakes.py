@@ -135,9 +135,9 @@ MISTAKES: dict[str, Mistake] = {
         "Write a lambda, .* outside of the kernel",
     ),
     "map": body(
-        "y.store(sum(map(abs, (y.load(), 1.0))))", r"Write a comprehension: \[helper\(each\) for each in items\]"
+        "y.store(sum(map(abs, (y.load(), 1.0))))", r"Write a comprehension: \[helper\(item\) for item in items\]"
     ),
-    "filter": body("y.store(sum(filter(abs, (y.load(), 1.0))))", r"for each in items if wanted\(each\)\]"),
+    "filter": body("y.store(sum(filter(abs, (y.load(), 1.0))))", r"for item in items if wanted\(item\)\]"),
     "extent_beyond_a_tile": body(
         "t = ct.constant(1.0, (2**31,), f32)\ny.store(ct.reduce_sum(t, 0))",
         r"the shape \(2147483648,\) is larger than a tile can be.*smaller tiles in a loop",

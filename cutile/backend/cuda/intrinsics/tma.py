@@ -46,7 +46,7 @@ HALF_BITS = 16
 F32_BYTES = 4
 """Of an element that is added."""
 EVICT_NORMAL, EVICT_FIRST = 0x1000000000000000, 0x12F0000000000000
-"""What `createpolicy.fractional.L2::evict_normal` and `evict_first` make of a fraction of 1."""
+"""Policies of the L2 cache for all of an access, by the values of CUTLASS (`TMA::CacheHintSm90`)."""
 MATRIX = 8
 """Rows, and columns of 16 bits, of a matrix that `stmatrix` writes."""
 MATRICES = 4
