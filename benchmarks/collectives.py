@@ -6,7 +6,9 @@
     python -m benchmarks.collectives --cpu      # two ranks of the CPU, small, beside gloo: that it runs, not how fast
 
 A process for each GPU. Ours and torch's take turns in each of them, on tensors of their own; a turn is some calls
-without a pause, then a wait for the GPU. Bus bandwidth is counted as nccl-tests counts it: 2 (n - 1) / n times the
+without a pause, then a wait for the GPU. As in nccl-tests a turn repeats one call: ours is bound to its operand and its
+stream, and torch's is made anew, since torch has no other way. Beside them: a chain of calls made anew, and a graph of
+the chain. Bus bandwidth is counted as nccl-tests counts it: 2 (n - 1) / n times the
 bytes over the time. The longest of the ranks' times counts.
 """
 
@@ -75,6 +77,7 @@ def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> d
     # Sums of sums grow: zeros from here on. NCCL's time does not depend on the values.
     ours, theirs, calls = Buffer.put(np.zeros_like(values)).sync_on(stream), theirs.zero_(), calls_of(nbytes)
     recorded = Buffer.put(np.zeros_like(values)).sync_on(stream)
+    bound = rank.all_reduce(ours).bind(stream)
     graph = chain(rank, recorded, calls).graph_on(stream)
 
     def turn_of_torch() -> None:
@@ -82,9 +85,15 @@ def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> d
             distributed.all_reduce(theirs)
         wait_for_torch()
 
+    def bound_turn() -> None:
+        for _ in range(calls):
+            bound()
+        stream.synchronize()
+
     turns: dict[str, Callable[[], object]] = {
         "torch": turn_of_torch,
-        "ours": lambda: chain(rank, ours, calls).sync_on(stream),
+        "ours": bound_turn,
+        "ours, made anew": lambda: chain(rank, ours, calls).sync_on(stream),
         "ours, a graph": lambda: graph.launch().sync_on(stream),
     }
     seconds: dict[str, list[float]] = {name: [] for name in turns}

@@ -2,11 +2,15 @@
 
     python -m benchmarks.distributed [--output docs/benchmarks/runtime/distributed.json]
     python -m benchmarks.distributed --cpu      # the same programs on the CPU, small: that they run, not how fast
+    python -m benchmarks.distributed --parts programs torch     # some of: programs, torch, tests, ray
 
-Starts a process for each of two ranks. Runs the tests of collectives on GPUs, all-reduces beside torch.distributed
-(`benchmarks.collectives`), a layer split over both GPUs, steps with a sum of their results inside, a captured step that
-is replayed, and the training of a classifier; and the same training on Ray's workers, where Ray is installed. The exit
-status is 1 where a line misses its goal.
+Starts a process for each of two ranks. They run a layer split over both GPUs, steps with a sum of their results inside,
+a captured step that is replayed, and the training of a classifier. Then all-reduces beside torch.distributed
+(`benchmarks.collectives`), the tests of collectives on GPUs, and the same training on Ray's workers, where Ray is
+installed. The exit status is 1 where a line misses its goal.
+
+Sums under products take multiprocessors from them. So both programs are measured with several numbers of thread blocks
+for NCCL (`Communicator.max_ctas`), briefly; the fastest is then measured anew.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,8 +45,17 @@ from kernels.parallel import split_layer, streams, sum_gradients
 from kernels.softmax import row_softmax
 
 OUT = FOLDER / "runtime" / "distributed.json"
-WORLD, TURNS, PIECES, STEPS = 2, 7, 8, 10
+WORLD, TURNS, BRIEF_TURNS, STEPS = 2, 9, 3, 10
 LOSS_STEPS, RATE = 20, 1.0
+
+MAX_CTAS = (None, 4, 8, 16)
+"""Thread blocks that a sum may take beside products, which leave as many multiprocessors free. None: NCCL's number."""
+
+PIECES = (8, 16)
+"""Into how many pieces the rows of the layer are cut."""
+
+PART_S = 200
+"""Seconds after which a part of the benchmark is given up."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +88,21 @@ class Rank:
 
     Args:
         communicator: this rank.
+        limited: the same rank of communicators of other `max_ctas`.
+        runner: of the event loop: to make one takes as long as some launches.
         cpu: small extents of f32, on the CPU.
+
+    Attributes:
+        overlap: what was measured of sums under products.
     """
 
-    def __init__(self, communicator: Communicator, cpu: bool) -> None:
+    def __init__(
+        self, communicator: Communicator, limited: Sequence[Communicator], runner: asyncio.Runner, cpu: bool
+    ) -> None:
         self.communicator = communicator
+        self.communicators = [communicator, *limited]
+        self.runner = runner
+        self.overlap: list[dict[str, Any]] = []
         self.device = communicator.devices[0]
         self.stream: Stream = self.device.new_stream()
         self.extent, self.dtype = (128, f32) if cpu else (16384, bf16)
@@ -99,10 +124,34 @@ class Rank:
             turn()
         return self.largest(time.perf_counter() - begin)
 
-    def scaling(self, one: Callable[[], object], both: Callable[[], object]) -> tuple[float, float]:
+    def scaling(self, one: Callable[[], object], both: Callable[[], object], turns: int = TURNS) -> tuple[float, float]:
         """Medians of what rank 0 takes alone and of what all take together, in turns."""
-        pairs = [(self.seconds(one, alone=True), self.seconds(both)) for _ in range(TURNS + 2)][2:]
+        pairs = [(self.seconds(one, alone=True), self.seconds(both)) for _ in range(turns + 2)][2:]
         return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+    def fastest(self, name: str, turn: Callable[[], object], programs: Mapping[str, Callable[[], object]]) -> float:
+        """What one rank takes alone, times what the fastest program of all takes.
+
+        Each is measured briefly, and the fastest of them again. All ranks choose the same: they know the longest times.
+
+        Args:
+            name: of the program, for the record.
+            turn: what one rank does alone.
+            programs: a turn of all ranks, by its settings.
+        """
+        brief: dict[str, float] = {}
+        for settings, both in programs.items():
+            alone, together = self.scaling(turn, both, BRIEF_TURNS)
+            brief[settings] = alone / together
+            times = {"ms of one": 1e3 * alone, "ms of both": 1e3 * together}
+            self.overlap.append({"program": name, "settings": settings, **times, "ratio": alone / together})
+            if self.communicator.rank == 0:
+                print(f"{name}, {settings}: {self.overlap[-1]}", file=sys.stderr, flush=True)
+        best = max(brief, key=lambda settings: brief[settings])
+        alone, together = self.scaling(turn, programs[best])
+        times = {"ms of one": 1e3 * alone, "ms of both": 1e3 * together}
+        self.overlap.append({"program": name, "settings": best, "again": True, **times, "ratio": alone / together})
+        return alone / together
 
     def layer(self) -> list[Line]:
         """`x @ up @ down` on one GPU, and split over all."""
@@ -113,29 +162,35 @@ class Rank:
         whole = [self.put(array) for array in (x, up, down)]
         mine = slice(number * n // world, (number + 1) * n // world)
         columns, rows = self.put(up[:, mine]), self.put(down[mine])
-        pieces = [whole[0][i * n // PIECES : (i + 1) * n // PIECES] for i in range(PIECES)]
+        cuts = {count: [whole[0][i * n // count : (i + 1) * n // count] for i in range(count)] for count in PIECES}
 
         def one() -> Tensor:
             return matmul(whole[0], whole[1]).then(lambda hidden: matmul(hidden, whole[2])).sync_on(self.stream)
 
-        def both() -> list[Tensor]:
-            return asyncio.run(split_layer(self.communicator, pieces, columns, rows))
+        def both(rank: Communicator, count: int) -> list[Tensor]:
+            return self.runner.run(split_layer(rank, cuts[count], columns, rows))
 
-        split = [piece.to_numpy().sync_on(self.stream)[0] for piece in both()]
-        some = [i * n // PIECES for i in range(PIECES)]
+        count = PIECES[0]
+        split = [piece.to_numpy().sync_on(self.stream)[0] for piece in both(self.communicators[-1], count)]
+        some = [i * n // count for i in range(count)]
         expected = x[some].astype(np.float64) @ up.astype(np.float64) @ down.astype(np.float64)
         error = np.abs(np.stack(split).astype(np.float64) - expected).max() / np.abs(expected).max()
-        alone, together = self.scaling(one, both)
+        programs = {
+            f"max_ctas {rank.max_ctas}, {count} pieces": partial(both, rank, count)
+            for rank in self.communicators
+            for count in PIECES
+        }
+        ratio = self.fastest("layer", one, programs)
         return [
             Line("a layer split over two ranks, largest error", float(error), most=2e-2),
-            Line(f"a layer of two products of {n} cubed, times one GPU", alone / together, least=1.85),
+            Line(f"a layer of two products of {n} cubed, times one GPU", ratio, least=1.85),
         ]
 
     def steps(self) -> list[Line]:
         """Products and softmaxes, each result added up over the ranks under the next product."""
         n = self.extent // 2
         x = self.put((self.rng.standard_normal((n, n), np.float32) / n**0.5).astype(self.dtype.numpy))
-        on = streams(self.communicator, 2)
+        on = {rank: streams(rank, 2) for rank in self.communicators}
 
         def step() -> DeviceOp[Tensor]:
             return matmul(x, x).then(row_softmax)
@@ -146,16 +201,16 @@ class Rank:
                 op = op.then(lambda _: step())
             op.sync_on(self.stream)
 
-        def both() -> list[Tensor]:
-            sums = sum_gradients(self.communicator, [step() for _ in range(STEPS)], value, on=on)
-            return list(asyncio.run(sums))
+        def both(rank: Communicator) -> list[Tensor]:
+            return list(self.runner.run(sum_gradients(rank, [step() for _ in range(STEPS)], value, on=on[rank])))
 
-        last = both()[-1].to_numpy().sync_on(self.stream).astype(np.float32)
+        last = both(self.communicators[-1])[-1].to_numpy().sync_on(self.stream).astype(np.float32)
         total = float(np.abs(last.sum(axis=1) - self.communicator.world).max())
-        alone, together = self.scaling(one, both)
+        programs = {f"max_ctas {rank.max_ctas}": partial(both, rank) for rank in self.communicators}
+        ratio = self.fastest("steps", one, programs)
         return [
             Line("steps with a sum inside: rows add up to the number of ranks, error", total, most=5e-2),
-            Line("steps with a sum inside, scaling", self.communicator.world * alone / together, least=1.9),
+            Line("steps with a sum inside, scaling", self.communicator.world * ratio, least=1.9),
         ]
 
     def replays(self) -> list[Line]:
@@ -194,34 +249,58 @@ def rank_main(out: Path, cpu: bool) -> None:
     """One rank's program; rank 0 writes its lines."""
     device = Device.host() if cpu else Device(int(os.environ["RANK"]))
     lines: list[Line] = []
-    with device, Communicator.join(device=device) as communicator:
-        rank = Rank(communicator, cpu)
+    with device, ExitStack() as stack:
+        number, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        communicator, *limited = [
+            stack.enter_context(Communicator.join(number, world, name, device=device, max_ctas=max_ctas))
+            for name, max_ctas in zip(os.environ["UNIQUE_IDS"].split(","), MAX_CTAS, strict=True)
+        ]
+        rank = Rank(communicator, limited, stack.enter_context(asyncio.Runner()), cpu)
         for measure in (rank.training, rank.replays, rank.steps, rank.layer):
             measured = measure()
             lines += measured
             if communicator.rank == 0:
                 print(*measured, sep="\n", file=sys.stderr, flush=True)
-                out.write_text(json.dumps([asdict(line) for line in lines]), encoding="utf-8")
+                record = {"lines": [asdict(line) for line in lines], "overlap": rank.overlap}
+                out.write_text(json.dumps(record), encoding="utf-8")
         communicator.barrier().sync_on(rank.stream)
 
 
-def programs(cpu: bool) -> list[Line]:
-    """The lines of both ranks' program."""
+def programs(cpu: bool) -> tuple[list[Line], list[dict[str, Any]]]:
+    """The lines of both ranks' program, and what was measured of sums under products."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "lines.json"
         command = [sys.executable, "-m", "benchmarks.distributed", "--output", str(out), *(["--cpu"] if cpu else [])]
-        shared = {**os.environ, "WORLD_SIZE": str(WORLD), "CUDA_ASYNC_UNIQUE_ID": Communicator.unique_id()}
+        names = ",".join(Communicator.unique_id() for _ in MAX_CTAS)
+        shared = {**os.environ, "WORLD_SIZE": str(WORLD), "UNIQUE_IDS": names}
         processes = [subprocess.Popen(command, env=shared | {"RANK": str(i)}) for i in range(WORLD)]
-        statuses = [process.wait() for process in processes]
-        lines = [Line(**line) for line in json.loads(out.read_text("utf-8"))] if out.exists() else []
-    return [*lines, Line("both ranks end well", f"exit statuses {statuses}", holds=not any(statuses))]
+        end = time.monotonic() + PART_S
+        statuses = [status_of(process, end) for process in processes]
+        record: dict[str, list[dict[str, Any]]] = {"lines": [], "overlap": []}
+        if out.exists():
+            record = json.loads(out.read_text("utf-8"))
+    lines = [Line(**line) for line in record["lines"]]
+    ended = Line("both ranks end well", f"exit statuses {statuses}", holds=not any(statuses))
+    return [*lines, ended], record["overlap"]
+
+
+def status_of(process: subprocess.Popen[bytes], end: float) -> int:
+    """The exit status of a process, which is killed at `end`, in seconds of the monotonic clock."""
+    try:
+        return process.wait(max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def tests(cpu: bool) -> Line:
     """The tests of collectives: on GPUs, or the suite of all engines."""
     file = "tests/cuda_async/test_collective.py" if cpu else "tests/cuda_async/test_collective_gpus.py"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", file]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PART_S)
+    except subprocess.TimeoutExpired:
+        return Line(f"the same results as NumPy: {file}", f"not done in {PART_S} s", holds=False)
     lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-200:]]
     passed = done.returncode == 0 and (cpu or "skipped" not in lines[-1])
     return Line(f"the same results as NumPy: {file}", lines[-1], holds=passed)
@@ -234,11 +313,12 @@ def beside_torch(cpu: bool) -> list[Line]:
     with TemporaryDirectory() as folder:
         out = Path(folder) / "collectives.json"
         command = [sys.executable, "-m", "benchmarks.collectives", "--output", str(out), *(["--cpu"] if cpu else [])]
-        status = subprocess.run(command, check=False).returncode
-        if status or not out.exists():
+        status = status_of(subprocess.Popen(command), time.monotonic() + PART_S)
+        if not out.exists():
             return [Line("all-reduces beside torch.distributed", f"exit status {status}", holds=False)]
         rows: list[dict[str, Any]] = json.loads(out.read_text("utf-8"))["rows"]
-    lines = [Line("all-reduces beside torch.distributed: the same bits", str(all(row["same bits"] for row in rows)))]
+    same = all(row["same bits"] for row in rows)
+    lines = [Line("all-reduces beside torch.distributed: the same bits", str(same), holds=same and not status)]
     for row in rows:
         if row["bytes"] >= 1 << 20:
             lines.append(Line(f"all-reduce of {row['bytes'] >> 20} MiB, of torch's rate", row["of torch"], least=0.95))
@@ -268,11 +348,15 @@ def _trained(rank: Communicator, images: Any, labels: Any, weights: Any) -> floa
     return asyncio.run(Trainer(rank, images, labels, weights).train(LOSS_STEPS, RATE))
 
 
+PARTS = ("programs", "torch", "tests", "ray")
+
+
 def main() -> int:
     """Run all of it, print a line for each claim, write the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed", description=__doc__)
     parser.add_argument("--output", type=Path, default=OUT)
     parser.add_argument("--cpu", action="store_true", help="small, on the CPU: to see that the programs run")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to run; all by default")
     options = parser.parse_args()
     if "RANK" in os.environ:
         rank_main(options.output, options.cpu)
@@ -280,12 +364,23 @@ def main() -> int:
     if not options.cpu and device_count() < WORLD:
         print("two GPUs are needed; --cpu runs the same programs on the CPU", file=sys.stderr)
         return 2
-    lines = [*programs(options.cpu), tests(options.cpu), *beside_torch(options.cpu), on_ray(options.cpu)]
+    record: dict[str, Any] = {"command": "python -m benchmarks.distributed"}
+    if not options.cpu:
+        record |= machine(Device(0))
+    lines: list[Line] = []
+    for part in options.parts:
+        if part == "programs":
+            more, record["overlap"] = programs(options.cpu)
+        elif part == "torch":
+            more = beside_torch(options.cpu)
+        else:
+            more = [tests(options.cpu) if part == "tests" else on_ray(options.cpu)]
+        lines += more
+        if not options.cpu:  # as soon as it is there: a later part may hang
+            write(options.output, {**record, "lines": [{**asdict(line), "kept": line.kept} for line in lines]})
     print("| claim | goal | measured | holds |", "| --- | --- | --- | --- |", *lines, sep="\n")
     if options.cpu:  # times of a CPU are no figures: what has to hold are the errors
         return int(not all(line.kept for line in lines if line.least is None and "time of" not in line.name))
-    record = {"command": "python -m benchmarks.distributed", **machine(Device(0))}
-    write(options.output, {**record, "lines": [{**asdict(line), "kept": line.kept} for line in lines]})
     return int(not all(line.kept for line in lines))
 
 

@@ -42,7 +42,7 @@ class Recording:
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.recorder = Recorder(home, may_allocate=may_allocate)
-        self.stream = Stream(home.device, home.device.driver.create_stream(), self.recorder)
+        self.stream = Stream(home.device, home.device.driver.create_stream(), self.recorder, sm_margin=home.sm_margin)
         self._begun = self._capturing = False
 
     def begin(self) -> None:

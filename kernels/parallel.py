@@ -24,9 +24,14 @@ Multiply = Callable[[Any, Any], DeviceOp[Any]]
 
 
 def streams(rank: Communicator, count: int, *, overlap: bool = True) -> list[SingleStream]:
-    """Streams of the rank's device; one and the same, `count` times, where nothing is to overlap."""
-    first, *rest = (SingleStream(rank.devices[0]) for _ in range(count))
-    return [first, *(rest if overlap else [first] * len(rest))]
+    """Streams of the rank's device: the first for products, the others for collectives.
+
+    Products leave the multiprocessors free that collectives may take (`Communicator.max_ctas`). Where nothing is to
+    overlap, all are one and the same stream.
+    """
+    device = rank.devices[0]
+    first = SingleStream(device, sm_margin=(rank.max_ctas or 0) if overlap else 0)
+    return [first, *(SingleStream(device) if overlap else first for _ in range(count - 1))]
 
 
 async def split_layer(

@@ -3,20 +3,29 @@
 Each rank counts its collectives, and what has the same number on all ranks is one meeting. A message is a meeting of
 two, counted for each pair and direction. The board knows no memory and no thread: its owner says who arrives,
 who is gone and what time it is, and carries out the meetings that are complete.
+
+`CallLog` compares calls that do not meet here. NCCL moves data and does not look whether its ranks call the same. So
+each rank tells of its calls, many at a time, and its n-th call of a group has to agree with every other rank's n-th.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cuda_async.errors import CollectiveError
 
-__all__ = ("Arrival", "Board", "Call", "Key", "Meeting", "names_of")
+__all__ = ("ALL", "Agreement", "Arrival", "Board", "Call", "CallLog", "Group", "Key", "Meeting", "names_of")
 
 Key = tuple[int, int, int]
 """Of a meeting: (-1, -1, number), or (sender, receiver, number) of a message."""
+
+Group = tuple[int, int]
+"""The ranks whose calls are counted together: `ALL`, or (sender, receiver) for messages."""
+
+ALL: Group = (-1, -1)
 
 P = TypeVar("P")
 
@@ -112,7 +121,7 @@ class Board(Generic[P]):
         meeting.arrivals[rank] = arrival
         forms = {each.call.form for each in meeting.arrivals.values()}
         if len(forms) > 1:
-            self.break_up(f"the ranks called different things, {_in_order(meeting)}")
+            self.dispute(meeting)
         elif not meeting.absent():
             del self._meetings[key]
             self._decide(meeting)
@@ -128,6 +137,19 @@ class Board(Generic[P]):
         message = f"{arrival.call.words} did not happen, since the work before it failed on rank {rank}: "
         for other in meeting.arrivals.values():
             self._refuse(other.payload, CollectiveError(message + arrival.failure))
+
+    def note(self, rank: int, call: Call) -> None:
+        """A rank's last call, for errors, of one that does not meet the others here."""
+        self._last[rank] = call
+
+    def dispute(self, meeting: Meeting[Any]) -> None:
+        """The ranks of a meeting called different things: nothing can succeed any more."""
+        self.break_up(f"the ranks called different things, {_in_order(meeting)}")
+
+    def time_out(self, meeting: Meeting[Any]) -> None:
+        """A meeting has waited for `limit_s`: nothing can succeed any more."""
+        missing = "; ".join(f"rank {rank} has not come{self._after(rank)}" for rank in meeting.absent())
+        self.break_up(f"{_in_order(meeting)} waited {self.limit_s:g} s: {missing}")
 
     def break_up(self, why: str) -> None:
         """End every call that is waiting, and every later one, with an error."""
@@ -146,9 +168,7 @@ class Board(Generic[P]):
         """End what has waited for too long. Whether there was any."""
         for meeting in self._meetings.values():
             if self.limit_s is not None and now - meeting.begun >= self.limit_s:
-                absent = meeting.absent()
-                missing = "; ".join(f"rank {rank} has not come{self._after(rank)}" for rank in absent)
-                self.break_up(f"{_in_order(meeting)} waited {self.limit_s:g} s: {missing}")
+                self.time_out(meeting)
                 return True
         return False
 
@@ -173,7 +193,113 @@ class Board(Generic[P]):
         return " and has called nothing yet" if last is None else f"; its last call was {last.words}"
 
 
-def _in_order(meeting: Meeting[P]) -> str:
+@dataclass(slots=True)
+class _Calls:
+    """The calls of one group.
+
+    Attributes:
+        waiting: for each rank, its calls that not all ranks have made, with the seconds at which they were told.
+        agreed: the number of calls that all ranks have made.
+    """
+
+    waiting: dict[int, deque[tuple[Call, float]]]
+    agreed: int = 0
+
+    def first(self) -> dict[int, tuple[Call, float]]:
+        """Each rank's first call that not all have made, where it has told of one."""
+        return {rank: calls[0] for rank, calls in self.waiting.items() if calls}
+
+
+@dataclass(slots=True)
+class Agreement:
+    """What is known since a rank told of its calls.
+
+    Attributes:
+        counts: the number of calls that agree, of each group where it has grown.
+        dispute: the first call in which ranks differ; None where there is none.
+    """
+
+    counts: dict[Group, int] = field(default_factory=dict[Group, int])
+    dispute: Meeting[None] | None = None
+
+
+class CallLog:
+    """The calls of a communicator's ranks.
+
+    Not safe for several threads at once: its owner has the lock.
+
+    Args:
+        world: the number of ranks.
+    """
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self._groups: dict[Group, _Calls] = {}
+
+    def add(self, rank: int, calls: Iterable[tuple[Group, Call]], now: float) -> Agreement:
+        """A rank tells of its next calls, in its order.
+
+        Args:
+            rank: which.
+            calls: the group and the call of each.
+            now: the time, in seconds.
+        """
+        told: dict[Group, list[tuple[Call, float]]] = {}
+        for group, call in calls:
+            told.setdefault(group, []).append((call, now))
+        agreement = Agreement()
+        for group, more in told.items():
+            of_group = self._groups.get(group)
+            if of_group is None:
+                of_group = self._groups[group] = _Calls({member: deque() for member in self.members(group)})
+            of_group.waiting[rank].extend(more)
+            if not self._agree(group, of_group, agreement):
+                break
+        return agreement
+
+    def _agree(self, group: Group, calls: _Calls, agreement: Agreement) -> bool:
+        """Take away what all ranks of a group have called. Whether they called the same."""
+        waiting = list(calls.waiting.values())
+        for _ in range(min(map(len, waiting))):
+            form = waiting[0][0][0].form
+            if any(others[0][0].form != form for others in waiting):
+                agreement.dispute = self._meeting(group, calls)
+                return False
+            for rank_calls in waiting:
+                rank_calls.popleft()
+            calls.agreed += 1
+            agreement.counts[group] = calls.agreed
+        return True
+
+    def members(self, group: Group) -> Sequence[int]:
+        """The ranks of a group, in order."""
+        return range(self._world) if group == ALL else sorted(group)
+
+    def waiting(self) -> set[int]:
+        """The ranks that wait for another one's call."""
+        return {rank for calls in self._groups.values() for rank in calls.first()}
+
+    def oldest(self) -> tuple[float, Meeting[None]] | None:
+        """Since when the call waits that waits longest, in seconds, and the call.
+
+        None where nothing waits.
+        """
+        oldest: tuple[float, Group, _Calls] | None = None
+        for group, calls in self._groups.items():
+            for _, since in calls.first().values():
+                if oldest is None or since < oldest[0]:
+                    oldest = since, group, calls
+        if oldest is None:
+            return None
+        since, group, calls = oldest
+        return since, self._meeting(group, calls)
+
+    def _meeting(self, group: Group, calls: _Calls) -> Meeting[None]:
+        arrivals = {rank: Arrival(call, since, None) for rank, (call, since) in calls.first().items()}
+        return Meeting((*group, calls.agreed), frozenset(self.members(group)), arrivals)
+
+
+def _in_order(meeting: Meeting[Any]) -> str:
     """Who called what: `all_reduce(f32[4], sum) at train.py:7 on ranks 0 and 1`."""
     callers: dict[str, list[int]] = {}
     for rank in sorted(meeting.arrivals):

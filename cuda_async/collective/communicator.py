@@ -27,7 +27,6 @@ from cuda_async.config import process_of_launcher
 from cuda_async.core.device import Device
 from cuda_async.driver.registry import ACCELERATOR
 from cuda_async.errors import ArgumentError, ArgumentTypeError, LaunchError
-from cuda_async.op import DeviceOp
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,6 +37,9 @@ T = TypeVar("T")
 
 LIMIT_S = 60.0
 """Seconds that the first rank of a collective waits for the last one, unless a communicator says otherwise."""
+
+MAX_CTAS = 32
+"""The most thread blocks that a kernel of NCCL has (`ncclConfig_t`, maxCTAs)."""
 
 
 class Communicator:
@@ -51,6 +53,7 @@ class Communicator:
         world: the number of ranks.
         ranks: the local ones, in order.
         devices: theirs.
+        max_ctas: thread blocks that a collective of GPUs may take; None where that is left to NCCL.
 
     Example:
         >>> import numpy as np
@@ -62,16 +65,29 @@ class Communicator:
         array([21, 21, 21], dtype=int32)
     """
 
-    def __init__(self, engine: Engine, ranks: Sequence[int], devices: Sequence[Device], numbers: _Numbers) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        ranks: Sequence[int],
+        devices: Sequence[Device],
+        numbers: _Numbers,
+        max_ctas: int | None = None,
+    ) -> None:
         self._engine = engine
         self._numbers = numbers
+        self.max_ctas = max_ctas
         self.world = engine.world
         self.ranks = tuple(ranks)
         self.devices = tuple(devices)
 
     @classmethod
     def of(
-        cls, devices: Sequence[Device], *, limit_s: float | None = LIMIT_S, network: Network | None = None
+        cls,
+        devices: Sequence[Device],
+        *,
+        limit_s: float | None = LIMIT_S,
+        network: Network | None = None,
+        max_ctas: int | None = None,
     ) -> Communicator:
         """The ranks of one process: rank `i` is on `devices[i]`.
 
@@ -79,6 +95,7 @@ class Communicator:
             devices: of one kind; the CPU may be given any number of times.
             limit_s: how long the first rank of a collective waits for the last, in seconds; None for ever.
             network: how long collectives take between simulated devices.
+            max_ctas: as of `join`.
 
         Raises:
             ValueError: there are no devices, or they are of different kinds.
@@ -93,8 +110,9 @@ class Communicator:
             raise ArgumentError(f"devices: expected one or more of one kind, got {', '.join(kinds) or 'none'}")
         if network is not None and kinds != ["sim"]:
             raise ArgumentError(f"network: only simulated devices have one, these are of kind {kinds[0]!r}")
-        engine = _local_engine(devices, limit_s, network)
-        return cls(engine, range(len(devices)), devices, _Numbers())
+        _check_max_ctas(max_ctas)
+        engine = _local_engine(devices, limit_s, network, max_ctas)
+        return cls(engine, range(len(devices)), devices, _Numbers(), max_ctas)
 
     @classmethod
     def join(
@@ -105,6 +123,7 @@ class Communicator:
         *,
         device: Device | None = None,
         limit_s: float | None = LIMIT_S,
+        max_ctas: int | None = None,
     ) -> Communicator:
         """Take one rank, among processes of this machine or of several.
 
@@ -118,6 +137,8 @@ class Communicator:
             unique_id: what `Communicator.unique_id` returned in one of the processes.
             device: where the rank computes: a GPU, with NCCL, or the CPU, which is the default.
             limit_s: how long to wait for the others, here and in each collective, in seconds; None for ever.
+            max_ctas: thread blocks, and so multiprocessors, that a collective of GPUs may take, from 1 to 32; None
+                leaves it to NCCL. The fewer, the more are left to kernels on other streams. The same on all ranks.
 
         Raises:
             ValueError: the rank is none of `world`; some of the three are given and others not; a variable is missing.
@@ -135,18 +156,19 @@ class Communicator:
             )
         if not 0 <= operator.index(rank) < operator.index(world):
             raise ArgumentError(f"rank: expected 0 to {world - 1}, got {rank}")
+        _check_max_ctas(max_ctas)
         device = Device.host() if device is None else device
         engine: Engine
         if device.kind == ACCELERATOR:
             from cuda_async.collective.nccl import load_nccl
             from cuda_async.collective.nccl_engine import NcclEngine
 
-            engine = NcclEngine.join(rank, world, unique_id, device, limit_s, load_nccl())
+            engine = NcclEngine.join(rank, world, unique_id, device, limit_s, load_nccl(), max_ctas)
         elif device.kind == "host":
             engine = ProcessEngine(rank, world, unique_id, limit_s)
         else:
             raise LaunchError(f"join: {device} has no processes beside it; pass Device.host(), or Device(0) for a GPU")
-        return cls(engine, (rank,), (device,), _Numbers())
+        return cls(engine, (rank,), (device,), _Numbers(), max_ctas)
 
     @staticmethod
     def unique_id(host: str | None = None) -> str:
@@ -180,7 +202,7 @@ class Communicator:
         if rank not in self.ranks:
             raise IndexError(f"rank {rank} is not among the local ranks {self.ranks}")
         place = self.ranks.index(rank)
-        return Communicator(self._engine, (rank,), (self.devices[place],), self._numbers)
+        return Communicator(self._engine, (rank,), (self.devices[place],), self._numbers, self.max_ctas)
 
     def __len__(self) -> int:
         """The number of local ranks."""
@@ -192,7 +214,7 @@ class Communicator:
 
     # -- collectives --------------------------------------------------------------------------
 
-    def all_reduce(self, x: T, *, op: str = "sum") -> DeviceOp[T]:
+    def all_reduce(self, x: T, *, op: str = "sum") -> Collective[T]:
         """Every rank's `x` becomes the sum of all, element by element. Yields `x`.
 
         Args:
@@ -204,18 +226,18 @@ class Communicator:
         """
         return self._call("all_reduce", [Operand("x", x, reads=True, writes=True)], op=op)
 
-    def reduce(self, x: T, *, root: int = 0, op: str = "sum") -> DeviceOp[T]:
+    def reduce(self, x: T, *, root: int = 0, op: str = "sum") -> Collective[T]:
         """`x` of the root becomes the sum of all; the others' stays.
 
         Yields `x`. Arguments as of `all_reduce`.
         """
         return self._call("reduce", [Operand("x", x, reads=True, writes=root)], op=op, root=root)
 
-    def broadcast(self, x: T, *, root: int = 0) -> DeviceOp[T]:
+    def broadcast(self, x: T, *, root: int = 0) -> Collective[T]:
         """Every rank's `x` becomes the root's. Yields `x`."""
         return self._call("broadcast", [Operand("x", x, reads=root, writes=True)], root=root)
 
-    def all_gather(self, x: T, into: T) -> DeviceOp[tuple[T, T]]:
+    def all_gather(self, x: T, into: T) -> Collective[tuple[T, T]]:
         """`into` becomes every rank's `x`, one behind the other. Yields both.
 
         Raises:
@@ -223,7 +245,7 @@ class Communicator:
         """
         return self._call("all_gather", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
 
-    def reduce_scatter(self, x: T, into: T, *, op: str = "sum") -> DeviceOp[tuple[T, T]]:
+    def reduce_scatter(self, x: T, into: T, *, op: str = "sum") -> Collective[tuple[T, T]]:
         """`into` becomes this rank's part of the sum of all `x`.
 
         Yields both. Reductions as of `all_reduce`.
@@ -233,7 +255,7 @@ class Communicator:
         """
         return self._call("reduce_scatter", [Operand("x", x, reads=True), Operand("into", into, writes=True)], op=op)
 
-    def all_to_all(self, x: T, into: T) -> DeviceOp[tuple[T, T]]:
+    def all_to_all(self, x: T, into: T) -> Collective[tuple[T, T]]:
         """Part `r` of `x` goes to rank `r`.
 
         `into` becomes the parts that came, in the ranks' order. Yields both.
@@ -243,7 +265,7 @@ class Communicator:
         """
         return self._call("all_to_all", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
 
-    def send(self, x: T, *, to: int) -> DeviceOp[T]:
+    def send(self, x: T, *, to: int) -> Message[T]:
         """Send `x` to another rank, which calls `recv`.
 
         Yields `x`. Messages of a pair arrive in their order.
@@ -253,19 +275,21 @@ class Communicator:
         """
         return self._message("send", x, self.rank, to)
 
-    def recv(self, x: T, *, source: int) -> DeviceOp[T]:
+    def recv(self, x: T, *, source: int) -> Message[T]:
         """`x` becomes what another rank sends. Yields `x`. Raises as `send`."""
         return self._message("recv", x, source, self.rank)
 
-    def barrier(self) -> DeviceOp[None]:
+    def barrier(self) -> Barrier:
         """Wait, on the device, until every rank is here."""
         return Barrier(self._engine, self.ranks, self._draw)
 
     def _call(self, kind: str, operands: list[Operand], *, op: str = "", root: int = 0) -> Any:
         self._check_rank("root", root)
-        return Collective(self._engine, self.ranks, self.world, kind, operands, op, root, self._draw)
+        ranks, world, draw = self.ranks, self.world, self._draw
+        collective: Collective[Any] = Collective(self._engine, ranks, world, kind, operands, op, root, draw)
+        return collective
 
-    def _message(self, kind: str, x: T, sender: int, receiver: int) -> DeviceOp[T]:
+    def _message(self, kind: str, x: T, sender: int, receiver: int) -> Message[T]:
         other = receiver if kind == "send" else sender
         self._check_rank("to" if kind == "send" else "source", other)
         if other == self.rank:
@@ -319,6 +343,11 @@ class _Numbers:
         return next(self._counters.setdefault((what[0], what[1], what[2]), itertools.count()))
 
 
+def _check_max_ctas(max_ctas: int | None) -> None:
+    if max_ctas is not None and not 1 <= operator.index(max_ctas) <= MAX_CTAS:
+        raise ArgumentError(f"max_ctas: expected 1 to {MAX_CTAS} thread blocks, or None, got {max_ctas}")
+
+
 def _of_launcher() -> tuple[int, int, str]:
     """Rank, number of ranks and unique id, as the environment says."""
     from cuda_async.collective.transport import Address
@@ -332,7 +361,9 @@ def _of_launcher() -> tuple[int, int, str]:
     return process.rank, process.world, Address.of_launcher(process.host, port, *words)
 
 
-def _local_engine(devices: Sequence[Device], limit_s: float | None, network: Network | None) -> Engine:
+def _local_engine(
+    devices: Sequence[Device], limit_s: float | None, network: Network | None, max_ctas: int | None
+) -> Engine:
     from cuda_async.collective.local import LocalEngine
     from cuda_async.driver.checked import CheckedDriver
     from cuda_async.driver.sim import SimDriver
@@ -343,7 +374,7 @@ def _local_engine(devices: Sequence[Device], limit_s: float | None, network: Net
         from cuda_async.collective.nccl import load_nccl
         from cuda_async.collective.nccl_engine import NcclEngine
 
-        return NcclEngine.of(devices, load_nccl())
+        return NcclEngine.of(devices, load_nccl(), max_ctas)
     drivers = [each.driver.inner if isinstance(each.driver, CheckedDriver) else each.driver for each in devices]
     if not all(isinstance(driver, SimDriver) for driver in drivers):
         raise LaunchError(f"collectives of {devices[0]}: expected GPUs, the CPU, or devices with a SimDriver")

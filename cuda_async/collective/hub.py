@@ -12,13 +12,13 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from cuda_async.collective.board import Arrival, Board, Key, Meeting, names_of
+from cuda_async.collective.board import Arrival, Board, Call, CallLog, Group, Key, Meeting, names_of
 from cuda_async.collective.transport import Address, Link, listen, new_folder
 from cuda_async.errors import CollectiveError
 from cuda_async.threads import start_thread
@@ -58,6 +58,7 @@ class Hub:
         self._all_see = True
         self._readers: dict[Key, set[int]] = {}  # who has not said that it is done
         self._board: Board[tuple[Key, int, _Token]] = Board(world, limit_s, self._go, self._refuse)
+        self._log = CallLog(world)
         self._leaving: set[int] = set()
         self._process = os.getpid()
         self.thread = threading.Thread(target=self._run, name="cuda_async-collective-hub", daemon=True)
@@ -152,7 +153,7 @@ class Hub:
     def _serve(self) -> None:
         by_connection: dict[Connection[Any, Any], int] = {link.connection: rank for rank, link in self._ranks.items()}
         while by_connection:
-            deadline = self._board.deadline()
+            deadline = self._deadline()
             pause = None if deadline is None else max(0.0, deadline - time.monotonic())
             for ready in wait(list(by_connection), pause):
                 rank = by_connection[ready]  # pyright: ignore[reportArgumentType]
@@ -162,9 +163,26 @@ class Hub:
                     del by_connection[self._ranks[rank].connection]
                     if rank not in self._leaving:
                         self._board.lose(rank, "its process ended")
+                        # All are told, also those that wait for nobody here: their GPUs may wait for its data.
+                        self._tell_all(str(self._board.broken))
                     continue
                 self._hear(rank, *message)
-            self._board.expire(time.monotonic())
+            self._expire(time.monotonic())
+
+    def _deadline(self) -> float | None:
+        """When `_expire` has something to end, in seconds."""
+        deadlines = [self._board.deadline()]
+        if self._limit_s is not None and self._board.broken is None and (oldest := self._log.oldest()) is not None:
+            deadlines.append(oldest[0] + self._limit_s)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _expire(self, now: float) -> None:
+        """End what has waited for too long."""
+        self._board.expire(now)
+        oldest = None if self._limit_s is None or self._board.broken is not None else self._log.oldest()
+        if oldest is not None and self._limit_s is not None and now - oldest[0] >= self._limit_s:
+            self._board.time_out(oldest[1])
+            self._tell_waiting()
 
     def _hear(self, rank: int, what: str, key: Any, *rest: Any) -> None:
         if what == "arrive":
@@ -177,11 +195,42 @@ class Hub:
                 del self._readers[key]
                 for other in self._ranks if key[0] < 0 else key[:2]:
                     self._send(other, "free", key)
+        elif what == "called":
+            self._compare(rank, key, *rest)
         elif what == "abort":
             self._board.break_up(key)
+            self._tell_waiting()
         else:  # it leaves, and nothing of its own is waiting
             self._leaving.add(rank)
             self._board.lose(rank, "it closed its communicator")
+            self._tell_waiting()
+
+    def _compare(self, rank: int, table: Sequence[tuple[Group, Call]], places: Sequence[int]) -> None:
+        """A rank tells of its calls, in their order; it does not wait for the others here.
+
+        Args:
+            rank: which.
+            table: its different calls, with their groups.
+            places: of each call, where it stands in the table.
+        """
+        if self._board.broken is not None:
+            self._send(rank, "broken", str(self._board.broken))
+            return
+        calls = [table[place] for place in places]
+        self._board.note(rank, calls[-1][1])
+        agreement = self._log.add(rank, calls, time.monotonic())
+        for other in _own_last(self._ranks):
+            counts = [(*group, n) for group, n in agreement.counts.items() if other in self._log.members(group)]
+            if counts:
+                self._send(other, "agreed", tuple(counts))
+        if agreement.dispute is not None:
+            self._board.dispute(agreement.dispute)
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        """Tell the ranks whose calls the others have not made that these will not come."""
+        for rank in _own_last(self._log.waiting()):
+            self._send(rank, "broken", str(self._board.broken))
 
     def _go(self, meeting: Meeting[tuple[Key, int, _Token]]) -> None:
         self._readers[meeting.key] = set(meeting.ranks)

@@ -6,6 +6,7 @@ https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ _IN_PROGRESS = 7
 """ncclInProgress, of ncclResult_t: no failure."""
 
 
+@functools.cache  # the name of a dtype takes NumPy some microseconds
 def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
     """The ncclDataType_t for a dtype, and how many of it one element is.
 
@@ -75,9 +77,23 @@ class Nccl:
         """
         return list(self._bindings.comm_init_all(len(ordinals), list(ordinals)))
 
-    def open_rank(self, world: int, unique_id: bytes, rank: int) -> Any:
-        """The communicator of one rank, on the current GPU. Waits for the other ranks."""
-        return self._bindings.comm_init_rank(world, bytearray(unique_id), rank)
+    def open_rank(self, world: int, unique_id: bytes, rank: int, max_ctas: int | None = None) -> Any:
+        """The communicator of one rank, on the current GPU. Waits for the other ranks.
+
+        Args:
+            world: the number of ranks.
+            unique_id: the one that they share.
+            rank: which.
+            max_ctas: thread blocks that one of its kernels may have; None leaves it to NCCL.
+        """
+        if max_ctas is None:
+            return self._bindings.comm_init_rank(world, bytearray(unique_id), rank)
+        config = self._bindings.Config()  # ncclConfig_t
+        config.max_ctas = max_ctas
+        # NCCL's blocks would come in clusters of 4, each of which waits for 4 free multiprocessors of one GPC. A kernel
+        # that leaves `max_ctas` of them free leaves them anywhere.
+        config.cga_cluster_size = 0
+        return self._bindings.comm_init_rank_config(world, bytearray(unique_id), rank, config.ptr)
 
     @contextmanager
     def group(self) -> Generator[None, None, None]:

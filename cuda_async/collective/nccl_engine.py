@@ -15,13 +15,14 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cuda_async.collective.board import Call, Key
+from cuda_async.collective.board import Call, Group, Key
 from cuda_async.collective.engine import Engine, Party, Seat
 from cuda_async.collective.nccl import Nccl, element_type
 from cuda_async.collective.processes import ProcessEngine
@@ -44,6 +45,15 @@ _ID_KEY: Key = (-1, -1, -1)
 _VERDICT_S = 2.0
 """Seconds that a result that is there waits for the hub's word: far longer than a message takes."""
 
+_GATHER_S = 1e-3
+"""Seconds that calls are gathered before the hub is told of them, unless somebody waits for its word.
+
+Each message costs several threads some 0.1 ms, and a call on a small tensor takes 0.01 ms.
+"""
+
+_MOST_PENDING = 64
+"""Calls from which on the stream is asked whether the first of them is over: the query costs a microsecond."""
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -52,18 +62,28 @@ class _Pending:
     Attributes:
         stream: where it was enqueued.
         sequence: the number of the stream's work that it is.
-        verdict: set when the hub has seen that all ranks call the same.
+        group: the ranks whose calls are counted together.
+        number: which of the group's calls it is, from 0.
+        recorded: whether a graph has it, which launches it at any time.
+        waiter: opened when the hub has spoken; None while nobody waits.
         error: why its results hold nothing useful.
     """
 
     stream: Stream
     sequence: int
-    verdict: Gate
+    group: Group
+    number: int
+    recorded: bool
+    waiter: Gate | None = None
     error: BaseException | None = None
 
     def is_over(self) -> bool:
         """Whether it is known to be. A stream that is busy with later work does not know."""
-        return self.sequence <= self.stream.completed or self.stream.driver.query()
+        return self.is_done() or self.stream.driver.query()
+
+    def is_done(self) -> bool:
+        """Whether it is known to be, without a question to the device."""
+        return self.sequence <= self.stream.completed
 
 
 class NcclEngine(Engine):
@@ -97,13 +117,18 @@ class NcclEngine(Engine):
         self._bytes = {rank: _byte_on(device) for rank, device in self._devices.items()}
         self._pending: deque[_Pending] = deque()
         self._broken: CollectiveError | None = None
-        self._news: queue.SimpleQueue[tuple[Key, Seat, _Pending] | None] = queue.SimpleQueue()
+        self._numbers: dict[Group, int] = {}  # of each group, how many calls were made here
+        self._agreed: dict[Group, int] = {}  # how many of these all ranks have made
+        self._waiting: deque[_Pending] = deque()
+        self._untold: queue.SimpleQueue[tuple[Group, Call] | None] = queue.SimpleQueue()
+        self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
         if hub is not None:
+            hub.on_agreement(self._agree)
             hub.on_break(self._break)
             start_thread(threading.Thread(target=self._tell_hub, name="cuda_async-collective-calls", daemon=True))
 
     @classmethod
-    def of(cls, devices: Sequence[Device], nccl: Nccl) -> NcclEngine:
+    def of(cls, devices: Sequence[Device], nccl: Nccl, max_ctas: int | None = None) -> NcclEngine:
         """All ranks in this process.
 
         Raises:
@@ -118,12 +143,28 @@ class NcclEngine(Engine):
             for other in drivers:
                 driver.connect(other)
         with _named("NCCL does not come to work"):
-            comms = nccl.open_all(ordinals)
+            if max_ctas is None:
+                comms = nccl.open_all(ordinals)
+            else:  # NCCL's call for all of them takes no configuration, and that for one waits for the others
+                world, shared = len(devices), nccl.new_id()
+                with ThreadPoolExecutor(world) as pool:
+                    opened = [
+                        pool.submit(_open_on, device, nccl, world, shared, rank, max_ctas)
+                        for rank, device in enumerate(devices)
+                    ]
+                    comms = [each.result() for each in opened]
         return cls(nccl, range(len(devices)), devices, comms, len(devices))
 
     @classmethod
     def join(
-        cls, rank: int, world: int, unique_id: str, device: Device, limit_s: float | None, nccl: Nccl
+        cls,
+        rank: int,
+        world: int,
+        unique_id: str,
+        device: Device,
+        limit_s: float | None,
+        nccl: Nccl,
+        max_ctas: int | None = None,
     ) -> NcclEngine:
         """One rank in this process.
 
@@ -133,13 +174,8 @@ class NcclEngine(Engine):
         hub = ProcessEngine(rank, world, unique_id, limit_s)
         try:
             shared = _share_id(hub, rank, nccl.new_id() if rank == 0 else bytes(128))
-            stream = device.new_stream().driver
-            stream.begin_run()  # makes the GPU this thread's current one
-            try:
-                with _named(f"NCCL does not come to work on rank {rank}"):
-                    comm = nccl.open_rank(world, shared, rank)
-            finally:
-                stream.end_run()
+            with _named(f"NCCL does not come to work on rank {rank}"):
+                comm = _open_on(device, nccl, world, shared, rank, max_ctas)
         except BaseException:
             hub.close()
             raise
@@ -165,10 +201,8 @@ class NcclEngine(Engine):
                     part = self._as_sum(seat) if seat.call.kind == "barrier" else seat
                     self._nccl.issue(self._comms[seat.rank], self.world, part, places[seat.rank].driver)
             self._join(stream, places)
-            pending = self._note(stream)
-        if self._hub is not None:
-            ((key, seat),) = drawn
-            self._news.put((key, seat, pending))
+            sender, receiver, _ = drawn[0][0]
+            self._note(stream, (sender, receiver), drawn[0][1].call)
 
     def check(self, dtype: np.dtype[Any], op: str) -> None:
         element_type(dtype, bool(op))
@@ -203,26 +237,62 @@ class NcclEngine(Engine):
                 order_behind(stream, place)
         stream.sequence += 1
 
-    def _note(self, stream: Stream) -> _Pending:
-        """Tell the waiters of the call that it failed."""
-        while self._pending and self._pending[0].is_over():
+    def _note(self, stream: Stream, group: Group, call: Call) -> None:
+        """Have the waiters of a call told if it fails, and the hub told of the call."""
+        while self._pending and self._pending[0].is_done():
             self._pending.popleft()
-        pending = _Pending(stream, stream.sequence, Gate())
-        if self._hub is None or stream.recorder is not None:
-            pending.verdict.open()
-        if stream.recorder is None:
+        while len(self._pending) > _MOST_PENDING and self._pending[0].is_over():
+            self._pending.popleft()
+        number = self._numbers.get(group, 0)
+        self._numbers[group] = number + 1
+        pending = _Pending(stream, stream.sequence, group, number, stream.recorder is not None)
+        if not pending.recorded:
             self._pending.append(pending)
         stream.driver.check_behind(partial(self._check, pending))
-        return pending
+        if self._hub is not None:
+            self._untold.put((group, call))
 
     def _check(self, pending: _Pending) -> None:
-        # The data may have come before the word that another rank called something else, and so be no use.
-        pending.verdict.wait(_VERDICT_S)
-        pending.verdict.open()  # for the next look at it
         # A launch of a graph has no entry of its own: it fails if the communicator is broken when it is over.
-        error = pending.error if pending.stream.recorder is None else self._broken
+        error = self._broken if pending.recorded else pending.error or self._verdict(pending)
         if error is not None:
             raise without_traceback(error)
+
+    def _verdict(self, pending: _Pending) -> CollectiveError | None:
+        """The error of a call that is over on the device.
+
+        None if all ranks called the same.
+
+        The data may have come before the word that another rank called something else, and so be no use.
+        """
+        if self._is_agreed(pending):
+            return None
+        if self._broken is None:
+            pending.waiter = pending.waiter or Gate()
+            self._waiting.append(pending)
+            self._hurry.put(None)
+            if not self._is_agreed(pending) and self._broken is None:  # else it was, before it stood in the list
+                pending.waiter.wait(_VERDICT_S)
+            pending.waiter.open()  # for the next look at it
+        return None if self._is_agreed(pending) else self._broken
+
+    def _is_agreed(self, pending: _Pending) -> bool:
+        return self._hub is None or pending.number < self._agreed.get(pending.group, 0)
+
+    def _agree(self, group: Group, count: int) -> None:
+        """All ranks have made so many calls of a group, the same ones."""
+        self._agreed[group] = count
+        for _ in range(len(self._waiting)):
+            pending = self._waiting.popleft()
+            if self._is_agreed(pending):
+                self._let_go(pending)
+            else:
+                self._waiting.append(pending)
+
+    @staticmethod
+    def _let_go(pending: _Pending) -> None:
+        if pending.waiter is not None:
+            pending.waiter.open()
 
     def _check_links(self) -> None:
         for rank, comm in self._comms.items():
@@ -233,19 +303,20 @@ class NcclEngine(Engine):
                 raise CollectiveError(why)
 
     def _tell_hub(self) -> None:
-        """Tell the hub of calls, in their order.
+        """Tell the hub of calls, in their order, many at a time.
 
-        On a thread of their own: the caller does not wait for a socket.
+        On a thread of its own: the caller waits neither for a socket nor for that thread.
         """
         assert self._hub is not None
-        while (item := self._news.get()) is not None:
-            key, seat, pending = item
-            tell = Party(1, partial(self._judged, pending))
-            self._hub.arrive(key, _without_data(seat), tell, "")
-
-    def _judged(self, pending: _Pending, error: BaseException | None, at: float | None) -> None:
-        pending.error = pending.error or error
-        pending.verdict.open()
+        while (call := self._untold.get()) is not None:
+            with contextlib.suppress(queue.Empty):
+                self._hurry.get(timeout=_GATHER_S)
+            calls = [call]
+            while not self._untold.empty() and (call := self._untold.get()) is not None:
+                calls.append(call)
+            self._hub.tell(calls)
+            if call is None:
+                return
 
     # -- its end ------------------------------------------------------------------------------
 
@@ -261,6 +332,8 @@ class NcclEngine(Engine):
         for pending in list(self._pending):
             if not pending.is_over():
                 pending.error = error
+        for pending in list(self._waiting):
+            self._let_go(pending)
         comms, self._comms = self._comms, dict.fromkeys(self._comms)
         for comm in comms.values():
             with contextlib.suppress(Exception):  # it may be half made, or gone with its GPU
@@ -273,7 +346,8 @@ class NcclEngine(Engine):
             self._break(f"{why}. This communicator cannot be used any more: make a new one")
 
     def close(self) -> None:
-        self._news.put(None)
+        self._untold.put(None)
+        self._hurry.put(None)
         self._give_up(CollectiveError("this communicator was closed"))
         if self._hub is not None:
             self._hub.close()
@@ -286,10 +360,14 @@ def _byte_on(device: Device) -> Storage:
     return storage
 
 
-def _without_data(seat: Seat) -> Seat:
-    """The same call for the hub, which compares calls and moves nothing."""
-    call = Call("barrier" if seat.peer is None else "message", seat.call.form, seat.call.words)
-    return replace(seat, call=call, dtype=np.dtype(np.uint8), source=0, count=0, target=0, room=0)
+def _open_on(device: Device, nccl: Nccl, world: int, unique_id: bytes, rank: int, max_ctas: int | None) -> Any:
+    """NCCL's communicator of a rank on a GPU. Waits for the other ranks."""
+    stream = device.new_stream().driver
+    stream.begin_run()  # makes the GPU this thread's current one
+    try:
+        return nccl.open_rank(world, unique_id, rank, max_ctas)
+    finally:
+        stream.end_run()
 
 
 def _share_id(hub: ProcessEngine, rank: int, unique_id: bytes) -> bytes:

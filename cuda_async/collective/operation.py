@@ -5,6 +5,7 @@ Each is lent its operands, enqueues one meeting of ranks on a stream, and yields
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -15,20 +16,26 @@ from cuda_async.collective.board import Call, Key
 from cuda_async.collective.buffer import Buffer, buffer_of
 from cuda_async.collective.engine import Engine, Seat
 from cuda_async.collective.semantics import REDUCTIONS, supported
-from cuda_async.core.lease import Use
+from cuda_async.core.lease import Use, refuse_conflicts
+from cuda_async.core.stream import expect_stream
 from cuda_async.errors import ArgumentError, ArgumentTypeError
 from cuda_async.op import DeviceOp
-from cuda_async.site import format_site
+from cuda_async.site import Place, format_site, user_site
 
 if TYPE_CHECKING:
     from cuda_async.core.context import ExecutionContext
+    from cuda_async.core.storage import Storage
+    from cuda_async.core.stream import Stream
 
-__all__ = ("Barrier", "Collective", "Message", "Operand")
+__all__ = ("Barrier", "BoundCollective", "Collective", "Message", "Operand")
 
 T = TypeVar("T")
 
 Draw = Callable[[int], Key]
 """The key of a local rank's next meeting."""
+
+Parts = Callable[[], list[tuple[Key, Seat]]]
+"""Each local rank's part of a call with the key of its meeting, drawn anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +89,86 @@ class _Meeting(DeviceOp[T]):
         super().__init__()
         self._engine = engine
         self._result = result
-        self._parts: Callable[[], list[tuple[Key, Seat]]] = list
-        self._uses: list[tuple[Buffer, bool]] = []
+        self._parts: Parts = list
+        self._uses: tuple[Use, ...] = ()
+
+    def bind(self, stream: Stream) -> BoundCollective:
+        """This call on `stream`, to be repeated.
+
+        At little more than the cost of NCCL's own call. All ranks repeat it. The operation is used up by it, and holds
+        its operands no longer.
+
+        Example:
+            >>> import numpy as np
+            >>> from cuda_async import Device
+            >>> from cuda_async.collective import Buffer, Communicator
+            >>> stream = Device.host().new_stream()
+            >>> x = Buffer.put(np.array([3.0])).sync_on(stream)
+            >>> with Communicator.of([Device.host()]) as rank:
+            ...     bound = rank.all_reduce(x).bind(stream)
+            ...     bound()
+            ...     bound()
+            ...     stream.synchronize()
+        """
+        expect_stream(stream)
+        self.discard()
+        return BoundCollective(self.label(), self._engine, self._parts, self._uses, stream)
 
     def execute(self, context: ExecutionContext) -> T:
         stream = context.stream
-        for buffer, write in self._uses:
-            buffer.storage.use(stream, write=write, peer=True)  # the stream may be another device's
+        _order(stream, self._uses)
         self._engine.enqueue(stream, self._parts)
         return self._result
 
 
-class Collective(_Meeting[Any]):
+class BoundCollective:
+    """A collective, a message or a barrier bound to its operands and a stream.
+
+    Made by `bind`. Between calls the operands are as usable as ever: each call is ordered behind their other users, and
+    refused while another operation holds them.
+    """
+
+    __slots__ = ("_engine", "_name", "_parts", "_site", "_stream", "_uses")
+
+    def __init__(self, name: str, engine: Engine, parts: Parts, uses: tuple[Use, ...], stream: Stream) -> None:
+        self._name = name
+        self._engine = engine
+        self._parts = parts
+        self._uses = uses
+        self._stream = stream
+        self._site = user_site()
+
+    @property
+    def stream(self) -> Stream:
+        """Where it is enqueued."""
+        return self._stream
+
+    def __call__(self) -> None:
+        """Enqueue the call; does not wait.
+
+        Raises:
+            OwnershipError: another operation holds an operand in a conflicting way.
+            CollectiveError: the communicator is broken or closed.
+            DeviceError: the device was lost, or an earlier operation that was to write an operand failed.
+        """
+        stream = self._stream
+        with stream.submission:
+            stream.begin_single()
+            if any(use.storage.leases for use in self._uses):  # few calls meet any: the ranges are compared only then
+                refuse_conflicts(self._uses, self, self._site)
+            stream.driver.begin_run()  # the GPU is this thread's current one until `end_run`: NCCL asks for that
+            try:
+                _order(stream, self._uses)
+                self._engine.enqueue(stream, self._parts)
+            finally:
+                stream.driver.end_run()
+            stream.lead_lenders()  # streams of other libraries that lend memory wait for the call
+
+    def __repr__(self) -> str:
+        return f"<bound {self._name} on {self._stream}>"
+
+
+class Collective(_Meeting[T]):
     """A collective of all ranks.
 
     Raises:
@@ -115,45 +190,43 @@ class Collective(_Meeting[Any]):
     ) -> None:
         self._kind = kind
         columns = [operand.buffers(ranks, kind) for operand in operands]
-        rows = [[column[i] for column in columns] for i in range(len(ranks))]
-        for row in rows:
-            _check(kind, row[0], row[-1], world, op)
-            engine.check(row[0].dtype, op)
+        for x, into in zip(columns[0], columns[-1], strict=True):
+            _check(kind, x, into, world, op)
+            engine.check(x.dtype, op)
         given = [operand.given for operand in operands]
-        super().__init__(engine, given[0] if len(given) == 1 else tuple(given))
-        seats = [
-            _seat(rank, kind, row[0], row[-1], op, root, format_site(self.site))
-            for rank, row in zip(ranks, rows, strict=True)
-        ]
-        self._parts = lambda: [(draw(seat.rank), seat) for seat in seats]
+        super().__init__(engine, given[0] if len(given) == 1 else cast("T", tuple(given)))
+        seats: list[tuple[int, Seat]] = []
         uses: list[Use] = []
-        for rank, row in zip(ranks, rows, strict=True):
-            for operand, buffer in zip(operands, row, strict=True):
-                write = operand.is_written(rank)
-                name = operand.name if len(ranks) == 1 else f"{operand.name} of rank {rank}"
-                self._uses.append((buffer, write))
-                uses.append(Use(name, buffer.storage, write, buffer.start, buffer.stop))
+        for i, rank in enumerate(ranks):
+            seats.append((rank, _seat(rank, kind, columns[0][i], columns[-1][i], op, root, self.place)))
+            suffix = f" of rank {rank}" if len(ranks) > 1 else ""
+            for operand, column in zip(operands, columns, strict=True):
+                buffer = column[i]
+                uses.append(
+                    Use(operand.name + suffix, buffer.storage, operand.is_written(rank), buffer.start, buffer.stop)
+                )
+        self._parts = lambda: [(draw(rank), seat) for rank, seat in seats]
+        self._uses = tuple(uses)
         self.lend(*uses)
 
     def label(self) -> str:
         return self._kind
 
 
-class Message(_Meeting[Any]):
+class Message(_Meeting[T]):
     """One half of a message: a `send`, or its `recv`."""
 
     __slots__ = ("_kind",)
 
-    def __init__(self, engine: Engine, rank: int, kind: str, x: Any, sender: int, receiver: int, draw: Draw) -> None:
+    def __init__(self, engine: Engine, rank: int, kind: str, x: T, sender: int, receiver: int, draw: Draw) -> None:
         self._kind = kind
         buffer = buffer_of(x, f"{kind}: argument 'x'", write=rank == receiver)
         super().__init__(engine, x)
-        seat = _seat(rank, "message", buffer, buffer, "", sender, format_site(self.site), method=kind)
+        seat = _seat(rank, "message", buffer, buffer, "", sender, self.place, method=kind)
         seat = replace(seat, peer=receiver if rank == sender else sender)
         self._parts = lambda: [(draw(rank), seat)]
-        write = rank == receiver
-        self._uses.append((buffer, write))
-        self.lend(Use("x", buffer.storage, write, buffer.start, buffer.stop))
+        self._uses = (Use("x", buffer.storage, rank == receiver, buffer.start, buffer.stop),)
+        self.lend(*self._uses)
 
     def label(self) -> str:
         return self._kind
@@ -170,6 +243,13 @@ class Barrier(_Meeting[None]):
         # No reduction, root 0, no elements to read or write.
         seats = [Seat(rank, call, "", 0, np.dtype(np.uint8), 0, 0, 0, 0) for rank in ranks]
         self._parts = lambda: [(draw(seat.rank), seat) for seat in seats]
+
+
+def _order(stream: Stream, uses: tuple[Use, ...]) -> None:
+    """Order a call behind other uses of its operands."""
+    for use in uses:
+        storage = cast("Storage", use.storage)  # a buffer's
+        storage.use(stream, write=use.write, peer=True)  # the stream may be another device's
 
 
 def _check(kind: str, x: Buffer, into: Buffer, world: int, op: str) -> None:
@@ -191,12 +271,19 @@ def _check(kind: str, x: Buffer, into: Buffer, world: int, op: str) -> None:
         raise ArgumentError(f"{kind}: x has {x.elements} elements; expected a multiple of {world}, one part a rank")
 
 
-def _seat(rank: int, kind: str, x: Buffer, into: Buffer, op: str, root: int, site: str, *, method: str = "") -> Seat:
-    details = [f"{x.dtype}[{x.elements}]"]
+def _seat(rank: int, kind: str, x: Buffer, into: Buffer, op: str, root: int, place: Place, *, method: str = "") -> Seat:
+    call = _call(
+        method or kind, kind, x.dtype, x.elements, op, root if kind in ("reduce", "broadcast") else None, place
+    )
+    return Seat(rank, call, op, root, x.dtype, x.address, x.elements, into.address, into.elements)
+
+
+@functools.lru_cache(maxsize=256)  # a loop makes the same call at the same line, and its words take a while to write
+def _call(method: str, kind: str, dtype: np.dtype[Any], count: int, op: str, root: int | None, place: Place) -> Call:
+    details = [f"{dtype}[{count}]"]
     if op:
         details.append(op)
-    if kind in ("reduce", "broadcast"):
+    if root is not None:
         details.append(f"root={root}")
-    form = f"{kind}({', '.join(details)})"
-    call = Call(kind, form, f"{method or kind}({', '.join(details)}) at {site}")
-    return Seat(rank, call, op, root, x.dtype, x.address, x.elements, into.address, into.elements)
+    arguments = f"({', '.join(details)})"
+    return Call(kind, kind + arguments, f"{method}{arguments} at {format_site(place)}")

@@ -10,6 +10,8 @@ Rank 0's process has the hub, a thread with the board. Each rank has a thread th
     hub -> rank    refused key why                   this call failed on all ranks; later ones may succeed
     rank -> hub    done key                          it has read the other ranks' elements
     hub -> rank    free key                          all ranks have read: its file may be used again
+    rank -> hub    called calls places               NCCL moves its data: its calls, each once, and their order
+    hub -> rank    agreed ((*group, count), ...)     so many calls of these groups are the same on all ranks
     rank -> hub    abort why                         end every call, on all ranks
     hub -> rank    broken why                        no call can succeed any more
     rank -> hub    leave None                        it closes its communicator
@@ -29,11 +31,11 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cuda_async.collective.board import Key
+from cuda_async.collective.board import Call, Group, Key
 from cuda_async.collective.engine import HostEngine, Party, Seat
 from cuda_async.collective.hub import Hub
 from cuda_async.collective.semantics import is_read, outcome
@@ -110,6 +112,7 @@ class ProcessEngine(HostEngine):
         self._waiting: dict[Key, _Waiting] = {}
         self._files: dict[Key, str] = {}  # of each call, the file that this rank wrote, until all have read it
         self._listeners: list[Callable[[str], None]] = []
+        self._agreed: Callable[[Group, int], None] | None = None
         self._broken = ""
         self._closed = False
         self._pid = os.getpid()  # a fork has another: the connection is not its own
@@ -204,6 +207,20 @@ class ProcessEngine(HostEngine):
         if why:
             tell(why)
 
+    def on_agreement(self, tell: Callable[[Group, int], None]) -> None:
+        """Call `tell(group, count)` when the first `count` calls are the same on all.
+
+        All ranks of the group have told of them. On the thread that hears the hub. Set before the first `tell`.
+        """
+        self._agreed = tell
+
+    def tell(self, calls: Sequence[tuple[Group, Call]]) -> None:
+        """This rank has made these calls, in this order, and waits for nobody here."""
+        table: dict[tuple[Group, Call], int] = {}  # a program makes few different calls, and these often
+        places = tuple(table.setdefault(call, len(table)) for call in calls)
+        with contextlib.suppress(OSError), self._lock:  # the hub is gone, which the receiving thread learns
+            self._send("called", tuple(table), places)
+
     def arrive(self, key: Key, seat: Seat, party: Party, failure: str) -> None:
         """This rank has come to a meeting.
 
@@ -247,6 +264,10 @@ class ProcessEngine(HostEngine):
             what, key, *rest = message
             if what == "go":
                 self._exchange(key, *rest)
+            elif what == "agreed":
+                assert self._agreed is not None
+                for sender, receiver, count in key:  # the counts stand where other messages have the key
+                    self._agreed((sender, receiver), count)
             elif what == "free":
                 with self._lock:
                     self._way.give_back(self._files.pop(key))

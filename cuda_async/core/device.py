@@ -222,10 +222,25 @@ class Device:
 
     # -- what it makes ------------------------------------------------------------------------
 
-    def new_stream(self) -> Stream:
-        """Make a stream; its work may overlap with that of other streams."""
+    def new_stream(self, *, sm_margin: int = 0) -> Stream:
+        """Make a stream; its work may overlap with that of other streams.
+
+        Args:
+            sm_margin: multiprocessors that kernels with a persistent grid leave free on it. Such a kernel takes all
+                others until it ends, so that a collective on another stream would wait for it, or it for the
+                collective: leave as many as that one has thread blocks (`Communicator.max_ctas`). Without effect on a
+                CPU.
+
+        Raises:
+            ValueError: `sm_margin` is negative, or leaves the stream no multiprocessor.
+        """
+        if sm_margin < 0 or (sm_margin >= self.multiprocessor_count and self.kind == registry.ACCELERATOR):
+            raise ArgumentError(
+                f"sm_margin: expected 0 to {self.multiprocessor_count - 1} of the {self.multiprocessor_count} "
+                f"multiprocessors of {self}, got {sm_margin}"
+            )
         self.collect()
-        return Stream(self, self.driver.create_stream())
+        return Stream(self, self.driver.create_stream(), sm_margin=sm_margin)
 
     def new_event(self, *, timing: bool = False) -> Event:
         """Make an event; with `timing` it can be measured from."""

@@ -100,11 +100,15 @@ class SingleStream:
         >>> policy = SingleStream(Device.host())
         >>> policy.next_stream() is policy.next_stream()
         True
+
+    Args:
+        device: where.
+        sm_margin: multiprocessors that its kernels leave free; see `Device.new_stream`.
     """
 
-    def __init__(self, device: Device | int | str) -> None:
+    def __init__(self, device: Device | int | str, *, sm_margin: int = 0) -> None:
         self.device = as_device(device)
-        self._stream = self.device.new_stream()
+        self._stream = self.device.new_stream(sm_margin=sm_margin)
 
     @property
     def stream(self) -> Stream:

@@ -84,10 +84,12 @@ class Stream:
     __slots__ = (
         "__weakref__", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen", "_waits", "_workspace",
         "checked", "completed", "device", "driver", "held", "lenders", "number", "plain", "recorder", "sequence",
-        "submission",
+        "sm_margin", "submission",
     )  # fmt: skip
 
-    def __init__(self, device: Device, driver: DriverStream, recorder: Capture | None = None) -> None:
+    def __init__(
+        self, device: Device, driver: DriverStream, recorder: Capture | None = None, *, sm_margin: int = 0
+    ) -> None:
         self.device = device
         self.number = next(_numbers)
         """Counted in this process; messages name a stream by it."""
@@ -103,6 +105,8 @@ class Stream:
         """The driver's stream, where a checker follows who uses which memory."""
         self.recorder = recorder
         """What records a capture, on a stream that captures instead of running."""
+        self.sm_margin = sm_margin
+        """Multiprocessors that kernels with a persistent grid leave free; see `Device.new_stream`."""
         self.plain = self.checked is None and recorder is None
         """Whether nobody has to be told who uses which memory."""
         self._mark: DriverEvent | None = None
@@ -309,11 +313,16 @@ class Stream:
         return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle, step)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a function the device holds at once.
+        """How many blocks of a function this stream's share of the device holds at once.
 
         The number is of whole clusters of `cluster` blocks.
         """
-        return self.device.driver.resident_blocks(function, threads, shared_bytes, cluster)
+        blocks = self.device.driver.resident_blocks(function, threads, shared_bytes, cluster)
+        if not self.sm_margin:
+            return blocks
+        units = self.device.multiprocessor_count
+        clusters = blocks * (units - self.sm_margin) // units // cluster
+        return min(blocks, max(1, clusters) * cluster)
 
     def workspace(self, nbytes: int) -> Workspace | Storage:
         """Memory of `nbytes` or more in which a launch's blocks hand each other results.

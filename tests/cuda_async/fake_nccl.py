@@ -66,10 +66,22 @@ class _Transfer:
     stream: DriverStream
 
 
+class FakeConfig:
+    """ncclConfig_t: its address is itself here."""
+
+    max_ctas: int | None = None
+    cga_cluster_size: int | None = None
+
+    @property
+    def ptr(self) -> FakeConfig:
+        return self
+
+
 class FakeNccl:
     """The module `nccl.bindings.nccl`."""
 
     NCCLError = NCCLError
+    Config = FakeConfig
 
     def __init__(self) -> None:
         self._rings: dict[bytes, _Ring] = {}
@@ -77,6 +89,8 @@ class FakeNccl:
         self._here = threading.local()
         self.calls: list[str] = []
         """The names of what was called, in order."""
+        self.configs: list[FakeConfig] = []
+        """What communicators were opened with."""
 
     def get_unique_id(self) -> bytes:
         return next(_ids).to_bytes(128, "little")
@@ -90,6 +104,10 @@ class FakeNccl:
         with self._lock:
             ring = self._rings.setdefault(bytes(unique_id), _Ring(world, None))
         return Comm(ring, rank)
+
+    def comm_init_rank_config(self, world: int, unique_id: bytearray, rank: int, config: FakeConfig) -> Comm:
+        self.configs.append(config)
+        return self.comm_init_rank(world, unique_id, rank)
 
     def comm_init_all(self, count: int, ordinals: list[int]) -> list[Comm]:
         ring = _Ring(count, None)

@@ -6,13 +6,11 @@ The programs are the same; NumPy is the judge.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -22,16 +20,12 @@ import pytest
 from cuda_async import Device, DeviceOp, DriverError, ExecutionContext, OwnershipError, SingleStream, value
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator, Network
-from cuda_async.collective.communicator import _Numbers  # pyright: ignore[reportPrivateUsage]
-from cuda_async.collective.nccl import Nccl, load_nccl
-from cuda_async.collective.nccl_engine import NcclEngine
 from cuda_async.collective.semantics import REDUCTIONS
-from cuda_async.errors import ArgumentError, ArgumentTypeError, DependencyError, LaunchError
-from cuda_async.testing import CheckedDriver, Ledger, SimDriver
+from cuda_async.errors import ArgumentError, ArgumentTypeError, DependencyError
+from cuda_async.testing import Ledger, SimDriver
 from cutile import api
 from cutile.host.exchange import from_dlpack
-from tests.cuda_async.fake_nccl import FakeNccl
-from tests.cuda_async.ranks import ENGINES, WORLD, Array, Ranks, across, joined, on_gpus, on_host, on_sim
+from tests.cuda_async.ranks import ENGINES, WORLD, Array, Ranks, across, joined, on_host, on_sim
 from tests.cuda_async.work import Affine
 
 
@@ -189,73 +183,24 @@ def test_one_process_may_run_all_ranks_in_one_operation(engine: Callable[..., Ra
     np.testing.assert_array_equal(ranks.get(into), np.ones((WORLD, 2 * WORLD)))
 
 
-def test_gpus_of_one_process_call_together():
-    """Each has its part on a stream of its own, ordered with what other streams do to the operands."""
-    ledger = Ledger()
-    device = Device.from_driver(CheckedDriver(Device.host().driver, ledger))
-    fake = FakeNccl()
-    engine = NcclEngine(
-        Nccl(fake, handle=lambda stream: stream), range(WORLD), [device] * WORLD, fake.comm_init_all(WORLD, []), WORLD
-    )
-    with Communicator(engine, range(WORLD), [device] * WORLD, _Numbers()) as together:
-        x = [Buffer.put(np.full(4, i + 1, np.uint32)).sync_on(device.new_stream()) for i in range(WORLD)]
-        for buffer in x:
-            Affine(buffer.storage, 2, 1).sync_on(device.new_stream())
-        streams = [device.new_stream() for _ in range(2)]
-        graph = together.all_reduce(x).graph_on(streams[0])
-        graph.launch().sync_on(streams[0])
-        graph.close()
-        zip_ops(together.all_reduce(x), together.barrier()).sync_on(streams[1])
-        for buffer in x:
-            np.testing.assert_array_equal(buffer.get().sync_on(device.new_stream()), np.full(4, 3 * (3 + 5 + 7)))
-        assert not ledger.races
-        with pytest.raises(LaunchError, match=r"all_reduce\(uint32\[4\], sum\) at .*: GPUs of one process call"):
-            together[1].all_reduce(x[1]).sync_on(streams[0])
-    with pytest.raises(CollectiveError, match="was closed"):
-        together.barrier().sync_on(streams[0])
-
-
-def test_a_broken_link_of_gpus_is_named():
-    ranks = on_gpus()
-    ranks.run(*(rank.barrier() for rank in ranks.ranks))
-    (comm,) = ranks.ranks[1]._engine._comms.values()  # pyright: ignore
-    comm.failure = 6
-    with pytest.raises(CollectiveError, match="NCCL on rank 1 says: remote process exited"):
-        ranks.ranks[1].barrier().sync_on(ranks.devices[1].new_stream())
-    with pytest.raises(CollectiveError, match="remote process exited"):
-        ranks.ranks[1].barrier().sync_on(ranks.devices[1].new_stream())
+def test_a_bound_call_repeats(make: Callable[..., Ranks]):
+    ranks = make()
+    x = ranks.put([np.full(4, i + 1, np.uint32) for i in range(WORLD)])
+    streams = [device.new_stream() for device in ranks.devices]
+    bound = [ranks.ranks[i].all_reduce(x[i]).bind(streams[i]) for i in range(WORLD)]
+    for _ in range(3):
+        for i in range(WORLD):
+            bound[i]()  # waits for nobody
+    for stream in streams:
+        stream.synchronize()
+    np.testing.assert_array_equal(ranks.get(x), np.full((WORLD, 4), 6 * 9))
+    op = Affine(x[0].storage, 2, 1)
+    with pytest.raises(OwnershipError, match="argument 'x'"):
+        bound[0]()
+    op.discard()
+    assert repr(bound[0]).startswith("<bound all_reduce on ")
     for rank in ranks.ranks:
         rank.close()
-
-
-def test_what_gpus_cannot_reduce_is_refused_and_still_moved():
-    ranks = on_gpus()
-    parts = [np.arange(5, dtype=np.int16) + 300 * i for i in range(WORLD)]
-    x, into = ranks.put(parts), ranks.put([np.zeros(5 * WORLD, np.int16)] * WORLD)
-    with pytest.raises(ArgumentError, match="GPUs reduce no elements of int16"):
-        ranks.ranks[0].all_reduce(x[0])
-    ranks.run(*(rank.all_gather(x[i], into[i]) for i, rank in enumerate(ranks.ranks)))
-    for got in ranks.get(into):
-        np.testing.assert_array_equal(got, np.concatenate(parts))
-    for rank in ranks.ranks:
-        rank.close()
-
-
-@pytest.mark.parametrize(("asked", "there"), [("", "0"), ("1", "1")])
-def test_sums_within_nvswitches_are_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str, there: str):
-    monkeypatch.setenv("NCCL_NVLS_ENABLE", asked)
-    for name in ("nccl", "nccl.bindings", "nccl.bindings.nccl"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    load_nccl()
-    assert os.environ["NCCL_NVLS_ENABLE"] == there
-
-
-def test_without_nccl_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "nccl", None)
-    monkeypatch.delitem(sys.modules, "nccl.bindings", raising=False)
-    monkeypatch.delitem(sys.modules, "nccl.bindings.nccl", raising=False)
-    with pytest.raises(LaunchError, match=r"pip install 'cutile\[distributed\]'"):
-        load_nccl()
 
 
 # ---- order --------------------------------------------------------------------------------------------------------

@@ -105,6 +105,19 @@ def test_a_graph_repeats_collectives_among_kernels(cpu: str) -> None:
         np.testing.assert_array_equal(get(x), np.full((2, 1000), 50))
 
 
+@pytest.mark.parametrize("max_ctas", [pytest.param(max_ctas, marks=TWO_GPUS) for max_ctas in (None, 2)])
+def test_bound_calls_repeat_with_and_without_a_limit_of_blocks(max_ctas: int | None) -> None:
+    streams = [Device(i).new_stream() for i in range(2)]
+    with Communicator.of([Device(0), Device(1)], max_ctas=max_ctas) as ranks:
+        x = put([np.full(1 << 20, i + 1, np.uint32) for i in range(2)])
+        bound = ranks.all_reduce(x).bind(streams[0])
+        for _ in range(10):
+            bound()
+        streams[0].synchronize()
+        for got in get(x):
+            np.testing.assert_array_equal(got, np.full(1 << 20, 3 * 2**9))
+
+
 PROGRAM = """
 import os, sys, time
 import numpy as np
@@ -113,7 +126,8 @@ from cuda_async.collective import Buffer, CollectiveError, Communicator
 
 number = int(os.environ["RANK"])
 device = Device.host() if os.environ.get("CPU") else Device(number)
-rank = Communicator.join(device=device, limit_s=float(os.environ.get("LIMIT", 30)))
+rank = Communicator.join(device=device, limit_s=float(os.environ.get("LIMIT", 30)),
+                         max_ctas=int(os.environ["CTAS"]) if "CTAS" in os.environ else None)
 stream = device.new_stream()
 for count in (5, 1 << 20):
     x = Buffer.put(np.arange(count, dtype=np.float32) * (number + 1)).sync_on(stream)
@@ -171,7 +185,7 @@ def run(**environment: str) -> tuple[list[str], float]:
 
 @two_gpus
 def test_processes_add_up(cpu: str) -> None:
-    texts, _ = run(CPU=cpu)
+    texts, _ = run(CPU=cpu, CTAS="4")
     assert texts == ["passed\n"] * 2
 
 

@@ -19,6 +19,7 @@ from cuda_async import (
     LaunchError,
     NoDeviceError,
     OutOfMemoryError,
+    SingleStream,
     default_device,
     device_count,
     set_default_device,
@@ -27,6 +28,8 @@ from cuda_async.config import config
 from cuda_async.core.device import as_device
 from cuda_async.driver.cuda import probe
 from cuda_async.driver.cuda.probe import Probe
+from cuda_async.driver.interface import DeviceProperties
+from cuda_async.testing import SimDriver
 
 
 def test_devices_are_interned() -> None:
@@ -120,6 +123,30 @@ def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_ASYNC_POOL_BYTES", "1e6")
     settings = config.__wrapped__()
     assert (settings.workers, settings.pool_bytes) == (3, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("margin", "cluster", "held"), [(0, 1, 264), (8, 1, 248), (9, 4, 244), (130, 1, 4), (131, 8, 8)]
+)
+def test_a_stream_leaves_multiprocessors_free(margin: int, cluster: int, held: int) -> None:
+    """Whole clusters, of 132 multiprocessors with two blocks each; one cluster at least."""
+
+    class Gpu(SimDriver):
+        @property
+        def properties(self) -> DeviceProperties:
+            return replace(super().properties, multiprocessor_count=132)
+
+        def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
+            return 264
+
+    stream = Device.from_driver(Gpu()).new_stream(sm_margin=margin)
+    assert stream.resident_blocks(None, 128, 0, cluster) == held
+
+
+def test_a_margin_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="sm_margin: expected 0 to"):
+        Device.host().new_stream(sm_margin=-1)
+    assert SingleStream(Device.host(), sm_margin=1000).stream.sm_margin == 1000  # without effect on a CPU
 
 
 def test_only_config_reads_the_environment() -> None:

@@ -32,6 +32,9 @@ class Report(Protocol):
 class GpuStream(Protocol):
     """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
 
+    sm_margin: int
+    """Multiprocessors that kernels with a persistent grid leave free."""
+
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:
         """Load a GPU image on the stream's device; the caller keeps the result per device.
 
@@ -102,7 +105,7 @@ class GpuStream(Protocol):
     def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
         """Thread blocks of a function that the GPU holds at once.
 
-        The number is a multiple of `cluster`.
+        On the multiprocessors that the stream does not leave free. The number is a multiple of `cluster`.
         """
         ...
 

@@ -149,9 +149,10 @@ class CudaLoaded(Loaded[GpuStream]):
         The caller is to hold the workspace.
         """
         residency = self._residency
-        limit = self._limits.get(function)
+        key = function, stream.sm_margin
+        limit = self._limits.get(key)
         if limit is None:
-            limit = self._limits[function] = residency.limit(function, stream)
+            limit = self._limits[key] = residency.limit(function, stream)
         blocks = residency.blocks(blocks, limit)
         nbytes = residency.workspace(blocks)
         if not nbytes:

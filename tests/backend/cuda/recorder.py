@@ -56,6 +56,7 @@ class Recorder:
     def __init__(self, device: str = "gpu0", sizes: tuple[int, ...] = ()) -> None:
         self.device = device
         self.sizes = sizes
+        self.sm_margin = 0
         self.loads: list[tuple[bytes, str, int]] = []
         self.early: list[bool] = []
         self.outputs_expected = 0

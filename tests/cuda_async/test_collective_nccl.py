@@ -1,0 +1,131 @@
+"""Ranks on GPUs, with what stands for NCCL on the CPU: what is theirs alone, beside the suite of all engines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from cuda_async import Device
+from cuda_async import zip as zip_ops
+from cuda_async.collective import Buffer, CollectiveError, Communicator
+from cuda_async.collective.board import Call, Group
+from cuda_async.collective.communicator import _Numbers  # pyright: ignore[reportPrivateUsage]
+from cuda_async.collective.nccl import Nccl, load_nccl
+from cuda_async.collective.nccl_engine import NcclEngine
+from cuda_async.collective.processes import ProcessEngine
+from cuda_async.errors import ArgumentError, LaunchError
+from cuda_async.testing import CheckedDriver, Ledger
+from tests.cuda_async.fake_nccl import FakeNccl
+from tests.cuda_async.ranks import WORLD, on_gpus
+from tests.cuda_async.work import Affine
+
+
+def test_gpus_of_one_process_call_together():
+    """Each has its part on a stream of its own, ordered with what other streams do to the operands."""
+    ledger = Ledger()
+    device = Device.from_driver(CheckedDriver(Device.host().driver, ledger))
+    fake = FakeNccl()
+    engine = NcclEngine(
+        Nccl(fake, handle=lambda stream: stream), range(WORLD), [device] * WORLD, fake.comm_init_all(WORLD, []), WORLD
+    )
+    with Communicator(engine, range(WORLD), [device] * WORLD, _Numbers()) as together:
+        x = [Buffer.put(np.full(4, i + 1, np.uint32)).sync_on(device.new_stream()) for i in range(WORLD)]
+        for buffer in x:
+            Affine(buffer.storage, 2, 1).sync_on(device.new_stream())
+        streams = [device.new_stream() for _ in range(2)]
+        graph = together.all_reduce(x).graph_on(streams[0])
+        graph.launch().sync_on(streams[0])
+        graph.close()
+        zip_ops(together.all_reduce(x), together.barrier()).sync_on(streams[1])
+        for buffer in x:
+            np.testing.assert_array_equal(buffer.get().sync_on(device.new_stream()), np.full(4, 3 * (3 + 5 + 7)))
+        assert not ledger.races
+        with pytest.raises(LaunchError, match=r"all_reduce\(uint32\[4\], sum\) at .*: GPUs of one process call"):
+            together[1].all_reduce(x[1]).sync_on(streams[0])
+    with pytest.raises(CollectiveError, match="was closed"):
+        together.barrier().sync_on(streams[0])
+
+
+def test_gpus_are_told_of_many_calls_by_few_messages(monkeypatch: pytest.MonkeyPatch):
+    """A message takes longer than a call; the last call's error waits for the word about all of them."""
+    told: list[int] = []
+    tell = ProcessEngine.tell
+
+    def counting(engine: ProcessEngine, calls: Sequence[tuple[Group, Call]]) -> None:
+        told.append(len(calls))
+        tell(engine, calls)
+
+    monkeypatch.setattr(ProcessEngine, "tell", counting)
+    ranks = on_gpus()
+    x = ranks.put([np.full(4, i, np.uint32) for i in range(WORLD)])
+    streams = [device.new_stream() for device in ranks.devices]
+    bound = [ranks.ranks[i].all_reduce(x[i], op="max").bind(streams[i]) for i in range(WORLD)]
+    for i in range(WORLD):
+        for _ in range(200):
+            bound[i]()
+    for stream in streams:
+        stream.synchronize()
+    assert sum(told) == 200 * WORLD
+    assert len(told) < 200
+    errors = ranks.run(*(rank.all_reduce(x[i], op="min" if i else "sum") for i, rank in enumerate(ranks.ranks)))
+    assert all("called different things" in str(error) for error in errors)
+
+
+def test_the_multiprocessors_of_gpus_collectives_are_nccls_configuration():
+    fake = FakeNccl()
+    nccl = Nccl(fake, handle=lambda stream: stream)
+    rank = NcclEngine.join(0, 1, Communicator.unique_id(), Device.host(), 5, nccl, 8)
+    rank.close()
+    (config,) = fake.configs
+    assert (config.max_ctas, config.cga_cluster_size) == (8, 0)
+    for wrong in (0, 33):
+        with pytest.raises(ArgumentError, match="max_ctas: expected 1 to 32"):
+            Communicator.of([Device.host()], max_ctas=wrong)
+
+
+def test_a_broken_link_of_gpus_is_named():
+    ranks = on_gpus()
+    ranks.run(*(rank.barrier() for rank in ranks.ranks))
+    (comm,) = ranks.ranks[1]._engine._comms.values()  # pyright: ignore
+    comm.failure = 6
+    with pytest.raises(CollectiveError, match="NCCL on rank 1 says: remote process exited"):
+        ranks.ranks[1].barrier().sync_on(ranks.devices[1].new_stream())
+    with pytest.raises(CollectiveError, match="remote process exited"):
+        ranks.ranks[1].barrier().sync_on(ranks.devices[1].new_stream())
+    for rank in ranks.ranks:
+        rank.close()
+
+
+def test_what_gpus_cannot_reduce_is_refused_and_still_moved():
+    ranks = on_gpus()
+    parts = [np.arange(5, dtype=np.int16) + 300 * i for i in range(WORLD)]
+    x, into = ranks.put(parts), ranks.put([np.zeros(5 * WORLD, np.int16)] * WORLD)
+    with pytest.raises(ArgumentError, match="GPUs reduce no elements of int16"):
+        ranks.ranks[0].all_reduce(x[0])
+    ranks.run(*(rank.all_gather(x[i], into[i]) for i, rank in enumerate(ranks.ranks)))
+    for got in ranks.get(into):
+        np.testing.assert_array_equal(got, np.concatenate(parts))
+    for rank in ranks.ranks:
+        rank.close()
+
+
+@pytest.mark.parametrize(("asked", "there"), [("", "0"), ("1", "1")])
+def test_sums_within_nvswitches_are_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str, there: str):
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", asked)
+    for name in ("nccl", "nccl.bindings", "nccl.bindings.nccl"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    load_nccl()
+    assert os.environ["NCCL_NVLS_ENABLE"] == there
+
+
+def test_without_nccl_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "nccl", None)
+    monkeypatch.delitem(sys.modules, "nccl.bindings", raising=False)
+    monkeypatch.delitem(sys.modules, "nccl.bindings.nccl", raising=False)
+    with pytest.raises(LaunchError, match=r"pip install 'cutile\[distributed\]'"):
+        load_nccl()
