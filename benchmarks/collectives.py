@@ -7,8 +7,9 @@
 
 A process for each GPU. Ours and torch's take turns in each of them, on tensors of their own; a turn is some calls
 without a pause, then a wait for the GPU. As in nccl-tests a turn repeats one call: ours is bound to its operand and its
-stream, and torch's is made anew, since torch has no other way. Beside them: a chain of calls made anew, and a graph of
-the chain. Bus bandwidth is counted as nccl-tests counts it: 2 (n - 1) / n times the
+stream, and torch's is made anew, since torch has no other way. Beside them: NCCL's own call from Python, with nothing
+around it; a chain of calls made anew; and a graph of the chain, of a communicator of its own, since NCCL does more for
+each call once a graph has recorded one. Bus bandwidth is counted as nccl-tests counts it: 2 (n - 1) / n times the
 bytes over the time. The longest of the ranks' times counts.
 """
 
@@ -30,6 +31,7 @@ import numpy as np
 from benchmarks.record import FOLDER, machine, write
 from cuda_async import Device, DeviceOp, device_count
 from cuda_async.collective import Buffer, Communicator
+from cuda_async.collective.nccl_engine import NcclEngine
 
 OUT = FOLDER / "runtime" / "collectives.json"
 SIZES = (8, 1 << 20, 1 << 24, 1 << 27, 1 << 30)
@@ -61,8 +63,8 @@ def timed(turn: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> dict[str, Any]:
-    """One size: checked, then timed in turns."""
+def measured(torch: Any, distributed: Any, rank: Communicator, other: Communicator, nbytes: int) -> dict[str, Any]:
+    """One size: checked, then timed in turns. The graph is of the other communicator."""
     number, world = rank.rank, rank.world
     stream = rank.devices[0].new_stream()
     values = np.random.default_rng(number).standard_normal(nbytes // 4, np.float32)
@@ -78,7 +80,7 @@ def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> d
     ours, theirs, calls = Buffer.put(np.zeros_like(values)).sync_on(stream), theirs.zero_(), calls_of(nbytes)
     recorded = Buffer.put(np.zeros_like(values)).sync_on(stream)
     bound = rank.all_reduce(ours).bind(stream)
-    graph = chain(rank, recorded, calls).graph_on(stream)
+    graph = chain(other, recorded, calls).graph_on(stream)
 
     def turn_of_torch() -> None:
         for _ in range(calls):
@@ -90,12 +92,24 @@ def measured(torch: Any, distributed: Any, rank: Communicator, nbytes: int) -> d
             bound()
         stream.synchronize()
 
+    engine = rank._engine  # pyright: ignore[reportPrivateUsage]
+    alone = Buffer.put(np.zeros_like(values)).sync_on(stream)
+
+    def turn_of_nccl() -> None:
+        assert isinstance(engine, NcclEngine)
+        bindings, (comm,) = engine._nccl._bindings, engine._comms.values()  # pyright: ignore[reportPrivateUsage]
+        for _ in range(calls):
+            bindings.all_reduce(alone.address, alone.address, alone.elements, 7, 0, comm, stream.cu_stream())
+        torch.cuda.synchronize()
+
     turns: dict[str, Callable[[], object]] = {
         "torch": turn_of_torch,
         "ours": bound_turn,
         "ours, made anew": lambda: chain(rank, ours, calls).sync_on(stream),
         "ours, a graph": lambda: graph.launch().sync_on(stream),
     }
+    if on_gpu(rank):
+        turns["NCCL alone"] = turn_of_nccl
     seconds: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(PAIRS + 2):
         for name, turn in turns.items():
@@ -120,10 +134,13 @@ def rank_main(number: int, out: Path, cpu: bool) -> None:
         torch.cuda.set_device(number)
     distributed.init_process_group("gloo" if cpu else "nccl", rank=number, world_size=int(os.environ["WORLD_SIZE"]))
     device = Device.host() if cpu else Device(number)
-    rank = Communicator.join(device=device)
+    world = int(os.environ["WORLD_SIZE"])
+    rank, other = (
+        Communicator.join(number, world, name, device=device) for name in os.environ["UNIQUE_IDS"].split(",")
+    )
     rows: list[dict[str, Any]] = []
     for nbytes in SIZES[:2] if cpu else SIZES:
-        row = measured(torch, distributed, rank, nbytes)
+        row = measured(torch, distributed, rank, other, nbytes)
         rows.append(row)
         if number:
             continue
@@ -131,6 +148,7 @@ def rank_main(number: int, out: Path, cpu: bool) -> None:
         print(f"{nbytes} bytes: {figures}; {row['of torch']:.3f} of torch; same bits: {row['same bits']}", flush=True)
         write(out, {"command": "python -m benchmarks.collectives", **machine(device), "pairs": PAIRS, "rows": rows})
     rank.close()
+    other.close()
     distributed.destroy_process_group()
 
 
@@ -158,7 +176,7 @@ def main() -> int:
     shared = {
         **os.environ,
         "WORLD_SIZE": str(world),
-        "CUDA_ASYNC_UNIQUE_ID": Communicator.unique_id(),
+        "UNIQUE_IDS": ",".join(Communicator.unique_id() for _ in range(2)),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29533",
     }

@@ -21,7 +21,7 @@ from cuda_async.core.nesting import refuse_nested
 from cuda_async.core.run import Run
 from cuda_async.core.storage import Storage
 from cuda_async.core.stream import Stream
-from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream
+from cuda_async.driver.interface import Check, Driver, DriverEvent, DriverGraph, DriverStream
 from cuda_async.errors import NotReadyError
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
@@ -151,7 +151,7 @@ class _NoDriverStream(DriverStream):
     def end_run(self) -> None:
         return None
 
-    def check_behind(self, check: Callable[[], None]) -> None:
+    def check_behind(self, check: Check) -> None:
         return None
 
     def record(self, event: DriverEvent) -> None:

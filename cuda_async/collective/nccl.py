@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -95,25 +94,27 @@ class Nccl:
         config.cga_cluster_size = 0
         return self._bindings.comm_init_rank_config(world, bytearray(unique_id), rank, config.ptr)
 
-    @contextmanager
-    def group(self) -> Generator[None, None, None]:
-        """Issue the calls in the block together: none waits for another of them.
+    def issue(self, parts: Sequence[tuple[Any, Seat, DriverStream]], world: int) -> None:
+        """Enqueue the parts of a call together: none waits for another of them.
 
-        One thread must call so for several ranks.
+        Args:
+            parts: of each local rank its communicator, its part, and a stream of its GPU.
+            world: the number of ranks.
 
-            Raises:
-                CollectiveError: NCCL refuses one of them.
+        Raises:
+            CollectiveError: NCCL refuses one of them.
         """
         self._bindings.group_start()
         try:
-            yield
+            for comm, seat, stream in parts:
+                self._issue(comm, world, seat, stream)
         finally:
             try:
                 self._bindings.group_end()
             except self._bindings.NCCLError as error:
                 raise CollectiveError(f"NCCL refuses the call: {error}") from error
 
-    def issue(self, comm: Any, world: int, seat: Seat, stream: DriverStream) -> None:
+    def _issue(self, comm: Any, world: int, seat: Seat, stream: DriverStream) -> None:
         """Enqueue one rank's part of a call.
 
         Args:

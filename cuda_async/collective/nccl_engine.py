@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from cuda_async.collective.nccl import Nccl, element_type
 from cuda_async.collective.processes import ProcessEngine
 from cuda_async.core.storage import Storage
 from cuda_async.driver.checked import CheckedDriver
+from cuda_async.driver.interface import DriverStream
 from cuda_async.errors import ArgumentError, CollectiveError, LaunchError, without_traceback
 from cuda_async.locks import Gate, new_lock
 from cuda_async.spread import order_behind
@@ -42,13 +44,15 @@ __all__ = ("NcclEngine",)
 _ID_KEY: Key = (-1, -1, -1)
 """The meeting in which rank 0 gives the others NCCL's id; calls are counted from 0."""
 
+_BYTE_CALL = Call("all_reduce", "barrier", "barrier()")
+
 _VERDICT_S = 2.0
 """Seconds that a result that is there waits for the hub's word: far longer than a message takes."""
 
-_GATHER_S = 1e-3
+_GATHER_S = 10e-3
 """Seconds that calls are gathered before the hub is told of them, unless somebody waits for its word.
 
-Each message costs several threads some 0.1 ms, and a call on a small tensor takes 0.01 ms.
+Each message costs several threads some 0.1 ms, in which this process does nothing else: a call takes half of that.
 """
 
 _MOST_PENDING = 64
@@ -65,7 +69,7 @@ class _Pending:
         group: the ranks whose calls are counted together.
         number: which of the group's calls it is, from 0.
         recorded: whether a graph has it, which launches it at any time.
-        waiter: opened when the hub has spoken; None while nobody waits.
+        since: the seconds at which it was over on the device, and the hub had not spoken; None before that.
         error: why its results hold nothing useful.
     """
 
@@ -74,7 +78,7 @@ class _Pending:
     group: Group
     number: int
     recorded: bool
-    waiter: Gate | None = None
+    since: float | None = None
     error: BaseException | None = None
 
     def is_over(self) -> bool:
@@ -119,7 +123,6 @@ class NcclEngine(Engine):
         self._broken: CollectiveError | None = None
         self._numbers: dict[Group, int] = {}  # of each group, how many calls were made here
         self._agreed: dict[Group, int] = {}  # how many of these all ranks have made
-        self._waiting: deque[_Pending] = deque()
         self._untold: queue.SimpleQueue[tuple[Group, Call] | None] = queue.SimpleQueue()
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
         if hub is not None:
@@ -153,7 +156,7 @@ class NcclEngine(Engine):
                         for rank, device in enumerate(devices)
                     ]
                     comms = [each.result() for each in opened]
-        return cls(nccl, range(len(devices)), devices, comms, len(devices))
+        return cls(nccl, range(len(devices)), devices, comms, len(devices))._connected()
 
     @classmethod
     def join(
@@ -179,7 +182,7 @@ class NcclEngine(Engine):
         except BaseException:
             hub.close()
             raise
-        return cls(nccl, (rank,), (device,), (comm,), world, hub)
+        return cls(nccl, (rank,), (device,), (comm,), world, hub)._connected()
 
     # -- calls --------------------------------------------------------------------------------
 
@@ -188,6 +191,12 @@ class NcclEngine(Engine):
             if self._broken is not None:
                 raise without_traceback(self._broken)
             drawn = parts()
+            if len(drawn) > 1 and stream.recorder is not None:
+                # On two H200s with NCCL 2.28.9 a launch of such a graph did not end.
+                raise LaunchError(
+                    f"{drawn[0][1].call.words}: a graph takes the collectives of one GPU; for a graph in each of "
+                    "several GPUs start a process for each (Communicator.join)"
+                )
             if len(drawn) != len(self._comms):
                 raise LaunchError(
                     f"{drawn[0][1].call.words}: GPUs of one process call together: pass a list with an operand for "
@@ -196,10 +205,7 @@ class NcclEngine(Engine):
                 )
             self._check_links()
             places = self._fork(stream, [seat.rank for _, seat in drawn])
-            with self._nccl.group():
-                for _, seat in drawn:
-                    part = self._as_sum(seat) if seat.call.kind == "barrier" else seat
-                    self._nccl.issue(self._comms[seat.rank], self.world, part, places[seat.rank].driver)
+            self._issue([seat for _, seat in drawn], places)
             self._join(stream, places)
             sender, receiver, _ = drawn[0][0]
             self._note(stream, (sender, receiver), drawn[0][1].call)
@@ -207,14 +213,37 @@ class NcclEngine(Engine):
     def check(self, dtype: np.dtype[Any], op: str) -> None:
         element_type(dtype, bool(op))
 
-    def _as_sum(self, seat: Seat) -> Seat:
-        """A barrier as NCCL has it.
+    def _issue(self, seats: Sequence[Seat], places: dict[int, Stream]) -> None:
+        parts: list[tuple[Any, Seat, DriverStream]] = []
+        for seat in seats:
+            part = self._sum_of_a_byte(seat.rank) if seat.call.kind == "barrier" else seat
+            parts.append((self._comms[seat.rank], part, places[seat.rank].driver))
+        self._nccl.issue(parts, self.world)
 
-        A sum of one byte, which is not there before all ranks have come.
+    def _sum_of_a_byte(self, rank: int) -> Seat:
+        """A barrier as NCCL has it: the sum is not there before all ranks have come."""
+        byte = self._bytes[rank].address
+        return Seat(rank, _BYTE_CALL, "sum", 0, np.dtype(np.uint8), byte, 1, byte, 1)
+
+    def _connected(self) -> NcclEngine:
+        """This engine, once NCCL has found the ways between the ranks.
+
+        It leaves that to the first call. It takes milliseconds, allocates, and must not come amid a capture.
         """
-        storage = self._bytes[seat.rank]
-        call = replace(seat.call, kind="all_reduce")
-        return replace(seat, call=call, op="sum", source=storage.address, count=1, target=storage.address, room=1)
+        streams = {rank: device.new_stream() for rank, device in self._devices.items()}
+        first = next(iter(streams.values())).driver
+        try:
+            first.begin_run()  # NCCL asks for the thread's current GPU
+            try:
+                self._issue([self._sum_of_a_byte(rank) for rank in streams], streams)
+            finally:
+                first.end_run()
+            for stream in streams.values():
+                stream.synchronize()
+        except BaseException:
+            self.close()
+            raise
+        return self
 
     def _fork(self, stream: Stream, ranks: Sequence[int]) -> dict[int, Stream]:
         """A stream for each rank's part, behind the work of the caller's."""
@@ -252,29 +281,27 @@ class NcclEngine(Engine):
         if self._hub is not None:
             self._untold.put((group, call))
 
-    def _check(self, pending: _Pending) -> None:
-        # A launch of a graph has no entry of its own: it fails if the communicator is broken when it is over.
-        error = self._broken if pending.recorded else pending.error or self._verdict(pending)
-        if error is not None:
-            raise without_traceback(error)
-
-    def _verdict(self, pending: _Pending) -> CollectiveError | None:
-        """The error of a call that is over on the device.
-
-        None if all ranks called the same.
+    def _check(self, pending: _Pending) -> bool:
+        """How a call went that is over on the device; False while that is not known.
 
         The data may have come before the word that another rank called something else, and so be no use.
         """
-        if self._is_agreed(pending):
-            return None
-        if self._broken is None:
-            pending.waiter = pending.waiter or Gate()
-            self._waiting.append(pending)
+        # A launch of a graph has no entry of its own: it fails if the communicator is broken when it is over.
+        error = self._broken if pending.recorded else pending.error
+        if error is None and not pending.recorded and not self._is_agreed(pending):
+            error = self._broken
+            if error is None and not self._has_waited(pending):
+                return False
+        if error is not None:
+            raise without_traceback(error)
+        return True
+
+    def _has_waited(self, pending: _Pending) -> bool:
+        """Whether a call has waited long enough for the hub's word."""
+        if pending.since is None:
+            pending.since = time.monotonic()
             self._hurry.put(None)
-            if not self._is_agreed(pending) and self._broken is None:  # else it was, before it stood in the list
-                pending.waiter.wait(_VERDICT_S)
-            pending.waiter.open()  # for the next look at it
-        return None if self._is_agreed(pending) else self._broken
+        return time.monotonic() - pending.since > _VERDICT_S
 
     def _is_agreed(self, pending: _Pending) -> bool:
         return self._hub is None or pending.number < self._agreed.get(pending.group, 0)
@@ -282,17 +309,6 @@ class NcclEngine(Engine):
     def _agree(self, group: Group, count: int) -> None:
         """All ranks have made so many calls of a group, the same ones."""
         self._agreed[group] = count
-        for _ in range(len(self._waiting)):
-            pending = self._waiting.popleft()
-            if self._is_agreed(pending):
-                self._let_go(pending)
-            else:
-                self._waiting.append(pending)
-
-    @staticmethod
-    def _let_go(pending: _Pending) -> None:
-        if pending.waiter is not None:
-            pending.waiter.open()
 
     def _check_links(self) -> None:
         for rank, comm in self._comms.items():
@@ -311,6 +327,8 @@ class NcclEngine(Engine):
         while (call := self._untold.get()) is not None:
             with contextlib.suppress(queue.Empty):
                 self._hurry.get(timeout=_GATHER_S)
+                while True:  # whoever else is in a hurry has these calls told now, too
+                    self._hurry.get_nowait()
             calls = [call]
             while not self._untold.empty() and (call := self._untold.get()) is not None:
                 calls.append(call)
@@ -332,8 +350,6 @@ class NcclEngine(Engine):
         for pending in list(self._pending):
             if not pending.is_over():
                 pending.error = error
-        for pending in list(self._waiting):
-            self._let_go(pending)
         comms, self._comms = self._comms, dict.fromkeys(self._comms)
         for comm in comms.values():
             with contextlib.suppress(Exception):  # it may be half made, or gone with its GPU

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from cuda_async.driver.interface import (
+    Check,
     DeviceProperties,
     Driver,
     DriverEvent,
@@ -367,7 +368,7 @@ class CheckedStream(DriverStream):
     def expect_output(self) -> None:
         self.inner.expect_output()
 
-    def check_behind(self, check: Callable[[], None]) -> None:
+    def check_behind(self, check: Check) -> None:
         self.inner.check_behind(check)
 
     def followed(self) -> None:

@@ -27,6 +27,7 @@ from typing import Literal
 from cuda_async.errors import LaunchError
 
 __all__ = (
+    "Check",
     "DeviceKind",
     "DeviceProperties",
     "Driver",
@@ -42,6 +43,9 @@ __all__ = (
 )
 
 DeviceKind = Literal["cuda", "host", "sim"]
+
+Check = Callable[[], bool | None]
+"""Says how work went that is over; see `DriverStream.check_behind`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +179,12 @@ class DriverStream(ABC):
         del self  # nothing to do here: work that runs in this process prints at once
 
     @abstractmethod
-    def check_behind(self, check: Callable[[], None]) -> None:
+    def check_behind(self, check: Check) -> None:
         """Call `check` when the work enqueued so far is over: it raises its failure.
 
-        It is called on any thread, and for each waiter that looks for failures, also before the end of the work. In a
-        capture it is called for each launch of the graph. It must not use the driver.
+        It returns False while it cannot tell: then the work does not count as over, and it is called again. It is
+        called on any thread, and for each waiter that looks for failures, also before the end of the work. In a capture
+        it is called for each launch of the graph. It must not use the driver, nor wait.
         """
 
     @abstractmethod

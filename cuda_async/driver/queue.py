@@ -9,12 +9,14 @@ What stands in a queue is in `items.py`.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from cuda_async.driver.executor import Executor
-from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Meet
+from cuda_async.driver.interface import Check, Driver, DriverEvent, DriverGraph, DriverStream, Meet
 from cuda_async.driver.items import BEGIN, BEGIN_UNFOLLOWED, Call, Item, Meeting, Parallel, Record, Wait
 from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, DeviceLostError, LaunchError, without_traceback
@@ -24,6 +26,7 @@ __all__ = ("QueueEvent", "QueueGraph", "QueueStream", "check_pattern")
 
 _IDLE, _QUEUED, _RUNNING = range(3)  # nothing to do; put to the executor; a worker is in it, or it is parked
 _COPY_GRAIN = 1 << 20  # one thread does not fill a memory bus; below this, waking a second costs more
+_TELL_S = 50e-6  # between two questions how work went that is over: what tells is another process's message, as a rule
 
 
 class QueueEvent(DriverEvent):
@@ -248,8 +251,8 @@ class QueueStream(DriverStream):
                 self._meeting_begins()
             self.put(item.again())
 
-    def check_behind(self, check: Callable[[], None]) -> None:
-        self.put(Call("check", check, 0))
+    def check_behind(self, check: Check) -> None:
+        self.put(Call("check", partial(_until_told, check), 0))
 
     def record(self, event: DriverEvent) -> None:
         ticket = cast("QueueEvent", event).ticket = Ticket()
@@ -352,3 +355,12 @@ def check_pattern(nbytes: int, pattern: bytes) -> None:
         raise ValueError(
             f"fill: expected a pattern of 1, 2 or 4 bytes that divides the size; got {len(pattern)} bytes for {nbytes}"
         )
+
+
+def _until_told(check: Check) -> None:
+    """Call a check until it can tell.
+
+    Later work of the stream waits for that, which on a GPU goes on.
+    """
+    while check() is False:
+        time.sleep(_TELL_S)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 from typing import NoReturn
 
+from cuda_async.driver.interface import Check
 from cuda_async.locks import new_lock
 
-__all__ = ("SETTLING", "Check", "RunErrors", "Unfollowed", "raise_again")
-
-Check = Callable[[], None]
+__all__ = ("SETTLING", "RunErrors", "Unfollowed", "raise_again")
 
 SETTLING = new_lock()
 """Held while checks are called, so that another thread that looks at the same work finds them called. The thread that

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
-from cuda_async.driver.cuda.checks import SETTLING, Check, RunErrors, Unfollowed, raise_again
+from cuda_async.driver.cuda.checks import SETTLING, RunErrors, Unfollowed, raise_again
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.early import MAX_CONFIGURATIONS, early_configuration
-from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Launcher
+from cuda_async.driver.interface import Check, Driver, DriverEvent, DriverGraph, DriverStream, Launcher
 from cuda_async.errors import DeviceLostError, DriverError, LaunchError
 
 if TYPE_CHECKING:
@@ -108,15 +108,12 @@ class CudaEvent(DriverEvent):
             if code is _NOT_READY:
                 return False
             if code is _SUCCESS and not context.speaks:
-                if self._checks is not None:
-                    self._settle()
-                return True
+                return self._checks is None or self._settle()
         if context.lost is not None:
             return True
         code = context.query(_query, self.handle)
         if code == _SUCCESS and not context.speaks:
-            self._settle()
-            return True
+            return self._settle()
         if is_pending(code):
             return False
         if context.speaks:
@@ -125,21 +122,25 @@ class CudaEvent(DriverEvent):
         if isinstance(error, DeviceLostError):
             context.lose(error)
         self._error = self._error or error  # asked again, what was found the first time holds
-        self._settle()
-        return True
+        return self._settle()
 
-    def _settle(self) -> None:
-        """The work is over: see how it went. What failed first is its failure."""
+    def _settle(self) -> bool:
+        """The device is done: see how the work went. What failed first is its failure.
+
+        Whether that is known.
+        """
         with SETTLING:
             checks = self._checks or ()
             for check, _ in checks:
                 try:
-                    check()
+                    if check() is False:
+                        return False
                 except BaseException as error:
                     self._error = self._error or error
             if self.errors is not None:
                 self.errors.unfollowed.drop(checks)
             self._checks = None
+        return True
 
     def wait(self, timeout_s: float) -> bool:
         if self.query():
@@ -178,7 +179,7 @@ class CudaGraphHandle(DriverGraph):
 
     __slots__ = ("_context", "_executable", "_graph", "_nodes", "checks")
 
-    def __init__(self, context: PrimaryContext, graph: Any, checks: Sequence[Callable[[], None]] = ()) -> None:
+    def __init__(self, context: PrimaryContext, graph: Any, checks: Sequence[Check] = ()) -> None:
         self._context = context
         self.checks = tuple(checks)
         """What is called when a launch of it is over."""
@@ -226,7 +227,7 @@ class CudaStream(DriverStream):
         self._unfollowed = Unfollowed()
         self._swept: CudaEvent | None = None  # behind work of which nobody will ask
         self.errors = RunErrors(self._unfollowed)
-        self._captured: list[Callable[[], None]] | None = None  # the checks of what is being captured
+        self._captured: list[Check] | None = None  # the checks of what is being captured
         self._entered: list[bool] = []  # for each run that was begun and not ended: whether its context was entered
 
     @property
@@ -273,7 +274,7 @@ class CudaStream(DriverStream):
         if self._entered.pop():
             self._context.leave()
 
-    def check_behind(self, check: Callable[[], None]) -> None:
+    def check_behind(self, check: Check) -> None:
         if self._captured is None:
             self.errors.add((check,))
         else:
