@@ -31,11 +31,14 @@ import numpy as np
 from benchmarks.record import FOLDER, machine, write
 from cuda_async import Device, DeviceOp, device_count
 from cuda_async.collective import Buffer, Communicator
+from cuda_async.collective.nccl import element_type
 from cuda_async.collective.nccl_engine import NcclEngine
 
 OUT = FOLDER / "runtime" / "collectives.json"
 SIZES = (8, 1 << 20, 1 << 24, 1 << 27, 1 << 30)
 PAIRS = 20
+NCCL_SUM = 0
+"""ncclSum, of ncclRedOp_t."""
 
 
 def on_gpu(rank: Communicator) -> bool:
@@ -98,8 +101,9 @@ def measured(torch: Any, distributed: Any, rank: Communicator, other: Communicat
     def turn_of_nccl() -> None:
         assert isinstance(engine, NcclEngine)
         bindings, (comm,) = engine._nccl._bindings, engine._comms.values()  # pyright: ignore[reportPrivateUsage]
+        code, _ = element_type(alone.dtype, reduces=True)
         for _ in range(calls):
-            bindings.all_reduce(alone.address, alone.address, alone.elements, 7, 0, comm, stream.cu_stream())
+            bindings.all_reduce(alone.address, alone.address, alone.elements, code, NCCL_SUM, comm, stream.cu_stream())
         torch.cuda.synchronize()
 
     turns: dict[str, Callable[[], object]] = {
