@@ -6,7 +6,9 @@ Nothing else reads the environment.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 STAGES = ("ir", "passes", "lowered", "source", "plan", "log")
@@ -57,6 +59,22 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return max(1, os.cpu_count() or 1)
+
+
+@cache
+def last_cache_bytes() -> int:
+    """The size of the last cache of the first core, which others may share.
+
+    It is 0 where the system does not tell.
+    """
+    largest = 0
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with suppress(OSError):
+            text = path.read_text().strip()
+            scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 0)
+            if scale and text[:-1].isdecimal():
+                largest = max(largest, int(text[:-1]) * scale)
+    return largest
 
 
 def load() -> Config:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal, TypedDict
 
 from cuda_async import Device
@@ -55,7 +54,6 @@ class Facts(TypedDict):
     three: bool
 
 
-@lru_cache(maxsize=4096)  # the model weighs some fifty tiles, 0.5 ms: a launch on the GPU takes a hundredth of that
 def choose(
     m: int,
     n: int,

@@ -21,7 +21,7 @@ from pathlib import Path
 import cutile as ct
 from cutile import dtypes, language
 from cutile.backend.cpu.emit.module import EXPRESSIONS, STATEMENTS
-from cutile.backend.cuda.emit.table import EMITTERS
+from cutile.backend.cuda.emit.kernel import EMITTERS
 from cutile.command.ops import sections
 from cutile.dtypes import BY_NAME, f32, f64
 from cutile.frontend.elsewhere import FUNCTIONS

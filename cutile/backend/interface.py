@@ -89,6 +89,8 @@ class CompileOptions:
             reference backend and the interpreter none.
         limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
             two seconds. For debugging: products then wait for each other.
+        streaming_stores: whether results go past the caches to memory, by non-temporal stores (CPU). None leaves it to
+            each launch: those do that write more bytes than the last cache holds.
 
     Example:
         >>> CompileOptions(occupancy=2).occupancy
@@ -102,6 +104,7 @@ class CompileOptions:
     num_pieces: int | None = None
     fast_math: bool | Collection[str] = ()
     limit_waits: bool = False
+    streaming_stores: bool | None = None
 
     def __new__(cls, *_: Any, **named: Any) -> CompileOptions:
         """Refuse a name that is no option, with what stands for it here."""

@@ -51,19 +51,21 @@ def add(commands: Any) -> None:
     )
     options = parser.add_argument_group("compile options", "as in cutile.CompileOptions, which says what each does")
     for each in dataclasses.fields(CompileOptions):
-        _add_option(options, each.name, each.default)
+        _add_option(options, each.name, each.default, str(each.type))
     parser.add_argument("--output", "-o", type=Path, help="write there; needed for the stage image (machine code)")
     parser.set_defaults(run=run)
 
 
-def _add_option(group: Any, name: str, default: object) -> None:
+def _add_option(group: Any, name: str, default: object, kind: str) -> None:
     """One of the compile options, by its own name.
 
-    A flag for what is False by default, else a number.
+    A flag for what is False by default, one with its opposite for what is left open, else a number.
     """
     flag = f"--{name.replace('_', '-')}"
     if default is False:
         group.add_argument(flag, action="store_true", default=None)
+    elif kind == "bool | None":
+        group.add_argument(flag, action=argparse.BooleanOptionalAction)
     elif name == "fast_math":
         known = f"all, or some of {','.join(FAST_MATH)}; default: none"
         group.add_argument(flag, type=_parts, nargs="?", const=FAST_MATH, metavar="PARTS", help=known)

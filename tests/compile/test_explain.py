@@ -209,7 +209,7 @@ def test_every_option_is_on_the_command_line(capsys: pytest.CaptureFixture[str])
     command = ["compile", str(ROOT / "kernels" / "saxpy.py"), "saxpy", "--target", "sm_80", "--stage", "plan"]
     command += ["--arg", "y=f32[4096]/(256)", "--arg", "x=f32[4096]"]
     command += ["--occupancy", "2", "--num-cta-in-cga", "1", "--max-divisibility", "4", "--num-worker-warps", "4"]
-    command += ["--fast-math", "div,contract", "--num-pieces", "1", "--limit-waits"]
+    command += ["--fast-math", "div,contract", "--num-pieces", "1", "--limit-waits", "--streaming-stores"]
     assert set(CompileOptions.__dataclass_fields__) == {
         each[2:].replace("-", "_") for each in command[11:] if each[:2] == "--"
     }

@@ -20,7 +20,7 @@ class CpuBackend:
     """The processor that this process runs on."""
 
     name = "cpu"
-    options = frozenset({"fast_math"})
+    options = frozenset({"fast_math", "streaming_stores"})
 
     def version(self) -> str:
         """The toolchain's versions."""
@@ -50,10 +50,12 @@ class CpuBackend:
         from cutile.backend.cpu.emit.module import emit_module
         from cutile.backend.cpu.explain import plan
 
-        del options
         require_shallow(function)
         source = emit_module(function, target)
-        return replace(source, facts={**source.facts, "plan": plan(function)})
+        facts = {**source.facts, "plan": plan(function), "streaming": bool(options.streaming_stores)}
+        if options.streaming_stores is False:
+            facts["results"] = ()
+        return replace(source, facts=facts)
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
         """The plan in words."""

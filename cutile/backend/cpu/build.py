@@ -29,6 +29,15 @@ from cutile.backend.common.numba_analyses import fast_analyses
 from cutile.backend.cpu import intrinsics
 from cutile.backend.cpu.intrinsics.math import LIBRARY
 from cutile.backend.cpu.load import JOINS, packed_members, scratch_offsets
+from cutile.backend.cpu.streaming import (
+    LINE,
+    LOOPS,
+    STREAMING,
+    Result,
+    Streamed,
+    mark_streaming,
+    streaming_parameters,
+)
 from cutile.backend.cpu.target import llvm, target_machine
 from cutile.backend.interface import Executable, Source, Target
 from cutile.errors import CompilationError
@@ -46,7 +55,7 @@ types: Any = _types
 global_compiler_lock: Any = _compiler_lock.global_compiler_lock
 NumbaError: Any = _errors.NumbaError
 
-SYMBOL, LOOPS = "cutile_kernel", "cutile_loops"
+SYMBOL = "cutile_kernel"
 
 _ELEMENTS = {"float": "f32", "double": "f64", "i64": "i64", "i32": "i32", "i16": "16 bits", "i8": "8 bits"}
 _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
@@ -79,7 +88,8 @@ def build(source: Source, target: Target) -> Executable:
     function = _define(source)
     with global_compiler_lock:
         module, name = _numba_module(source, function, kinds)
-        image = _object(source, module, name)
+        module = _optimised(source, module, name)
+        image: bytes = target_machine().emit_object(module)
         vectors = _vectors(module)
     return Executable(
         target=target,
@@ -192,11 +202,9 @@ def _entry(source: Source, module: Any, name: str) -> str:
     struct; a worker's scratch memory; the first block, and the one behind the last. So native threads can call it. It
     unpacks them for a function with plain parameters, whose pointers (mostly) alias nothing.
     """
-    noalias, scratch = source.facts["noalias"], source.facts["scratch"]
+    scratch = source.facts["scratch"]
     kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]
     declared = ", ".join(["ptr", "ptr", *kinds])
-    parameters = ", ".join(f"{kind}{' noalias' * (noalias and kind == 'ptr')} %{at}" for at, kind in enumerate(kinds))
-    passed = ", ".join(["ptr %result", "ptr %error", *(f"{kind} %{at}" for at, kind in enumerate(kinds))])
     members = packed_members(kinds, len(source.parameters), len(scratch))
     offsets, _ = scratch_offsets(scratch)
     unpacking = [
@@ -206,31 +214,89 @@ def _entry(source: Source, module: Any, name: str) -> str:
     for member, at in enumerate(members):
         unpacking.append(f"%place{at} = getelementptr inbounds %arguments, ptr %packed, i32 0, i32 {member}")
         unpacking.append(f"%at{at} = load {kinds[at]}, ptr %place{at}")
-    passed_on = [*(f"{kind} %at{at}" for at, kind in enumerate(kinds[:-2])), "i64 %first", "i64 %last"]
+    passed_on = ", ".join([*(f"{kind} %at{at}" for at, kind in enumerate(kinds[:-2])), "i64 %first", "i64 %last"])
     unpacked = "\n          ".join(unpacking)
-    # The first two are Numba's: where a result would go, and where an exception would.
+    streamed: Streamed = {}
+    if source.facts.get("streaming", False):
+        results = [Result(*result) for result in source.facts["results"]]
+        streamed = streaming_parameters(source.parameters, results)
     return f"""
         %arguments = type {{ {", ".join(kinds[at] for at in members)} }}
-
-        define void @{LOOPS}({parameters}) noinline {{
-        start:
-          %result = alloca ptr
-          %error = alloca ptr
-          %status = call i32 @"{name}"({passed})
-          ret void
-        }}
+        {_loops(source, LOOPS, name, kinds, {})}
+        {_loops(source, STREAMING, name, kinds, streamed) if streamed else ""}
 
         define void @{SYMBOL}(ptr %packed, ptr %scratch, i64 %first, i64 %last) {{
         start:
           {unpacked}
-          call void @{LOOPS}({", ".join(passed_on)})
+          {_streamed_if_aligned(streamed, passed_on) if streamed else ""}
+          call void @{LOOPS}({passed_on})
           ret void
         }}
         declare i32 @"{name}"({declared})
     """
 
 
-def _object(source: Source, module: Any, name: str) -> bytes:
+def _loops(source: Source, symbol: str, name: str, kinds: Sequence[str], streamed: Streamed) -> str:
+    """LLVM IR of a function that calls Numba's, which is put in its place.
+
+    Args:
+        source: the generated text.
+        symbol: the function's name.
+        name: that of Numba's.
+        kinds: of the parameters.
+        streamed: the parameters that are known to be multiples of a line, of which LLVM is told so.
+    """
+    noalias = source.facts["noalias"]
+    parameters: list[str] = []
+    # The first two are Numba's: where a result would go, and where an exception would.
+    passed = ["ptr %result", "ptr %error"]
+    rounded: list[str] = []
+    for at, kind in enumerate(kinds):
+        what, size = streamed.get(at, ("", 0))
+        aligned = f" align {LINE}" if what == "pointer" else ""
+        parameters.append(f"{kind}{' noalias' * (noalias and kind == 'ptr')}{aligned} %{at}")
+        if what == "stride":  # the same number: LLVM sees that its last bits are zeros
+            rounded.append(f"%rounded{at} = and {kind} %{at}, {-(LINE // size)}")
+        passed.append(f"{kind} %rounded{at}" if what == "stride" else f"{kind} %{at}")
+    rounding = "\n          ".join(rounded)
+    return f"""
+        define void @{symbol}({", ".join(parameters)}) noinline {{
+        start:
+          %result = alloca ptr
+          %error = alloca ptr
+          {rounding}
+          %status = call i32 @"{name}"({", ".join(passed)})
+          ret void
+        }}"""
+
+
+def _streamed_if_aligned(streamed: Streamed, passed: str) -> str:
+    """LLVM IR that calls the loops with streaming stores and returns.
+
+    If all that they need to be is a multiple of a line; else it goes on.
+    """
+    lines = ["%bits = add i64 0, 0"]
+    bits = "%bits"
+    for at, (what, size) in streamed.items():
+        number = f"ptrtoint ptr %at{at} to i64" if what == "pointer" else f"mul i64 %at{at}, {size}"
+        lines += [f"%bytes{at} = {number}", f"%bits{at} = or i64 {bits}, %bytes{at}"]
+        bits = f"%bits{at}"
+    lines += [
+        f"%last_bits = and i64 {bits}, {LINE - 1}",
+        "%is_aligned = icmp eq i64 %last_bits, 0",
+        "br i1 %is_aligned, label %aligned, label %otherwise",
+        "aligned:",
+        f"call void @{STREAMING}({passed})",
+        # What another thread does behind this function's end finds the stores done: they are not ordered by themselves.
+        "fence seq_cst",
+        "ret void",
+        "otherwise:",
+    ]
+    return "\n          ".join(lines)
+
+
+def _optimised(source: Source, module: Any, name: str) -> Any:
+    """The module with the entry point, as machine code is made of it."""
     entry = llvm.parse_assembly(_entry(source, module, name))
     entry.triple, entry.data_layout = module.triple, module.data_layout
     module.link_in(entry)
@@ -250,8 +316,9 @@ def _object(source: Source, module: Any, name: str) -> bytes:
     ]
     if foreign:
         raise CompilationError(f"the generated code of {source.entry} calls {foreign}, which no object may call")
-    image: bytes = machine.emit_object(module)
-    return image
+    if source.facts.get("streaming", False) and source.facts["results"]:
+        return llvm.parse_assembly(mark_streaming(str(module)))
+    return module
 
 
 def _vectors(module: Any) -> str:
@@ -266,6 +333,5 @@ def assembly(source: Source) -> str:
     """The assembly that `build` would make of generated text, for people and tests."""
     with global_compiler_lock:
         module, name = _numba_module(source, _define(source), [numba_type(s) for s in source.facts["signature"]])
-        _object(source, module, name)
-        text: str = target_machine().emit_assembly(module)
+        text: str = target_machine().emit_assembly(_optimised(source, module, name))
     return text

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cutile.backend.cpu.stage import Gemm, Read, ReadInside, Scratch, Step, Write
+from cutile.backend.cpu.streaming import LINE
 from cutile.backend.interface import Row, Target
 from cutile.ir import Block, For, Function, Op, TileType
 from cutile.passes.fast_math import FACT
@@ -49,6 +50,10 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
     rows = [row for row in rows if row[0] != "why not better"]
     cores = f"{target.units} threads, " if target.units else ""
     rows.insert(0, ("threads", f"{cores}which take ranges of tile blocks as they get free"))
+    if facts.get("streaming") and facts.get("results"):
+        rows.append(("stores", f"streaming, past the caches, where rows begin at multiples of {LINE} bytes"))
+    elif facts.get("results"):
+        rows.append(("stores", "streaming in launches that write more than the last cache holds"))
     if "vectors" in facts:
         rows.append(("vectors", str(facts["vectors"]) or "none: the loops are scalar"))
     return (*rows, *(reasons or [("why not better", "no better plan was refused")]))

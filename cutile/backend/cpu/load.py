@@ -24,6 +24,7 @@ import numpy as np
 
 from cuda_async.locks import new_lock
 from cutile.backend.common.abi import HostStream, RepeatedLaunch
+from cutile.backend.cpu.streaming import Result, StreamingVariants
 from cutile.backend.cpu.target import initialize, llvm, target_machine
 from cutile.backend.cpu.team import Job, team
 from cutile.backend.interface import Argument, Executable, Grid, Parameter
@@ -209,8 +210,6 @@ def _prepared(parameter: Parameter, value: float) -> float | int:
 class CpuKernel:
     """Loaded code, ready to launch."""
 
-    variants = None
-
     def __init__(self, executable: Executable, units: int = 0) -> None:
         initialize()
         facts = executable.facts
@@ -227,6 +226,8 @@ class CpuKernel:
         addresses = (self._blas.addresses if self._blas else {}) | (self._output.addresses if self._output else {})
         self._functions = [addresses[name] for name in facts["functions"]]
         self._workers = units or usable_cores()
+        results = [Result(*result) for result in facts.get("results", ())]
+        self._variants = StreamingVariants(results) if results and not facts.get("streaming", False) else None
         self._local = threading.local()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(executable.image))
@@ -237,6 +238,11 @@ class CpuKernel:
         # Functions of Python's, and the BLAS, are called on the stream's own workers.
         self._native = not facts["functions"]
         self._team_scratch: Any = None
+
+    @property
+    def variants(self) -> StreamingVariants | None:
+        """The kernel with streaming stores, for launches that write much."""
+        return self._variants
 
     def _scratch(self) -> int:
         """The address of this thread's scratch memory."""

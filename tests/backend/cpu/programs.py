@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from cutile.backend.cpu.backend import BACKEND
-from cutile.backend.interface import CompileOptions, Source, Target
+from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Source, Target
 from cutile.dtypes import DTypeLike, f32
 from cutile.ir.core import Function
 from cutile.ir.types import Type
@@ -38,9 +38,11 @@ def lowered(text: str, parameters: dict[str, Type], **generics: Any) -> Function
     return BACKEND.lower(function(text, parameters, **generics), TARGET, CompileOptions())
 
 
-def source(text: str, parameters: dict[str, Type], **generics: Any) -> Source:
+def source(
+    text: str, parameters: dict[str, Type], options: CompileOptions = DEFAULT_OPTIONS, **generics: Any
+) -> Source:
     """The generated file of a kernel."""
-    return BACKEND.emit(lowered(text, parameters, **generics), TARGET, CompileOptions())
+    return BACKEND.emit(lowered(text, parameters, **generics), TARGET, options)
 
 
 def saxpy_types(*tile: int, dtype: DTypeLike = f32) -> dict[str, Type]:

@@ -13,8 +13,7 @@ from cutile.backend.cuda import ops
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.emit import control
 from cutile.backend.cuda.emit.generic import emitter
-from cutile.backend.cuda.emit.kernel import Kernel
-from cutile.backend.cuda.emit.table import EMITTERS
+from cutile.backend.cuda.emit.kernel import EMITTERS, Kernel
 from cutile.backend.cuda.ops.pipeline import A_PIPELINE, RESOURCES, SCRATCH
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.backend.interface import CompileOptions, Source

@@ -7,6 +7,7 @@ gets a variable, named as the user named it. Each of the user's lines is quoted 
 import keyword
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import PurePath
 from typing import Any
 
@@ -23,6 +24,7 @@ from cutile.backend.cpu.emit._text import (
     in_memory,
 )
 from cutile.backend.cpu.stage import INDEX, GridSize, ReadInside, Scratch, Size, Stride, TensorAt
+from cutile.backend.cpu.streaming import results_of
 from cutile.backend.interface import Parameter, Source, Target
 from cutile.errors import IRError, cell_of
 from cutile.ir import Block, Constant, Effect, For, Function, Op, TileType, Value, While
@@ -327,6 +329,7 @@ def emit_module(function: Function, target: Target) -> Source:
         **printer.sites,
         "coarse": tuple(function.facts["coarse"]),
         "joined": function.facts["joined"],
+        "results": tuple(astuple(result) for result in results_of(function, own)),
     }
     lines = {number + len(top): line for number, line in printer.line_map.items()}
     return Source(text, printer.entry, parameters, lines, facts)

@@ -12,18 +12,19 @@ for row:                              for row:
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from cutile.backend.cpu.lowering.loop_nests import NAMES, Root, Target
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
-from cutile.backend.cpu.lowering.scope import Loop, Scope
+from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.lowering.tile_expr import Extent, Index, Loaded, Node, Number, Product, Scalar
 from cutile.backend.cpu.lowering.use_counts import Uses
 from cutile.backend.cpu.stage import INDEX, Order, Read, TripCount, Write
 from cutile.dtypes import i32, i64, u64
 from cutile.errors import Location
 from cutile.ir import Block, Constant, For, If, Op, Value, While
-from cutile.ops.arith import Add, Mul
+from cutile.ops.arith import Add, FloorDiv, Mul
 from cutile.ops.matmul import Mma
 from cutile.ops.reduce import Folding, Scan
 from cutile.ops.sort import Sort, TopK
@@ -37,6 +38,9 @@ from cutile.ops.sort import Sort, TopK
 #     for i:
 #         values[row, i] = x[row, places[i]]
 #         result[row, i] = places[i]
+
+CHAINS = 4
+"""Scans of so many rows run in turns: each step waits for the one before, three or four cycles for a sum of floats."""
 
 MAX_INSERTED = 64
 """Elements up to which insertion finds the largest; a sort finds more of them sooner."""
@@ -387,35 +391,124 @@ def lower_fold(lowering: Lowering, op: Folding) -> None:
         if is_scan or any(not extent.is_unit for extent in product.extents):
             product.buffer = lowering.allocate(product)
     extents = sources[0].extents if stored is None else stored.extents
-    rank = len(extents)
-    names = NAMES.get(rank, ())
-    index: list[Value | None] = [None] * rank
-    with ExitStack() as loops:
-        for axis, extent in enumerate(extents):
-            if axis != op.axis and not extent.is_unit:
-                name = names[axis] if axis < len(names) else f"axis_{axis}"
-                index[axis] = loops.enter_context(scope.loop(extent.stop(scope), name)).index
-        start = [scope.number(n, node.dtype) for n, node in zip(op.identities, sources, strict=True)]
-        count = extents[op.axis].stop(scope)
-        if extents[op.axis].is_unit:
-            totals = _turn(scope, op, sources, index, start)
-            _write(scope, results, _result_index(op, index), totals)
-        else:
-            with scope.loop(count, names[op.axis] if op.axis < len(names) else "place", start) as loop:
-                totals = _step(scope, op, sources, index, loop, count)
-                if stored is not None:
-                    scope.builder.add(Write(stored.tensor, stored.offset(scope, tuple(index)), totals[0]))
-                elif is_scan:
-                    _write(scope, results, tuple(index), totals)
-                loop.yielded = tuple(totals)
-            if not is_scan:
-                index[op.axis] = None
-                _write(scope, results, _result_index(op, index), loop.results)
+    chains = _Chains(scope, op, sources, results, stored, extents)
+    if is_scan and not extents[op.axis].is_unit:
+        chains.write_versions()
+    else:
+        chains.write(1)
     scope.forget()
     if stored is not None:
         return
     for value, product in zip(op.results, results, strict=True):
         lowering.nodes[value] = product if product.buffer is not None else Scalar(_scalar(product), product.extents)
+
+
+@dataclass
+class _Chains:
+    """The loops of a reduction or scan: a chain of steps for each row.
+
+    Attributes:
+        scope: where the loops go.
+        op: the reduction or scan.
+        sources: what it reads.
+        results: what it computes.
+        stored: where a scan's result is stored, without its product.
+        extents: how far the loops go.
+    """
+
+    scope: Scope
+    op: Folding
+    sources: Sequence[Node]
+    results: Sequence[Product]
+    stored: Loaded | None
+    extents: Sequence[Extent]
+
+    def write_versions(self) -> None:
+        """Several chains in turns where no read leaves its tensor; else one after the other, with checks."""
+        scope = self.scope
+        stops = [None if extent.is_unit else extent.stop(scope) for extent in self.extents]
+        loaded = [node for node in self.sources if isinstance(node, Loaded)]
+        inside = scope.all_of(list(dict.fromkeys(bit for node in loaded for bit in node.covers(scope, stops))))
+        if inside is None:
+            self.write(CHAINS)
+            return
+        with scope.block() as then:
+            scope.masked = False
+            self.write(CHAINS)
+            scope.builder.yield_()
+        with scope.block() as orelse:
+            scope.masked = True
+            self.write(1)
+            scope.builder.yield_()
+        scope.branch(inside, then, orelse)
+
+    def write(self, together: int) -> None:
+        """The loops, the innermost of so many chains."""
+        scope, op, extents = self.scope, self.op, self.extents
+        names = NAMES.get(len(extents), ())
+        index: list[Value | None] = [None] * len(extents)
+        outer = [axis for axis, extent in enumerate(extents) if axis != op.axis and not extent.is_unit]
+        rows = outer.pop() if outer and together > 1 and extents[outer[-1]].capacity >= together else None
+        with ExitStack() as loops:
+            for axis in outer:
+                name = names[axis] if axis < len(names) else f"axis_{axis}"
+                index[axis] = loops.enter_context(scope.loop(extents[axis].stop(scope), name)).index
+            if rows is None:
+                self._chains([index])
+                return
+            count = extents[rows].stop(scope)
+            name = names[rows] if rows < len(names) else f"axis_{rows}"
+            size = scope.index(together)
+            whole = scope.shared(("//", count, size), FloorDiv(count, size))
+            with scope.loop(whole, f"{name}_block") as block:
+                first = scope.times(block.index, size)
+                self._chains([_put(index, rows, scope.plus(first, scope.index(k))) for k in range(together)])
+            done = scope.times(whole, size)
+            with scope.loop(scope.minus(count, done), name) as rest:
+                self._chains([_put(index, rows, scope.plus(done, rest.index))])
+
+    def _chains(self, indices: Sequence[list[Value | None]]) -> None:
+        """The loop along the axis, in turns for each of these rows."""
+        scope, op, axis = self.scope, self.op, self.op.axis
+        numbers = zip(op.identities, self.sources, strict=True)
+        start = [scope.number(number, node.dtype) for number, node in numbers]
+        if self.extents[axis].is_unit:
+            for index in indices:
+                self._keep(_result_index(op, index), self._step(index, start))
+            return
+        count, names = self.extents[axis].stop(scope), NAMES.get(len(self.extents), ())
+        with scope.loop(count, names[axis] if axis < len(names) else "place", start * len(indices)) as loop:
+            at = loop.index
+            if isinstance(op, Scan) and op.reverse:  # from the end
+                at = scope.minus(scope.minus(count, scope.index(1)), at)
+            totals: list[Value] = []
+            for row, index in enumerate(indices):
+                index[axis] = at
+                held = loop.arguments[row * len(start) : (row + 1) * len(start)]
+                step = self._step(index, held)
+                if isinstance(op, Scan):
+                    self._keep(tuple(index), step)
+                totals += step
+            loop.yielded = tuple(totals)
+        if not isinstance(op, Scan):
+            (index,) = indices
+            index[axis] = None
+            self._keep(_result_index(op, index), loop.results)
+
+    def _step(self, index: Sequence[Value | None], held: Sequence[Value]) -> list[Value]:
+        elements = [node.at(self.scope, tuple(index)) for node in self.sources]
+        return _body(self.scope, self.op.body, [*held, *elements])
+
+    def _keep(self, where: Index, values: Sequence[Value]) -> None:
+        if self.stored is not None:
+            self.scope.builder.add(Write(self.stored.tensor, self.stored.offset(self.scope, where), values[0]))
+        else:
+            _write(self.scope, self.results, where, values)
+
+
+def _put(index: Sequence[Value | None], axis: int, value: Value) -> list[Value | None]:
+    """An index with this value on an axis."""
+    return [value if at == axis else old for at, old in enumerate(index)]
 
 
 def _stored_at_once(lowering: Lowering, op: Folding) -> Loaded | None:
@@ -440,24 +533,6 @@ def _scalar(product: Product) -> Value:
 
 def _result_index(op: Folding, index: Sequence[Value | None]) -> Index:
     return tuple(index) if isinstance(op, Scan) else (*index[: op.axis], *index[op.axis + 1 :])
-
-
-def _step(
-    scope: Scope, op: Folding, sources: Sequence[Node], index: list[Value | None], loop: Loop, count: Value
-) -> list[Value]:
-    """One turn of the loop along the axis; from the end where the scan is reversed."""
-    at = loop.index
-    if isinstance(op, Scan) and op.reverse:
-        at = scope.minus(scope.minus(count, scope.index(1)), at)
-    index[op.axis] = at
-    return _turn(scope, op, sources, index, loop.arguments)
-
-
-def _turn(
-    scope: Scope, op: Folding, sources: Sequence[Node], index: Sequence[Value | None], held: Sequence[Value]
-) -> list[Value]:
-    elements = [node.at(scope, tuple(index)) for node in sources]
-    return _body(scope, op.body, [*held, *elements])
 
 
 def _write(scope: Scope, results: Sequence[Product], where: Index, values: Sequence[Value]) -> None:

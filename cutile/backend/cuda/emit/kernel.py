@@ -4,15 +4,16 @@ Each operation is one call of the function.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from cutile.analysis.affine import count_of
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
-from cutile.backend.cuda.emit import control
-from cutile.backend.cuda.emit.table import EMITTERS
+from cutile.backend.cuda import ops
+from cutile.backend.cuda.emit import control, debug, elementwise, matmul, memory, pipeline, reduce
+from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma, StageRead
 from cutile.backend.cuda.ops.pipeline import RESOURCES
@@ -33,6 +34,24 @@ from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.reduce import Reduce
 from cutile.ops.registry import family
 from cutile.ops.view import LoadView, TensorView
+
+Emitter = Callable[[Any, Any], Any]
+
+DECLARED: dict[type[Op], Emitter] = {
+    op: emitter(op.intrinsic) for name in ops.__all__ if hasattr(op := getattr(ops, name), "intrinsic")
+}
+"""Those of this backend's operations that say themselves which intrinsic they become."""
+
+EMITTERS: dict[type[Op], Emitter] = {
+    **DECLARED,
+    **debug.EMITTERS,
+    **elementwise.EMITTERS,
+    **matmul.EMITTERS,
+    **memory.EMITTERS,
+    **pipeline.EMITTERS,
+    **reduce.EMITTERS,
+}
+"""Operation to emitter. A test compares it with the language's operations."""
 
 IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math")
 """Facts that are for readers, or stand in the text in another form."""

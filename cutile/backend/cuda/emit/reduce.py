@@ -58,7 +58,7 @@ def _function(op: reduce.Folding, kernel: Kernel) -> tuple[str, str]:
 
     A step is a scalar intrinsic, and the slots that it reads.
     """
-    from cutile.backend.cuda.emit.table import EMITTERS
+    from cutile.backend.cuda.emit.kernel import EMITTERS
 
     slots = {value: str(slot) for slot, value in enumerate(op.body.arguments)}
     steps: list[str] = []

@@ -1,0 +1,141 @@
+"""Streaming stores: results that go past the caches to memory.
+
+An ordinary store reads the cache line that it writes into. Where a whole result is larger than the last cache, that is
+a third of the traffic of `y = f(x)`, for lines of which nothing is used. So launches that write so much take a variant
+of the kernel, compiled with `streaming_stores`. Its vector stores are non-temporal (LLVM language reference, "store").
+
+Such a store needs its address to be a multiple of its size. The variant has the loops twice: for results whose rows
+begin at multiples of `LINE` bytes, with LLVM told so, and as ever. It is LLVM that knows which store is aligned then.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutile.backend.cpu.stage import Size, Stride, Write
+from cutile.backend.interface import Change, Parameter
+from cutile.config import last_cache_bytes
+from cutile.ir import Function, MutType, Value
+
+LINE = 64
+"""Bytes of a cache line, and of the widest vector."""
+
+LOOPS, STREAMING = "cutile_loops", "cutile_streaming"
+"""The functions with the loops as ever, and with streaming stores."""
+
+_STORE = re.compile(r"^  store <(?P<count>\d+) x (?P<kind>\w+)> .*, align (?P<align>\d+)")
+_BITS = {"float": 32, "double": 64, "half": 16}
+_SMALLEST = 16
+"""Bytes of the smallest vector that machines store so."""
+_MARK = ", !nontemporal !777777"
+_NODE = "\n!777777 = !{i32 1}\n"
+"""What the mark refers to; the number is one that no module comes to."""
+
+
+Streamed = Mapping[int, tuple[str, int]]
+"""Parameters of results by position: `pointer` or `stride`, and the bytes of an element."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that a kernel writes and does not read.
+
+    Attributes:
+        argument: its position among the kernel's arguments.
+        rank: its axes.
+        element_bytes: of an element.
+    """
+
+    argument: int
+    rank: int
+    element_bytes: int
+
+    def count(self) -> list[Any]:
+        """The bytes of it, as data for a launch to count (`Executable`)."""
+        count: Any = self.element_bytes
+        for axis in range(self.rank):
+            count = ["*", ["extent", self.argument, axis], count]
+        return count
+
+
+def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, ...]:
+    """The results of a lowered kernel that may be streamed.
+
+    Those whose tiles begin at multiples of a line in a row of memory: elements lie side by side along an axis, and a
+    tile's extent along it fills lines.
+    """
+    if not function.facts["noalias"]:
+        return ()
+    others: set[Value] = set()
+    written: set[Value] = set()
+    for op in function.walk():
+        if isinstance(op, Write):
+            written.add(op.x)
+        elif not isinstance(op, Size | Stride):
+            others.update(op.operands)
+    results: list[Result] = []
+    for position, value in enumerate(arguments):
+        if value not in written - others or not isinstance(value.type, MutType):
+            continue
+        tensor, tile = value.type.tensor, value.type.tile
+        size = max(tensor.dtype.bits, 8) // 8
+        if tensor.strides.count(1) == 1 and tile[tensor.strides.index(1)] * size % LINE == 0:
+            results.append(Result(position, tensor.rank, size))
+    return tuple(results)
+
+
+class StreamingVariants:
+    """Launches whose results are larger than the last cache take streaming stores.
+
+    Args:
+        results: of the kernel.
+    """
+
+    __slots__ = ("_bytes", "count", "max_blocks")
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.count: Any = results[0].count()
+        for result in results[1:]:
+            self.count = ["+", self.count, result.count()]
+        self.max_blocks = 2**63
+        self._bytes = last_cache_bytes()
+
+    def choose(self, blocks: int, count: int) -> Change:
+        """Streaming stores for launches that write so many bytes."""
+        return (("streaming_stores", True),) if 0 < self._bytes <= count else ()
+
+
+def mark_streaming(text: str) -> str:
+    """Make the aligned vector stores of `STREAMING` non-temporal.
+
+    In the text of an optimised module.
+
+    Example:
+        >>> print(mark_streaming('''define void @cutile_streaming(ptr %0) {
+        ...   store <8 x float> %v, ptr %0, align 32
+        ...   store <8 x float> %v, ptr %1, align 4
+        ... }''').splitlines()[1])
+          store <8 x float> %v, ptr %0, align 32, !nontemporal !777777
+    """
+    lines = text.splitlines()
+    inside = False
+    for number, line in enumerate(lines):
+        if line.startswith("define "):
+            inside = f"@{STREAMING}(" in line
+        elif inside and (store := _STORE.match(line)):
+            bits = _BITS.get(store["kind"]) or int(store["kind"][1:])
+            size = int(store["count"]) * bits // 8
+            if size >= _SMALLEST and int(store["align"]) >= min(size, LINE):
+                lines[number] = line[: store.end()] + _MARK + line[store.end() :]
+    return "\n".join(lines) + _NODE
+
+
+def streaming_parameters(parameters: Sequence[Parameter], results: Sequence[Result]) -> Streamed:
+    """What decides whether results are aligned."""
+    by_argument = {result.argument: result for result in results}
+    return {
+        place: (parameter.kind, by_argument[parameter.argument].element_bytes)
+        for place, parameter in enumerate(parameters)
+        if parameter.argument in by_argument and parameter.kind in ("pointer", "stride")
+    }
