@@ -6,8 +6,8 @@ The programs are those of `kernels/parallel.py`, run as they are. Three things s
 
 - A product takes the time that was measured on one H200 (`docs/benchmarks/products/nvidia_h200.json`), interpolated
   between the cubes of 512 to 16384 by its number of operations.
-- A collective takes what a ring takes over published links: `H200`, below. NCCL's trees and NVLink's sums within the
-  switch, which are faster for some sizes, are left out.
+- A collective takes what a ring takes: `H200`, below. Within a machine it takes what was measured between two H200s,
+  between machines what is published. NCCL's trees and NVLink's sums within the switch are left out.
 - Each byte stands for `SCALE` bytes.
 
 Left out: a collective's share of the multiprocessors and of the memory's bandwidth, Python's time, and clocks that fall
@@ -42,13 +42,14 @@ ITEM = 2  # bytes of a bfloat16
 SCALE = 1 << 18
 
 H200 = Network(
-    # NCCL's own model of a step of its ring, and of the start of a collective (src/graph/tuning.cc: ring, simple
-    # protocol): 3.4 us over NVLink, 14 us over the network, 8.4 us at the start.
+    # NCCL's own model of a step of its ring (src/graph/tuning.cc: ring, simple protocol): 3.4 us over NVLink, 14 us over
+    # the network.
     latency_s=3.4e-6,
     between_s=14e-6,
-    start_s=8.4e-6,
-    # NVLink 4 moves 450 GB/s each way; NCCL reaches 370 of them (https://github.com/NVIDIA/nccl-tests/issues/212).
-    bytes_per_s=370e9,
+    # A line through what all-reduces of 64 MiB and of 512 MiB take between two H200s, 276 and 1764 us, between
+    # neighbours of `docs/benchmarks/runtime/collectives.json` ("ours, a graph"). The programs' sums are as large.
+    start_s=57e-6,
+    bytes_per_s=316e9,
     # Eight GPUs with a port of InfiniBand NDR each, 400 Gbit/s, of which 46 to 48 GB/s are seen
     # (https://github.com/NVIDIA/nccl-tests/issues/290).
     node=8,

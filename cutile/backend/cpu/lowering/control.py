@@ -424,7 +424,10 @@ class _Chains:
     extents: Sequence[Extent]
 
     def write_versions(self) -> None:
-        """Several chains in turns where no read leaves its tensor; else one after the other, with checks."""
+        """Several chains in turns where no read leaves its tensor.
+
+        Else one after the other, with checks.
+        """
         scope = self.scope
         stops = [None if extent.is_unit else extent.stop(scope) for extent in self.extents]
         loaded = [node for node in self.sources if isinstance(node, Loaded)]
