@@ -42,8 +42,8 @@ ITEM = 2  # bytes of a bfloat16
 SCALE = 1 << 18
 
 H200 = Network(
-    # NCCL's own model of a step of its ring (src/graph/tuning.cc: ring, simple protocol): 3.4 us over NVLink, 14 us over
-    # the network.
+    # NCCL's own model of a step of its ring (src/graph/tuning.cc: ring, simple protocol): 3.4 us over NVLink, 14 us
+    # over the network.
     latency_s=3.4e-6,
     between_s=14e-6,
     # A line through what all-reduces of 64 MiB and of 512 MiB take between two H200s, 276 and 1764 us, between

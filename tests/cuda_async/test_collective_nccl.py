@@ -9,11 +9,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cuda_async import Device
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator
-from cuda_async.collective.board import Call, Group
+from cuda_async.collective.board import ALL, Call, CallLog, Group, Meeting
 from cuda_async.collective.communicator import _Numbers  # pyright: ignore[reportPrivateUsage]
 from cuda_async.collective.nccl import Nccl, load_nccl
 from cuda_async.collective.nccl_engine import NcclEngine
@@ -76,6 +78,19 @@ def test_gpus_are_told_of_many_calls_by_few_messages(monkeypatch: pytest.MonkeyP
     assert all("called different things" in str(error) for error in errors)
 
 
+def test_a_graph_of_a_broken_communicator_fails_when_it_is_launched():
+    ranks = on_gpus()
+    x = ranks.put([np.ones(4, np.float32)] * WORLD)
+    streams = [device.new_stream() for device in ranks.devices]
+    graphs = [ranks.ranks[i].all_reduce(x[i]).graph_on(streams[i]) for i in range(WORLD)]
+    ranks.run(*(graph.launch() for graph in graphs))
+    ranks.ranks[1].abort("enough")
+    with pytest.raises(CollectiveError, match="enough on rank 1"):  # which says that rank 0 has heard of it
+        ranks.ranks[0].barrier().sync_on(streams[0])
+    with pytest.raises(CollectiveError, match="enough on rank 1"):
+        graphs[0].launch().sync_on(streams[0])
+
+
 def test_the_multiprocessors_of_gpus_collectives_are_nccls_configuration():
     fake = FakeNccl()
     nccl = Nccl(fake, handle=lambda stream: stream)
@@ -129,3 +144,40 @@ def test_without_nccl_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "nccl.bindings.nccl", raising=False)
     with pytest.raises(LaunchError, match=r"pip install 'cutile\[distributed\]'"):
         load_nccl()
+
+
+@given(st.data())
+def test_the_log_agrees_on_what_all_have_called(data: st.DataObject) -> None:
+    """Ranks tell of the same calls in batches of any size; one of them may call something else at some place."""
+    groups: list[Group] = [ALL, (0, 1), (2, 0)]
+    calls = data.draw(st.lists(st.tuples(st.sampled_from(groups), st.sampled_from("ab")), max_size=12))
+    log, known = CallLog(3), dict.fromkeys(groups, 0)
+    of_rank = [
+        [(group, Call("", form, form)) for group, form in calls if rank in log.members(group)] for rank in range(3)
+    ]
+    wrong = data.draw(st.none() | st.sampled_from([rank for rank in range(3) if of_rank[rank]] or [None]))
+    place = 0
+    if wrong is not None:
+        place = data.draw(st.integers(0, len(of_rank[wrong]) - 1))
+        of_rank[wrong][place] = (of_rank[wrong][place][0], Call("", "other", "other"))
+    expected = {group: sum(group == each for each, _ in calls) for group in groups}
+    if wrong is not None:
+        group = of_rank[wrong][place][0]
+        expected[group] = sum(group == each for each, _ in of_rank[wrong][:place])
+    dispute: Meeting[None] | None = None
+    told = [0] * 3
+    while dispute is None and any(told[rank] < len(of_rank[rank]) for rank in range(3)):
+        rank = data.draw(st.sampled_from([rank for rank in range(3) if told[rank] < len(of_rank[rank])]))
+        count = data.draw(st.integers(1, len(of_rank[rank]) - told[rank]))
+        agreement = log.add(rank, of_rank[rank][told[rank] : told[rank] + count], 1.0)
+        told[rank] += count
+        known |= agreement.counts
+        dispute = agreement.dispute
+        assert all(known[group] <= expected[group] for group in groups)
+    assert (dispute is None) == (wrong is None)
+    if dispute is None:
+        assert known == expected
+        assert log.oldest() is None
+        assert not log.waiting()
+    else:
+        assert "other" in {arrival.call.form for arrival in dispute.arrivals.values()}
