@@ -4,8 +4,8 @@
     s = reduce_sum(t, axis=1) : f32<1>              t = load_tile(x, i, c) : f32<1x8192>
     store_mut(y, t * s)                             s = the sum of the slices' sums
 
-Tiles of the row have it as one of their axes. What was reduced along it has it no more, and is the same for all slices.
-The slices follow each other in the row, so an element keeps its place. Pure; changes nothing.
+Tiles of the row have it as one of their axes. A tile that was reduced along the row has no such axis, and is equal in
+all slices. Slice c of n elements has elements c * n to (c + 1) * n of the row. Pure; changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.dtypes import DTypeLike, f32
 from cutile.ir import Builder, Constant, Effect, Function, Op, Value
 from cutile.ops.arith import Add, Mul
+from cutile.ops.cast import Convert
 from cutile.ops.create import Iota
 from cutile.ops.grid import TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
@@ -25,7 +26,7 @@ from cutile.ops.view import LoadView, StoreView
 
 Load = LoadTile | LoadMut | LoadView
 Store = StoreMut | StoreView
-Place = tuple[Value, int]
+TileAxis = tuple[Value, int]
 """A tile, and one of its axes."""
 
 
@@ -35,7 +36,7 @@ class RowAxis:
 
     Attributes:
         extent: elements of the row.
-        axes: of each tile that has the row, along which axis.
+        axes: the axis of the row, by tile.
     """
 
     extent: int
@@ -55,7 +56,7 @@ class RowAxis:
         return (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
 
     def sliced(self, op: Op, operands: Sequence[Value], parts: int, part: Value, builder: Builder) -> Op:
-        """Append what an operation is for slice number `part`, an i32, and return it.
+        """Append the operation for slice number `part`, an i32, and return it.
 
         Args:
             op: an operation on tiles of the row.
@@ -69,6 +70,8 @@ class RowAxis:
         if isinstance(op, Iota):
             short = Iota(length=op.length // parts, dtype=op.dtype)
             first = builder.value(Mul(x=part, y=builder.constant(short.length)))
+            if op.dtype is not first.tile.dtype:
+                first = builder.value(Convert(x=first, dtype=op.dtype))
             shape = (short.length,)
             return builder.add(Add(x=builder.value(short), y=builder.value(Broadcast(x=first, shape=shape))))
         copy = op.copy_with(operands, (), ())
@@ -81,7 +84,7 @@ class RowAxis:
         axis, shape = self.axes[tile], self.shape(tile, parts)
         x, *rest = operands
         value = [rest.pop(0)] if isinstance(op, Store) else []
-        if isinstance(op, LoadMut | StoreMut):
+        if isinstance(op, LoadMut | StoreMut):  # its tile is the tile block's own: the index of a slice has to be named
             rest = [builder.value(TileBlockId(axis=each)) for each in range(len(shape))]
         rest[axis] = builder.value(Add(x=builder.value(Mul(x=rest[axis], y=builder.constant(parts))), y=part))
         if isinstance(op, LoadTile | LoadView):
@@ -91,7 +94,7 @@ class RowAxis:
             copy = LoadTile(x=x, index=tuple(rest), shape=shape)
         elif isinstance(op, StoreView):
             copy = op.copy_with([x, *value, *rest], (), ())
-        else:
+        else:  # tiles that lie side by side (`steps`), none of which ends early (`limited`), as those of a Mut do
             copy = StoreView(x=x, value=value[0], index=tuple(rest), steps=shape, limited=())
         if isinstance(op, LoadView | StoreView):
             copy.attributes["steps"] = shape
@@ -101,10 +104,11 @@ class RowAxis:
 def row_axis(function: Function) -> RowAxis | None:
     """The longest row of a kernel that can be cut into slices.
 
-    A slice has any length that divides the row's. The answer is None where the kernel does anything else with a row
-    than work on its elements, reductions, loads and stores, or where it has loops or branches.
+    A slice has any length that divides the row's. None if the kernel has loops or branches, or uses a row in an
+    operation other than element-wise ones, changes of shape, reductions, loads and stores.
     """
     operations = function.body.operations
+    # What an unsafe kernel writes through an address may be what another slice loads again.
     if function.facts.get("unsafe") or any(op.regions for op in operations) or not _can_be_repeated(operations):
         return None
     rows = _Rows(operations)
@@ -118,9 +122,11 @@ def row_axis(function: Function) -> RowAxis | None:
 
 
 def _can_be_repeated(operations: Sequence[Op]) -> bool:
-    """Whether several may do each load, and one of them each store.
+    """Whether slices may repeat each load, and one slice does each store.
 
-    They may if what is stored is stored once, and loaded by nobody but this tile block, ahead of the first store.
+    Slices run one after the other, or in several thread blocks at once. So a load behind a store, or a second store of
+    a tensor, would see another slice's work. Each tensor is stored once, and one that is stored is loaded through its
+    `Mut` alone, ahead of the first store.
     """
     if any(op.effect > Effect.READ and not isinstance(op, Store) for op in operations):
         return False
@@ -138,15 +144,18 @@ def _can_be_repeated(operations: Sequence[Op]) -> bool:
 
 
 class _Rows:
-    """The axes of a kernel's tiles, those joined that an operation takes together."""
+    """Sets of the axes of a kernel's tiles (union-find).
+
+    An operation cuts all axes of a set, or none.
+    """
 
     def __init__(self, operations: Sequence[Op]) -> None:
-        self._parent: dict[Place, Place] = {}
-        self._blocked: list[Place] = []
-        self._places: list[Place] = []
+        self._parent: dict[TileAxis, TileAxis] = {}
+        self._blocked: list[TileAxis] = []
+        self._tile_axes: list[TileAxis] = []
         for op in operations:
             values = [value for value in (*op.results, *op.operands) if is_tile(value)]
-            self._places += [(value, axis) for value in values for axis in range(len(value.tile.shape))]
+            self._tile_axes += [(value, axis) for value in values for axis in range(len(value.tile.shape))]
             for first, second in self._joined(op, values):
                 self._parent[self._find(second)] = self._find(first)
 
@@ -156,39 +165,43 @@ class _Rows:
         None where it cannot be cut.
         """
         root = self._find((value, axis))
-        places = list(dict.fromkeys(place for place in self._places if self._find(place) == root))
+        members = list(dict.fromkeys(each for each in self._tile_axes if self._find(each) == root))
         extent = value.tile.shape[axis]
-        axes = dict(places)
-        if len(axes) < len(places) or any(self._find(place) == root for place in self._blocked):
+        axes = dict(members)
+        # A tile that has the row along two axes, such as an outer product of it, has fewer entries in `axes`.
+        if len(axes) < len(members) or any(self._find(each) == root for each in self._blocked):
             return None
         return RowAxis(extent, axes)
 
-    def _find(self, place: Place) -> Place:
-        while (parent := self._parent.get(place, place)) != place:
-            place = parent
-        return place
+    def _find(self, member: TileAxis) -> TileAxis:
+        """The representative of a set."""
+        while (parent := self._parent.get(member, member)) != member:
+            member = parent
+        return member
 
-    def _joined(self, op: Op, values: Sequence[Value]) -> Iterator[tuple[Place, Place]]:
+    def _joined(self, op: Op, values: Sequence[Value]) -> Iterator[tuple[TileAxis, TileAxis]]:
         """Axes that are cut together, or not at all."""
         elementwise = family(type(op)) in ELEMENTWISE or getattr(op, "elementwise", False)
+        # An operation of one of these families whose tiles differ in shape goes to the end, and is blocked.
         if elementwise and len({value.tile.shape for value in values}) <= 1:
             for value in values[1:]:
                 yield from (((values[0], axis), (value, axis)) for axis in range(len(value.tile.shape)))
         elif isinstance(op, Broadcast):
-            pairs = zip(op.x.tile.shape, op.shape, strict=False)
+            pairs = zip(op.x.tile.shape, op.shape, strict=False)  # a scalar has no axes
             yield from (((op.x, axis), (op.result, axis)) for axis, (x, y) in enumerate(pairs) if x == y)
         elif isinstance(op, Permute):
-            yield from (((op.x, axis), (op.result, place)) for place, axis in enumerate(op.axes))
+            yield from (((op.x, axis), (op.result, new)) for new, axis in enumerate(op.axes))
         elif isinstance(op, Reduce):
             rest = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
-            yield from (((op.x, axis), (op.result, place)) for place, axis in enumerate(rest))
+            yield from (((op.x, axis), (op.result, new)) for new, axis in enumerate(rest))
         elif isinstance(op, Reshape):
-            long = [[axis for axis, extent in enumerate(each.tile.shape) if extent != 1] for each in (op.x, op.result)]
-            if [op.x.tile.shape[axis] for axis in long[0]] == [op.shape[axis] for axis in long[1]]:
-                yield from (((op.x, x), (op.result, y)) for x, y in zip(*long, strict=True))
+            # Axes of extent 1 come and go. They are no rows, which have more elements than a thread block holds.
+            wide = [[axis for axis, extent in enumerate(each.tile.shape) if extent != 1] for each in (op.x, op.result)]
+            if [op.x.tile.shape[axis] for axis in wide[0]] == [op.shape[axis] for axis in wide[1]]:
+                yield from (((op.x, x), (op.result, y)) for x, y in zip(*wide, strict=True))
             else:
                 self._block(values)
-        elif isinstance(op, Load | Store):
+        elif isinstance(op, Load | Store):  # they have one tile, whose axes may be cut where tiles lie side by side
             if isinstance(op, LoadView | StoreView):
                 self._block_view(op)
         elif not isinstance(op, Constant | Iota):
@@ -198,7 +211,7 @@ class _Rows:
         self._blocked += [(value, axis) for value in values for axis in range(len(value.tile.shape))]
 
     def _block_view(self, op: LoadView | StoreView) -> None:
-        """Axes along which tiles overlap, lie apart, or end early."""
+        """Block the axes along which tiles overlap, lie apart, or end early."""
         tile = op.result if isinstance(op, LoadView) else op.value
         for axis, extent in enumerate(tile.tile.shape):
             if op.steps[axis] != extent or axis in op.limited:
@@ -206,5 +219,5 @@ class _Rows:
 
 
 def reduced_in(dtype: DTypeLike) -> DTypeLike:
-    """In what elements of a dtype are reduced."""
+    """The dtype in which elements are reduced: f32 keeps what sums of halves lose."""
     return f32 if dtype.is_half else dtype

@@ -23,7 +23,7 @@ from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, H
 from cutile.backend.cuda.target import architecture
 from cutile.backend.gpu.row_axis import row_axis
 from cutile.backend.reference.interpret import Walker, load, run_block
-from cutile.dtypes import DTypeLike, bf16, f32, i32
+from cutile.dtypes import DTypeLike, bf16, f32, i32, i64
 from cutile.ir.core import Function, Op, Value
 from cutile.ir.text import print_function
 from cutile.ir.types import MutType, Type
@@ -64,6 +64,12 @@ def places(y: Mut, x: Tensor, n: i32):
     t = ct.select(inside, t, -1000.0)
     y.store(t - ct.reduce_max(t, 1)[:, None] + ct.reduce_min(t, 1)[:, None])
 """
+WIDE_PLACES = """
+def wide_places(y: Mut, x: Tensor, n: i64):
+    t = ct.load_tile_like(x, y)
+    t = ct.select(ct.iota((y.shape[1],), i64)[None, :].broadcast(y.shape) < n, t, -1000.0)
+    y.store(t - ct.reduce_max(t, 1)[:, None])
+"""
 INTEGERS = """
 def integers(y: Mut, x: Tensor):
     t = ct.load_tile_like(x, y)
@@ -97,6 +103,11 @@ def kernels(rows: int, columns: int) -> dict[str, tuple[Function, list[Array]]]:
             {"y": mut(f32), "x": tensor(2, f32), "n": scalar(i32)},
             [y.astype(np.float32), drawn(2 * rows, short, dtype=f32), np.int32(short - 7)],
         ),
+        "wide_places": (
+            WIDE_PLACES,
+            {"y": mut(f32), "x": tensor(2, f32), "n": scalar(i64)},
+            [y.astype(np.float32), drawn(2 * rows, short, dtype=f32), np.int64(short - 7)],
+        ),
         "integers": (
             INTEGERS, {"y": mut(i32), "x": tensor(2, i32)},
             [y.astype(np.int32), drawn(2 * rows, short, dtype=f32).astype(np.int32)],
@@ -106,7 +117,7 @@ def kernels(rows: int, columns: int) -> dict[str, tuple[Function, list[Array]]]:
 
 
 WARPS = 1
-NAMES = ("softmax", "norm", "inplace", "places", "integers")
+NAMES = ("softmax", "norm", "inplace", "places", "wide_places", "integers")
 
 
 class RowWalker(Walker):
