@@ -151,7 +151,7 @@ def test_the_log_agrees_on_what_all_have_called(data: st.DataObject) -> None:
     """Ranks tell of the same calls in batches of any size; one of them may call something else at some place."""
     groups: list[Group] = [ALL, (0, 1), (2, 0)]
     calls = data.draw(st.lists(st.tuples(st.sampled_from(groups), st.sampled_from("ab")), max_size=12))
-    log, known = CallLog(3), dict.fromkeys(groups, 0)
+    log, agreed = CallLog(3), dict.fromkeys(groups, 0)
     of_rank = [
         [(group, Call("", form, form)) for group, form in calls if rank in log.members(group)] for rank in range(3)
     ]
@@ -171,12 +171,12 @@ def test_the_log_agrees_on_what_all_have_called(data: st.DataObject) -> None:
         count = data.draw(st.integers(1, len(of_rank[rank]) - told[rank]))
         agreement = log.add(rank, of_rank[rank][told[rank] : told[rank] + count], 1.0)
         told[rank] += count
-        known |= agreement.counts
+        agreed |= agreement.counts
         dispute = agreement.dispute
-        assert all(known[group] <= expected[group] for group in groups)
+        assert all(agreed[group] <= expected[group] for group in groups)
     assert (dispute is None) == (wrong is None)
     if dispute is None:
-        assert known == expected
+        assert agreed == expected
         assert log.oldest() is None
         assert not log.waiting()
     else:

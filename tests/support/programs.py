@@ -41,8 +41,13 @@ def scalar(dtype: DTypeLike = f32) -> TileType:
 
 
 def program(
-    text: str, parameters: Mapping[str, Type], names: dict[str, Any] | None = None, **generics: Any
+    text: str,
+    parameters: Mapping[str, Type],
+    names: dict[str, Any] | None = None,
+    *,
+    unsafe: bool = False,
+    **generics: Any,
 ) -> Function:
     """The IR of a kernel, as written."""
     function = define(text, **(names or {}))
-    return build(function, take_source(function), parameters, generics).function
+    return build(function, take_source(function), parameters, generics, unsafe=unsafe).function

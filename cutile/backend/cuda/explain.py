@@ -60,7 +60,7 @@ _REMEDIES = (
     (r"shared memory|take \d+ bytes", "Use smaller tiles, or a smaller step along K"),
     (r"whole number of steps", "Use a step along K that is a multiple of 32 bytes"),
     (r"of f32 by f32", "Convert the operands to ct.tf32, f16 or bf16"),
-    (r"keep to a warp|no warpgroup product", "Use operands of f16, bf16, tf32 or 8 bits"),
+    (r"there is no wgmma|no warpgroup product", "Use operands of f16, bf16, tf32 or 8 bits"),
     (r"keep their order", "Leave out atomics, prints and ordered accesses"),
     (r"by address", "Use partitions in place of pointers"),
     (r"assert", "Make the index provable, or state it in preconditions"),

@@ -43,9 +43,9 @@ def shipped(kernel: Any, parameters: Mapping[str, Type], *, unsafe: bool = False
     return run_passes(build(function, take_source(function), parameters, every, unsafe=unsafe).function)
 
 
-def written(text: str, parameters: Mapping[str, Type], **generics: Any) -> Function:
+def written(text: str, parameters: Mapping[str, Type], *, unsafe: bool = False, **generics: Any) -> Function:
     """The IR of a kernel of text after the neutral passes."""
-    return run_passes(program(text, parameters, **generics))
+    return run_passes(program(text, parameters, unsafe=unsafe, **generics))
 
 
 def saxpy_program(*tile: int) -> Function:

@@ -49,7 +49,7 @@ from kernels.attention_backward import (
     weights_of,
 )
 from tests.backend.cuda.executed import execute
-from tests.backend.cuda.programs import compiled, instructions, lowered, shipped
+from tests.backend.cuda.programs import compiled, instructions, lowered, shipped, written
 from tests.support.programs import mut, scalar, tensor
 
 Array = np.ndarray[Any, Any]
@@ -225,6 +225,31 @@ def test_the_next_scores_begin_ahead_of_the_fence_for_tma() -> None:
     assert steps[-1].result in loop.body.terminator.operands
     wide = [op.part for op in lowered(gradients_program()).walk() if isinstance(op, TmaStore) and op.adds]
     assert wide == [""]
+
+
+ADDED = """
+def added(left: Tensor, rows: Tensor, sums: Mut, done: Mut, *, BM: Const = 64):
+    _, D = done.shape
+    j, _, _ = ct.get_tile_block_id()
+    a, to = ct.load_tile(left, (BM, 64), (j, 0)), sums.partition_full_mut((BM, D))
+    for i in range(ct.num_tiles(rows.partition((64, D)), 0)):
+        product = ct.mma(a, ct.load_tile(rows, (64, D), (i, 0)), ct.constant(0, (BM, D), f32))
+        ct.atomic_red_view_tko(to, product, (i, 0), ct.atomic.ADDF)
+    done.store(ct.constant(0, done.shape, bf16))
+"""
+
+
+@pytest.mark.parametrize("rows", [64, 128])
+def test_a_stage_that_only_a_product_begun_ahead_reads_is_released(rows: int) -> None:
+    """In the iteration after, behind which the last one must not wait for it again."""
+    operand = tensor(2, bf16)
+    given = {"left": operand, "rows": operand, "sums": MutType(tensor(2), (rows, 64)), "done": mut(128, 64, dtype=bf16)}
+    function = lowered(written(ADDED, given, unsafe=True, BM=rows))
+    assert [op.part for op in function.walk() if isinstance(op, TmaStore) and op.adds] == ["write", "begin"]
+    assert check_function(function) > 10
+    drop(function, PipelineRelease, 0)
+    with pytest.raises(ProtocolError):
+        check_function(function)
 
 
 def next_scores_not_waited_for(function: Function) -> None:

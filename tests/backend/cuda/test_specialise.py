@@ -120,7 +120,8 @@ def test_other_architectures_and_dtypes_are_refused() -> None:
     )
     text = GEMM.replace("64", "16").replace("f32", "f64").replace("ct.convert_tile(acc, z.dtype)", "acc")
     x = tensor(2, f64)
-    assert "keep to a warp" in refusal(written(text, types(z=mut(128, 128, dtype=f64), x=x, y=x)))
+    why = refusal(written(text, types(z=mut(128, 128, dtype=f64), x=x, y=x)))
+    assert "there is no wgmma for products of f64 and f64" in why
 
 
 @pytest.mark.parametrize("turned", [(True, False), (False, True), (True, True)], ids=str)
@@ -156,7 +157,7 @@ def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
     assert check_function(eights) > 10
     assert [op.promote_columns > 0 for op in eights.walk() if isinstance(op, Dot)] == [True]
     across = written(GEMM, types((64, 64), n=scalar(counts), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
-    assert "lie across K are added up some turns at a time, counted in i32" in refusal(across)
+    assert "lies across K needs fewer accumulators, and a loop counted in i32" in refusal(across)
 
 
 def test_options_that_contradict_the_plan_are_obeyed() -> None:

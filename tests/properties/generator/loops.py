@@ -76,6 +76,7 @@ class Loops:
         apart: whether rows of tensors may begin anywhere.
         tensors: the arguments that are read.
         sums: what products are added up in.
+        added: what products are added to in memory, by any tile block; None for nothing.
         left: products that may still be drawn.
         names: of variables so far.
     """
@@ -90,6 +91,7 @@ class Loops:
     apart: bool
     tensors: list[Input] = field(default_factory=list[Input])
     sums: list[Sums] = field(default_factory=list[Sums])
+    added: Output | None = None
     left: int = MAX_PRODUCTS
     names: int = 0
 
@@ -275,6 +277,29 @@ class Loops:
         acc = self.pick(self.sums)
         return [*lines, f"    {acc.name} = {self.mma(name, self.right(self.depth, acc.columns, inner), acc.name)}"]
 
+    def to_memory(self, place: Place) -> list[str]:
+        """A loop of products that are added to memory, as they come; others may multiply the same rows."""
+        rows, columns = self.rows, self.pick((64, 64, 128))
+        (count, across), k, sums, right = self.tiles, f"k{place.deep}", self.name("g"), self.name("b")
+        if self.added is None:
+            shape, tile = (count * self.turns * rows, across * columns), (self.turns * rows, columns)
+            self.added = Output("g", f32, shape, small=True, tile=tile)
+        columns = self.added.tile[1]
+        inner = Place(k, self.pick((True, True, False)), place.deep + 1)
+        left, product = self.name("t"), self.name("p")
+        load = self.load((self.depth, columns), (k, "j"), 0, inner)
+        body = [f"{right} = {load}", f"{product} = {self.mma(left, right, self.zeros(columns))}"]
+        same = [acc for acc in self.sums if acc.columns == columns]
+        if self.left and same and self.rarely(2):
+            body.append(f"{same[0].name} = {self.mma(left, right, same[0].name)}")
+        body.append(f"ct.atomic_red_view_tko({sums}, {product}, ({k}, j), ct.atomic.ADDF)")
+        return [
+            f"{left} = {self.loaded_left(self.depth, place)}",
+            f"{sums} = g.partition_full_mut(({rows}, {columns}))",
+            f"for {k} in range(n):",
+            *(f"    {line}" for line in body),
+        ]
+
     def touch(self, place: Place) -> list[str]:
         """Something else that happens to sums."""
         acc = self.pick(self.sums)
@@ -316,6 +341,8 @@ class Loops:
         if self.left > 1 and (self.dtype in (bf16, f16) or self.rarely()):
             simple += [self.chain, self.chain, self.chain, self.chain, self.from_sums, self.from_sums]
         simple += [self.steady, self.steady, self.touch, self.computed, self.rows_beside]
+        if self.dtype in (bf16, f16) and not self.batched:
+            simple += [self.to_memory]
         deeper = [self.loop, self.branch] if place.deep < 3 else []
         return self.pick((*simple, *deeper))(place)
 
@@ -341,13 +368,17 @@ def loops(draw: st.DrawFn, operands: Sequence[DTypeLike] = OPERANDS) -> RandomKe
     lines += [f"{each.name} = {d.zeros(each.columns)}" for each in d.sums]
     for number in range(3):
         if d.left > 0 and (number == 0 or d.rarely(3)):
-            lines += pick((d.loop, d.loop, d.loop, d.branch, d.steady, d.add))(Place())
+            safe = (d.loop, d.loop, d.loop, d.loop, d.loop, d.branch, d.branch, d.steady, d.steady, d.add, d.add)
+            memory = (d.to_memory,) if d.dtype in (bf16, f16) and not batched else ()
+            lines += pick((*safe, *memory))(Place())
     lines += _stores(d)
     body = "".join(f"    {line}\n" for line in lines)
     numbers = (Scalar("n", i32, turns), Scalar("m", i32, pick((0, 1, 2, 4))))
     outputs = [_output(d, name, columns, pick) for name, columns in _results(d)]
     warps = {64: 4, 192: 12}.get(d.rows, 8) if d.rarely(8) else pick((None,) * 15 + (4,))
-    return RandomKernel(body, (*outputs, *d.tensors, *numbers), draw(st.integers(0, 2**31)), warps=warps, exact=True)
+    outputs += [d.added] if d.added is not None else []
+    arguments, seed = (*outputs, *d.tensors, *numbers), draw(st.integers(0, 2**31))
+    return RandomKernel(body, arguments, seed, unsafe=d.added is not None, warps=warps, exact=True)
 
 
 def _results(d: Loops) -> list[tuple[str, int]]:

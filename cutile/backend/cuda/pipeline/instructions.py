@@ -13,19 +13,22 @@ from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma
 
 MAX_COLUMNS = 256
-"""Of one instruction."""
+"""Columns of one `wgmma`: the most that PTX has (PTX ISA, "wgmma.mma_async")."""
+
+# Registers of a thread. What these leave of them is for addresses, counters and what the epilogue converts.
 MAX_SUMS = 128
-"""Accumulator registers of a thread that leave room for the rest."""
+"""Accumulator registers: those of 128 x 256 elements over two warpgroups."""
 MAX_SIMT_SUMS_OF_ONE = 32
-"""Sums of a thread from outer products up to which one warp group has a tile to itself."""
+"""Accumulator registers of a SIMT product up to which one warpgroup has a tile to itself."""
 MAX_SUMS_AND_FRAGMENT = 144
-"""Registers of a thread for its sums and for the operand that it reads."""
+"""Accumulator registers and those of a left operand that threads read: 128, and 16 for 128 rows of 128 bytes."""
 MAX_SUMS_TWICE = 96
-"""Sums of a thread beside which it has registers for as many again."""
+"""Accumulator registers beside which there is room for as many again."""
 MAX_PARTIAL_SUMS = 64
-"""Registers of a thread for products that are yet to be added to its sums."""
+"""Registers of partial accumulators: half of `MAX_SUMS`, which may be full beside them."""
 MAX_PROMOTE_DEPTH = 512
-"""Products of 8-bit floats that the tensor cores add up before they are added in f32."""
+"""Elements of K that the tensor cores add up, in some 14 bits, before their sum is added to one in f32: the error grows
+with their number."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ class Instructions:
     """How a product is made.
 
     Attributes:
-        atom: the kind of product of warp groups; None where it is made by fused multiply-adds.
-        rows, columns: of the sums.
-        warpgroups: that share the rows.
-        a_from_registers: whether the left operand lies across K, and is read by threads.
-        fast: whether all sums are left to the tensor cores, whatever they add in.
+        atom: the kind of `wgmma`; None for a SIMT product.
+        rows, columns: of the accumulator.
+        warpgroups: that share the tile: its rows, or the columns of 64 rows.
+        a_from_registers: whether the left operand lies across K, and threads read it.
+        fast: `use_fast_acc`: no partial accumulators.
     """
 
     atom: MmaAtom | None
@@ -49,42 +52,46 @@ class Instructions:
 
     @property
     def sums(self) -> int:
-        """Of a thread."""
+        """Accumulator registers of a thread."""
         return self.rows * self.columns // (WARPGROUP * self.warpgroups)
 
     @property
     def by_instruction(self) -> bool:
-        """Whether the sums are where an instruction leaves those of the tile.
+        """Whether the accumulator has the layout of `wgmma`.
 
-        A warp has sixteen of its rows.
+        Each warp then has 16 of 64 rows.
         """
         return self.atom is not None and not self.a_from_registers
 
     @property
     def promotes(self) -> bool:
-        """Whether the tensor cores add in fewer bits than f32 has.
+        """Whether there are partial accumulators.
 
-        So that some products are added up at a time.
+        The tensor cores add products of 8-bit floats in fewer bits than f32 has.
         """
         return self.atom is not None and self.atom.promotes and not self.fast
 
     def promotion(self, depth: int, *, by_iterations: bool) -> tuple[int, int]:
-        """Columns multiplied apart from the sums at a time, or iterations of a depth.
+        """Columns of a partial accumulator, and iterations after which it is added.
 
-        As many as a thread has registers for. Iterations only if `by_iterations`.
+        One of the two is 0, and both are without partial accumulators. As many as a thread has registers for.
+
+        Args:
+            depth: elements of K in an iteration.
+            by_iterations: whether the loop's bounds are i32, so that it can be cut into intervals of iterations.
 
         Raises:
-            Refused: the left operand is read by threads, which multiply all columns at a time.
+            Refused: the left operand is in registers, so that one instruction has all columns.
         """
         if not self.promotes:
             return 0, 0
-        if self.sums <= MAX_SUMS_TWICE and by_iterations:
+        if self.sums <= MAX_SUMS_TWICE and by_iterations:  # fewer additions: one for several iterations
             return 0, max(1, MAX_PROMOTE_DEPTH // depth)
         require(
             not self.a_from_registers,
-            "8-bit floats that lie across K are added up some turns at a time, counted in i32",
+            "a left operand of 8-bit floats that lies across K needs fewer accumulators, and a loop counted in i32",
         )
-        down = self.rows // (WGMMA_ROWS * self.warpgroups)
+        down = self.rows // (WGMMA_ROWS * self.warpgroups)  # instructions of a warpgroup, one below the other
         fitting = (columns for columns in range(8, self.columns + 1, 8) if self.columns % columns == 0)
         return max(columns for columns in fitting if down * columns // 2 <= MAX_PARTIAL_SUMS), 0
 
@@ -93,56 +100,44 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
     """The instructions for a product.
 
     Raises:
-        Refused: there are none by which warps that only multiply could make it.
+        Refused: no warp-specialised product fits.
     """
-    require(len(product.acc.tile.shape) == 2, "a batch of products in one tile")
+    require(len(product.acc.tile.shape) == 2, "a batch of products in one tile: the accumulator has more than 2 axes")
     rows, columns = product.acc.tile.shape
     dtype, other, acc = product.a.tile.dtype, product.b.tile.dtype, product.acc.tile.dtype
     depth_bytes = product.a.tile.shape[1] * dtype.bits // 8
     atom = atom_of(dtype, other, acc)
     if atom is None and not dtype is other is acc is f32:
-        of = f"{dtype}" if dtype is other else f"{dtype} by {other}"
-        raise Refused(f"products of {of} that add up in {acc} keep to a warp")
-    turns = atom is not None and not atom.any_major  # of what lies across K on the way in
-    a_from_registers = turns and lies_across(product.a, 1, definitions)
-    keeps = not (turns and lies_across(product.b, 0, definitions))
-    require(keeps, f"the right operand, of {dtype}, lies across K, and cannot change places with the left one")
-    if atom is not None:
+        raise Refused(f"there is no wgmma for products of {dtype} and {other} that add up in {acc}")
+    along_k = atom is not None and not atom.any_major  # both operands have to be contiguous along K
+    a_from_registers = along_k and lies_across(product.a, 1, definitions)
+    if along_k and lies_across(product.b, 0, definitions):
+        raise Refused(f"the right operand, of {dtype}, lies across K, and cannot change places with the left one")
+    if atom is None:
+        groups = 1 if rows * columns <= WARPGROUP * MAX_SIMT_SUMS_OF_ONE else 2
+    else:  # few rows are multiplied as columns, and these may be 1 or 20
         columns = padded_columns(columns)
-    groups = _of_outer(rows, columns) if atom is None else _groups(rows, columns, atom)
+        groups = _groups(rows, columns, atom)
     how = Instructions(atom, rows, columns, groups, a_from_registers, product.use_fast_acc)
+    require(how.sums <= MAX_SUMS, f"a thread would hold {how.sums} sums, and has registers for {MAX_SUMS}")
     if a_from_registers:
-        twice = not how.promotes or how.sums <= MAX_SUMS_TWICE
-        require(twice, f"a thread would hold {how.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
+        if how.promotes and how.sums > MAX_SUMS_TWICE:
+            raise Refused(f"a thread would hold {how.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
         held = how.sums + fragment_registers(rows, depth_bytes, groups)
-        require(
-            held <= MAX_SUMS_AND_FRAGMENT,
-            f"a thread would hold {held} sums and operands, and has room for {MAX_SUMS_AND_FRAGMENT}",
-        )
+        most = MAX_SUMS_AND_FRAGMENT
+        require(held <= most, f"a thread would hold {held} sums and operands, and has room for {most}")
     require(depth_bytes % STEP_BYTES == 0, f"a depth of {product.a.tile.shape[1]} is no whole number of steps")
     return how
 
 
 def _groups(rows: int, columns: int, atom: MmaAtom) -> int:
-    """The warpgroups that share a product's rows."""
+    """The warpgroups that share a tile."""
     require(rows % WGMMA_ROWS == 0, f"a tile of {rows} rows is no whole number of {WGMMA_ROWS}")
-    step = "16" if atom.sums is i32 and columns > 32 else "8"
-    # Of the columns that one instruction has no room for, two warpgroups have half each.
-    apart = rows == WGMMA_ROWS and columns > MAX_COLUMNS
-    groups = 2 if apart else {WGMMA_ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
-    own = columns // groups if apart else columns
-    require(columns_fit(atom, own), f"{columns} columns: a multiple of {step} up to 256 is wanted")
-    require(apart or rows % (WGMMA_ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
-    return _with_room(rows * columns, groups)
-
-
-def _of_outer(rows: int, columns: int) -> int:
-    """The warp groups that share the sums of outer products."""
-    return _with_room(rows * columns, 1 if rows * columns <= WARPGROUP * MAX_SIMT_SUMS_OF_ONE else 2)
-
-
-def _with_room(sums: int, groups: int) -> int:
-    """So many groups, if their threads have room for the sums."""
-    count = sums // (WARPGROUP * groups)
-    require(count <= MAX_SUMS, f"a thread would hold {count} sums, and has registers for {MAX_SUMS}")
+    step = "16" if atom.sums is i32 and columns > 32 else "8"  # as `columns_fit` asks
+    # Two warpgroups have half of the columns each where 64 rows have more than one instruction takes.
+    halved = rows == WGMMA_ROWS and columns > MAX_COLUMNS
+    groups = 2 if halved else {WGMMA_ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
+    fit = columns_fit(atom, columns // groups if halved else columns)
+    require(fit, f"{columns} columns: a multiple of {step} up to {MAX_COLUMNS} is wanted")
+    require(halved or rows % (WGMMA_ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
     return groups

@@ -229,6 +229,7 @@ class Nests:
             def begin_next() -> None:
                 following = builder.value(Add(x=context.lowered[op.induction], y=step))
                 goes_on = builder.value(Lt(x=following, y=stop))
+                # The last iteration's own stage is not released yet, so its phase is the one that was waited for.
                 stage = builder.value(Select(condition=goes_on, x=pipelines.counters[number], y=counter))
                 pipelines.wait(number, stage)
                 products.begin_ahead(dot, stage)
@@ -237,6 +238,8 @@ class Nests:
             context.run_block(op.body, keep=True)
             products.ahead = context.epilogue.under_fence = None
             products.settle_all()
+            for use in products.kept:
+                products.release_if_over(use)
             return [context.lowered[sums]]
 
         self._iterations(op, bounds, carried, {begun: first}, iteration)

@@ -43,6 +43,7 @@ class _Use:
         left: products that read it and have yet to begin, and tiles that threads have yet to read.
         unread: those tiles, by the value of the load.
         waited: whether consumers have waited for it.
+        released: whether it was released within the iteration.
     """
 
     group: Group
@@ -50,6 +51,7 @@ class _Use:
     left: int
     unread: dict[Value, Operand]
     waited: bool = False
+    released: bool = False
 
 
 @dataclass
@@ -78,7 +80,8 @@ class Products:
     Attributes:
         added: whether sums are added to, where the product that is begun may replace them; else empty.
         counts: whether a stage is counted where it is named, or by a loop at the end of its iteration.
-        ahead: the product that the iteration before has begun, and waited for.
+        ahead: the product that the iteration before has begun, and waited for, until that for the next one is begun.
+        kept: its stages.
     """
 
     walk: WarpSpecialised
@@ -87,6 +90,7 @@ class Products:
     added: tuple[Value, ...] = ()
     counts: bool = True
     ahead: Dot | None = None
+    kept: Sequence[_Use] = ()
 
     @cached_property
     def _dots(self) -> dict[Value, Dot]:
@@ -120,11 +124,16 @@ class Products:
             context.lowered[value] = context.add_in(tile, context.layouts[value])
             context.lowered[value].name = value.name
             use.left -= 1
-            self._release_if_over(use)
+            self.release_if_over(use)
 
-    def _release_if_over(self, use: _Use) -> None:
-        """Release a stage that nobody reads any more."""
-        if use.group.within and self._is_over(use):
+    def release_if_over(self, use: _Use) -> None:
+        """Release a stage that nobody reads any more.
+
+        That of a product that was begun ahead is kept until the next one is begun: the last iteration reads its own
+        once more.
+        """
+        if use.group.within and self._is_over(use) and not (use.released or (self.ahead and use in self.kept)):
+            use.released = True
             self.walk.pipelines.release(use.group.pipeline, use.counter)
 
     def _is_over(self, use: _Use) -> bool:
@@ -208,9 +217,10 @@ class Products:
         """Begin a product."""
         op, context = dot.op, self.walk
         uses = list(dict.fromkeys(self.uses[operand.load] for operand in dot.operands))
-        if dot is self.ahead:
+        if dot is self.ahead:  # it was begun in the iteration before, and waited for at the end of that
             for use in uses:
                 use.waited, use.left = True, use.left - 1
+            self.kept = uses
             return
         if dot.left is None:
             self.settle([op.a if dot.written is None else dot.written.value])
@@ -228,7 +238,7 @@ class Products:
             product = ops.SimtMma(acc, left[0], right, self._counter_of(dot.right), depth=a.shape[1])
             context.place(op.result, context.add_in(product, dot.accumulator), dot.accumulator)
             for use in uses:
-                self._release_if_over(use)
+                self.release_if_over(use)
             return
         if over is not None:  # never added to, which the linker must not know: it would choose other registers
             added = (context.builder.value(Lt(x=self._counter_of(dot.right), y=context.builder.constant(0))),)
@@ -265,7 +275,7 @@ class Products:
             value = context.add_in(ops.DotWait(value, (earlier.left,), pending=1), dot.accumulator)
             for use in earlier.uses:
                 if use not in uses:
-                    self._release_if_over(use)
+                    self.release_if_over(use)
         elif earlier is not None:  # this product is over when the earlier one is
             uses += earlier.uses
         self.under_way.append(_Begun(dot.op.result, value, words, dot.op.a, uses))
@@ -332,7 +342,7 @@ class Products:
             wait = ops.DotWait(begun.value, () if begun.left is None else (begun.left,), pending=later)
             self._settled(begun.result, wait, self._dots[begun.result])
         for use in dict.fromkeys(use for begun in over for use in begun.uses):
-            self._release_if_over(use)
+            self.release_if_over(use)
 
     def _settled(self, result: Value, wait: ops.DotWait, dot: Dot) -> None:
         self.walk.place(result, self.walk.add_in(wait, dot.accumulator), dot.accumulator)
