@@ -1,11 +1,12 @@
-"""`Board`: where calls of a communicator meet, and the end of those that do not.
+"""`Board` and `CallLog`: whether all ranks call the same collectives, in time.
 
-Each rank counts its collectives, and what has the same number on all ranks is one meeting. A message is a meeting of
-two, counted for each pair and direction. The board knows no memory and no thread: its owner says who arrives,
-who is gone and what time it is, and carries out the meetings that are complete.
+`Board`: each rank counts its collectives. The calls with one number are a meeting, which is carried out when all ranks
+have called. A message is a meeting of its sender and its receiver, counted for each pair and direction. The board holds
+no data and no lock, so that tests drive it without threads: its owner, the hub, tells it who arrives, who is gone and
+what time it is, and carries out complete meetings.
 
-`CallLog` compares calls that do not meet here. NCCL moves data and does not look whether its ranks call the same. So
-each rank tells of its calls, many at a time, and its n-th call of a group has to agree with every other rank's n-th.
+`CallLog`: calls of NCCL do not wait for the hub. NCCL moves data, and does not compare what its ranks call. So each
+rank tells the hub of many calls at once, and the log compares its n-th call of a group with every other rank's n-th.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from cuda_async.errors import CollectiveError
 
 __all__ = ("ALL", "Agreement", "Arrival", "Board", "Call", "CallLog", "Group", "Key", "Meeting", "names_of")
 
 Key = tuple[int, int, int]
-"""Of a meeting: (-1, -1, number), or (sender, receiver, number) of a message."""
+"""Names a meeting: (-1, -1, number) of all ranks, or (sender, receiver, number) of a message."""
 
 Group = tuple[int, int]
 """The ranks whose calls are counted together: `ALL`, or (sender, receiver) for messages."""
 
-ALL: Group = (-1, -1)
+ALL: Group = (-1, -1)  # no rank has this number
 
 P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one rank calls.
+    """A call of a collective on one rank.
 
     Attributes:
-        kind: the collective's name; `message` for a `send` and its `recv`.
+        kind: the collective's name. A `send` and its `recv` are both a `message`.
         form: what all ranks of a meeting must agree about, as text: element type, count, reduction, root.
         words: how an error tells of it: the method, its arguments and the line of the user's program.
     """
@@ -47,13 +48,13 @@ class Call:
 
 @dataclass(slots=True)
 class Arrival(Generic[P]):
-    """A rank that has come to a meeting.
+    """The call with which a rank takes part in a meeting.
 
     Attributes:
-        call: what it calls.
-        at: when, in seconds.
+        call: the call.
+        at: when the rank called, in seconds.
         payload: what the owner of the board needs to carry the meeting out.
-        failure: why its operands hold nothing useful; empty if they do.
+        failure: how the work that makes the rank's operands failed; empty if it did not.
     """
 
     call: Call
@@ -64,7 +65,7 @@ class Arrival(Generic[P]):
 
 @dataclass(slots=True)
 class Meeting(Generic[P]):
-    """The ranks that have come to one meeting so far."""
+    """The calls of one collective or message, by the ranks that have called so far."""
 
     key: Key
     ranks: frozenset[int]
@@ -72,11 +73,11 @@ class Meeting(Generic[P]):
 
     @property
     def begun(self) -> float:
-        """When the first rank came, in seconds."""
+        """When the first rank called, in seconds."""
         return min(arrival.at for arrival in self.arrivals.values())
 
     def absent(self) -> list[int]:
-        """The ranks that have not come, in order."""
+        """The ranks that have not called yet, in order."""
         return sorted(self.ranks - self.arrivals.keys())
 
 
@@ -104,19 +105,22 @@ class Board(Generic[P]):
         self._perform = perform
         self._refuse = refuse
         self._meetings: dict[Key, Meeting[P]] = {}
-        self._last: dict[int, Call] = {}
+        self._last: dict[int, Call] = {}  # each rank's last call, for messages
         self.broken: CollectiveError | None = None
         """Why no call can succeed any more."""
 
     def arrive(self, key: Key, rank: int, arrival: Arrival[P]) -> None:
-        """A rank has come to a meeting. It is carried out, or refused, if that decides it."""
+        """Add a rank's call to its meeting.
+
+        The last rank's call has the meeting carried out. A call of another form ends the communicator.
+        """
         self._last[rank] = arrival.call
         if self.broken is not None:
             self._refuse(arrival.payload, self.broken)
             return
         meeting = self._meetings.get(key)
         if meeting is None:
-            ranks = frozenset(range(self.world) if key[0] < 0 else key[:2])
+            ranks = frozenset(range(self.world) if key[0] < 0 else key[:2])  # `ALL`, or a message's two
             meeting = self._meetings[key] = Meeting(key, ranks)
         meeting.arrivals[rank] = arrival
         forms = {each.call.form for each in meeting.arrivals.values()}
@@ -131,7 +135,8 @@ class Board(Generic[P]):
         if not failed:
             self._perform(meeting)
             return
-        # All ranks learn of it, in the same meeting: the communicator is as usable as before.
+        # All ranks have called and all get the error, so that none is ahead: the communicator is as usable as before.
+        # The message names the lowest rank that failed, so that it is the same on all of them.
         rank = failed[0]
         arrival = meeting.arrivals[rank]
         message = f"{arrival.call.words} did not happen, since the work before it failed on rank {rank}: "
@@ -139,15 +144,18 @@ class Board(Generic[P]):
             self._refuse(other.payload, CollectiveError(message + arrival.failure))
 
     def note(self, rank: int, call: Call) -> None:
-        """A rank's last call, for errors, of one that does not meet the others here."""
+        """Remember a rank's last call for messages. For calls that only the log compares."""
         self._last[rank] = call
 
     def dispute(self, meeting: Meeting[Any]) -> None:
-        """The ranks of a meeting called different things: nothing can succeed any more."""
+        """Break up: the ranks of a meeting called different things.
+
+        Their further calls would not match either.
+        """
         self.break_up(f"the ranks called different things, {_in_order(meeting)}")
 
     def time_out(self, meeting: Meeting[Any]) -> None:
-        """A meeting has waited for `limit_s`: nothing can succeed any more."""
+        """Break up: a meeting has waited for `limit_s`."""
         missing = "; ".join(f"rank {rank} has not come{self._after(rank)}" for rank in meeting.absent())
         self.break_up(f"{_in_order(meeting)} waited {self.limit_s:g} s: {missing}")
 
@@ -161,11 +169,11 @@ class Board(Generic[P]):
                 self._refuse(arrival.payload, self.broken)
 
     def lose(self, rank: int, why: str) -> None:
-        """A rank is gone and will never come."""
+        """Break up: a rank is gone and calls nothing any more."""
         self.break_up(f"rank {rank} is gone ({why}){self._after(rank)}")
 
     def expire(self, now: float) -> bool:
-        """End what has waited for too long. Whether there was any."""
+        """Break up if a meeting has waited for `limit_s`. Returns whether one had."""
         for meeting in self._meetings.values():
             if self.limit_s is not None and now - meeting.begun >= self.limit_s:
                 self.time_out(meeting)
@@ -173,10 +181,7 @@ class Board(Generic[P]):
         return False
 
     def latest(self) -> float | None:
-        """When the last rank came of those that wait, in seconds.
-
-        None where nothing waits.
-        """
+        """When the last of the waiting calls came, in seconds; None where nothing waits."""
         return max((one.at for each in self._meetings.values() for one in each.arrivals.values()), default=None)
 
     def deadline(self) -> float | None:
@@ -193,29 +198,36 @@ class Board(Generic[P]):
         return " and has called nothing yet" if last is None else f"; its last call was {last.words}"
 
 
+class _Told(NamedTuple):
+    """A call of which a rank has told, and when it did, in seconds."""
+
+    call: Call
+    at: float
+
+
 @dataclass(slots=True)
 class _Calls:
     """The calls of one group.
 
     Attributes:
-        waiting: for each rank, its calls that not all ranks have made, with the seconds at which they were told.
-        agreed: the number of calls that all ranks have made.
+        waiting: for each rank, its calls that not all ranks of the group have made yet.
+        agreed: the number of calls that all ranks of the group have made.
     """
 
-    waiting: dict[int, deque[tuple[Call, float]]]
+    waiting: dict[int, deque[_Told]]
     agreed: int = 0
 
-    def first(self) -> dict[int, tuple[Call, float]]:
-        """Each rank's first call that not all have made, where it has told of one."""
+    def first(self) -> dict[int, _Told]:
+        """The next call to compare, of each rank that has told of it."""
         return {rank: calls[0] for rank, calls in self.waiting.items() if calls}
 
 
 @dataclass(slots=True)
 class Agreement:
-    """What is known since a rank told of its calls.
+    """What the calls of which a rank told have decided.
 
     Attributes:
-        counts: the number of calls that agree, of each group where it has grown.
+        counts: how many calls of a group agree so far, for each group where these are more than before.
         dispute: the first call in which ranks differ; None where there is none.
     """
 
@@ -224,7 +236,7 @@ class Agreement:
 
 
 class CallLog:
-    """The calls of a communicator's ranks.
+    """The calls of which a communicator's ranks have told the hub.
 
     Not safe for several threads at once: its owner has the lock.
 
@@ -237,16 +249,16 @@ class CallLog:
         self._groups: dict[Group, _Calls] = {}
 
     def add(self, rank: int, calls: Iterable[tuple[Group, Call]], now: float) -> Agreement:
-        """A rank tells of its next calls, in its order.
+        """Add the next calls of a rank, in its order, and compare them.
 
         Args:
-            rank: which.
-            calls: the group and the call of each.
+            rank: the rank.
+            calls: the group of each call, and the call.
             now: the time, in seconds.
         """
-        told: dict[Group, list[tuple[Call, float]]] = {}
+        told: dict[Group, list[_Told]] = {}
         for group, call in calls:
-            told.setdefault(group, []).append((call, now))
+            told.setdefault(group, []).append(_Told(call, now))
         agreement = Agreement()
         for group, more in told.items():
             of_group = self._groups.get(group)
@@ -258,15 +270,17 @@ class CallLog:
         return agreement
 
     def _agree(self, group: Group, calls: _Calls, agreement: Agreement) -> bool:
-        """Take away what all ranks of a group have called. Whether they called the same."""
-        waiting = list(calls.waiting.values())
-        for _ in range(min(map(len, waiting))):
-            form = waiting[0][0][0].form
-            if any(others[0][0].form != form for others in waiting):
+        """Compare and drop the calls of which all ranks of a group have told.
+
+        Returns whether they agree.
+        """
+        queues = list(calls.waiting.values())
+        for _ in range(min(map(len, queues))):
+            if len({queue[0].call.form for queue in queues}) > 1:
                 agreement.dispute = self._meeting(group, calls)
                 return False
-            for rank_calls in waiting:
-                rank_calls.popleft()
+            for queue in queues:
+                queue.popleft()
             calls.agreed += 1
             agreement.counts[group] = calls.agreed
         return True
@@ -276,31 +290,30 @@ class CallLog:
         return range(self._world) if group == ALL else sorted(group)
 
     def waiting(self) -> set[int]:
-        """The ranks that wait for another one's call."""
+        """The ranks with a call that another rank of the group has not made yet."""
         return {rank for calls in self._groups.values() for rank in calls.first()}
 
     def oldest(self) -> tuple[float, Meeting[None]] | None:
-        """Since when the call waits that waits longest, in seconds, and the call.
+        """The call that waits longest: since when, in seconds, and its meeting.
 
         None where nothing waits.
         """
-        oldest: tuple[float, Group, _Calls] | None = None
-        for group, calls in self._groups.items():
-            for _, since in calls.first().values():
-                if oldest is None or since < oldest[0]:
-                    oldest = since, group, calls
-        if oldest is None:
+        firsts = [(each.at, group) for group, calls in self._groups.items() for each in calls.first().values()]
+        if not firsts:
             return None
-        since, group, calls = oldest
-        return since, self._meeting(group, calls)
+        since, group = min(firsts)
+        return since, self._meeting(group, self._groups[group])
 
     def _meeting(self, group: Group, calls: _Calls) -> Meeting[None]:
-        arrivals = {rank: Arrival(call, since, None) for rank, (call, since) in calls.first().items()}
+        arrivals = {rank: Arrival(told.call, told.at, None) for rank, told in calls.first().items()}
         return Meeting((*group, calls.agreed), frozenset(self.members(group)), arrivals)
 
 
 def _in_order(meeting: Meeting[Any]) -> str:
-    """Who called what: `all_reduce(f32[4], sum) at train.py:7 on ranks 0 and 1`."""
+    """The calls of a meeting and their ranks, as text.
+
+    As in `all_reduce(f32[4], sum) at train.py:7 on ranks 0 and 1`.
+    """
     callers: dict[str, list[int]] = {}
     for rank in sorted(meeting.arrivals):
         callers.setdefault(meeting.arrivals[rank].call.words, []).append(rank)

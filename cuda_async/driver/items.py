@@ -2,8 +2,8 @@
 
 Begins of runs, records of events, waits for them, calls, work split into pieces, meetings.
 
-An item that raises fails the items behind it, up to the next begin of a run, and, as a
-`DependencyError`, the streams that wait for an event recorded behind it.
+An item that raises fails the items behind it, up to the next `Begin`. Streams that wait for an event
+recorded behind it fail with a `DependencyError`.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ __all__ = ("BEGIN", "BEGIN_UNFOLLOWED", "Begin", "Call", "Item", "Meeting", "Par
 
 
 class Item(ABC):
-    """One entry of a queue.
-
-    `perform` returns False when something else will resume the queue.
-    """
+    """One entry of a queue."""
 
     __slots__ = ()
 
     @abstractmethod
     def perform(self, stream: QueueStream) -> bool:
-        """Do it, or have it done."""
+        """Do it, or have it done: False if something else resumes the queue then."""
 
     def again(self) -> Item:
-        """This item, to be performed once more."""
+        """The item for the next launch of a graph.
+
+        Itself, or a new one where it counts its pieces or its ranks.
+        """
         return self
 
 
 class Begin(Item):
-    """A run begins, which does not fail because of what failed before it.
+    """A run begins. Earlier failures do not fail it.
 
-    That is forgotten where `followed`: somebody has waited for it. Else it is told to the next waiter.
+    Args:
+        followed: whether somebody has waited for the run before, and so has its failure. Otherwise the next waiter
+            gets it.
     """
 
     __slots__ = ("_followed",)
@@ -52,7 +54,8 @@ class Begin(Item):
         self._followed = followed
 
     def perform(self, stream: QueueStream) -> bool:
-        if not isinstance(stream.error, DeviceLostError):
+        if not isinstance(stream.error, DeviceLostError):  # nothing runs on a lost device
+            # Of several failures that nobody waited for, the first is told: later ones may follow from it.
             stream.untold = None if self._followed else stream.untold or stream.error
             stream.error = None
         return True
@@ -81,7 +84,9 @@ class Wait(Item):
         self._stream: QueueStream | None = None
 
     def perform(self, stream: QueueStream) -> bool:
-        self._stream = stream
+        self._stream = (
+            stream  # first: the ticket may be done, and another thread in `_resume`, before `when_done` returns
+        )
         if self._ticket.when_done(self._resume):
             return False  # parked; nothing of the stream may be touched from here on
         self._join(stream)
@@ -108,7 +113,10 @@ def _dependent(error: BaseException) -> BaseException:
 
 
 class Call(Item):
-    """A call of a function; with `always` also behind a failure."""
+    """A call of a function; with `always` also behind a failure.
+
+    `kind` and `amount` say how long it takes on a simulated device: bytes of copies, elements of kernels.
+    """
 
     __slots__ = ("_always", "_amount", "_function", "_kind")
 
@@ -123,14 +131,17 @@ class Call(Item):
             try:
                 stream.executor.enter(stream, self._kind, self._amount)
                 self._function()
-            except BaseException as error:
+            except BaseException as error:  # workers outlive whatever a user's function raises: its waiter gets it
                 if stream.error is None:
                     stream.error = error
         return True
 
 
 class Parallel(Item):
-    """Pieces of [0, count), claimed one by one by whichever worker is free."""
+    """Pieces of [0, count), claimed one by one by whichever worker is free.
+
+    `count` is at least 1.
+    """
 
     __slots__ = ("_body", "_claims", "_count", "_error", "_finished", "_grain", "_kind", "_pieces", "_stream")
 
@@ -140,7 +151,7 @@ class Parallel(Item):
         self._count = count
         self._grain = grain
         self._pieces = -(-count // grain)
-        self._claims = itertools.count()  # next() on these two is atomic
+        self._claims = itertools.count()  # next() on these two is one step under the interpreter's lock
         self._finished = itertools.count(1)
         self._error: BaseException | None = None
         self._stream: QueueStream | None = None
@@ -158,7 +169,7 @@ class Parallel(Item):
             stream.error = error
             return True
         self._stream = stream
-        for _ in range(min(executor.width, self._pieces) - 1):
+        for _ in range(min(executor.width, self._pieces) - 1):  # this worker is one
             executor.put(self._help)
         return self._work(stream)
 
@@ -178,7 +189,7 @@ class Parallel(Item):
             piece = next(self._claims)
             if piece >= pieces:
                 return False
-            if self._error is None:
+            if self._error is None:  # behind a failure pieces are only counted, so that one worker comes to the last
                 start = piece * grain
                 try:
                     body(start, min(start + grain, count))
@@ -187,7 +198,7 @@ class Parallel(Item):
             if next(self._finished) == pieces:
                 stream.error = self._error
                 return True
-            if executor.pressed():
+            if executor.pressed():  # another stream's work goes first: what is left waits behind it
                 executor.put(self._help)
                 return False
 
@@ -212,19 +223,20 @@ class Meeting(Item):
                 stream.executor.enter(stream, "meet", 0)
             except BaseException as error:
                 stream.error = error
-        # It goes there with its failure, too: the others would wait for it.
+        # A failed stream goes to the meeting as well: the other ranks would wait for it. `_meet` is None in recordings
+        # only.
         cast("Meet", self._meet)(self._finish, stream.error, stream.executor.now(stream))
         return False  # parked; nothing of the stream may be touched from here on
 
     def _finish(self, error: BaseException | None, time: float | None) -> None:
         stream = cast("QueueStream", self._stream)
-        if time is not None:
+        if time is not None:  # on simulated devices: the stream goes on at that time
             point = Ticket()
             point.time = time
             stream.executor.joined(stream, point)
         if stream.error is None:
             stream.error = error
-        stream.meeting_over()
+        stream.meeting_over()  # first: behind `put_back` the stream may come to its next meeting
         stream.put_back()
 
 

@@ -1,10 +1,10 @@
 """`SharedTensor`: a read-only handle to a tensor with counted owners.
 
-Upstream's `Arc<Tensor>`.
+It is called `Arc<Tensor>` in cuTile Rust.
 
-An owner is a handle: one made by `tensor.shared()` or `handle.clone()` that was not dropped. Python references to one
-handle do not count, so `drop()` or a `with` block say when an owner is done; a handle that nobody refers to is done
-too. While there is an owner, they stand in the tensor's place.
+An owner is a handle that `tensor.shared()` or `handle.clone()` made, until it is dropped: by `drop()`, at the end of a
+`with` block, or when nothing refers to it. The number of Python references to one handle does not count. While there is
+an owner, the tensor itself is refused, as everywhere where something else owns it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ __all__ = ("SharedGroup", "SharedTensor", "share")
 
 
 class SharedGroup:
-    """The owners of one tensor; stands in the tensor's place while one of them lives."""
+    """The owners of one tensor.
+
+    The tensor refers to it weakly, and the handles do so strongly: the last handle takes the group along, and the
+    tensor is usable again.
+    """
 
     __slots__ = ("__weakref__", "_lock", "_owners", "_site", "ended")
 
@@ -35,21 +39,22 @@ class SharedGroup:
         self._owners: weakref.WeakSet[SharedTensor] = weakref.WeakSet()
         self._lock = new_lock()
         self.ended: Site | None = None
+        """Where the tensor was reclaimed from all handles."""
 
     def describe(self) -> str:
-        """What it is, for errors."""
+        """The owner of the tensor, for error messages."""
         return f"the shared handle made at {format_site(self._site)}"
 
     def remedy(self) -> str:
         """How to get the tensor back."""
-        return "Read the handle itself, or drop() all of them, or unwrap_arc() the last one."
+        return "Read the handle itself, or drop() all handles, or unwrap_arc() the last one."
 
     def kept(self) -> str:
         """Where a notebook may keep a handle."""
         return kept_by_notebook(self._site)
 
     def dissolve(self) -> None:
-        """End all handles; the tensor is usable again."""
+        """End all handles: `Tensor.reclaim`, which makes the tensor usable again."""
         self.ended = user_site()
 
     def owners(self) -> list[SharedTensor]:
@@ -58,12 +63,12 @@ class SharedGroup:
             return list(self._owners)
 
     def add(self, owner: SharedTensor) -> None:
-        """Count a handle."""
+        """Add an owner."""
         with self._lock:
             self._owners.add(owner)
 
     def remove(self, owner: SharedTensor) -> None:
-        """Stop counting a handle."""
+        """Remove an owner."""
         with self._lock:
             self._owners.discard(owner)
 
@@ -79,9 +84,7 @@ def share(tensor: Tensor, view: View) -> SharedTensor:
 class SharedTensor(Tensor):
     """A read-only handle to a tensor; made by `tensor.shared()` and `clone()`.
 
-    Several owners read at once.
-
-    As a context manager it is dropped at the end of the block.
+    Kernels read it like the tensor, several at once. A `with` block drops it at its end.
 
     Example:
         >>> from cutile import api, f32
@@ -111,12 +114,12 @@ class SharedTensor(Tensor):
         """How many handles own the tensor, this one included.
 
         Raises:
-            OwnershipError: this one was dropped.
+            OwnershipError: this handle was dropped.
         """
         return len(self._alive("owners").owners())
 
     def clone(self) -> SharedTensor:
-        """A further owner.
+        """Make another handle, which owns the tensor too.
 
         Raises:
             OwnershipError: this handle was dropped.
@@ -131,7 +134,7 @@ class SharedTensor(Tensor):
         return SharedTensor(self._view, self._tensor, self._alive("clone"))
 
     def drop(self) -> None:
-        """Cease to own the tensor; with the last owner the tensor is usable again.
+        """End this handle. The tensor is usable again when its last handle has ended.
 
         A second call does nothing.
 
@@ -149,20 +152,20 @@ class SharedTensor(Tensor):
             group.remove(self)
 
     def reshape(self, shape: ShapeLike, *more: SupportsIndex) -> SharedTensor:
-        """A further owner, of the same memory under another shape; see `Tensor.reshape`."""
+        """Make another handle, to the same memory in another shape: `Tensor.reshape`."""
         view = reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape")
         return SharedTensor(view, Tensor(view), self._alive("reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> SharedTensor:
-        """A further owner, of the same memory as another dtype; see `Tensor.reinterpret`."""
+        """Make another handle, to the same bytes as a dtype: `Tensor.reinterpret`."""
         view = reinterpreted(self._usable("reinterpret"), dtype, shape)
         return SharedTensor(view, Tensor(view), self._alive("reinterpret"))
 
     def unwrap_arc(self) -> Tensor:
-        """The tensor itself, if this is its only owner, which it then no longer is.
+        """End this handle and return the tensor, if the handle is its only owner.
 
         Raises:
-            OwnershipError: there are other owners, or this one was dropped.
+            OwnershipError: there are other owners, or this handle was dropped.
 
         Example:
             >>> from cutile import api
@@ -175,13 +178,13 @@ class SharedTensor(Tensor):
         return self._tensor
 
     def try_partition(self, shape: TileLike) -> Partition:
-        """The tensor, partitioned, if this is its only owner, which it then no longer is.
+        """End this handle, if it is the only owner, and partition the tensor.
 
         See `Tensor.partition`.
 
         Raises:
-            OwnershipError: there are other owners, or this one was dropped.
-            ArgumentError: `shape` is no shape of at most 8 axes, as many as the tensor has; the handle still owns it.
+            OwnershipError: there are other owners, or this handle was dropped.
+            ArgumentError: `shape` is no shape of at most 8 axes, as many as the tensor has. The handle goes on.
 
         Example:
             >>> from cutile import api
@@ -194,11 +197,11 @@ class SharedTensor(Tensor):
         return self._tensor.partition(tile)
 
     def partition(self, shape: TileLike) -> Partition:
-        """`try_partition`."""
+        """The same as `try_partition`."""
         return self.try_partition(shape)
 
     def shared(self) -> SharedTensor:
-        """`clone`."""
+        """The same as `clone`."""
         return self.clone()
 
     def __kernel_input__(self) -> View:
@@ -247,8 +250,8 @@ class SharedTensor(Tensor):
         if group is None or ended is not None:
             where = "" if ended is None else f" at {format_site(ended)}"
             raise OwnershipError(
-                f"{use}: the shared handle made at {format_site(self._site)} was dropped{where}; clone() another "
-                "handle before, or share the tensor again"
+                f"{use}: the shared handle made at {format_site(self._site)} was dropped{where}; clone() it before, or "
+                "share the tensor again"
             )
         return group
 

@@ -1,9 +1,12 @@
-"""`CompiledKernel`: a specialization compiled for a device; which one is taken.
+"""`CompiledKernel`: launches a specialization that is compiled for a device.
 
-A launch takes the kernel itself, or one that was compiled with other options. The target says which, and why it pays
-(`Loaded.variants`): on a GPU, launches of few tile blocks with many iterations take a kernel that divides these. The
-kernel itself asks nothing, so that it costs other launches nothing. The integers that a compiled kernel asks of its
-launches are computed from data (`Executable` says what that is).
+Some launches run a variant of the kernel, which is compiled with other options. The target chooses it by the launch's
+grid and by an integer of its arguments (`Loaded.variants`): on a GPU, a launch of few tile blocks with many iterations
+runs a variant that divides the iterations among more blocks. A kernel without variants pays nothing for them.
+
+The compiled kernel also needs integers of each launch, such as its number of tiles. Both kinds of integers are
+described by data, not by code, so that they can be kept on disk; `counter` makes functions of them (`Executable`
+describes the data).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from cutile.launch.fastpath import ViewUse
 
 Counter = Callable[[Sequence[Any], Grid], int]
+"""Computes an integer from a launch's checked arguments and its grid."""
 
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": int.__add__,
@@ -40,17 +44,17 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 
 def counter(count: Any) -> Counter:
-    """What computes an integer from checked arguments and a grid.
+    """Make the function that computes an integer described by data.
 
     Raises:
-        ValueError: it is no such data.
+        ValueError: `count` is no such data.
 
     Example:
         >>> counter(["//", ["+", ["grid", 0], 63], 64])((), (100, 1, 1))
         2
     """
     match count:
-        case int() if type(count) is int:
+        case int() if type(count) is int:  # a bool is no count
             return lambda checked, grid: count
         case ["argument", int() as position]:
             return lambda checked, grid: checked[position]
@@ -59,7 +63,7 @@ def counter(count: Any) -> Counter:
         case ["grid", int() as axis]:
             return lambda checked, grid: grid[axis]
         case ["//", ["+", ["extent", int() as position, int() as axis], int() as more], int() as divisor]:
-            # tiles along an axis, which is what nearly all count: one call in place of three
+            # Tiles along an axis, which most kernels ask for: a launch makes one call in place of three.
             return lambda checked, grid: (checked[position].shape[axis] + more) // divisor
         case [str() as name, left, right] if name in _OPERATIONS:
             return _operation(_OPERATIONS[name], left, right)
@@ -68,7 +72,7 @@ def counter(count: Any) -> Counter:
 
 
 def _operation(function: Callable[[int, int], int], left: Any, right: Any) -> Counter:
-    if type(right) is int:  # most divide by a number, or add one
+    if type(right) is int:  # most divide by a constant or add one, and that saves a call
         first = counter(left)
         return lambda checked, grid: function(first(checked, grid), right)
     first, second = counter(left), counter(right)
@@ -76,10 +80,10 @@ def _operation(function: Callable[[int, int], int], left: Any, right: Any) -> Co
 
 
 class Chooser:
-    """Asks a target's variants with what a launch counts.
+    """Chooses the variant for a launch.
 
     Attributes:
-        max_blocks: tile blocks beyond which a launch takes the kernel itself.
+        max_blocks: tile blocks beyond which a launch runs the kernel itself.
     """
 
     __slots__ = ("_choose", "_count", "max_blocks")
@@ -90,13 +94,13 @@ class Chooser:
         self.max_blocks = variants.max_blocks
 
     def change(self, checked: Sequence[Checked], grid: Grid) -> Change:
-        """What is different in what a launch takes; nothing for the kernel itself."""
+        """The options in which the launch's variant differs; empty for the kernel itself."""
         blocks = grid[0] * grid[1] * grid[2]
         return () if blocks > self.max_blocks else self._choose(blocks, self._count(checked, grid))
 
 
 def chooser_of(compiled: Compiled) -> Chooser | None:
-    """What chooses for the launches of a compiled kernel; None where all take it."""
+    """The chooser of a compiled kernel; None for a kernel without variants."""
     if "chooser" not in compiled.memo:
         variants = compiled.loaded.variants
         compiled.memo["chooser"] = None if variants is None else Chooser(variants)
@@ -104,19 +108,21 @@ def chooser_of(compiled: Compiled) -> Chooser | None:
 
 
 def plan_of_launch(plan: Plan, target: Target, checked: Sequence[Checked], grid: Grid) -> Plan:
-    """The plan that a launch takes: the kernel's, or a variant's.
+    """The plan that a launch runs: the kernel's, or a variant's.
 
-    Compiles the kernel where that has not been done.
+    Compiles the kernel if that has not been done, since only the compiled kernel knows its variants.
     """
     chooser = chooser_of(plan.compiled(target))
     return plan if chooser is None else plan.variant(chooser.change(checked, grid))
 
 
 class CompiledKernel:
-    """What is looked up once and then called by each launch.
+    """Enqueues the launches of a specialization that is compiled for a device.
+
+    Made at the first launch; later launches look it up and call it.
 
     Attributes:
-        unchanged: whether the names that were compiled in still mean the same.
+        unchanged: whether the outer names that the kernel reads still have the values it was compiled with.
         enqueue: enqueues a launch; see `Enqueue`.
     """
 
@@ -142,6 +148,8 @@ class CompiledKernel:
         self._variables = compiled.program.variables
         self._numbers = numbers_of(compiled)
         self._loaded = compiled.loaded
+        # A generated function packs the arguments and launches. It knows no variables, whose addresses depend on the
+        # stream, and some targets have none (`Loaded.packed`).
         packed = self._packed = None if self._variables else self._loaded.packed(stream)
         self.enqueue: Enqueue = self._enqueue
         if packed is not None:
@@ -164,9 +172,9 @@ class CompiledKernel:
             self.enqueue = _itself_or_variant(self.enqueue, self._chooser, self._variants, make)
 
     def compiles_nothing(self, checked: Sequence[Checked], grid: Grid) -> bool:
-        """Whether all that a launch takes is there.
+        """Whether the launch runs code that is compiled and loaded already.
 
-        Also the variant of the kernel, where it takes one.
+        That is the variant's code where it runs a variant.
         """
         if self._chooser is None:
             return True
@@ -175,12 +183,11 @@ class CompiledKernel:
         return not change or (variant is not None and variant.unchanged())
 
     def repeated(self, checked: Sequence[Checked], grid: Grid) -> Repeat | None:
-        """Make what launches again with these arguments, at other addresses.
+        """Make a function that launches again with arguments of the same shapes.
 
-        Numbers may differ, too.
-
-        It takes a stream, and of each argument its address or its number, and orders nothing. None where a launch is
-        more than these numbers, or where others of them have to be verified.
+        The function takes a stream, and each argument's address or number. It does not order the launch behind other
+        streams' work. None where a launch needs more than these numbers, or where other numbers could need other checks
+        or another variant.
         """
         packed = self._packed
         if packed is None or grid[0] * grid[1] * grid[2] > packed.most:
@@ -194,7 +201,10 @@ class CompiledKernel:
         return repeater(signature, self._compiled.executable.parameters, packed, checked, grid)
 
     def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
-        """Enqueue a launch of any kernel."""
+        """Enqueue a launch of any kernel.
+
+        The generated function replaces this one where there is one.
+        """
         self._verify(checked, grid)
         check_devices(self._kernel.signature.name, uses, stream.device)
         for _, storage, write, _, _ in uses:
@@ -202,11 +212,11 @@ class CompiledKernel:
         if self._variables:
             checked = [*checked, *(each.address for each in use_variables(self._variables, stream))]
         self._loaded.launch(grid, self._numbers(checked, grid), stream)
-        stream.hold(self._loaded)
+        stream.hold(self._loaded)  # the module stays loaded until the launch is over
 
     def _verify(self, checked: Sequence[Checked], grid: Grid) -> None:
         if self._condition is not None and not self._condition(checked, grid):
-            verify(self._compiled, self._kernel.signature.names, checked, grid)  # which says what fails
+            verify(self._compiled, self._kernel.signature.names, checked, grid)  # raises, and names the argument
 
 
 def _itself_or_variant(
@@ -215,13 +225,13 @@ def _itself_or_variant(
     variants: dict[Change, CompiledKernel],
     make: Callable[[Change, Stream], CompiledKernel],
 ) -> Enqueue:
-    """Make the `enqueue` of a kernel of which some launches take a variant.
+    """Make the `enqueue` of a kernel of which some launches run a variant.
 
     Args:
-        itself: the `enqueue` of all others.
-        chooser: says which is which.
-        variants: what launches these, by what is different in them; is filled.
-        make: makes what launches a variant, on the device of a stream.
+        itself: the `enqueue` of the kernel without the variants.
+        chooser: chooses the variant.
+        variants: the variants that have been launched, by the options in which they differ; filled here.
+        make: compiles a variant for the device of a stream.
     """
     max_blocks, choose = chooser.max_blocks, chooser.change
 

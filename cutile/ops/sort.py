@@ -21,7 +21,7 @@ def check_axis(name: str, tile: TileType, axis: int) -> None:
     """Check that a tile has an axis.
 
     Raises:
-        KernelTypeError: it has none.
+        KernelTypeError: it has fewer axes.
     """
     if not 0 <= axis < len(tile.shape):
         raise KernelTypeError(f"{name}: axis {axis} of {tile}, which has {len(tile.shape)} axes")
@@ -33,7 +33,7 @@ def places_in_order(x: Any, axis: int, descending: bool) -> Any:
     wide = x if x.dtype.kind in "iufb" else x.astype(np.float32)
     if not descending:
         return np.argsort(wide, axis=axis, kind="stable").astype(np.int32)
-    # A stable sort from the end, read from its end: the largest first, and equal elements in their order.
+    # The flipped axis is sorted, and the result flipped: the largest comes first, and equal elements keep their order.
     ascending = np.argsort(np.flip(wide, axis), axis=axis, kind="stable")
     return (x.shape[axis] - 1 - np.flip(ascending, axis)).astype(np.int32)
 
@@ -50,7 +50,7 @@ class Sort(Op, name="sort", spelled=("sort", "argsort")):
     x: Value = operand(COMPUTED_TILE)
     axis: int = attribute()
     descending: bool = attribute(default=False)
-    of_all: ClassVar[bool] = True  # as `TopK.of_all`
+    sorts_whole: ClassVar[bool] = True  # as `TopK.sorts_whole`
 
     def infer(self) -> tuple[Type, ...]:
         check_axis("sort", self.x.tile, self.axis)
@@ -72,10 +72,10 @@ class TopK(Op, name="top_k", spelled=("top_k",)):
     k: int = attribute()
 
     @property
-    def of_all(self) -> bool:
+    def sorts_whole(self) -> bool:
         """Whether all elements are sorted.
 
-        Those of one row need not be: the largest are found among few.
+        Those of a single row need not be: a target may sort only candidates for the `k` largest.
         """
         return self.x.tile.size > self.x.tile.shape[self.axis]
 
@@ -84,8 +84,8 @@ class TopK(Op, name="top_k", spelled=("top_k",)):
         check_axis("top_k", tile, self.axis)
         if not 1 <= self.k <= tile.shape[self.axis]:
             raise KernelTypeError(
-                f"top_k: {self.k} elements of an axis with {tile.shape[self.axis]}",
-                remedy=f"k is a constant from 1 to the axis' extent, {tile.shape[self.axis]}.",
+                f"top_k: expected k from 1 to {tile.shape[self.axis]}, the axis' extent, got {self.k}",
+                remedy="k is a constant.",
             )
         shape = (*tile.shape[: self.axis], self.k, *tile.shape[self.axis + 1 :])
         return tile.with_shape(shape), TileType(i32, shape)
@@ -111,8 +111,10 @@ class TakeAlongAxis(Op, name="take_along_axis", spelled=("take_along_axis",)):
         if places.dtype is not i32:
             raise KernelTypeError(
                 f"take_along_axis: places are i32, got {places}",
-                remedy="They count along the axis, as those of ct.argsort do; or convert: places.astype(ct.i32).",
+                remedy="Places are positions along the axis, as ct.argsort returns them. Convert others: "
+                "places.astype(ct.i32).",
             )
+        # By a slice: places with fewer axes are to come to the message below.
         expected = (*tile.shape[: self.axis], *places.shape[self.axis : self.axis + 1], *tile.shape[self.axis + 1 :])
         if places.shape != expected:
             raise KernelTypeError(

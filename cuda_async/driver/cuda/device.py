@@ -26,12 +26,13 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
-from cuda_async.locks import new_lock
 
 __all__ = ("CudaDriver",)
 
-_STATIC_SHARED_BYTES = 48 << 10  # more dynamic shared memory than this has to be asked for
+_OPT_IN_SHARED_BYTES = 48 << 10
+"""Dynamic shared memory of a block, beyond which a function has to opt in (cuFuncSetAttribute)."""
 _PINNED_KEPT = 1 << 30
+"""Bytes of freed page-locked memory that are kept for the next use, as each allocation locks its pages anew."""
 
 
 class _PinnedBlock:
@@ -56,11 +57,14 @@ class CudaDriver(Driver):
     def __init__(self, ordinal: int, context: PrimaryContext | None = None) -> None:
         self.context = context or PrimaryContext(ordinal)
         self.garbage: deque[tuple[Any, Any]] = deque()
-        """What finalizers left: (function of the bindings, its argument)."""
+        """Calls that finalizers leave to `collect`: (function of the bindings, its argument).
+
+        A finalizer runs on any thread and amid any call, where the driver must not be called.
+        """
         self.host_functions = HostFunctions(self)
-        self._streams: deque[Any] = deque()
-        self._reached_by: set[int] = set()
-        self._lock = new_lock()
+        self._streams: deque[Any] = deque()  # handles of streams that were closed, for the next ones
+        self._peers: set[int] = set()
+        """Ordinals of the devices for which `connect` has been called."""
         self._pinned = BlockCache(lambda size: _PinnedBlock(self.context, size), _PINNED_KEPT)
         self._properties = self._read_properties()
         self.pool: Any = self._create_pool()
@@ -77,7 +81,7 @@ class CudaDriver(Driver):
             kind="cuda",
             ordinal=self.context.ordinal,
             name=name.partition(b"\0")[0].decode(),
-            # From Hopper on, the fast instructions are in the architecture-specific target.
+            # From Hopper on, the architecture-specific targets ("a") alone have wgmma and tcgen05 (PTX ISA, .target).
             arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
             multiprocessor_count=self._attribute("MULTIPROCESSOR_COUNT"),
             l2_cache_bytes=self._attribute("L2_CACHE_SIZE"),
@@ -85,7 +89,7 @@ class CudaDriver(Driver):
         )
 
     def _create_pool(self) -> Any:
-        # A pool of our own: its threshold is nobody else's business.
+        # The device's default pool is shared with other libraries, and its release threshold is one for all.
         properties = cu.CUmemPoolProps()
         properties.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.handleTypes = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
@@ -99,13 +103,13 @@ class CudaDriver(Driver):
         return pool
 
     def connect(self, other: CudaDriver) -> None:
-        """Let `other` reach this device's pool directly, if the hardware can.
+        """Give `other` access to this device's pool, if the hardware can.
 
-        Else copies go through the host.
+        Where it cannot, the driver copies through the host.
         """
-        if other is self or other.context.ordinal in self._reached_by:
+        if other is self or other.context.ordinal in self._peers:
             return
-        self._reached_by.add(other.context.ordinal)
+        self._peers.add(other.context.ordinal)
         device, peer = self.context.device, other.context.device
         if not self.context.call(cu.cuDeviceCanAccessPeer, peer, device):
             return
@@ -127,9 +131,10 @@ class CudaDriver(Driver):
         return CudaStream(self, handle)
 
     def take_back(self, handle: Any) -> None:
-        """Keep a stream's handle for the next stream.
+        """Keep the handle of a closed stream for the next stream.
 
-        Handles are never destroyed: work may be on them.
+        A handle is never destroyed: work may still be on it. The next stream's work follows that work, which costs time
+        and changes no result.
         """
         self._streams.append(handle)
 
@@ -140,11 +145,11 @@ class CudaDriver(Driver):
         module = self.context.call(cu.cuModuleLoadData, image)
         try:
             handle = self.context.call(cu.cuModuleGetFunction, module, entry.encode())
-            if shared_bytes > _STATIC_SHARED_BYTES:
+            if shared_bytes > _OPT_IN_SHARED_BYTES:
                 attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self.context.call(cu.cuFuncSetAttribute, handle, attribute, shared_bytes)
         except BaseException:
-            self.garbage.append((cu.cuModuleUnload, module))
+            self.garbage.append((cu.cuModuleUnload, module))  # as a call here could hide the error
             raise
         return (EarlyFunction if early else CudaFunction)(self, module, handle)
 
@@ -212,13 +217,14 @@ class CudaDriver(Driver):
 
     def trim(self, keep_bytes: int = 0) -> None:
         self._pinned.trim(keep_bytes)
-        self.context.call(cu.cuCtxSynchronize)  # polled events do not tell the pool that what was freed is free
+        # The pool takes a free as done when a synchronisation has seen it; to query an event does not count.
+        self.context.call(cu.cuCtxSynchronize)
         self.context.call(cu.cuMemPoolTrimTo, self.pool, keep_bytes)
 
     @contextmanager
     def unrestricted(self) -> Generator[None]:
-        # A capture in the modes "global" and "thread local" fails where this thread allocates or asks, unless it says
-        # that it knows what it does.
+        # A capture of another library in the mode "global" or "thread local" fails if this thread makes an unsafe call,
+        # such as an allocation, unless the thread's mode is "relaxed" (cuThreadExchangeStreamCaptureMode).
         relaxed = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         before = self.context.call(cu.cuThreadExchangeStreamCaptureMode, relaxed)
         try:
@@ -230,10 +236,10 @@ class CudaDriver(Driver):
         self.context.check()
 
     def collect(self) -> None:
-        """Give back what finalizers left."""
+        """Make the calls that finalizers left."""
         while self.garbage:
             try:
                 function, argument = self.garbage.popleft()
-            except IndexError:
+            except IndexError:  # another thread took the last one
                 return
             self.context.call(function, argument)

@@ -83,7 +83,7 @@ def choose_warps(function: Function) -> int:
         warps = min(warps, max(1, round_up(most) // (32 * GATHERED)))
     accesses = [op for op in function.walk() if isinstance(op, ACCESSES) and access_run(op, definitions) is None]
     scattered = [op.operands[0].tile.size for op in accesses if is_tile(op.operands[0])]
-    sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort | TopK) and op.of_all]
+    sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort | TopK) and op.sorts_whole]
     single = any(isinstance(op, Permute) for op in function.walk()) and _are_single(function, most)
     limits = (
         (most, SINGLE if single else 32),

@@ -263,7 +263,7 @@ def test_there_is_always_room(arch: str) -> None:
 
 def test_broken_order_is_found() -> None:
     elements = np.zeros(8, np.float32)
-    early, unmet, over, twice = Copies(), Copies(), Copies(), Copies()
+    early, unmet, over, again, twice = Copies(), Copies(), Copies(), Copies(), Copies()
     early.copy(0, elements)
     early.commit()
     with pytest.raises(ProtocolError, match="read while the copy to it is under way"):
@@ -283,6 +283,11 @@ def test_broken_order_is_found() -> None:
     over.read(0)
     with pytest.raises(ProtocolError, match="other threads may still read"):
         over.copy(16, elements)
+    again.put(0, elements)
+    with pytest.raises(ProtocolError, match="other threads may still write"):
+        again.put(16, elements)
+    again.meet()
+    again.put(16, elements)
     twice.copy(0, elements)
     twice.commit()
     twice.copy(64, elements)

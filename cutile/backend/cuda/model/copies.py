@@ -1,8 +1,8 @@
 """A model of `cp.async` stages: what is there, and who may touch it.
 
-Threads run alike, and each may be anywhere between two barriers. So what one thread touches that another has written,
-or writes where another reads, needs a barrier in between; and what a thread has copied, it sees once it has waited for
-the group of copies.
+Threads run alike, and each may be anywhere between two barriers. So a barrier must lie between a thread's write and
+another thread's read or write of the same bytes. A thread sees its own copies after it has waited for their group (PTX
+ISA, "cp.async.wait_group").
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,19 @@ class _Stage:
     Attributes:
         begin, end: where it is.
         elements: what is there.
-        since: how often threads had met when it was written, or waited for.
-        read: how often they had when another thread last read it.
-        under_way: whether a copy is.
+        written_at: barriers passed when it was written, or its copy arrived.
+        read_at: barriers passed when another thread last read it; -1 for never.
+        copied: whether a copy wrote it: each thread copies to the same bytes of a stage each time, so that it may write
+            over what it copied itself.
+        under_way: whether a copy to it is under way.
     """
 
     begin: int
     end: int
     elements: Array
-    since: int = -1
-    read: int = -1
+    written_at: int = -1
+    read_at: int = -1
+    copied: bool = False
     under_way: bool = False
 
 
@@ -39,22 +42,26 @@ class Copies:
     """The stages of one thread block, in the order of its program."""
 
     def __init__(self) -> None:
-        self._met = 0
+        self._barriers = 0
         self._groups: list[list[_Stage]] = []
         self._begun: list[_Stage] = []
         self._stages: dict[int, _Stage] = {}
 
-    def _written(self, begin: int, elements: Array) -> _Stage:
-        """A stage that is written now.
+    def _write(self, begin: int, elements: Array) -> _Stage:
+        """Write a stage, in place of all that overlaps it.
+
+        What is left of those is not read any more.
 
         Raises:
-            ProtocolError: another thread may still read there, or a copy is under way.
+            ProtocolError: another thread may still read or write there, or a copy is under way.
         """
-        stage = _Stage(begin, begin + elements.nbytes, elements, self._met)
+        stage = _Stage(begin, begin + elements.nbytes, elements, self._barriers)
         for other in [each for each in self._stages.values() if each.begin < stage.end and begin < each.end]:
             if other.under_way:
                 raise ProtocolError(f"bytes {begin} and following are written while a copy to them is under way")
-            if other.read == self._met:
+            if other.written_at == self._barriers and not other.copied:  # no barrier since
+                raise ProtocolError(f"bytes {begin} and following are written while other threads may still write them")
+            if other.read_at == self._barriers:
                 raise ProtocolError(f"bytes {begin} and following are written while other threads may still read them")
             del self._stages[other.begin]
         self._stages[begin] = stage
@@ -62,16 +69,19 @@ class Copies:
 
     def copy(self, begin: int, elements: Array) -> None:
         """Begin to copy elements to a place, in bytes."""
-        stage = self._written(begin, elements)
-        stage.under_way = True
+        stage = self._write(begin, elements)
+        stage.under_way = stage.copied = True
         self._begun.append(stage)
 
     def put(self, begin: int, elements: Array) -> None:
         """Write elements to a place from registers."""
-        self._written(begin, elements)
+        self._write(begin, elements)
 
     def commit(self) -> None:
-        """The copies begun since the last commit are a group."""
+        """Make a group of the copies begun since the last commit.
+
+        It may be empty (PTX ISA, "cp.async.commit_group").
+        """
         self._groups.append(self._begun)
         self._begun = []
 
@@ -80,18 +90,23 @@ class Copies:
         finished = max(0, len(self._groups) - pending)
         for group in self._groups[:finished]:
             for stage in group:
-                stage.under_way, stage.since = False, self._met
+                stage.under_way, stage.written_at = False, self._barriers
         del self._groups[:finished]
 
     def meet(self) -> None:
-        """All threads meet."""
-        self._met += 1
+        """All threads pass a barrier."""
+        self._barriers += 1
 
     def read(self, begin: int, *, own: bool = False) -> Array:
-        """What is at a place; `own`: each thread reads what it copied itself.
+        """Read the stage that begins at a byte.
+
+        Args:
+            begin: the byte. Stages are read as a whole.
+            own: whether each thread reads only bytes that it copied itself, for which it needs no barrier: it also is
+                the one that will copy there again.
 
         Raises:
-            ProtocolError: it has not arrived, or other threads' part of it may not have.
+            ProtocolError: the copy is not complete, or no barrier has followed it.
         """
         stage = self._stages.get(begin)
         if stage is None:
@@ -99,9 +114,9 @@ class Copies:
         if stage.under_way:
             raise ProtocolError(f"byte {begin} is read while the copy to it is under way")
         if not own:
-            if stage.since == self._met:
+            if stage.written_at == self._barriers:
                 raise ProtocolError(f"byte {begin} is read before the threads that wrote there have met")
-            stage.read = self._met
+            stage.read_at = self._barriers
         return stage.elements
 
     def end(self) -> None:

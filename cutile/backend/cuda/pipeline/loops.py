@@ -1,7 +1,8 @@
 """Loops and branches of producer and consumers, with the counters of pipelines.
 
-Both roles walk loops and branches with loads. If consumers do nothing in a loop but add products to accumulators, the
-products of an iteration are under way in the next one:
+Producer and consumers have the same loops and branches wherever there are loads, since both count the stages: a counter
+is carried through each loop and out of each branch. If consumers do nothing in a loop but add products to accumulators,
+the tensor cores still work on the products of one iteration while the next one waits for its loads:
 
     for k in a..b:
         wait for the stage of k; begin its product; wait for the product before; release the stage of k - 1
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 Values = Sequence[Value]
 # Adds a block's operations, and returns the values that the block carries beside its own; see `Nests._block`.
 Inside = Callable[[], Values] | None
-NOTHING: Mapping[Value, Value] = {}
+NOTHING: Mapping[Value, Value] = {}  # the default of parameters
 MAX_AHEAD_DEPTH = 64
 """Depth of a first product that is begun an iteration ahead. With a greater depth it gains nothing, and spills."""
 MAX_UNDEF_SUMS = 112
@@ -108,7 +109,8 @@ class Nests:
         arguments += [context.copy(source.arguments[own + at]) for at in places if source.arguments]
         before, loops = [pipelines.counters[number] for number in used], not isinstance(op, If)
         counters = [Value(value.type, "counter") for value in before] if loops else before
-        # Inside a loop, an iteration must not overwrite shared memory that other warps still read for the one before.
+        # `context.loops` counts the loops around. Inside one, operations that use shared memory begin with a barrier:
+        # an iteration must not overwrite what other warps still read for the iteration before.
         context.loops += loops
         with context.builder.block(*arguments, *(counters if loops else ()), *late) as block:
             pipelines.set_counters(used, counters)
@@ -129,7 +131,7 @@ class Nests:
         """Add a lowered nest for a nest of the kernel; return its further values."""
         context, used, results = self.walk, self._used(op), [op.results[at] for at in self._places(op)]
         context.builder.add(done)
-        for old, new in zip(results, done.results, strict=False):
+        for old, new in zip(results, done.results, strict=False):  # counters and further values follow
             new.name = old.name
             context.lowered[old] = new
         counted = len(results) + len(used)
@@ -137,11 +139,13 @@ class Nests:
         return done.results[counted:]
 
     def _loop(self, op: For, bounds: Values) -> None:
-        """Lower a loop in one of five ways.
+        """Lower a loop, in one of five ways.
 
-        With the first product of the next iteration begun ahead; one iteration after the other; with partial
-        accumulators; or with products that overlap, the first of which replaces undefined registers or adds to what the
-        loop begins with.
+        - `_ahead`: each iteration begins the first product of the next one.
+        - `_iterations`: one iteration after the other. The producer's loops are all of this kind.
+        - `_promoted`: products add to partial accumulators.
+        - `_overlapped`: products are under way in the next iteration. The first one replaces undefined registers.
+        - `_overlapped`: the same, and the first product adds to what the loop begins with.
         """
         ahead = None if self.products is None else self._first_ahead(op)
         if self.products is not None and ahead is not None:
@@ -183,7 +187,8 @@ class Nests:
         begin = (*carried, *before, *more.values())
         return self._finish(op, For(start=start, stop=stop, step=step, carried=begin, body=body))
 
-    # Loops that end in an addition to memory: the next iteration's first product begins ahead of the addition's fence.
+    # Loops that end in an addition to memory. The addition waits at a fence until its tile is in shared memory; the
+    # tensor cores would be idle meanwhile, so the next iteration's first product begins ahead of the fence.
 
     def _first_ahead(self, op: For) -> Dot | None:
         """The product that an iteration may begin for the next one.
@@ -208,9 +213,9 @@ class Nests:
     def _ahead(self, op: For, bounds: Values, dot: Dot, products: Products) -> None:
         """Add the loop, each iteration of which begins the first product of the next one.
 
-        The last iteration begins its own first product once more, and nobody reads the result. Ahead of a loop without
-        iterations the product is of whatever lies in shared memory: under a branch its accumulator would take registers
-        of its own.
+        The last iteration begins its own first product once more, and nobody reads the result. A loop without
+        iterations multiplies whatever lies in shared memory, and nobody reads that either. A branch around the product
+        would cost more: ptxas then takes registers for its accumulator on both paths.
         """
         context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
         number, sums = context.plan.groups[dot.right.load].pipeline, dot.op.result
@@ -263,7 +268,8 @@ class Nests:
             counters = [pipelines.counters[number] for number in multiplied]
             induction = context.lowered[op.induction]
             later = builder.value(Ne(x=induction, y=start))  # not the first iteration
-            # Only later products are added to. Stages are counted below, behind all products.
+            # `later` predicates the addition: the first iteration's products replace the accumulator. The products do
+            # not count stages, which is done once below, behind all of them.
             products.added, products.counts = (later,) if replaces else (), False
             context.run_block(op.body, keep=True)
             products.added, products.counts = (), True
@@ -277,7 +283,7 @@ class Nests:
 
         zeros = {value: builder.constant(0, value.tile.dtype) for value in late}
         numbers = self._iterations(op, bounds, carried, zeros, iteration)
-        if context.plan.pingpong:
+        if context.plan.pingpong:  # the other warpgroup may begin its main loop: all products of this one are issued
             builder.add(ops.OrderBarrierArrive(pipelines.more_barriers))
         products.settle_loop(op, op.body.terminator.operands)
         ran = builder.value(Lt(x=start, y=stop))
@@ -363,8 +369,8 @@ class Nests:
     def _initial(self, op: For, at: int) -> Value:
         """The first value of what a loop carries.
 
-        Behind the optimisation barrier the compiler keeps an accumulator in registers. Without it, it would compute a
-        constant one anew.
+        An accumulator of products passes an optimisation barrier. Without it, LLVM sees that the accumulator starts as
+        a constant, and computes the constant anew where it could have kept the registers that wgmma adds to.
         """
         context, start = self.walk, op.carried[at]
         value, acc = context.lowered[start], op.body.arguments[1 + at]
