@@ -25,6 +25,8 @@ the place for exceptions raised by a user's own functions: those pass through un
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 __all__ = (
     "ArgumentError",
     "ArgumentTypeError",
@@ -44,6 +46,7 @@ __all__ = (
     "ReentrancyError",
     "SchedulingError",
     "WouldBlockError",
+    "raise_again",
     "without_traceback",
 )
 
@@ -162,6 +165,11 @@ class WouldBlockError(DeviceError, RuntimeError):
 
 class InternalError(DeviceError, RuntimeError):
     """A broken invariant of `cuda_async`: please report it."""
+
+
+def raise_again(error: BaseException) -> NoReturn:
+    """Raise an error that is known, where a function is asked for that raises."""
+    raise error
 
 
 def without_traceback(error: BaseException) -> BaseException:

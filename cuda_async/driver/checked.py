@@ -362,6 +362,9 @@ class CheckedStream(DriverStream):
     def begin_run(self) -> None:
         self.inner.begin_run()
 
+    def continue_run(self) -> None:
+        self.inner.continue_run()
+
     def end_run(self) -> None:
         self.inner.end_run()
 

@@ -171,6 +171,12 @@ class DriverStream(ABC):
         self.begin_run()
         self.end_run()
 
+    def continue_run(self) -> None:  # noqa: B027 - nothing to do where a failure names its run
+        """Work is enqueued next that goes on with the run before.
+
+        Where somebody follows that one, and has its failure, a run begins, as by `begin_single`.
+        """
+
     def expect_output(self) -> None:
         """Work enqueued from here on may print.
 

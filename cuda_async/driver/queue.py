@@ -232,6 +232,10 @@ class QueueStream(DriverStream):
         self.put(BEGIN if self._followed else BEGIN_UNFOLLOWED)
         self._followed = False
 
+    def continue_run(self) -> None:
+        if self._followed and self._recorded is None:
+            self.begin_run()
+
     def followed(self) -> None:
         self._followed = True
 

@@ -10,6 +10,8 @@ Arguments are checked once; a relaunch costs the driver's call.
 
 Between relaunches the arguments are as usable as ever: each relaunch is ordered behind their other users, and refused
 while another operation holds them.
+
+The next wait for the stream raises the failure of a relaunch. On the CPU, relaunches behind it are left out until then.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ class BoundLaunch:
         self._checked = list(checked)
         self._grid = grid
         self._stream = stream
+        self._continue_run = stream.driver.continue_run  # looked up once, and not at each launch
         self._site = user_site()
         self._storages: tuple[tuple[Storage, bool], ...] = ()
         self._default = plan.compiled(target)
@@ -133,6 +136,7 @@ class BoundLaunch:
         submission = stream.submission
         try:  # what `with submission:` does, in a third of the time
             submission.acquire()
+            self._continue_run()
             for storage, write in self._storages:
                 if storage.leases:  # few launches meet any: the ranges are compared only then
                     refuse_conflicts(self._uses(), self, self._site)

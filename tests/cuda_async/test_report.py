@@ -287,6 +287,27 @@ def test_what_somebody_waits_for_is_told_to_nobody_else(launches: Launches) -> N
     assert [told(end) for end in reversed(ends)] == expected[::-1]
 
 
+def test_a_bound_launch_has_no_failure_that_was_told(launches: Launches) -> None:
+    """It goes on with the run before it, unless that has failed and somebody knows."""
+    report = Report(launches.memory, launches.stream, read, lasting=True)
+
+    def bound_launch(said: int = 0) -> None:
+        launches.stream.continue_run()
+        if said:
+            ctypes.memmove(report.address, bytes((2, 0, 0, 0, said)), 5)
+        report.expect()
+
+    assert launches.tell(7) == "WentWrongError(7)"
+    bound_launch()
+    assert told(launches.record()) == "None"
+    bound_launch(8)
+    bound_launch()
+    assert [launches.tell() for _ in range(2)] == ["WentWrongError(8)", "None"]
+    launches.run(9, followed=False)
+    bound_launch()
+    assert told(launches.record()) == "WentWrongError(9)"
+
+
 def test_a_report_is_taken_by_nobody_else_before_its_launch_is_over(launches: Launches) -> None:
     launches.driver.over = False
     for _ in range(200):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from tests.support.kinds import EVERY, of_kind
 AXPY = kernel(
     "def axpy(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_tile_like(x, y) + y.load())\n",
 )
+
+
+CHECKED = kernel("def checked(y: Mut, a: f32):\n    assert a < 100, 'too large'\n    y.store(y.load() + a)\n")
 
 
 @pytest.fixture(params=EVERY)
@@ -90,8 +94,57 @@ def test_binding_uses_up_the_op_but_lends_nothing(device: Device) -> None:
     x, y = api.ones((8,)).sync_on(stream), api.zeros((8,)).sync_on(stream)
     op = AXPY(y.mut.partition((8,)), 1.0, x)
     bound = op.bind(stream)
-    with pytest.raises(OwnershipError, match="already discarded"):
+    with pytest.raises(OwnershipError, match="already bound to a stream"):
+        op.bind(stream)
+    with pytest.raises(OwnershipError, match="already bound to a stream"):
         op.sync_on(stream)
     AXPY(y.mut.partition((8,)), 1.0, x).sync_on(stream)
     assert np.all(y.to_numpy().sync_on(stream) == 1.0)
     assert repr(bound).startswith("<bound launch of axpy on ")
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("device", ["sim", "host"], indirect=True)
+def test_a_failure_is_told_to_whoever_waits_next(device: Device, seed: int) -> None:
+    """Bound launches that fail or not, with operations and waits between: a model says who is told.
+
+    Bound launches behind a failure are left out until somebody was told of it.
+    """
+    chance = random.Random(seed)
+    stream, side = device.new_stream(), device.new_stream()
+    y = api.zeros((4,)).sync_on(side)
+    bound = CHECKED(y.mut.partition((4,)), 1.0).bind(stream)
+    kinds = ["bound", "bound", "bound fails", "op", "op fails", "wait"]
+    expected, untold, failed, followed = 0.0, False, False, True
+
+    def is_told(function: Callable[[], object]) -> bool:
+        try:
+            function()
+        except ct.KernelAssertionError as error:
+            assert "too large" in str(error)  # noqa: PT017 - some steps raise nothing
+            return True
+        return False
+
+    for step in [*(chance.choice(kinds) for _ in range(40)), "wait"]:
+        fails = step.endswith("fails")
+        if step.startswith("bound"):
+            bound.set(a=100.0 if fails else 1.0)
+            bound()
+            failed, followed = failed and not followed, False
+            if not failed:
+                failed = fails
+                untold = untold or fails
+                expected += 0.0 if fails else 1.0
+        elif step.startswith("op"):
+            z = api.zeros((4,)).sync_on(side)
+            op = CHECKED(z.mut.partition((4,)), 100.0 if fails else 1.0)
+            assert is_told(lambda op=op: op.sync_on(stream)) == (fails or untold)
+            untold, failed, followed = False, fails or untold, True
+        else:  # it tells of the run before in any case
+            assert is_told(stream.synchronize) == (failed or untold)
+            followed = followed or failed or untold
+            untold = False
+    bound.set(a=1.0)
+    bound()
+    stream.synchronize()
+    np.testing.assert_array_equal(y.to_numpy().sync_on(side), np.full(4, expected + 1.0))

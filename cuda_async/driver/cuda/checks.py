@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import count
-from typing import NoReturn
 
 from cuda_async.driver.interface import Check
 from cuda_async.locks import new_lock
 
-__all__ = ("SETTLING", "RunErrors", "Unfollowed", "raise_again")
+__all__ = ("SETTLING", "RunErrors", "Unfollowed")
 
 SETTLING = new_lock()
 """Held while checks are called, so that another thread that looks at the same work finds them called. The thread that
@@ -49,17 +48,19 @@ class RunErrors:
     Attributes:
         error: that exception.
         used: whether the run has either. Those that have none share one object.
+        followed: whether somebody waits for the run, and so has its failures.
         checks: what is called when the run's work is over, in this order, each with a number; a dict, since some are
             named again and again.
     """
 
-    __slots__ = ("checks", "error", "unfollowed", "used")
+    __slots__ = ("checks", "error", "followed", "unfollowed", "used")
 
     def __init__(self, unfollowed: Unfollowed | None = None) -> None:
         self.unfollowed = Unfollowed() if unfollowed is None else unfollowed
         self.error: BaseException | None = None
         self.checks: dict[Check, int] = dict(self.unfollowed.checks)
         self.used = bool(self.checks)
+        self.followed = False
 
     def add(self, checks: Iterable[Check]) -> None:
         """Work was enqueued behind which these are to be called."""
@@ -70,10 +71,6 @@ class RunErrors:
 
     def follow(self) -> None:
         """Somebody waits for the run."""
+        self.followed = True
         if self.checks:
             self.unfollowed.drop(tuple(self.checks.items()))
-
-
-def raise_again(error: BaseException) -> NoReturn:
-    """A check of work that is over, and has failed."""
-    raise error

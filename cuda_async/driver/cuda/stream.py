@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from cuda_async.driver.cuda.api import cu, error_of, is_pending
-from cuda_async.driver.cuda.checks import SETTLING, RunErrors, Unfollowed, raise_again
+from cuda_async.driver.cuda.checks import SETTLING, RunErrors, Unfollowed
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.early import MAX_CONFIGURATIONS, early_configuration
 from cuda_async.driver.interface import Check, Driver, DriverEvent, DriverGraph, DriverStream, Launcher
-from cuda_async.errors import DeviceLostError, DriverError, LaunchError
+from cuda_async.errors import DeviceLostError, DriverError, LaunchError, raise_again
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
@@ -254,6 +254,10 @@ class CudaStream(DriverStream):
             self._begin()
         if self._driver.garbage:
             self._driver.collect()
+
+    def continue_run(self) -> None:
+        if self.errors.used and self.errors.followed:
+            self._begin()
 
     def _begin(self) -> None:
         """A run begins. It has the checks of those before that nobody follows."""
