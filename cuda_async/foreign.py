@@ -116,7 +116,7 @@ class ForeignStorage(Storage):
         """What keeps the memory alive."""
         return self._allocation.keep
 
-    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
+    def use(self, stream: Stream, *, write: bool, peer: bool = False, failed: bool = False) -> None:
         """Order work on `stream` behind our uses and the lender's stream.
 
         See `Storage.use`.
@@ -127,7 +127,7 @@ class ForeignStorage(Storage):
         """
         if write and self.read_only:
             raise ContextError(self.device.ordinal, "memory that was imported as read-only would be written")
-        super().use(stream, write=write, peer=peer)
+        super().use(stream, write=write, peer=peer, failed=failed)
         lender = self._lender
         if lender is None or stream.recorder is not None:
             return

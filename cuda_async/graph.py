@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 from cuda_async.core.context import ExecutionContext
@@ -27,7 +28,7 @@ from cuda_async.core.lease import GuardLease, Lease, end, enter, holders
 from cuda_async.core.nesting import OneByOne, refuse_nested
 from cuda_async.core.run import Run
 from cuda_async.core.stream import Stream, expect_stream
-from cuda_async.errors import ArgumentTypeError, ContextError, NotReadyError
+from cuda_async.errors import ArgumentTypeError, ContextError, NotReadyError, raise_again, without_traceback
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
@@ -64,8 +65,8 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_held", "_lease", "_output", "_site", "_steps", "_stream", "_token", "_unlaunched",
-        "_uses", "closed", "nodes",
+        "__weakref__", "_handle", "_held", "_lease", "_meets", "_output", "_site", "_steps", "_stream", "_token",
+        "_unlaunched", "_uses", "closed", "nodes",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, handle: Handle, run: Run[T], output: T, site: Site) -> None:
@@ -73,6 +74,7 @@ class CudaGraph(Generic[T]):
         self._handle: Handle | None = handle
         self._site = site
         self._uses = recorder.uses()
+        self._meets = recorder.meets
         self._held = Held(handle, self._uses, run.kept)
         self._steps = recorder.steps
         self._output: list[T] | None = [output]
@@ -204,13 +206,28 @@ class CudaGraph(Generic[T]):
         handle = self._check_open()
         if stream.device is not self._stream.device:
             self.check_device(stream)
-        for storage, write in self._uses:
+        for storage, _ in self._uses:
             if storage.error is self._unlaunched:
                 storage.error = None
-            storage.order(stream, write)
+        failure = self._failure() if self._meets else None
+        if failure is not None:
+            stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
+        for storage, write in self._uses:
+            if failure is None:
+                storage.order(stream, write)
+            else:
+                storage.use(stream, write=write, failed=True)
         stream.driver.launch_graph(handle.driver)
         stream.sequence += 1
         return self._held
+
+    def _failure(self) -> BaseException | None:
+        """Why what a graph with collectives uses holds nothing useful; None where it does.
+
+        The graph is launched all the same, and fails: the other ranks launch theirs, whose collectives would meet those
+        of this graph's next launch.
+        """
+        return next((storage.error for storage, _ in self._uses if storage.error is not None), None)
 
     def check_device(self, stream: Stream) -> None:
         """Refuse a stream of another device. Raises ContextError."""

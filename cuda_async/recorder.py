@@ -54,7 +54,7 @@ class Recorder:
     traces = False
     since = 0
 
-    __slots__ = ("_may_allocate", "_operands", "_running", "_uses", "_workspace", "allocated", "home", "steps")
+    __slots__ = ("_may_allocate", "_operands", "_running", "_uses", "_workspace", "allocated", "home", "meets", "steps")
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.home = home
@@ -64,6 +64,7 @@ class Recorder:
         self.allocated: list[Storage] = []
         self._workspace: Storage | None = None
         self._running: list[tuple[Operation[Any], Step | None]] = []
+        self.meets = False
         self.steps: list[Step] = []
         """The operations that touched memory, in the order in which each first did."""
 

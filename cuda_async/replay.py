@@ -79,11 +79,12 @@ class GraphLaunch(DeviceOp[None]):
         This operation cannot be run any more.
 
         Raises:
+            OwnershipError: the operation was used before.
             ContextError: the stream is another device's.
         """
         expect_stream(stream)
         self._graph.check_device(stream)
-        self.discard()
+        self.mark_bound()
         return BoundGraphLaunch(self._graph, stream)
 
 

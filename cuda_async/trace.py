@@ -50,7 +50,7 @@ class AbsentStorage(Storage):
     def __init__(self, stream: Stream, nbytes: int) -> None:
         super().__init__(stream, 0, nbytes, owned=False)
 
-    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
+    def use(self, stream: Stream, *, write: bool, peer: bool = False, failed: bool = False) -> None:
         """Refused, but on a stream that traces.
 
         Raises:

@@ -30,7 +30,7 @@ def streams(rank: Communicator, count: int, *, overlap: bool = True) -> list[Sin
     overlap, all are one and the same stream.
     """
     device = rank.devices[0]
-    first = SingleStream(device, sm_margin=(rank.max_ctas or 0) if overlap else 0)
+    first = SingleStream(device, sm_margin=rank.max_ctas if overlap else 0)
     return [first, *(SingleStream(device) if overlap else first for _ in range(count - 1))]
 
 

@@ -12,13 +12,25 @@ rank tells the hub of many calls at once, and the log compares its n-th call of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from cuda_async.errors import CollectiveError
 
-__all__ = ("ALL", "Agreement", "Arrival", "Board", "Call", "CallLog", "Group", "Key", "Meeting", "names_of")
+__all__ = (
+    "ALL",
+    "Agreement",
+    "Arrival",
+    "Board",
+    "Call",
+    "CallLog",
+    "Group",
+    "Key",
+    "Meeting",
+    "names_of",
+    "words_by_rank",
+)
 
 Key = tuple[int, int, int]
 """Names a meeting: (-1, -1, number) of all ranks, or (sender, receiver, number) of a message."""
@@ -106,6 +118,8 @@ class Board(Generic[P]):
         self._refuse = refuse
         self._meetings: dict[Key, Meeting[P]] = {}
         self._last: dict[int, Call] = {}  # each rank's last call, for messages
+        self._enqueued: dict[int, deque[Call]] = {}
+        """Each rank's calls that its stream has not come to, where the owner tells of these."""
         self.broken: CollectiveError | None = None
         """Why no call can succeed any more."""
 
@@ -115,6 +129,7 @@ class Board(Generic[P]):
         The last rank's call has the meeting carried out. A call of another form ends the communicator.
         """
         self._last[rank] = arrival.call
+        self.leave_stream(rank)
         if self.broken is not None:
             self._refuse(arrival.payload, self.broken)
             return
@@ -137,11 +152,19 @@ class Board(Generic[P]):
             return
         # All ranks have called and all get the error, so that none is ahead: the communicator is as usable as before.
         # The message names the lowest rank that failed, so that it is the same on all of them.
-        rank = failed[0]
-        arrival = meeting.arrivals[rank]
-        message = f"{arrival.call.words} did not happen, since the work before it failed on rank {rank}: "
+        arrival = meeting.arrivals[failed[0]]
+        why = _words_of_failure(failed[0], arrival.call, arrival.failure)
         for other in meeting.arrivals.values():
-            self._refuse(other.payload, CollectiveError(message + arrival.failure))
+            self._refuse(other.payload, CollectiveError(why))
+
+    def expect(self, rank: int, call: Call) -> None:
+        """Remember for messages that a rank has enqueued a call, to arrive later."""
+        self._enqueued.setdefault(rank, deque()).append(call)
+
+    def leave_stream(self, rank: int) -> None:
+        """Forget the first call that a rank has enqueued: its stream has come to it."""
+        if calls := self._enqueued.get(rank):
+            calls.popleft()
 
     def note(self, rank: int, call: Call) -> None:
         """Remember a rank's last call for messages. For calls that only the log compares."""
@@ -156,7 +179,7 @@ class Board(Generic[P]):
 
     def time_out(self, meeting: Meeting[Any]) -> None:
         """Break up: a meeting has waited for `limit_s`."""
-        missing = "; ".join(f"rank {rank} has not come{self._after(rank)}" for rank in meeting.absent())
+        missing = "; ".join(self._whereabouts(rank) for rank in meeting.absent())
         self.break_up(f"{_in_order(meeting)} waited {self.limit_s:g} s: {missing}")
 
     def break_up(self, why: str) -> None:
@@ -193,15 +216,30 @@ class Board(Generic[P]):
             return None
         return min(meeting.begun for meeting in self._meetings.values()) + self.limit_s
 
+    def _whereabouts(self, rank: int) -> str:
+        if calls := self._enqueued.get(rank):
+            return (
+                f"rank {rank} has called {calls[0].words}, which waits on its stream behind other work (ranks need a "
+                "stream each)"
+            )
+        return f"rank {rank} has not come{self._after(rank)}"
+
     def _after(self, rank: int) -> str:
         last = self._last.get(rank)
         return " and has called nothing yet" if last is None else f"; its last call was {last.words}"
 
 
 class _Told(NamedTuple):
-    """A call of which a rank has told, and when it did, in seconds."""
+    """A call of which a rank has told.
+
+    Attributes:
+        call: the call.
+        failure: as of an `Arrival`.
+        at: when the rank told of it, in seconds.
+    """
 
     call: Call
+    failure: str
     at: float
 
 
@@ -228,10 +266,12 @@ class Agreement:
 
     Attributes:
         counts: how many calls of a group agree so far, for each group where these are more than before.
+        failures: of these calls, those that failed: the group, the number of the call, and why.
         dispute: the first call in which ranks differ; None where there is none.
     """
 
     counts: dict[Group, int] = field(default_factory=dict[Group, int])
+    failures: list[tuple[Group, int, str]] = field(default_factory=list[tuple[Group, int, str]])
     dispute: Meeting[None] | None = None
 
 
@@ -248,17 +288,17 @@ class CallLog:
         self._world = world
         self._groups: dict[Group, _Calls] = {}
 
-    def add(self, rank: int, calls: Iterable[tuple[Group, Call]], now: float) -> Agreement:
+    def add(self, rank: int, calls: Iterable[tuple[Group, Call, str]], now: float) -> Agreement:
         """Add the next calls of a rank, in its order, and compare them.
 
         Args:
             rank: the rank.
-            calls: the group of each call, and the call.
+            calls: the group of each call, the call, and its failure, as of an `Arrival`.
             now: the time, in seconds.
         """
         told: dict[Group, list[_Told]] = {}
-        for group, call in calls:
-            told.setdefault(group, []).append(_Told(call, now))
+        for group, call, failure in calls:
+            told.setdefault(group, []).append(_Told(call, failure, now))
         agreement = Agreement()
         for group, more in told.items():
             of_group = self._groups.get(group)
@@ -279,8 +319,11 @@ class CallLog:
             if len({queue[0].call.form for queue in queues}) > 1:
                 agreement.dispute = self._meeting(group, calls)
                 return False
-            for queue in queues:
-                queue.popleft()
+            first = dict(zip(calls.waiting, [queue.popleft() for queue in queues], strict=True))
+            failed = next((rank for rank, told in sorted(first.items()) if told.failure), None)
+            if failed is not None:
+                why = _words_of_failure(failed, first[failed].call, first[failed].failure)
+                agreement.failures.append((group, calls.agreed, why))
             calls.agreed += 1
             agreement.counts[group] = calls.agreed
         return True
@@ -309,15 +352,23 @@ class CallLog:
         return Meeting((*group, calls.agreed), frozenset(self.members(group)), arrivals)
 
 
+def _words_of_failure(rank: int, call: Call, failure: str) -> str:
+    return f"{call.words} did not happen, since the work before it failed on rank {rank}: {failure}"
+
+
 def _in_order(meeting: Meeting[Any]) -> str:
-    """The calls of a meeting and their ranks, as text.
+    return words_by_rank({rank: arrival.call.words for rank, arrival in meeting.arrivals.items()})
+
+
+def words_by_rank(words: Mapping[int, str]) -> str:
+    """What is said of some ranks, each thing once.
 
     As in `all_reduce(f32[4], sum) at train.py:7 on ranks 0 and 1`.
     """
-    callers: dict[str, list[int]] = {}
-    for rank in sorted(meeting.arrivals):
-        callers.setdefault(meeting.arrivals[rank].call.words, []).append(rank)
-    return ", ".join(f"{words} on {names_of(ranks)}" for words, ranks in callers.items())
+    ranks: dict[str, list[int]] = {}
+    for rank, text in sorted(words.items()):
+        ranks.setdefault(text, []).append(rank)
+    return ", ".join(f"{text} on {names_of(numbers)}" for text, numbers in ranks.items())
 
 
 def names_of(ranks: Iterable[int]) -> str:

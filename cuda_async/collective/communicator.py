@@ -15,14 +15,16 @@ same collectives in the same order; when that is not so, the error says who call
 from __future__ import annotations
 
 import itertools
+import numbers
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cuda_async.collective.board import Key
 from cuda_async.collective.engine import Engine
 from cuda_async.collective.network import Network
 from cuda_async.collective.operation import Barrier, Collective, Message, Operand
+from cuda_async.collective.semantics import REDUCTIONS
 from cuda_async.config import process_of_launcher
 from cuda_async.core.device import Device
 from cuda_async.driver.registry import ACCELERATOR
@@ -37,6 +39,8 @@ T = TypeVar("T")
 
 LIMIT_S = 60.0
 """Seconds that the first rank of a collective waits for the last one, unless a communicator says otherwise."""
+
+_YEAR_S = 365.0 * 24 * 3600
 
 MAX_CTAS = 32
 """The most thread blocks that a kernel of NCCL has (`ncclConfig_t`, maxCTAs)."""
@@ -98,9 +102,12 @@ class Communicator:
             max_ctas: as of `join`.
 
         Raises:
-            ValueError: there are no devices, or they are of different kinds.
+            ValueError: there are no devices, or they are of different kinds; `limit_s` or `max_ctas` is out of range.
             LaunchError: their kind has no collectives.
         """
+        if isinstance(devices, Device):
+            raise ArgumentTypeError(f"devices: expected a sequence of devices, got {devices}; write [{devices!r}]")
+        limit_s = _checked_limit(limit_s)
         devices = tuple(devices)
         for device in devices:
             if not isinstance(device, Device):
@@ -141,7 +148,8 @@ class Communicator:
                 leaves it to NCCL. The fewer, the more are left to kernels on other streams. The same on all ranks.
 
         Raises:
-            ValueError: the rank is none of `world`; some of the three are given and others not; a variable is missing.
+            ValueError: the rank is none of `world`; some of the three are given and others not; a variable is missing;
+                `limit_s` or `max_ctas` is out of range.
             CollectiveError: the others did not come, or one took the same rank.
             LaunchError: the device has no collectives.
         """
@@ -154,10 +162,16 @@ class Communicator:
                 f"join: expected a rank, the number of ranks and a unique_id, got {rank!r}, {world!r} and "
                 f"{unique_id!r}; or none of them, for those that a launcher gave this process"
             )
-        if not 0 <= operator.index(rank) < operator.index(world):
+        rank, world = _whole_number("rank", rank), _whole_number("world", world)
+        if not 0 <= rank < world:
             raise ArgumentError(f"rank: expected 0 to {world - 1}, got {rank}")
+        if not isinstance(cast("object", unique_id), str):
+            raise ArgumentTypeError(f"unique_id: expected text from Communicator.unique_id(), got {unique_id!r}")
+        limit_s = _checked_limit(limit_s)
         _check_max_ctas(max_ctas)
         device = Device.host() if device is None else device
+        if not isinstance(cast("object", device), Device):
+            raise ArgumentTypeError(f"device: expected a device, such as Device.host() or Device(0), got {device!r}")
         engine: Engine
         if device.kind == ACCELERATOR:
             from cuda_async.collective.nccl import load_nccl
@@ -179,6 +193,9 @@ class Communicator:
         Args:
             host: the name or address of this machine for the others, if ranks run on several; rank 0 has to run here.
                 None where all run on this one.
+
+        Raises:
+            ValueError: nothing can listen at `host`.
         """
         from cuda_async.collective.transport import Address
 
@@ -224,17 +241,19 @@ class Communicator:
         Raises:
             ValueError: there is no such reduction, or not for this dtype.
         """
-        return self._call("all_reduce", [Operand("x", x, reads=True, writes=True)], op=op)
+        return self._reduction("all_reduce", [Operand("x", x, reads=True, writes=True)], op)
 
     def reduce(self, x: T, *, root: int = 0, op: str = "sum") -> Collective[T]:
         """`x` of the root becomes the sum of all; the others' stays.
 
         Yields `x`. Arguments as of `all_reduce`.
         """
-        return self._call("reduce", [Operand("x", x, reads=True, writes=root)], op=op, root=root)
+        root = self._checked_rank("root", root)
+        return self._reduction("reduce", [Operand("x", x, reads=True, writes=root)], op, root)
 
     def broadcast(self, x: T, *, root: int = 0) -> Collective[T]:
         """Every rank's `x` becomes the root's. Yields `x`."""
+        root = self._checked_rank("root", root)
         return self._call("broadcast", [Operand("x", x, reads=root, writes=True)], root=root)
 
     def all_gather(self, x: T, into: T) -> Collective[tuple[T, T]]:
@@ -253,7 +272,7 @@ class Communicator:
         Raises:
             ValueError: `x` does not have `world` times as many elements as `into`.
         """
-        return self._call("reduce_scatter", [Operand("x", x, reads=True), Operand("into", into, writes=True)], op=op)
+        return self._reduction("reduce_scatter", [Operand("x", x, reads=True), Operand("into", into, writes=True)], op)
 
     def all_to_all(self, x: T, into: T) -> Collective[tuple[T, T]]:
         """Part `r` of `x` goes to rank `r`.
@@ -273,25 +292,28 @@ class Communicator:
         Raises:
             ValueError: `to` is no other rank, or there are several local ranks.
         """
-        return self._message("send", x, self.rank, to)
+        return self._message("send", x, self.rank, self._checked_rank("to", to))
 
     def recv(self, x: T, *, source: int) -> Message[T]:
         """`x` becomes what another rank sends. Yields `x`. Raises as `send`."""
-        return self._message("recv", x, source, self.rank)
+        return self._message("recv", x, self._checked_rank("source", source), self.rank)
 
     def barrier(self) -> Barrier:
         """Wait, on the device, until every rank is here."""
         return Barrier(self._engine, self.ranks, self._draw)
 
+    def _reduction(self, kind: str, operands: list[Operand], op: str, root: int = 0) -> Any:
+        if not isinstance(cast("object", op), str) or op not in REDUCTIONS:
+            raise ArgumentError(f"{kind}: op {op!r}; expected one of {', '.join(REDUCTIONS)}")
+        return self._call(kind, operands, op=op, root=root)
+
     def _call(self, kind: str, operands: list[Operand], *, op: str = "", root: int = 0) -> Any:
-        self._check_rank("root", root)
         ranks, world, draw = self.ranks, self.world, self._draw
         collective: Collective[Any] = Collective(self._engine, ranks, world, kind, operands, op, root, draw)
         return collective
 
     def _message(self, kind: str, x: T, sender: int, receiver: int) -> Message[T]:
         other = receiver if kind == "send" else sender
-        self._check_rank("to" if kind == "send" else "source", other)
         if other == self.rank:
             raise ArgumentError(f"{kind}: rank {other} would send to itself")
 
@@ -300,9 +322,14 @@ class Communicator:
 
         return Message(self._engine, self.rank, kind, x, sender, receiver, draw)
 
-    def _check_rank(self, name: str, rank: int) -> None:
-        if not isinstance(rank, int) or not 0 <= rank < self.world:  # pyright: ignore[reportUnnecessaryIsInstance]
+    def _checked_rank(self, name: str, rank: int) -> int:
+        try:
+            number = operator.index(rank)
+        except TypeError:
+            number = -1
+        if not 0 <= number < self.world:
             raise ArgumentError(f"{name}: expected a rank from 0 to {self.world - 1}, got {rank!r}")
+        return number
 
     def _draw(self, rank: int) -> Key:
         return -1, -1, self._numbers.next(rank, -1, -1)
@@ -343,9 +370,28 @@ class _Numbers:
         return next(self._counters.setdefault((what[0], what[1], what[2]), itertools.count()))
 
 
+def _whole_number(name: str, number: int) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}: expected a whole number, got {number!r}") from None
+
+
+def _checked_limit(limit_s: float | None) -> float | None:
+    """The limit; None for one that never comes."""
+    if limit_s is None:
+        return None
+    if isinstance(limit_s, bool) or not isinstance(cast("object", limit_s), numbers.Real) or not limit_s > 0:
+        raise ArgumentError(f"limit_s: expected seconds, more than 0, or None for no limit, got {limit_s!r}")
+    # More than a year is no limit, and more than threads can wait for.
+    return None if limit_s > _YEAR_S else float(limit_s)
+
+
 def _check_max_ctas(max_ctas: int | None) -> None:
-    if max_ctas is not None and not 1 <= operator.index(max_ctas) <= MAX_CTAS:
-        raise ArgumentError(f"max_ctas: expected 1 to {MAX_CTAS} thread blocks, or None, got {max_ctas}")
+    if max_ctas is None:
+        return
+    if not isinstance(cast("object", max_ctas), numbers.Integral) or not 1 <= max_ctas <= MAX_CTAS:
+        raise ArgumentError(f"max_ctas: expected 1 to {MAX_CTAS} thread blocks, or None, got {max_ctas!r}")
 
 
 def _of_launcher() -> tuple[int, int, str]:

@@ -78,12 +78,15 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def enqueue(self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]]) -> None:
+    def enqueue(
+        self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None
+    ) -> None:
         """Enqueue a call of one or more local ranks.
 
         Args:
             stream: the caller's.
             parts: the part of each local rank with the key of its meeting; called when the call is enqueued.
+            failure: why the operands hold nothing useful, where that is known. The stream's run fails with it already.
 
         Raises:
             CollectiveError: the communicator is broken.
@@ -104,8 +107,10 @@ class HostEngine(Engine):
     A stream waits in its place, occupying no thread, until all ranks have come.
     """
 
-    def enqueue(self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]]) -> None:
-        stream.meet(self.meeting(parts))
+    def enqueue(
+        self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None
+    ) -> None:
+        stream.meet(self.meeting(parts))  # brings the failure along, as that of the stream
 
     @abstractmethod
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:

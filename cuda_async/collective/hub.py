@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_async.collective.board import Arrival, Board, Call, CallLog, Group, Key, Meeting, names_of
-from cuda_async.collective.transport import Address, Link, listen, new_folder
+from cuda_async.collective.transport import Address, Link, claim_folder, listen, new_folder
 from cuda_async.errors import CollectiveError
 from cuda_async.threads import start_thread
 
@@ -52,6 +52,7 @@ class Hub:
         self._world = world
         self._limit_s = limit_s
         self._folder = Path(new_folder()) if address.folder is None else address.folder
+        self._claim = claim_folder(self._folder)
         self._ranks: dict[int, Link] = {}
         self._greeted: queue.SimpleQueue[tuple[Link, int, int, bool] | None] = queue.SimpleQueue()
         self._greeting = 0
@@ -72,6 +73,8 @@ class Hub:
             for link in self._ranks.values():
                 link.close()
             shutil.rmtree(self._folder, ignore_errors=True)
+            if self._claim is not None:
+                self._claim.close()
 
     def end(self) -> None:
         """At exit: wait a moment for the others to leave; the last removes the folder."""
@@ -205,12 +208,12 @@ class Hub:
             self._board.lose(rank, "it closed its communicator")
             self._tell_waiting()
 
-    def _compare(self, rank: int, table: Sequence[tuple[Group, Call]], places: Sequence[int]) -> None:
+    def _compare(self, rank: int, table: Sequence[tuple[Group, Call, str]], places: Sequence[int]) -> None:
         """A rank tells of its calls, in their order; it does not wait for the others here.
 
         Args:
             rank: which.
-            table: its different calls, with their groups.
+            table: its different calls, with their groups and failures.
             places: of each call, where it stands in the table.
         """
         if self._board.broken is not None:
@@ -220,6 +223,9 @@ class Hub:
         self._board.note(rank, calls[-1][1])
         agreement = self._log.add(rank, calls, time.monotonic())
         for other in _own_last(self._ranks):
+            for group, number, why in agreement.failures:  # ahead of the counts, after which nobody asks any more
+                if other in self._log.members(group):
+                    self._send(other, "failed", (*group, number), why)
             counts = [(*group, n) for group, n in agreement.counts.items() if other in self._log.members(group)]
             if counts:
                 self._send(other, "agreed", tuple(counts))

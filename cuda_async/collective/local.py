@@ -70,6 +70,9 @@ class LocalEngine(HostEngine):
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
         def make() -> Meet:
             drawn = parts()
+            with self._lock:
+                for _, seat in drawn:
+                    self._board.expect(seat.rank, seat.call)
 
             def meet(finish: Finish, failure: BaseException | None, at: float) -> None:
                 party = Party(len(drawn), finish)
@@ -88,6 +91,7 @@ class LocalEngine(HostEngine):
         network = self._network
         if network is not None:
             if seat.rank in network.lost:
+                self._board.leave_stream(seat.rank)
                 self._strays.append(_Part(seat, party))  # it never comes; its stream ends with the others'
                 return
             at += network.late.get(seat.rank, 0.0)
@@ -96,16 +100,16 @@ class LocalEngine(HostEngine):
 
     def _perform(self, meeting: Meeting[_Part]) -> None:
         parts = {rank: arrival.payload for rank, arrival in meeting.arrivals.items()}
-        inputs = {rank: part.seat.brings() for rank, part in parts.items()}
         first = next(iter(parts.values())).seat
         try:
+            inputs = {rank: part.seat.brings() for rank, part in parts.items()}
             results = {rank: outcome(first.call.kind, inputs, rank, first.op, first.root) for rank in parts}
-        except MemoryError as error:  # nothing was written, and nobody may be left waiting
+            for rank, part in parts.items():  # behind the last reading: a result may be written over an input
+                part.seat.takes(results[rank])
+        except Exception as error:  # whatever it is, no rank may be left waiting
             for part in parts.values():
-                self._refuse(part, CollectiveError(f"{part.seat.call.words}: the host has no memory left ({error})"))
+                self._refuse(part, CollectiveError(f"{part.seat.call.words}: {type(error).__name__}: {error}"))
             return
-        for rank, part in parts.items():  # behind the last reading: a result may be written over an input
-            part.seat.takes(results[rank])
         over: float | None = None
         if self._network is not None:
             nbytes = max(part.seat.count * part.seat.dtype.itemsize for part in parts.values())

@@ -123,10 +123,11 @@ class NcclEngine(Engine):
         self._broken: CollectiveError | None = None
         self._numbers: dict[Group, int] = {}  # of each group, how many calls were made here
         self._agreed: dict[Group, int] = {}  # how many of these all ranks have made
-        self._untold: queue.SimpleQueue[tuple[Group, Call] | None] = queue.SimpleQueue()
+        self._failed: dict[tuple[Group, int], str] = {}  # calls that failed on some rank, and why
+        self._untold: queue.SimpleQueue[tuple[Group, Call, str] | None] = queue.SimpleQueue()
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
         if hub is not None:
-            hub.on_agreement(self._agree)
+            hub.on_agreement(self._agree, self._fail)
             hub.on_break(self._break)
             start_thread(threading.Thread(target=self._tell_hub, name="cuda_async-collective-calls", daemon=True))
 
@@ -186,7 +187,9 @@ class NcclEngine(Engine):
 
     # -- calls --------------------------------------------------------------------------------
 
-    def enqueue(self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]]) -> None:
+    def enqueue(
+        self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None
+    ) -> None:
         with self._lock:
             if self._broken is not None:
                 raise without_traceback(self._broken)
@@ -208,7 +211,7 @@ class NcclEngine(Engine):
             self._issue([seat for _, seat in drawn], places)
             self._join(stream, places)
             sender, receiver, _ = drawn[0][0]
-            self._note(stream, (sender, receiver), drawn[0][1].call)
+            self._note(stream, (sender, receiver), drawn[0][1].call, failure)
 
     def check(self, dtype: np.dtype[Any], op: str) -> None:
         element_type(dtype, bool(op))
@@ -266,8 +269,11 @@ class NcclEngine(Engine):
                 order_behind(stream, place)
         stream.sequence += 1
 
-    def _note(self, stream: Stream, group: Group, call: Call) -> None:
-        """Have the waiters of a call told if it fails, and the hub told of the call."""
+    def _note(self, stream: Stream, group: Group, call: Call, failure: BaseException | None) -> None:
+        """Have the waiters of a call told if it fails, and the hub told of the call.
+
+        A call whose operands hold nothing useful moves them all the same: NCCL's calls of the other ranks wait for it.
+        """
         while self._pending and self._pending[0].is_done():
             self._pending.popleft()
         while len(self._pending) > _MOST_PENDING and self._pending[0].is_over():
@@ -279,7 +285,7 @@ class NcclEngine(Engine):
             self._pending.append(pending)
         stream.driver.check_behind(partial(self._check, pending))
         if self._hub is not None:
-            self._untold.put((group, call))
+            self._untold.put((group, call, "" if failure is None else f"{type(failure).__name__}: {failure}"))
 
     def _check(self, pending: _Pending) -> bool:
         """How a call went that is over on the device; False while that is not known.
@@ -292,6 +298,9 @@ class NcclEngine(Engine):
             error = self._broken
             if error is None and not self._has_waited(pending):
                 return False
+        why = None if pending.recorded else self._failed.get((pending.group, pending.number))
+        if error is None and why is not None:
+            error = CollectiveError(why)
         if error is not None:
             raise without_traceback(error)
         return True
@@ -309,6 +318,10 @@ class NcclEngine(Engine):
     def _agree(self, group: Group, count: int) -> None:
         """All ranks have made so many calls of a group, the same ones."""
         self._agreed[group] = count
+
+    def _fail(self, group: Group, number: int, why: str) -> None:
+        """A call of a group failed on some rank: its results are nobody's use."""
+        self._failed[group, number] = why
 
     def _check_links(self) -> None:
         for rank, comm in self._comms.items():

@@ -8,17 +8,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from cuda_async.collective.board import Call, Key
+from cuda_async.collective.board import Call, Key, words_by_rank
 from cuda_async.collective.buffer import Buffer, buffer_of
 from cuda_async.collective.engine import Engine, Seat
-from cuda_async.collective.semantics import REDUCTIONS, supported
+from cuda_async.collective.semantics import supported
 from cuda_async.core.lease import Use, refuse_conflicts
 from cuda_async.core.stream import expect_stream
-from cuda_async.errors import ArgumentError, ArgumentTypeError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, raise_again, without_traceback
 from cuda_async.op import DeviceOp
 from cuda_async.site import Place, format_site, user_site
 
@@ -98,6 +99,9 @@ class _Meeting(DeviceOp[T]):
         At little more than the cost of NCCL's own call. All ranks repeat it. The operation is used up by it, and holds
         its operands no longer.
 
+        Raises:
+            OwnershipError: the operation was used before.
+
         Example:
             >>> import numpy as np
             >>> from cuda_async import Device
@@ -111,13 +115,14 @@ class _Meeting(DeviceOp[T]):
             ...     stream.synchronize()
         """
         expect_stream(stream)
-        self.discard()
+        self.mark_bound()
         return BoundCollective(self.label(), self._engine, self._parts, self._uses, stream)
 
     def execute(self, context: ExecutionContext) -> T:
         stream = context.stream
-        _order(stream, self._uses)
-        self._engine.enqueue(stream, self._parts)
+        if stream.recorder is not None:
+            stream.recorder.meets = True
+        _enqueue(self._engine, stream, self._parts, self._uses)
         return self._result
 
 
@@ -146,10 +151,13 @@ class BoundCollective:
     def __call__(self) -> None:
         """Enqueue the call; does not wait.
 
+        A failure before it that nobody has waited for is the call's failure on all ranks: of bound calls on the stream,
+        or of what was to write an operand. Here `stream.synchronize()` raises it.
+
         Raises:
-            OwnershipError: another operation holds an operand in a conflicting way.
-            CollectiveError: the communicator is broken or closed.
-            DeviceError: the device was lost, or an earlier operation that was to write an operand failed.
+            OwnershipError: another operation holds an operand in a conflicting way. This rank has not called then.
+            CollectiveError: the communicator of GPUs is broken or closed; that of the CPU tells it to who waits.
+            DeviceError: the device was lost.
         """
         stream = self._stream
         with stream.submission:
@@ -158,8 +166,7 @@ class BoundCollective:
                 refuse_conflicts(self._uses, self, self._site)
             stream.driver.begin_run()  # the GPU is this thread's current one until `end_run`: NCCL asks for that
             try:
-                _order(stream, self._uses)
-                self._engine.enqueue(stream, self._parts)
+                _enqueue(self._engine, stream, self._parts, self._uses)
             finally:
                 stream.driver.end_run()
             stream.lead_lenders()  # streams of other libraries that lend memory wait for the call
@@ -172,7 +179,7 @@ class Collective(_Meeting[T]):
     """A collective of all ranks.
 
     Raises:
-        ValueError: operands do not fit one another, or no reduction has this name.
+        ValueError: operands do not fit one another, or have no such reduction.
     """
 
     __slots__ = ("_kind",)
@@ -193,6 +200,11 @@ class Collective(_Meeting[T]):
         for x, into in zip(columns[0], columns[-1], strict=True):
             _check(kind, x, into, world, op)
             engine.check(x.dtype, op)
+        if len({(x.dtype, x.elements) for x in columns[0]}) > 1:
+            elements = {rank: f"{x.dtype}[{x.elements}]" for rank, x in zip(ranks, columns[0], strict=True)}
+            raise ArgumentError(
+                f"{kind}: x is {words_by_rank(elements)}; expected one dtype and one number of elements"
+            )
         given = [operand.given for operand in operands]
         super().__init__(engine, given[0] if len(given) == 1 else cast("T", tuple(given)))
         seats: list[tuple[int, Seat]] = []
@@ -245,20 +257,24 @@ class Barrier(_Meeting[None]):
         self._parts = lambda: [(draw(seat.rank), seat) for seat in seats]
 
 
-def _order(stream: Stream, uses: tuple[Use, ...]) -> None:
-    """Order a call behind other uses of its operands."""
-    for use in uses:
-        storage = cast("Storage", use.storage)  # a buffer's
-        storage.use(stream, write=use.write, peer=True)  # the stream may be another device's
+def _enqueue(engine: Engine, stream: Stream, parts: Parts, uses: tuple[Use, ...]) -> None:
+    """Enqueue a call behind other uses of its operands.
+
+    Also where an operand's earlier work is known to have failed: the other ranks call, and without this rank's call
+    their next one would meet this rank's next one, which is another step's. The call fails then, on all ranks.
+    """
+    storages = [(cast("Storage", use.storage), use.write) for use in uses]  # a buffer's
+    failure = next((storage.error for storage, _ in storages if storage.error is not None), None)
+    if failure is not None:  # ahead of the waits, through which it would come as another operation's
+        stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
+    for storage, write in storages:
+        storage.use(stream, write=write, peer=True, failed=True)  # the stream may be another device's
+    engine.enqueue(stream, parts, failure)
 
 
 def _check(kind: str, x: Buffer, into: Buffer, world: int, op: str) -> None:
-    if op:
-        if op not in REDUCTIONS:
-            raise ArgumentError(f"{kind}: op {op!r}; expected one of {', '.join(REDUCTIONS)}")
-        why = supported(x.dtype, op)
-        if why:
-            raise ArgumentError(f"{kind}: {why}")
+    if op and (why := supported(x.dtype, op)):
+        raise ArgumentError(f"{kind}: {why}")
     if x.dtype != into.dtype:
         raise ArgumentError(f"{kind}: x has elements of {x.dtype}, into of {into.dtype}; expected one dtype")
     factor = {"all_gather": (world, 1), "reduce_scatter": (1, world)}.get(kind, (1, 1))

@@ -11,6 +11,7 @@ Rank 0's process has the hub, a thread with the board. Each rank has a thread th
     rank -> hub    done key                          it has read the other ranks' elements
     hub -> rank    free key                          all ranks have read: its file may be used again
     rank -> hub    called calls places               NCCL moves its data: its calls, each once, and their order
+    hub -> rank    failed (*group, number) why       this call's operands held nothing useful on some rank
     hub -> rank    agreed ((*group, count), ...)     so many calls of these groups are the same on all ranks
     rank -> hub    abort why                         end every call, on all ranks
     hub -> rank    broken why                        no call can succeed any more
@@ -113,6 +114,7 @@ class ProcessEngine(HostEngine):
         self._files: dict[Key, str] = {}  # of each call, the file that this rank wrote, until all have read it
         self._listeners: list[Callable[[str], None]] = []
         self._agreed: Callable[[Group, int], None] | None = None
+        self._failed: Callable[[Group, int, str], None] | None = None
         self._broken = ""
         self._closed = False
         self._pid = os.getpid()  # a fork has another: the connection is not its own
@@ -207,16 +209,25 @@ class ProcessEngine(HostEngine):
         if why:
             tell(why)
 
-    def on_agreement(self, tell: Callable[[Group, int], None]) -> None:
-        """Call `tell(group, count)` when the first `count` calls are the same on all.
+    def on_agreement(self, agreed: Callable[[Group, int], None], failed: Callable[[Group, int, str], None]) -> None:
+        """Call these with what the hub says of the calls of `tell`.
 
-        All ranks of the group have told of them. On the thread that hears the hub. Set before the first `tell`.
+        They are called on the thread that hears the hub. Set them before the first `tell`.
+
+        Args:
+            agreed: called with a group and a count: its first calls, so many, are the same on all its ranks.
+            failed: called with a group, the number of a call from 0, and why it failed on some rank; before `agreed`
+                counts that call.
         """
-        self._agreed = tell
+        self._agreed, self._failed = agreed, failed
 
-    def tell(self, calls: Sequence[tuple[Group, Call]]) -> None:
-        """This rank has made these calls, in this order, and waits for nobody here."""
-        table: dict[tuple[Group, Call], int] = {}  # a program makes few different calls, and these often
+    def tell(self, calls: Sequence[tuple[Group, Call, str]]) -> None:
+        """This rank has made these calls, in this order, and waits for nobody here.
+
+        Args:
+            calls: the group of each, the call, and why its operands hold nothing useful; empty if they do.
+        """
+        table: dict[tuple[Group, Call, str], int] = {}  # a program makes few different calls, and these often
         places = tuple(table.setdefault(call, len(table)) for call in calls)
         with contextlib.suppress(OSError), self._lock:  # the hub is gone, which the receiving thread learns
             self._send("called", tuple(table), places)
@@ -246,7 +257,8 @@ class ProcessEngine(HostEngine):
             # Where the message was not sent, the hub is gone: it will never free the call's file.
             with self._lock:
                 self._waiting.pop(key, None)
-            why = error if isinstance(error, CollectiveError) else CollectiveError(f"rank 0 is gone ({error})")
+            gone = f"rank 0 is gone ({error}). This communicator cannot be used any more: make a new one"
+            why = error if isinstance(error, CollectiveError) else CollectiveError(gone)
             _tell(party.end(why, None))
 
     def _run(self) -> None:
@@ -268,6 +280,10 @@ class ProcessEngine(HostEngine):
                 assert self._agreed is not None
                 for sender, receiver, count in key:  # the counts stand where other messages have the key
                     self._agreed((sender, receiver), count)
+            elif what == "failed":
+                assert self._failed is not None
+                sender, receiver, number = key
+                self._failed((sender, receiver), number, rest[0])
             elif what == "free":
                 with self._lock:
                     self._way.give_back(self._files.pop(key))
@@ -290,12 +306,11 @@ class ProcessEngine(HostEngine):
             parts = {rank: self._way.read(token, seat) for rank, token in tokens.items()}
             parts[seat.rank] = seat.brings()
             seat.takes(outcome(seat.call.kind, parts, seat.rank, seat.op, seat.root))
-        except (OSError, MemoryError) as reason:
-            error = CollectiveError(f"{seat.call.words}: the data of the other ranks could not be read ({reason})")
-        else:
-            # OSError: the hub is gone. The result is right all the same, since all elements had been sent.
-            with self._lock, contextlib.suppress(OSError):
-                self._send("done", key)
+        except Exception as reason:  # whatever it is, the caller may not be left waiting, nor this thread end
+            error = CollectiveError(f"{seat.call.words}: {type(reason).__name__}: {reason}")
+        # OSError: the hub is gone. A result is right all the same, since all elements had been sent.
+        with self._lock, contextlib.suppress(OSError):
+            self._send("done", key)
         _tell(waiting.party.end(error, None))
 
     def _patience(self) -> float | None:

@@ -13,12 +13,13 @@ import json
 import mmap
 import os
 import secrets
+import shutil
 import socket
 import tempfile
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
@@ -26,10 +27,21 @@ from cuda_async.collective.board import Call
 from cuda_async.collective.engine import Seat
 from cuda_async.errors import ArgumentError, CollectiveError, LaunchError
 
-__all__ = ("Address", "Inline", "Link", "Pages", "Way", "connect", "listen", "new_folder")
+try:
+    import fcntl
+except ImportError:  # a system without such locks
+    fcntl = None
+
+__all__ = ("Address", "Inline", "Link", "Pages", "Way", "claim_folder", "connect", "listen", "new_folder")
 
 _SOCKET = "hub"
 """The socket's name in the folder of the ranks."""
+
+_LOCK = "lock"
+"""The name of the locked file in that folder."""
+
+_PREFIX = "cuda-async-"
+"""The beginning of such a folder's name."""
 
 _SCHEME = "tcp://"
 
@@ -78,12 +90,21 @@ class Address:
 
     @staticmethod
     def fresh(host: str | None) -> str:
-        """A new unique id: a folder of this machine, or a free port of this host."""
+        """A new unique id: a folder of this machine, or a free port of this host.
+
+        Raises:
+            ValueError: nothing can listen at the host.
+        """
         key = secrets.token_hex(16)
         if host is None:
             return f"{new_folder()}:{key}"
-        with socket.create_server((host, 0), family=_family(host)) as listener:
-            return f"{_SCHEME}{host}:{listener.getsockname()[1]}#{key}"
+        try:
+            with socket.create_server((host, 0), family=_family(host)) as listener:
+                return f"{_SCHEME}{host}:{listener.getsockname()[1]}#{key}"
+        except OSError as error:
+            raise ArgumentError(
+                f"unique_id: nothing can listen at {host!r} ({error}); pass a name or an address of this machine"
+            ) from error
 
     @staticmethod
     def of_launcher(host: str, port: int, *words: str) -> str:
@@ -106,10 +127,45 @@ def _is_key(text: str) -> bool:
 
 
 def new_folder() -> str:
-    """A folder for files that ranks map, which is this user's alone."""
+    """A folder for files that ranks map, which is this user's alone.
+
+    Folders that killed processes have left are removed first: these files take memory.
+    """
     # A file system in memory where there is one: files elsewhere are written to a disk sooner or later.
-    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return tempfile.mkdtemp(prefix="cuda-async-", dir=parent)
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    _remove_left_folders(Path(parent))
+    return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
+
+
+def claim_folder(folder: Path) -> BinaryIO | None:
+    """A file whose lock says that the folder's hub lives.
+
+    The system drops the lock with the process. None where the folder or such locks do not exist.
+    """
+    if fcntl is None:
+        return None
+    unlocked = folder / f"{_LOCK}-{os.getpid()}"
+    try:
+        file = open(unlocked, "xb")  # noqa: SIM115 - the hub closes it
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unlocked.rename(folder / _LOCK)  # once it is locked: nobody sees it unlocked as long as the hub lives
+    except OSError:
+        return None
+    return file
+
+
+def _remove_left_folders(parent: Path) -> None:
+    """Remove this user's folders whose hubs were killed.
+
+    A folder without a lock stays: its hub has not begun yet.
+    """
+    if fcntl is None:
+        return
+    for folder in parent.glob(f"{_PREFIX}*"):
+        # OSError: there is no lock, its owner lives, it is another user's, or another process removes it.
+        with contextlib.suppress(OSError), open(folder / _LOCK, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _family(host: str) -> int:

@@ -29,12 +29,14 @@ class Capture(Protocol):
         allocated: memory that recorded operations allocated.
         traces: whether nothing of it will run, so that any operation may be part of it.
         since: of a trace, when it began: shared operations are numbered as they are made.
+        meets: whether it has collectives, which a launch must not leave out.
     """
 
     home: Stream
     allocated: list[Storage]
     traces: bool
     since: int
+    meets: bool
 
     def execute(self, op: Operation[T], context: ExecutionContext) -> T:
         """Execute an operation; what it uses is a step of its own."""

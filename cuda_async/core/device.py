@@ -9,6 +9,7 @@ submission or by the completion thread.
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -222,25 +223,34 @@ class Device:
 
     # -- what it makes ------------------------------------------------------------------------
 
-    def new_stream(self, *, sm_margin: int = 0) -> Stream:
+    def new_stream(self, *, sm_margin: int | None = 0) -> Stream:
         """Make a stream; its work may overlap with that of other streams.
 
         Args:
             sm_margin: multiprocessors that kernels with a persistent grid leave free on it. Such a kernel takes all
                 others until it ends, so that a collective on another stream would wait for it, or it for the
-                collective: leave as many as that one has thread blocks (`Communicator.max_ctas`). Without effect on a
-                CPU.
+                collective: leave as many as that one has thread blocks (`Communicator.max_ctas`). None, as that has it
+                where it is left to NCCL, leaves none. Without effect on a CPU.
 
         Raises:
-            ValueError: `sm_margin` is negative, or leaves the stream no multiprocessor.
+            TypeError: `sm_margin` is no whole number.
+            ValueError: it is negative, or leaves the stream no multiprocessor.
         """
-        if sm_margin < 0 or (sm_margin >= self.multiprocessor_count and self.kind == registry.ACCELERATOR):
+        try:
+            margin = 0 if sm_margin is None else operator.index(sm_margin)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"sm_margin: expected a whole number of multiprocessors, got {sm_margin!r}"
+            ) from None
+        if self.kind == registry.ACCELERATOR and margin >= self.multiprocessor_count:
             raise ArgumentError(
                 f"sm_margin: expected 0 to {self.multiprocessor_count - 1} of the {self.multiprocessor_count} "
-                f"multiprocessors of {self}, got {sm_margin}"
+                f"multiprocessors of {self}, got {margin}"
             )
+        if margin < 0:
+            raise ArgumentError(f"sm_margin: expected 0 or more multiprocessors, got {margin}")
         self.collect()
-        return Stream(self, self.driver.create_stream(), sm_margin=sm_margin)
+        return Stream(self, self.driver.create_stream(), sm_margin=margin)
 
     def new_event(self, *, timing: bool = False) -> Event:
         """Make an event; with `timing` it can be measured from."""

@@ -26,8 +26,8 @@ __all__ = ("BUILT", "Operation", "UnrunOperationWarning", "whole")
 
 T_co = TypeVar("T_co", covariant=True)
 
-BUILT, _COMPOSED, _RUN, _DISCARDED = range(4)  # in this order: `_RUN` and beyond, nothing is left to be done
-_STATES = ("built", "composed", "run", "discarded")
+BUILT, _COMPOSED, _RUN, _DISCARDED, _BOUND = range(5)  # in this order: `_RUN` and beyond, nothing is left to be done
+_STATES = ("built", "composed", "run", "discarded", "bound")
 
 
 class UnrunOperationWarning(RuntimeWarning):
@@ -158,7 +158,7 @@ class Operation(ABC, Generic[T_co]):
 
     @property
     def state(self) -> str:
-        """`built`, `composed` (into another operation), `run` or `discarded`."""
+        """`built`, `composed` (into another operation), `run`, `discarded` or `bound`."""
         return _STATES[self._state]
 
     # -- life ---------------------------------------------------------------------------------
@@ -215,6 +215,19 @@ class Operation(ABC, Generic[T_co]):
                 op = parts.pop()
                 parts += op.drop(used)
 
+    def mark_bound(self) -> None:
+        """Mark the operation as bound, in place of running it. For `bind`.
+
+        What was lent to it is free again.
+
+        Raises:
+            OwnershipError: it was used before.
+        """
+        if self._state != BUILT:
+            self._refuse()
+        self.discard()
+        self._state = _BOUND
+
     def drop(self, used: Place) -> Iterable[Operation[Any]]:
         """`discard`, without the parts, which are returned to the caller."""
         if self._state not in (BUILT, _COMPOSED):
@@ -231,7 +244,12 @@ class Operation(ABC, Generic[T_co]):
 
     def _refuse(self) -> None:
         first = f" at {format_site(self._used)}" if self._used is not None else ""
-        done = {_COMPOSED: "made part of another operation", _RUN: "run", _DISCARDED: "discarded"}
+        done = {
+            _COMPOSED: "made part of another operation",
+            _RUN: "run",
+            _DISCARDED: "discarded",
+            _BOUND: "bound to a stream",
+        }
         raise OwnershipError(
             f"the operation {self.label()} made at {format_site(self.site)} was already "
             f"{done[self._state]}{first}; an operation is used once. Build it again, or call "

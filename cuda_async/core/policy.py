@@ -106,7 +106,7 @@ class SingleStream:
         sm_margin: multiprocessors that its kernels leave free; see `Device.new_stream`.
     """
 
-    def __init__(self, device: Device | int | str, *, sm_margin: int = 0) -> None:
+    def __init__(self, device: Device | int | str, *, sm_margin: int | None = 0) -> None:
         self.device = as_device(device)
         self._stream = self.device.new_stream(sm_margin=sm_margin)
 

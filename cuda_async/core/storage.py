@@ -160,22 +160,24 @@ class Storage:
             raise ArgumentError(f"nbytes: expected a number of bytes, got {nbytes}")
         return cls(stream, address, nbytes, owned=False, keep=keep)
 
-    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
+    def use(self, stream: Stream, *, write: bool, peer: bool = False, failed: bool = False) -> None:
         """Order work on `stream` behind uses of this storage on other streams.
 
         Args:
             stream: where the work is enqueued.
             write: whether it writes.
             peer: whether `stream` may belong to another device of the same kind (for copies across).
+            failed: whether the work is enqueued also where the operation that was to write this storage failed. Its
+                caller tells that, and looks at `error`.
 
         Raises:
             ContextError: `stream` belongs to another device.
-            DeviceError: the operation that was to write this storage failed.
+            DeviceError: the operation that was to write this storage failed, unless `failed`.
         """
         if stream.recorder is not None:
             stream.recorder.note(self, write=write)  # each launch of the graph orders itself
             return
-        if self.error is not None:
+        if self.error is not None and not failed:
             raise without_traceback(self.error)
         device = stream.device
         if device is not self.device and not (peer and device.kind == self.device.kind):

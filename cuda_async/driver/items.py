@@ -223,6 +223,10 @@ class Meeting(Item):
                 stream.executor.enter(stream, "meet", 0)
             except BaseException as error:
                 stream.error = error
+        # A failure that nobody was told of yet is the failure of whoever waits for this run. So it is the meeting's,
+        # too: what fails on one rank fails on all.
+        if stream.error is None:
+            stream.error = stream.untold
         # A failed stream goes to the meeting as well: the other ranks would wait for it. `_meet` is None in recordings
         # only.
         cast("Meet", self._meet)(self._finish, stream.error, stream.executor.now(stream))

@@ -119,9 +119,15 @@ class CompileOptions:
         object.__setattr__(self, "fast_math", _parts_of(self.fast_math))
         for name in ("occupancy", "num_cta_in_cga", "num_worker_warps", "num_pieces"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ArgumentError(f"CompileOptions({name}={value!r}): expected a positive int or None")
-        if self.max_divisibility not in (1, 2, 4, 8, 16):
+        for name, others in (("limit_waits", ()), ("streaming_stores", (None,))):
+            value = getattr(self, name)
+            # 0 and False are one key of the cache, so that other values must not come to mean something else.
+            if not isinstance(value, bool) and value not in others:
+                expected = "True, False or None" if others else "True or False"
+                raise ArgumentError(f"CompileOptions({name}={value!r}): expected {expected}")
+        if isinstance(self.max_divisibility, bool) or self.max_divisibility not in (1, 2, 4, 8, 16):
             raise ArgumentError(
                 f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16"
             )

@@ -238,7 +238,7 @@ def scan_sum(x: Tile, axis: int, reverse: Reverse = Reverse.FORWARD, identity: f
         x: a tile of numbers.
         axis: a constant; negative ones count from the end.
         reverse: from which end it begins.
-        identity: a constant: what the sums begin with.
+        identity: 0, the number that changes no sum, as a constant.
 
     Returns:
         A tile of the shape and dtype of `x`.

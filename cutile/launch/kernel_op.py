@@ -504,6 +504,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         The op is used up by it, and holds its arguments no longer.
 
         Raises:
+            OwnershipError: the op was used before.
             LaunchError: an argument is an op that has not run.
             ContextError: an argument is on another device than the stream.
 
@@ -537,7 +538,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             bound = BoundLaunch(
                 self._launchable.kernel, self._plan, target, self._arguments, self._checked, grid, stream
             )
-        self.discard()
+        self.mark_bound()
         return bound
 
     def explain(self, arch: str | None = None) -> str:

@@ -50,7 +50,7 @@ class TorchMemory(Storage):
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream, 0, _WHOLE_MEMORY, owned=False)
 
-    def use(self, stream: Stream, *, write: bool, peer: bool = False) -> None:
+    def use(self, stream: Stream, *, write: bool, peer: bool = False, failed: bool = False) -> None:
         """Nothing: the stream is the one that PyTorch uses."""
 
     def order(self, stream: Stream, write: bool) -> None:

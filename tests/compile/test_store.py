@@ -111,7 +111,10 @@ def test_a_failure_is_not_kept() -> None:
 
 
 def test_options_are_checked() -> None:
-    bad: list[dict[str, Any]] = [{"occupancy": 0}, {"max_divisibility": 3}, {"num_worker_warps": -1}]
+    bad: list[dict[str, Any]] = [
+        {"occupancy": 0}, {"occupancy": True}, {"max_divisibility": 3}, {"max_divisibility": True},
+        {"num_worker_warps": -1}, {"limit_waits": 1}, {"streaming_stores": 0}, {"streaming_stores": "off"},
+    ]  # fmt: skip
     for each in bad:
         with pytest.raises(ValueError, match="expected"):
             CompileOptions(**each)

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cuda_async import Device, DeviceOp, DriverError, ExecutionContext, OwnershipError, SingleStream, value
+from cuda_async import Device, DeviceOp, ExecutionContext, OwnershipError, SingleStream, value
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator, Network
 from cuda_async.collective.semantics import REDUCTIONS
@@ -331,53 +331,6 @@ def test_a_rank_that_does_not_come_is_named_within_the_limit(make: Callable[...,
     for error in errors[:2]:
         assert isinstance(error, CollectiveError)
         assert "waited 0.2 s: rank 2 has not come; its last call was barrier()" in str(error)
-
-
-class Fails(DeviceOp[Buffer]):
-    has_effects = True
-
-    def __init__(self, buffer: Buffer) -> None:
-        super().__init__()
-        self._buffer = buffer
-
-    def execute(self, context: ExecutionContext) -> Buffer:
-        def fail() -> None:
-            raise DriverError(1, "BROKEN", "a kernel of this rank")
-
-        self._buffer.storage.use(context.stream, write=True)
-        context.stream.call(fail)
-        return self._buffer
-
-
-@pytest.mark.parametrize("make", list(ENGINES)[:4], indirect=True)  # a GPU does not go on after a failure
-def test_the_failure_of_one_rank_reaches_all_and_nothing_hangs(make: Callable[..., Ranks]):
-    ranks = make()
-    x = ranks.put([np.ones(4, np.float32)] * WORLD)
-    one, two, three = ranks.ranks
-    errors = ranks.run(one.all_reduce(x[0]), Fails(x[1]).then(two.all_reduce), three.all_reduce(x[2]))
-    assert isinstance(errors[1], DriverError)
-    for error in (errors[0], errors[2]):
-        assert isinstance(error, CollectiveError)
-        assert "failed on rank 1: DriverError: BROKEN" in str(error)
-    y = ranks.put([np.ones(4, np.float32)] * WORLD)  # the communicator goes on
-    ranks.run(*(rank.all_reduce(y[i]) for i, rank in enumerate(ranks.ranks)))
-    np.testing.assert_array_equal(ranks.get(y), np.full((WORLD, 4), WORLD))
-
-
-@pytest.mark.parametrize("make", list(ENGINES)[:4], indirect=True)  # on GPUs this process adds nothing up
-def test_a_sum_for_which_there_is_no_memory_leaves_nobody_waiting(
-    make: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: object) -> None:
-        raise MemoryError("no room")
-
-    ranks = make()
-    x = ranks.put([np.ones(4, np.float32)] * WORLD)
-    for engine in ("local", "processes"):
-        monkeypatch.setattr(f"cuda_async.collective.{engine}.outcome", fail)
-    for error in ranks.run(*(rank.all_reduce(x[i]) for i, rank in enumerate(ranks.ranks))):
-        assert isinstance(error, CollectiveError)
-        assert "no room" in str(error)
 
 
 def test_abort_ends_what_waits_and_what_comes(make: Callable[..., Ranks]):

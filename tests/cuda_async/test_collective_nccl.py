@@ -58,7 +58,7 @@ def test_gpus_are_told_of_many_calls_by_few_messages(monkeypatch: pytest.MonkeyP
     told: list[int] = []
     tell = ProcessEngine.tell
 
-    def counting(engine: ProcessEngine, calls: Sequence[tuple[Group, Call]]) -> None:
+    def counting(engine: ProcessEngine, calls: Sequence[tuple[Group, Call, str]]) -> None:
         told.append(len(calls))
         tell(engine, calls)
 
@@ -153,28 +153,44 @@ def test_the_log_agrees_on_what_all_have_called(data: st.DataObject) -> None:
     calls = data.draw(st.lists(st.tuples(st.sampled_from(groups), st.sampled_from("ab")), max_size=12))
     log, agreed = CallLog(3), dict.fromkeys(groups, 0)
     of_rank = [
-        [(group, Call("", form, form)) for group, form in calls if rank in log.members(group)] for rank in range(3)
+        [(group, Call("", form, form), "") for group, form in calls if rank in log.members(group)] for rank in range(3)
     ]
     wrong = data.draw(st.none() | st.sampled_from([rank for rank in range(3) if of_rank[rank]] or [None]))
+    for rank in range(3):
+        of_rank[rank] = [
+            (group, call, f"{number} of {rank}" if data.draw(st.integers(0, 5)) == 0 else "")
+            for number, (group, call, _) in enumerate(of_rank[rank])
+        ]
     place = 0
     if wrong is not None:
         place = data.draw(st.integers(0, len(of_rank[wrong]) - 1))
-        of_rank[wrong][place] = (of_rank[wrong][place][0], Call("", "other", "other"))
+        of_rank[wrong][place] = (of_rank[wrong][place][0], Call("", "other", "other"), "")
     expected = {group: sum(group == each for each, _ in calls) for group in groups}
     if wrong is not None:
         group = of_rank[wrong][place][0]
-        expected[group] = sum(group == each for each, _ in of_rank[wrong][:place])
+        expected[group] = sum(group == each for each, *_ in of_rank[wrong][:place])
     dispute: Meeting[None] | None = None
-    told = [0] * 3
+    told, failures = [0] * 3, list[tuple[Group, int, str]]()
     while dispute is None and any(told[rank] < len(of_rank[rank]) for rank in range(3)):
         rank = data.draw(st.sampled_from([rank for rank in range(3) if told[rank] < len(of_rank[rank])]))
         count = data.draw(st.integers(1, len(of_rank[rank]) - told[rank]))
         agreement = log.add(rank, of_rank[rank][told[rank] : told[rank] + count], 1.0)
         told[rank] += count
+        failures += agreement.failures
         agreed |= agreement.counts
         dispute = agreement.dispute
         assert all(agreed[group] <= expected[group] for group in groups)
     assert (dispute is None) == (wrong is None)
+    expected_failures = set[tuple[Group, int, int]]()
+    for group in groups:
+        told_of = [[why for each, _, why in of_rank[rank] if each == group] for rank in log.members(group)]
+        for number, whys in enumerate(list(zip(*told_of, strict=False))[: agreed[group]]):
+            failed = [rank for rank, why in zip(log.members(group), whys, strict=True) if why]
+            expected_failures |= {(group, number, failed[0])} if failed else set()
+    assert len(failures) == len(expected_failures)
+    for group, number, rank in expected_failures:
+        (why,) = (why for *call, why in failures if call == [group, number])
+        assert f"failed on rank {rank}: " in why
     if dispute is None:
         assert agreed == expected
         assert log.oldest() is None

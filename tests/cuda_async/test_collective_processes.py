@@ -6,8 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from cuda_async import Device
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.hub import Hub
 from cuda_async.collective.processes import ProcessEngine
+from cuda_async.collective.transport import new_folder
 from cuda_async.errors import ArgumentError
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +57,10 @@ with Device.host():
 
 
 def run(world: int, **environment: str) -> tuple[list[str], list[int], float]:
-    """What each rank printed, its exit status, and seconds from the start of the last to the end of all."""
+    """What each rank printed, its exit status, and seconds from the start of the last to the end of all.
+
+    None of them may leave a folder.
+    """
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
@@ -68,7 +74,14 @@ def run(world: int, **environment: str) -> tuple[list[str], list[int], float]:
     ]
     begin = time.monotonic()
     texts = [process.communicate(timeout=500)[0] for process in processes]
+    assert not folders_of(processes), "the folder of the ranks was not removed"
     return texts, [process.returncode for process in processes], time.monotonic() - begin
+
+
+def folders_of(processes: Sequence[subprocess.Popen[str]]) -> list[Path]:
+    """The folders that processes have made for ranks and that are still there."""
+    parent = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
+    return [folder for process in processes for folder in parent.glob(f"cuda-async-{process.pid}-*")]
 
 
 @pytest.mark.slow
@@ -76,13 +89,31 @@ def test_processes_that_a_launcher_started_add_up():
     """As `torchrun` does: its own store has the port that it tells them. They have a mesh as well."""
     with socket.create_server(("127.0.0.1", 0)) as store:
         host, port = store.getsockname()
-        before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set[str]()
         texts, statuses, _ = run(3, MASTER_ADDR=host, MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="none", MESH="1")
     assert statuses == [0, 0, 0], texts
     assert texts == ["passed\n"] * 3
-    if before:
-        left = {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("cuda-async-")}
-        assert not left, "the folder of the ranks was not removed"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no such locks")
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one():
+    """A launcher that ends its processes by a signal leaves their files, which take memory."""
+    program = (
+        "from cuda_async.collective import Communicator; import sys; "
+        "rank = Communicator.join(0, 1, Communicator.unique_id()); print('joined', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "joined\n"
+    Path(new_folder()).rmdir()
+    assert folders_of([process]), "it lives"
+    process.kill()
+    process.communicate()
+    assert folders_of([process])
+    Path(new_folder()).rmdir()
+    assert not folders_of([process])
 
 
 @pytest.mark.slow

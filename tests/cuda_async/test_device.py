@@ -144,8 +144,12 @@ def test_a_stream_leaves_multiprocessors_free(margin: int, cluster: int, held: i
 
 
 def test_a_margin_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="sm_margin: expected 0 to"):
+    with pytest.raises(ValueError, match="sm_margin: expected 0 or more"):
         Device.host().new_stream(sm_margin=-1)
+    for wrong in (1.5, "8", float("nan")):
+        with pytest.raises(TypeError, match="sm_margin: expected a whole number"):
+            Device.host().new_stream(sm_margin=wrong)  # pyright: ignore[reportArgumentType]
+    assert SingleStream(Device.host(), sm_margin=None).stream.sm_margin == 0  # as `Communicator.max_ctas` has it
     assert SingleStream(Device.host(), sm_margin=1000).stream.sm_margin == 1000  # without effect on a CPU
 
 
