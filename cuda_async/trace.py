@@ -151,7 +151,7 @@ class _NoDriverStream(DriverStream):
     def end_run(self) -> None:
         return None
 
-    def check_behind(self, check: Check) -> None:
+    def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
         return None
 
     def record(self, event: DriverEvent) -> None:

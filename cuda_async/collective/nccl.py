@@ -104,15 +104,21 @@ class Nccl:
         Raises:
             CollectiveError: NCCL refuses one of them.
         """
-        self._bindings.group_start()
+        ((comm, seat, stream), *others) = parts
+        # One collective needs no group around it: NCCL makes one of its own.
+        grouped = bool(others) or seat.call.kind == "all_to_all" or seat.peer is not None
         try:
-            for comm, seat, stream in parts:
+            if not grouped:
                 self._issue(comm, world, seat, stream)
-        finally:
+                return
+            self._bindings.group_start()
             try:
+                for comm, seat, stream in parts:
+                    self._issue(comm, world, seat, stream)
+            finally:
                 self._bindings.group_end()
-            except self._bindings.NCCLError as error:
-                raise CollectiveError(f"NCCL refuses the call: {error}") from error
+        except self._bindings.NCCLError as error:
+            raise CollectiveError(f"NCCL refuses the call: {error}") from error
 
     def _issue(self, comm: Any, world: int, seat: Seat, stream: DriverStream) -> None:
         """Enqueue one rank's part of a call.

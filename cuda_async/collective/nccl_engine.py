@@ -117,6 +117,7 @@ class NcclEngine(Engine):
         self._comms = dict(zip(ranks, comms, strict=True))
         self._hub = hub
         self._lock = new_lock()  # NCCL takes calls of a communicator from one thread at a time
+        self._links = new_lock()  # held where NCCL is asked about a communicator, which must not be aborted meanwhile
         self._sides: dict[int, Stream] = {}
         self._bytes = {rank: _byte_on(device) for rank, device in self._devices.items()}
         self._pending: deque[_Pending] = deque()
@@ -191,6 +192,8 @@ class NcclEngine(Engine):
         self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None
     ) -> None:
         with self._lock:
+            if self._hub is None:  # elsewhere the thread that tells the hub looks at them
+                self._check_links()
             if self._broken is not None:
                 raise without_traceback(self._broken)
             drawn = parts()
@@ -206,7 +209,6 @@ class NcclEngine(Engine):
                     f"each of the {len(self._comms)} ranks; for programs of one rank start a process for each "
                     "(Communicator.join)"
                 )
-            self._check_links()
             places = self._fork(stream, [seat.rank for _, seat in drawn])
             self._issue([seat for _, seat in drawn], places)
             self._join(stream, places)
@@ -236,11 +238,11 @@ class NcclEngine(Engine):
         streams = {rank: device.new_stream() for rank, device in self._devices.items()}
         first = next(iter(streams.values())).driver
         try:
-            first.begin_run()  # NCCL asks for the thread's current GPU
+            first.enter()  # NCCL asks for the thread's current GPU
             try:
                 self._issue([self._sum_of_a_byte(rank) for rank in streams], streams)
             finally:
-                first.end_run()
+                first.leave()
             for stream in streams.values():
                 stream.synchronize()
         except BaseException:
@@ -250,6 +252,8 @@ class NcclEngine(Engine):
 
     def _fork(self, stream: Stream, ranks: Sequence[int]) -> dict[int, Stream]:
         """A stream for each rank's part, behind the work of the caller's."""
+        if len(ranks) == 1 and self._devices[ranks[0]] is stream.device:
+            return {ranks[0]: stream}
         home = next((rank for rank in ranks if self._devices[rank] is stream.device), None)
         places: dict[int, Stream] = {}
         for rank in ranks:
@@ -283,7 +287,7 @@ class NcclEngine(Engine):
         pending = _Pending(stream, stream.sequence, group, number, stream.recorder is not None)
         if not pending.recorded:
             self._pending.append(pending)
-        stream.driver.check_behind(partial(self._check, pending))
+        stream.driver.check_behind(partial(self._check, pending), expect=self._expect)
         if self._hub is not None:
             self._untold.put((group, call, "" if failure is None else f"{type(failure).__name__}: {failure}"))
 
@@ -305,6 +309,13 @@ class NcclEngine(Engine):
             raise without_traceback(error)
         return True
 
+    def _expect(self) -> None:
+        """Somebody begins to wait: have the hub told now.
+
+        So its word is here when the data are.
+        """
+        self._hurry.put(None)
+
     def _has_waited(self, pending: _Pending) -> bool:
         """Whether a call has waited long enough for the hub's word."""
         if pending.since is None:
@@ -324,12 +335,14 @@ class NcclEngine(Engine):
         self._failed[group, number] = why
 
     def _check_links(self) -> None:
-        for rank, comm in self._comms.items():
-            failure = self._nccl.failure(comm)
+        """Give up where NCCL says that something went wrong behind its calls."""
+        for rank in self._comms:
+            with self._links:
+                comm = self._comms[rank]
+                failure = "" if comm is None else self._nccl.failure(comm)
             if failure:
                 why = f"NCCL on rank {rank} says: {failure}. This communicator cannot be used any more: make a new one"
                 self._give_up(CollectiveError(why))
-                raise CollectiveError(why)
 
     def _tell_hub(self) -> None:
         """Tell the hub of calls, in their order, many at a time.
@@ -342,6 +355,7 @@ class NcclEngine(Engine):
                 self._hurry.get(timeout=_GATHER_S)
                 while True:  # whoever else is in a hurry has these calls told now, too
                     self._hurry.get_nowait()
+            self._check_links()
             calls = [call]
             while not self._untold.empty() and (call := self._untold.get()) is not None:
                 calls.append(call)
@@ -363,7 +377,8 @@ class NcclEngine(Engine):
         for pending in list(self._pending):
             if not pending.is_over():
                 pending.error = error
-        comms, self._comms = self._comms, dict.fromkeys(self._comms)
+        with self._links:
+            comms, self._comms = self._comms, dict.fromkeys(self._comms)
         for comm in comms.values():
             with contextlib.suppress(Exception):  # it may be half made, or gone with its GPU
                 self._nccl.abort(comm)
@@ -392,11 +407,11 @@ def _byte_on(device: Device) -> Storage:
 def _open_on(device: Device, nccl: Nccl, world: int, unique_id: bytes, rank: int, max_ctas: int | None) -> Any:
     """NCCL's communicator of a rank on a GPU. Waits for the other ranks."""
     stream = device.new_stream().driver
-    stream.begin_run()  # makes the GPU this thread's current one
+    stream.enter()
     try:
         return nccl.open_rank(world, unique_id, rank, max_ctas)
     finally:
-        stream.end_run()
+        stream.leave()
 
 
 def _share_id(hub: ProcessEngine, rank: int, unique_id: bytes) -> bytes:

@@ -161,14 +161,14 @@ class BoundCollective:
         """
         stream = self._stream
         with stream.submission:
-            stream.begin_single()
+            stream.continue_run()
             if any(use.storage.leases for use in self._uses):  # few calls meet any: the ranges are compared only then
                 refuse_conflicts(self._uses, self, self._site)
-            stream.driver.begin_run()  # the GPU is this thread's current one until `end_run`: NCCL asks for that
+            stream.driver.enter()  # NCCL asks for the thread's current GPU
             try:
                 _enqueue(self._engine, stream, self._parts, self._uses)
             finally:
-                stream.driver.end_run()
+                stream.driver.leave()
             stream.lead_lenders()  # streams of other libraries that lend memory wait for the call
 
     def __repr__(self) -> str:

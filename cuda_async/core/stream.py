@@ -238,6 +238,15 @@ class Stream:
                 check_guards(leases, None)
         self.driver.begin_single()
 
+    def continue_run(self) -> None:
+        """Work follows that goes on with the run before: `DriverStream.continue_run`.
+
+        The caller holds the submission lock.
+        """
+        if self.device.garbage:
+            self.device.collect()
+        self.driver.continue_run()
+
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
         """Load machine code and return its function `entry`.
 
@@ -421,6 +430,7 @@ class Stream:
         covered = self.sequence
         event = self.device.borrow_event()
         self.driver.record(event)
+        self.driver.awaited()
         try:
             wait_event(event)
         except Exception:

@@ -371,8 +371,17 @@ class CheckedStream(DriverStream):
     def expect_output(self) -> None:
         self.inner.expect_output()
 
-    def check_behind(self, check: Check) -> None:
-        self.inner.check_behind(check)
+    def enter(self) -> None:
+        self.inner.enter()
+
+    def leave(self) -> None:
+        self.inner.leave()
+
+    def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
+        self.inner.check_behind(check, expect=expect)
+
+    def awaited(self) -> None:
+        self.inner.awaited()
 
     def followed(self) -> None:
         self.inner.followed()

@@ -98,17 +98,11 @@ class DriverEvent(ABC):
         """
 
     def forget(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Drop the failure, which its waiter has.
-
-        An exception keeps the frames of its traceback alive.
-        """
+        """Drop the failure, which its waiter has: exceptions keep frames alive."""
 
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """The error of the work of the latest record, once it is known to be complete.
-
-        `query` or `wait` said so.
-        """
+        """The latest record's error, once `query` or `wait` saw it complete."""
 
     @abstractmethod
     def elapsed_ms(self, end: DriverEvent) -> float:
@@ -184,14 +178,28 @@ class DriverStream(ABC):
         """
         del self  # nothing to do here: work that runs in this process prints at once
 
+    def enter(self) -> None:  # noqa: B027 - most devices are current on every thread
+        """Make the device this thread's current one, for libraries, until `leave`."""
+
+    def leave(self) -> None:  # noqa: B027 - as `enter`
+        """Restore what was current before `enter`."""
+
     @abstractmethod
-    def check_behind(self, check: Check) -> None:
+    def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
         """Call `check` when the work enqueued so far is over: it raises its failure.
 
         It returns False while it cannot tell: then the work does not count as over, and it is called again. It is
         called on any thread, and for each waiter that looks for failures, also before the end of the work. In a capture
         it is called for each launch of the graph. It must not use the driver, nor wait.
+
+        Args:
+            check: what is called.
+            expect: called once somebody begins to wait for the work, so that what the check asks others is asked while
+                the work goes on. It must not wait. Not called by every driver, nor in a capture.
         """
+
+    def awaited(self) -> None:  # noqa: B027 - nothing to do where checks ask nobody
+        """Somebody waits for the work enqueued so far, without following it."""
 
     @abstractmethod
     def record(self, event: DriverEvent) -> None:
@@ -217,10 +225,7 @@ class DriverStream(ABC):
 
     @abstractmethod
     def query(self) -> bool:
-        """Whether everything enqueued has completed, well or not.
-
-        Never waits, never raises.
-        """
+        """Whether everything enqueued is over, well or not. Never waits, nor raises."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> int:

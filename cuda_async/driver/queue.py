@@ -112,6 +112,7 @@ class QueueStream(DriverStream):
 
     __slots__ = (
         "__weakref__",
+        "_expects",
         "_followed",
         "_free",
         "_items",
@@ -133,6 +134,7 @@ class QueueStream(DriverStream):
         self.error: BaseException | None = None
         self.untold: BaseException | None = None  # of runs before that nobody waited for
         self._followed = True
+        self._expects: dict[Callable[[], None], None] = {}  # of checks; in order, and each once
         self.clock = 0.0
         self._items: deque[Item] = deque()
         self._lock = new_lock()
@@ -237,7 +239,13 @@ class QueueStream(DriverStream):
             self.begin_run()
 
     def followed(self) -> None:
-        self._followed = True
+        self._followed = True  # and no more: each wait for an operation comes here
+
+    def awaited(self) -> None:
+        if self._expects:
+            expects, self._expects = self._expects, {}
+            for expect in expects:
+                expect()
 
     def end_run(self) -> None:
         pass
@@ -255,7 +263,9 @@ class QueueStream(DriverStream):
                 self._meeting_begins()
             self.put(item.again())
 
-    def check_behind(self, check: Check) -> None:
+    def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
+        if expect is not None and self._recorded is None:
+            self._expects[expect] = None
         self.put(Call("check", partial(_until_told, check), 0))
 
     def record(self, event: DriverEvent) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -76,6 +77,35 @@ def test_gpus_are_told_of_many_calls_by_few_messages(monkeypatch: pytest.MonkeyP
     assert len(told) < 200
     errors = ranks.run(*(rank.all_reduce(x[i], op="min" if i else "sum") for i, rank in enumerate(ranks.ranks)))
     assert all("called different things" in str(error) for error in errors)
+
+
+def test_the_hub_is_told_while_the_data_are_under_way(monkeypatch: pytest.MonkeyPatch):
+    """Its word is there when they are: as soon as somebody waits, it is asked."""
+    monkeypatch.setattr("cuda_async.collective.nccl_engine._GATHER_S", 1000.0)
+    told, come = threading.Event(), threading.Event()
+    tell = ProcessEngine.tell
+
+    def telling(engine: ProcessEngine, calls: Sequence[tuple[Group, Call, str]]) -> None:
+        tell(engine, calls)
+        told.set()
+
+    monkeypatch.setattr(ProcessEngine, "tell", telling)
+    ranks = on_gpus()
+    x = ranks.put([np.full(4, i, np.uint32) for i in range(WORLD)])
+    streams = [device.new_stream() for device in ranks.devices]
+    streams[0].call(come.wait)
+    for i, rank in enumerate(ranks.ranks):
+        rank.all_reduce(x[i]).bind(streams[i])()
+    waits = [threading.Thread(target=stream.synchronize) for stream in streams]
+    waits[0].start()
+    assert told.wait(20)
+    assert not streams[0].query()
+    come.set()
+    for wait in waits[1:]:
+        wait.start()
+    for wait in waits:
+        wait.join()
+    np.testing.assert_array_equal(ranks.get(x), np.full((WORLD, 4), 3))
 
 
 def test_a_graph_of_a_broken_communicator_fails_when_it_is_launched():

@@ -308,6 +308,37 @@ def test_a_bound_launch_has_no_failure_that_was_told(launches: Launches) -> None
     assert told(launches.record()) == "WentWrongError(9)"
 
 
+def test_whoever_waits_is_expected_once(launches: Launches) -> None:
+    """What a check asks others is asked when somebody begins to wait, and not for each launch."""
+    expected: list[str] = []
+
+    def expect() -> None:
+        expected.append("wait")
+
+    def launch() -> None:
+        launches.stream.continue_run()
+        launches.stream.check_behind(lambda: True, expect=expect)
+
+    for _ in range(3):
+        launch()
+    assert not expected
+    launches.record()  # for another stream's order, say
+    assert not expected
+    launches.stream.awaited()
+    launches.stream.awaited()
+    assert expected == ["wait"]
+    launch()
+    launches.run()
+    assert expected == ["wait"] * 2
+
+
+def test_the_checks_of_a_long_run_are_looked_at_now_and_then(launches: Launches) -> None:
+    for _ in range(1000):
+        launches.stream.continue_run()
+        launches.stream.check_behind(lambda: True)
+        assert len(launches.stream.errors.checks) < 200
+
+
 def test_a_report_is_taken_by_nobody_else_before_its_launch_is_over(launches: Launches) -> None:
     launches.driver.over = False
     for _ in range(200):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 
 from cuda_async.driver.interface import Check
@@ -23,12 +23,24 @@ class Unfollowed:
     The next wait calls them.
 
     Each has the number of the launch that it was last named for: called for an earlier one, it stays.
+
+    Attributes:
+        checks: these.
+        expects: what is called once, when somebody begins to wait.
     """
 
-    __slots__ = ("checks",)
+    __slots__ = ("checks", "expects")
 
     def __init__(self) -> None:
         self.checks: dict[Check, int] = {}
+        self.expects: dict[Callable[[], None], None] = {}  # in order, and each once
+
+    def expect(self) -> None:
+        """Somebody begins to wait for the stream's work."""
+        if self.expects:
+            expects, self.expects = self.expects, {}
+            for expect in expects:
+                expect()
 
     def drop(self, checks: Iterable[tuple[Check, int]]) -> None:
         """They were called, or somebody follows their launches."""
@@ -74,3 +86,4 @@ class RunErrors:
         self.followed = True
         if self.checks:
             self.unfollowed.drop(tuple(self.checks.items()))
+            self.unfollowed.expect()

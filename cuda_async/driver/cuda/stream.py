@@ -238,15 +238,22 @@ class CudaStream(DriverStream):
         self._begin()
         if self._driver.garbage:
             self._driver.collect()
+        self.enter()
+
+    def enter(self) -> None:
         here = self._context.is_current()
         depth = len(self._entered)
         try:
             if not here:
                 self._context.enter()
             self._entered.append(not here)
-        except BaseException:  # Ctrl-C: a run that did not begin is not ended
+        except BaseException:  # Ctrl-C: what was not entered is not left
             del self._entered[depth:]
             raise
+
+    def leave(self) -> None:
+        if self._entered.pop():
+            self._context.leave()
 
     def begin_single(self) -> None:
         # Each call makes the context current where it is not, and refuses one that cannot be used.
@@ -256,7 +263,9 @@ class CudaStream(DriverStream):
             self._driver.collect()
 
     def continue_run(self) -> None:
-        if self.errors.used and self.errors.followed:
+        errors = self.errors
+        # A long run has its checks looked at now and then, as those of many short ones.
+        if errors.used and (errors.followed or len(errors.checks) > _MOST_UNFOLLOWED):
             self._begin()
 
     def _begin(self) -> None:
@@ -274,13 +283,17 @@ class CudaStream(DriverStream):
     def followed(self) -> None:
         self.errors.follow()
 
-    def end_run(self) -> None:
-        if self._entered.pop():
-            self._context.leave()
+    def awaited(self) -> None:
+        self._unfollowed.expect()
 
-    def check_behind(self, check: Check) -> None:
+    def end_run(self) -> None:
+        self.leave()
+
+    def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
         if self._captured is None:
             self.errors.add((check,))
+            if expect is not None:
+                self._unfollowed.expects[expect] = None
         else:
             self._captured.append(check)
 
