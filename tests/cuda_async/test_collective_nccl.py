@@ -89,11 +89,14 @@ def test_the_hub_is_told_while_the_data_are_under_way(monkeypatch: pytest.Monkey
         tell(engine, calls)
         told.set()
 
+    def waiting() -> None:
+        come.wait()
+
     monkeypatch.setattr(ProcessEngine, "tell", telling)
     ranks = on_gpus()
     x = ranks.put([np.full(4, i, np.uint32) for i in range(WORLD)])
     streams = [device.new_stream() for device in ranks.devices]
-    streams[0].call(lambda: None if come.wait() else None)
+    streams[0].call(waiting)
     for i, rank in enumerate(ranks.ranks):
         rank.all_reduce(x[i]).bind(streams[i])()
     waits = [threading.Thread(target=stream.synchronize) for stream in streams]

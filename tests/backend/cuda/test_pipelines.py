@@ -139,6 +139,17 @@ def swiglu_program(rows: int = 128, columns: int = 128) -> Function:
     return shipped(swiglu, given, BK=64)
 
 
+STRAIGHT = """
+def straight(z: Mut, x: Tensor, w: Tensor, s: f32, t: f32):
+    i, j, _ = ct.get_tile_block_id()
+    none = ct.constant(0, z.shape, f32)
+    part = ct.mma(ct.load_tile(x, (128, K), (i, 0)), ct.load_tile(w, (128, K), (j, 0)).transpose(), none)
+    behind = ct.mma(ct.load_tile(x, (128, K), (i, 1)), ct.load_tile(w, (128, K), (j, 1)).transpose(), none)
+    z.store(ct.fma(behind, ct.broadcast(t, z.shape), part * s).astype(z.dtype))
+"""
+"""Two steps of K without a loop."""
+
+
 TWO_LOOPS = """
 def two_loops(z: Mut, x: Tensor, y: Tensor, u: Tensor, v: Tensor):
     BM, BN = z.shape
@@ -235,6 +246,16 @@ def test_every_pipeline_is_proved(name: str) -> None:
     assert check_function(function) >= 9  # one for each tile block, at least
     assert check_layouts(function) > 3
     assert function.facts["shared_bytes"] <= 232448
+
+
+@pytest.mark.parametrize(("depth", "stages"), [(64, {2}), (128, {2}), (256, set[int]())])
+def test_steps_without_a_loop_have_two_stages(depth: int, stages: set[int]) -> None:
+    """With one, consumers wait for a stage that they hold: what has no room for two is lowered otherwise."""
+    operand = tensor(2, bf16)
+    given: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": operand, "w": operand, "s": scalar(), "t": scalar()}
+    function = lowered(written(STRAIGHT.replace("K)", f"{depth})"), given))
+    check_function(function)
+    assert {op.stages for op in function.walk() if isinstance(op, Pipeline)} == stages
 
 
 @pytest.mark.slow

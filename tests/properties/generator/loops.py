@@ -300,6 +300,22 @@ class Loops:
             *(f"    {line}" for line in body),
         ]
 
+    def steps(self, place: Place) -> list[str]:
+        """Products of steps of K one after the other, whose sums are scaled and added beside the next one's product."""
+        acc, count = self.pick(self.sums), min(self.left, self.pick((2, 2, 3)))
+        anywhere = replace(place, inside=False)  # the last step may lie past the edge
+        left = self.load((self.rows, self.depth), ("i", "@"), 1, anywhere)
+        right = self.load((self.depth, acc.columns), ("@", self.pick(("j", "j", "0"))), 0, anywhere)
+        lines: list[str] = []
+        scaled = ""
+        for step in range(count):
+            at = str(step) if place.k is None else f"{place.k} + {step}" if step else place.k
+            name = self.name("p")
+            product = self.mma(left.replace("@", at), right.replace("@", at), self.zeros(acc.columns))
+            lines += [f"{name} = {product}", *([scaled] if scaled else [])]
+            scaled = f"{acc.name} = {acc.name} + {name} * {self.pick((1, 2, -3))}"
+        return [*lines, scaled]
+
     def touch(self, place: Place) -> list[str]:
         """Something else that happens to sums."""
         acc = self.pick(self.sums)
@@ -337,7 +353,7 @@ class Loops:
         """A statement with a product."""
         simple: list[Callable[[Place], list[str]]] = [self.add, self.add, self.beside]
         if self.left > 1:
-            simple += [self.share, self.share]
+            simple += [self.share, self.share, self.steps]
         if self.left > 1 and (self.dtype in (bf16, f16) or self.rarely()):
             simple += [self.chain, self.chain, self.chain, self.chain, self.from_sums, self.from_sums]
         simple += [self.steady, self.steady, self.touch, self.computed, self.rows_beside]
@@ -368,7 +384,7 @@ def loops(draw: st.DrawFn, operands: Sequence[DTypeLike] = OPERANDS) -> RandomKe
     lines += [f"{each.name} = {d.zeros(each.columns)}" for each in d.sums]
     for number in range(3):
         if d.left > 0 and (number == 0 or d.rarely(3)):
-            safe = (d.loop, d.loop, d.loop, d.loop, d.loop, d.branch, d.branch, d.steady, d.steady, d.add, d.add)
+            safe = (d.loop, d.loop, d.loop, d.loop, d.loop, d.branch, d.branch, d.steady, d.steady, d.add, d.steps)
             memory = (d.to_memory,) if d.dtype in (bf16, f16) and not batched else ()
             lines += pick((*safe, *memory))(Place())
     lines += _stores(d)

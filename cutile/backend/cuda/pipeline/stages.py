@@ -1,5 +1,6 @@
 """The pipelines of a kernel: the loads on each, and its number of stages."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,45 +14,50 @@ from cutile.dtypes import DTypeLike
 from cutile.ir import Block, For, Op, While
 
 MAX_STAGES = 8
+"""Stages of a pipeline at most: a bound for small tiles, of which shared memory would hold dozens."""
 
 
 def max_stages(latencies: Iterable[int]) -> int:
-    """The stages of a pipeline whose loads run ahead as far as the author said.
+    """Limit the stages of a pipeline by the latencies of its loads.
 
-    Its operands share them, so the furthest counts. A stage is in use while the others are filled: loads that run `n`
-    iterations ahead need `n + 1`.
+    One stage is read while the others are filled, so loads that run `n` iterations ahead need `n + 1`. The largest
+    latency counts; without one the limit is `MAX_STAGES`.
     """
     ahead = max(latencies, default=0)
     return min(MAX_STAGES, ahead + 1) if ahead else MAX_STAGES
 
 
 def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
-    """The plan with the stages of each pipeline.
+    """The plan with the number of stages of each pipeline.
 
-    Two in loops and one else, and twice as many while shared memory has room. Ahead of that, operands that consumers
-    write have two places: what is written then waits for no reader.
+    It begins with two stages in loops and for steps of K (`_is_step`), and one else. Next the operands that consumers
+    write get a second place, so that a write waits for no reader. Then stages double, in the smallest pipelines first,
+    while shared memory has room. So their number is a power of two, and the stage of a counter is one instruction.
 
-    A power of two each: the stage of a counter is a division's remainder, between the products. Where all left operands
-    are loaded, or all computed, one stage more counts for more than the remainder: there it is one more at a time.
+    Where all left operands are loaded, or all are computed, single stages are added in place of that. A third stage is
+    worth more there than a quick division: consumers of weights of 8 and 4 bits wait for loads.
     """
-    above, numbers = kernel.parents, range(len(plan.operands))
-    looped = {of.pipeline for op, of in plan.groups.items() if any(isinstance(nest, For | While) for nest in above[op])}
-    limits = [max_stages(operand.latency for operand in operands) for operands in plan.operands]
-    written = sum(smem_layout.place_bytes for smem_layout in plan.written)
-    room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - written
+    numbers, groups = range(len(plan.operands)), set(plan.groups.values())
+    looped = {of.pipeline for of in groups if any(isinstance(nest, For | While) for nest in kernel.parents[of.first])}
+    in_block = Counter((group.pipeline, kernel.home[group.first]) for group in groups)
+    twice = looped | {number for (number, _), count in in_block.items() if count > 1}
+    # Outside of loops a second stage takes the next tile block's loads; a third one would never be filled.
+    limits = [max_stages(x.latency for x in each) if n in looped else 2 for n, each in enumerate(plan.operands)]
+    written_bytes = sum(smem_layout.place_bytes for smem_layout in plan.written)
+    # The buffers stand first. `ALIGNMENT` bytes are kept for what lies behind them: barriers, tile numbers and flags.
+    room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - written_bytes
     sizes = [plan.stage_bytes(number) for number in numbers]
-    stages = [min(2 if number in looped else 1, limits[number]) for number in numbers]
+    stages = [2 if number in twice else 1 for number in numbers]
     total = sum(count * size for count, size in zip(stages, sizes, strict=True))
-    require(total <= room, f"two stages of every pipeline take {total} bytes of shared memory, there are {room}")
-    if total + written <= room:
-        plan, room = replace(plan, places=2), room - written
-    by_one, grows = len({dot.left is None for dot in plan.dots.values()}) == 1, True
+    require(total <= room, f"the stages of all pipelines take {total} bytes of shared memory, there are {room}")
+    if total + written_bytes <= room:
+        plan, room = replace(plan, places=2), room - written_bytes
+    single, grows = len({dot.left is None for dot in plan.dots.values()}) == 1, True
     while grows:
         grows = False
         for number in sorted(numbers, key=lambda pipeline: stages[pipeline]):
-            most = limits[number] if number in looped else 2
-            more = 1 if by_one else stages[number]
-            if stages[number] + more <= most and total + more * sizes[number] <= room:
+            more = 1 if single else stages[number]
+            if stages[number] + more <= limits[number] and total + more * sizes[number] <= room:
                 total += more * sizes[number]
                 stages[number] += more
                 grows = True
@@ -60,13 +66,13 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
 
 @dataclass
 class _Arrival:
-    """Loads of one block that arrive together.
+    """Loads of one block that arrive together: a group that has no pipeline yet.
 
     Attributes:
-        block: of the kernel.
-        operands: that are loaded.
-        dots: the products that read them; none where threads alone do.
-        within: whether their stage is released in the block's own products.
+        block: the block of the kernel.
+        operands: what the loads load.
+        dots: the products that read them; empty where threads alone do.
+        within: whether all readers stand in the block, so that the stage is released there. Written by `groups_of`.
     """
 
     block: Block
@@ -78,38 +84,43 @@ class _Arrival:
 def groups_of(
     kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads
 ) -> tuple[dict[Op, Group], tuple[tuple[Operand, ...], ...]]:
-    """The loads that arrive together, and the buffers of each pipeline.
+    """Assign loads to groups, and groups to pipelines.
 
-    Loads of several blocks may take the same pipeline, whose counter runs on from one to the next: those before a loop,
-    in it and after it. Not those of a block and of one inside it where a stage of the outer one is held meanwhile. Of
-    one block, those of products that each begin at zero, as steps of K do whose sums are scaled.
+    Groups before, in and behind a loop may share a pipeline, whose counter runs on from one to the next. A group of a
+    block and one of a block inside it may not, while a stage of the outer group is held. Groups of one block share a
+    pipeline only as steps of K (`_is_step`).
+
+    Returns:
+        The group of each load, and the operands of each pipeline.
     """
     home, order = kernel.home, kernel.order
-    arrivals = _arrivals(kernel, dots, reads)
-    arrivals.sort(key=lambda arrival: max(order[operand.load] for operand in arrival.operands))
+    # The producer fills a stage at the last load of its group. So this is the order in which it fills stages.
+    arrivals = sorted(_arrivals(kernel, dots, reads), key=lambda one: max(order[each.load] for each in one.operands))
     nests = {op for arrival in arrivals for operand in arrival.operands for op in kernel.parents[operand.load]}
-    users: list[list[_Arrival]] = []
+    pipelines: defaultdict[int, list[_Arrival]] = defaultdict(list)
     groups: dict[Op, Group] = {}
     for arrival in arrivals:
         block, loads = arrival.block, sorted((operand.load for operand in arrival.operands), key=order.__getitem__)
         first, last = (block.operations.index(load) for load in (loads[0], loads[-1]))
-        # The producer fills a stage where the last load stands, when consumers may wait ahead of the loop already.
-        apart = any(op in nests for op in block.operations[first:last])
-        require(not apart, "loads that arrive together stand ahead of a loop of other loads and behind it")
+        # The producer fills the stage at the last load, and consumers wait for it at the first. Both would wait for
+        # each other at a loop of loads between the two.
+        nest_between = any(op in nests for op in block.operations[first:last])
+        require(not nest_between, "loads that arrive together stand ahead of a loop of other loads and behind it")
         readers = [*(dot.op for dot in arrival.dots), *(op for load in loads for op in reads.users.get(load, ()))]
         arrival.within = all(home[op] is block for op in readers)
-        number = _pipeline_of(kernel, arrival, users)
-        users[number].append(arrival)
+        number = _pipeline_of(kernel, arrival, pipelines)
+        pipelines[number].append(arrival)
         ahead = first < last and not any(op.regions for op in block.operations)
         group = Group(tuple(arrival.operands), number, arrival.within, loads[0], loads[-1], ahead)
         groups.update((load, group) for load in loads)
-    return groups, tuple(tuple(of[0].operands) for of in users)
+    return groups, tuple(tuple(sharing[0].operands) for sharing in pipelines.values())
 
 
 def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arrival]:
-    """The loads that arrive together.
+    """Find the loads that arrive together.
 
-    Those of one product do, with what threads combine its sums with, and with those of products that share one of them.
+    They are the operands of a product, the tiles that threads combine with its sums, and the operands of products that
+    share one of these.
     """
     home, arrivals = kernel.home, list[_Arrival]()
     for dot in dots.values():
@@ -117,49 +128,51 @@ def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arr
         for block in dict.fromkeys(home[operand.load] for operand in operands):
             own = _Arrival(block, [operand for operand in operands if home[operand.load] is block], [dot])
             sharing = [one for one in arrivals if loads_of(one.operands) & loads_of(own.operands)]
-            joined = _Arrival(block, [], [dot for one in (*sharing, own) for dot in one.dots])
+            merged = _Arrival(block, [], [dot for one in (*sharing, own) for dot in one.dots])
             for operand in (operand for one in (*sharing, own) for operand in one.operands):  # one may join several
-                if operand.load not in loads_of(joined.operands):
-                    joined.operands.append(operand)
-            arrivals = [*(one for one in arrivals if one not in sharing), joined]
-    present = loads_of(operand for arrival in arrivals for operand in arrival.operands)
-    # What else threads read of a block arrives together; in the order of the program, which sets do not keep.
-    others = [operand for load, operand in reads.operands.items() if load not in present]
+                if operand.load not in loads_of(merged.operands):
+                    merged.operands.append(operand)
+            arrivals = [*(one for one in arrivals if one not in sharing), merged]
+    assigned = loads_of(operand for arrival in arrivals for operand in arrival.operands)
+    # The other tiles of a block that threads read arrive together. `dict.fromkeys` keeps the order of the program.
+    others = [operand for load, operand in reads.operands.items() if load not in assigned]
     for block in dict.fromkeys(home[operand.load] for operand in others):
         arrivals.append(_Arrival(block, [operand for operand in others if home[operand.load] is block], []))
     return arrivals
 
 
-def _pipeline_of(kernel: Kernel, arrival: _Arrival, users: list[list[_Arrival]]) -> int:
-    """The number of the pipeline that some loads arrive on.
+def _pipeline_of(kernel: Kernel, arrival: _Arrival, pipelines: Mapping[int, Sequence[_Arrival]]) -> int:
+    """Choose the pipeline of an arrival: one that fits, or a new one.
 
-    A further one is added where none is free.
+    One with the same tensors comes first, so that what is loaded before, in and behind a loop keeps one pipeline.
     """
-    fitting = [number for number, of in enumerate(users) if _fits(kernel, arrival, of)]
+    fitting = [number for number, others in pipelines.items() if _fits(kernel, arrival, others)]
     tensors = [operand.load.x for operand in arrival.operands]
-    alike = [number for number in fitting if tensors == [operand.load.x for operand in users[number][0].operands]]
-    if not fitting:
-        users.append([])
-    return (alike or fitting or [len(users) - 1])[0]
+    alike = [number for number in fitting if tensors == [each.load.x for each in pipelines[number][0].operands]]
+    return (alike or fitting or [len(pipelines)])[0]
 
 
 def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
-    """Whether loads lie as others do, of which no stage is held meanwhile."""
-    above = kernel.parents[arrival.operands[0].load]
-    beside = [other for other in others if other.block is arrival.block]
-    if _forms(others[0].operands) != _forms(arrival.operands) or (beside and not _is_step(arrival, beside)):
+    """Whether an arrival may share the pipeline of others.
+
+    Its operands have their layouts in shared memory, and neither holds a stage while the other one's are filled.
+    """
+    parents = kernel.parents[arrival.operands[0].load]
+    same_block = [other for other in others if other.block is arrival.block]
+    if _forms(others[0].operands) != _forms(arrival.operands) or (same_block and not _is_step(arrival, same_block)):
         return False
-    apart = [other for other in others if other not in beside]
-    around = any(_inside(above, other.block) and not other.within for other in apart)
-    within = any(_inside(kernel.parents[other.operands[0].load], arrival.block) for other in apart)
-    return not around and (arrival.within or not within)
+    elsewhere = [other for other in others if other not in same_block]
+    held_around = any(_holds(other.block, parents) and not other.within for other in elsewhere)
+    inside = any(_holds(arrival.block, kernel.parents[other.operands[0].load]) for other in elsewhere)
+    return not held_around and (arrival.within or not inside)
 
 
 def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
-    """Whether loads are of one more step of K, whose sums begin at zero.
+    """Whether an arrival is a further step of K, behind others of its block.
 
-    All but one of the steps before it are read by then: two stages, which every pipeline has, hold those
-    under way.
+    The products of each step begin at zero, as where threads scale the sums of each step. At most one earlier step is
+    not read when this one begins. So two stages are enough, and `with_stages` sees to it that there are two: with one,
+    consumers would wait for a stage that they hold themselves.
     """
     arrivals, operations = [*others, arrival], arrival.block.operations
     tensors = {tuple(operand.load.x for operand in one.operands) for one in arrivals}
@@ -170,10 +183,10 @@ def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
 
 
 def _forms(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], ...]:
-    """How operands lie in shared memory."""
+    """The layouts of operands in shared memory, with their dtypes."""
     return tuple((operand.smem_layout, operand.load.x.tensor.dtype) for operand in operands)
 
 
-def _inside(above: Sequence[Op], block: Block) -> bool:
-    """Whether a block stands directly or not in what is around another."""
-    return any(op in block.operations for op in above)
+def _holds(block: Block, nests: Sequence[Op]) -> bool:
+    """Whether one of these loops and branches stands in a block."""
+    return any(op in block.operations for op in nests)
