@@ -1,8 +1,7 @@
-"""Reductions along one axis, which is dropped, and scans.
+"""Reductions along one axis, and scans.
 
-The order of float operations is free.
-
-Sums and products of f16 and bf16 run in f32; a function of yours is computed in the dtypes it has.
+A reduction drops its axis. Sums and products of floats may be added in any order, and those of f16 and bf16 run in f32.
+A function of the user is computed in its own dtypes; its elements stay in order, and are grouped at will.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from cutile.ir.types import TileType, Type
 
 
 class Reduce(Op):
-    """A tile of numbers in, the same dtype with one axis fewer out."""
+    """A reduction of a tile of numbers: the same dtype, one axis fewer."""
 
     function: ClassVar[Any]
     x: Value = operand(NUMBER_TILE)
@@ -30,32 +29,36 @@ class Reduce(Op):
         return (self.x.tile.with_shape(shape[: self.axis] + shape[self.axis + 1 :]),)
 
     def reference(self, x: Any) -> Any:
+        # Not `kind == "f"`: that of ml_dtypes' bfloat16 is "V".
         wide = x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind not in "iu" else x
         with np.errstate(all="ignore"):
             return np.asarray(type(self).function(wide, axis=self.axis)).astype(x.dtype)
 
 
-STEPWISE = Accuracy(note="each step rounds, and the order of the steps is free")
-GROUPED = Accuracy(note="the function's own operations round; the elements stay in order, and are grouped at will")
+# The bounds are those of one step; the notes say that there are many.
+SUM_ACCURACY = Accuracy(note="each step rounds, and the order of the steps is free")
+FUNCTION_ACCURACY = Accuracy(
+    note="the function's own operations round; the elements stay in order, and are grouped at will"
+)
 
 
-class ReduceSum(Reduce, name="reduce_sum", spelled=("reduce_sum",), accuracy=STEPWISE):
+class ReduceSum(Reduce, name="reduce_sum", spelled=("reduce_sum",), accuracy=SUM_ACCURACY):
     """The sum along an axis."""
 
     function = staticmethod(np.sum)
 
 
-class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",), accuracy=STEPWISE):
+class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",), accuracy=SUM_ACCURACY):
     """The product along an axis."""
 
     function = staticmethod(np.prod)
 
 
 class ReduceExtreme(Reduce):
-    """The largest or the smallest.
+    """The largest or the smallest; exact, so in its own dtype.
 
     Attributes:
-        nan: whether one NaN makes the result NaN; else it is dropped where there is a number.
+        nan: whether a NaN propagates. If not, NaNs are ignored unless all elements are NaN.
     """
 
     propagating: ClassVar[Any]
@@ -67,9 +70,9 @@ class ReduceExtreme(Reduce):
 
 
 class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max", "Tile.any")):
-    """The largest element along an axis.
+    """The largest element along an axis. Ignores NaN unless `nan` is set.
 
-    NaN is dropped where there is a number, unless asked otherwise.
+    `Tile.any` is that of 0 and 1 for False and True, as `Tile.all` is the smallest.
     """
 
     function = staticmethod(np.fmax.reduce)
@@ -77,10 +80,7 @@ class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max", "Tile.a
 
 
 class ReduceMin(ReduceExtreme, name="reduce_min", spelled=("reduce_min", "Tile.all")):
-    """The smallest element along an axis.
-
-    NaN is dropped where there is a number, unless asked otherwise.
-    """
+    """The smallest element along an axis. Ignores NaN unless `nan` is set."""
 
     function = staticmethod(np.fmin.reduce)
     propagating = staticmethod(np.minimum.reduce)
@@ -90,15 +90,13 @@ Identity = bool | int | float
 
 
 class Folding(Op):
-    """Tiles of one shape, folded together along an axis by an associative function.
+    """Base of `reduce` and `scan` by a user's associative function of scalars.
 
-    A function of scalars.
-
-    `body` takes one scalar per tile for what is folded so far, then one per tile for the next element, and yields as
-    many. It has element-wise operations alone, and reads nothing from outside.
+    For n tiles of one shape, `body` takes n accumulators, then n elements, and yields n accumulators. It has
+    element-wise operations alone, and reads nothing from outside.
 
     Attributes:
-        identities: one number per tile that changes nothing: what the fold begins with.
+        identities: the first accumulator of each tile: the function's identity.
     """
 
     isolated = True
@@ -125,15 +123,17 @@ class Folding(Op):
         scalars = [each.with_shape(()) for each in types]
         if [value.type for value in self.body.arguments] != scalars * 2:
             raise IRError(f"{self.name}: the body's arguments must be {scalars}, twice")
-        if [value.type for value in self.body.terminator.operands] != scalars or len(self.identities) != len(types):
-            raise IRError(f"{self.name}: the body must yield {scalars}, and there is one identity for each")
+        if [value.type for value in self.body.terminator.operands] != scalars:
+            raise IRError(f"{self.name}: the body must yield {scalars}")
+        if len(self.identities) != len(types):
+            raise IRError(f"{self.name}: expected {len(types)} identities, got {len(self.identities)}")
         return types
 
 
-class Fold(Folding, name="reduce", spelled=("reduce", "argmax", "argmin"), accuracy=GROUPED):
-    """Tiles reduced together along an axis, which is dropped, by a function of yours.
+class Fold(Folding, name="reduce", spelled=("reduce", "argmax", "argmin"), accuracy=FUNCTION_ACCURACY):
+    """Reduce tiles along an axis by a user's function.
 
-    The function must associate, and `identity` must change nothing; the elements stay in order.
+    The function must be associative, and `identities` its identity; the elements stay in order.
 
     Examples:
         >>> run(lambda x: x - ct.reduce(x, 0, 1.0, lambda a, b: a * b), [2.0, 3.0])
@@ -146,12 +146,13 @@ class Fold(Folding, name="reduce", spelled=("reduce", "argmax", "argmin"), accur
         return tuple(each.with_shape(shape[: self.axis] + shape[self.axis + 1 :]) for each in types)
 
 
-class Scan(Folding, name="scan", spelled=("scan", "scan_sum", "cumsum", "cumprod", "cummax"), accuracy=GROUPED):
+class Scan(
+    Folding, name="scan", spelled=("scan", "scan_sum", "cumsum", "cumprod", "cummax"), accuracy=FUNCTION_ACCURACY
+):
     """Tiles of running results along an axis.
 
-    Element `i` is what the elements up to `i`, itself included, fold to.
-
-    With `reverse` they are the elements from `i` on. The function must associate; `identity` must change nothing.
+    Element `i` is the fold of the elements 0 to `i`, or of `i` to the end with `reverse`. The function must be
+    associative, and `identities` its identity.
     """
 
     reverse: bool = attribute(default=False)

@@ -56,7 +56,7 @@ LARGEST = "ct.reduce_max(ct.convert_tile(acc, ct.i32).reshape((16384,)), 0)"
     ("reason", "changes"),
     [
         (
-            "an index of a load depends on more than numbers: reduce_max",
+            "an index of a load, or an assertion, depends on more than numbers: reduce_max",
             {"    if n > 5:\n        ": "    ", "j < 7": f"{LARGEST} < 7"},
         ),
         ("an index or an assertion needs more than the main loop and numbers", {"if n > 5": "for j in range(n)"}),

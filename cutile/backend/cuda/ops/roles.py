@@ -3,10 +3,12 @@
 Split-K divides the K iterations of a tile among thread blocks:
 
     %splits = cuda.k_splits(%tiles, %start, %stop, %step) {...}             how many thread blocks share a tile
-    %tile, %split, %first, %last = cuda.work_unit(%unit, ..., %splits)      what one of them does of it
+    %tile, %split, %start, %stop = cuda.work_unit(%unit, ..., %splits)      what one of them does of it
 
 The partial sums meet in a workspace in global memory (`Fixup`), or in the shared memory of a cluster
 (`ScatterPartials`, `ReducePartials`).
+
+Waits and changes of registers have `Effect.WRITE`, though they write no memory: they stay, and in their order.
 """
 
 from cutile.backend.common.abi import GRID_NAMES, WORKSPACE
@@ -40,10 +42,11 @@ __all__ = (
 
 
 class Roles(Op, name="cuda.roles"):
-    """Split the warps of a thread block: consumers run one block, producers the other.
+    """Two roles for the warps of a thread block: consumers, and the producer.
 
-    The first `4 * warpgroups` warps are the consumers. The last four are the producer: `setmaxnreg` counts whole
-    warpgroups, though one thread of them does the work.
+    The first `4 * warpgroups` warps are the consumers, whose threads have the numbers that layouts count with. The last
+    four are the producer. One thread issues its loads; there are four warps, as `setmaxnreg` acts on whole warpgroups
+    (PTX ISA, "setmaxnreg").
     """
 
     producer: Block = region()
@@ -55,9 +58,10 @@ class Roles(Op, name="cuda.roles"):
 
 
 class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRITE):
-    """Wait for the kernels ahead in the stream, and let the next one start.
+    """Programmatic dependent launch (PDL): wait for the kernels ahead.
 
-    Programmatic dependent launch (PDL). Code before this operation must not touch memory that those kernels write.
+    It also lets the next kernel start, whose own wait lasts until this one has ended. Code before this operation must
+    not touch memory that the kernels ahead write.
     """
 
     intrinsic = Intrinsic("roles.grid_dependency_wait")
@@ -67,7 +71,10 @@ class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRI
 
 
 class SetMaxRegisters(Op, name="cuda.set_max_registers", effect=Effect.WRITE):
-    """Give up registers, or take more, to have `count` per thread."""
+    """Set the registers of each thread to `count`.
+
+    `grow`: the threads take more (`setmaxnreg.inc`); else they give some up (`setmaxnreg.dec`).
+    """
 
     intrinsic = Intrinsic("roles.set_max_registers")
     count: int = attribute()
@@ -97,9 +104,9 @@ class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
 
 
 class FirstTile(Op, name="cuda.first_tile"):
-    """Number of the first tile block of this thread block, or of its cluster.
+    """Number of the first tile block of a thread block, cluster or warpgroup.
 
-    In a ping-pong kernel: of this warpgroup. `pingpong` is the number of warpgroups with tile blocks of their own.
+    The warpgroup's in a ping-pong kernel: `pingpong` is the number of warpgroups with tile blocks of their own.
     """
 
     intrinsic = Intrinsic("roles.first_tile", facts=("cluster",))
@@ -128,7 +135,8 @@ class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
     """Atomic counter of the dynamic tile scheduler: its value before the increment.
 
     Each thread block (or cluster) begins with the tile block of its own number. The next one is this value plus
-    `TileStep`. The counter lies in the workspace and wraps to 0 after `total` increments.
+    `TileStep`. The counter lies in the workspace and wraps to 0 after `total` increments, for the next launch: each
+    thread block increments it once for each tile block that it runs.
     """
 
     intrinsic = Intrinsic("roles.next_tile", call=(WORKSPACE, "total"))
@@ -141,7 +149,8 @@ class NextTile(Op, name="cuda.next_tile", effect=Effect.WRITE):
 class Uniform(Op, name="cuda.uniform"):
     """A number of the elected thread in a uniform register.
 
-    TMA takes its operands from there. Without it the compiler puts a loop over the threads around each copy.
+    TMA reads its operands from uniform registers. Without this operation the compiler loops over the lanes of the warp
+    around each copy. It has no effect, so that it may be moved, within the branch of the elected thread.
     """
 
     intrinsic = Intrinsic("roles.uniform")
@@ -186,13 +195,14 @@ class ReceiveTile(Op, name="cuda.receive_tile", effect=Effect.WRITE):
 class TileIndex(Op, name="cuda.tile_index"):
     """The index along `axis` of tile block `number`, in rasterised order.
 
-    Tiles that run at the same time are neighbours, so that their loads meet in the L2 cache. `backwards`: along `axis`
-    the last tile block comes first.
+    Tiles that run at the same time are neighbours, so that their loads meet in the L2 cache.
 
     Attributes:
-        rows, columns: two axes of the grid; the third is the slowest.
-        group: rows that are gone through column by column.
+        axis: the axis of the grid whose index this is.
+        rows, columns: the numbers of two axes of the grid; the third is the slowest.
+        group: rows of tile blocks in a band, which is traversed column by column.
         cluster: blocks of a cluster, which are neighbours along the axis `along`; `number` counts clusters.
+        backwards: along `axis` the last tile block comes first: where causal loops are longest.
     """
 
     intrinsic = Intrinsic("roles.tile_index", facts=("axis",), stem="tile_index_{axis}", call=("number", *GRID_NAMES))
@@ -225,9 +235,10 @@ class TripCount(Op, name="cuda.trip_count"):
 
 
 class FirstIteration(Op, name="cuda.first_iteration"):
-    """Main-loop iterations of the warpgroups before this one.
+    """The first value of the stage counter of a ping-pong warpgroup.
 
-    There its stage counter starts. For ping-pong kernels: each warpgroup has a tile block of so many `iterations`.
+    It is the number of main-loop iterations of the warpgroups before it, each of which has a tile block of so many
+    `iterations`.
     """
 
     intrinsic = Intrinsic("roles.first_iteration")
@@ -240,7 +251,7 @@ class FirstIteration(Op, name="cuda.first_iteration"):
 class KSplits(Op, name="cuda.k_splits"):
     """The number of splits of each tile's K iterations; 1 if the tiles fill the GPU.
 
-    Each split has `least` iterations or more. With `whole` there are `most` splits or one: `most` if the launch has a
+    Each split has `least` iterations or more. `whole`: the number is `most` or 1, and `most` only if the launch has a
     thread block for each.
     """
 
@@ -251,7 +262,7 @@ class KSplits(Op, name="cuda.k_splits"):
     step: Value = operand(SCALAR_INT)
     most: int = attribute()
     least: int = attribute()
-    whole: bool = attribute(False)
+    whole: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(i32),)
@@ -278,8 +289,8 @@ class WorkUnit(Op, name="cuda.work_unit"):
 class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
     """The sums of all splits of a tile block, and whether this thread block has them.
 
-    Of one split, they are its own. Else each split is written to the workspace, and the last thread block to arrive
-    adds them in the order of the splits.
+    With one split they are `x`. Else each split is written to the workspace, and the last thread block to arrive adds
+    them in the order of the splits.
     """
 
     intrinsic = Intrinsic("split_k.fixup", facts=("dtype", "layout"), call=("x", WORKSPACE, "tile", "piece", "pieces"))
@@ -293,10 +304,10 @@ class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
 
 
 class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
-    """Send partial sums to the blocks of the cluster, and wait for this block's.
+    """Send partial sums to the blocks of the cluster, and wait for those sent here.
 
     Thread block `i` of `blocks` adds up the subtiles `i`, `i + blocks` and so on of `parts`. They arrive in `place`; a
-    barrier of their own counts them.
+    barrier of their own counts them. `limited`: as of `SendTile`.
     """
 
     intrinsic = Intrinsic(
@@ -307,7 +318,7 @@ class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
     arrived: Value = operand(BARRIERS)
     parts: int = attribute()
     blocks: int = attribute()
-    limited: bool = attribute(False)
+    limited: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -316,7 +327,8 @@ class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
 class ReducePartials(Op, name="cuda.reduce_partials", effect=Effect.READ):
     """Subtile `part` of `parts` of `x`, added up over the cluster's `blocks`.
 
-    The order is that of the splits. The partial sums are those that `ScatterPartials` sent to this block.
+    The order is that of the splits. The partial sums are those that `ScatterPartials` sent to this block. `x` gives the
+    type alone: nothing of it is read. `place` is empty until the epilogue has its buffers.
     """
 
     intrinsic = Intrinsic(

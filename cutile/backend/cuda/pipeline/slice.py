@@ -1,14 +1,15 @@
-"""What the producer runs.
+"""The slice of a kernel that its producer runs.
 
-The numbers that its loads need, wherever these come from, and no tiles.
+It is the scalar code behind the indices of loads and behind assertions, with the control flow around them. It has no
+tiles.
 
-    e = reshape(load_tile(expert, i))      a number from memory, which nobody writes meanwhile
+    e = reshape(load_tile(expert, i))      a scalar from memory that no thread block writes
     while condition(k):                    a loop whose variables are numbers: the producer carries them too
         x = load_tile(w, e, k)             a load into a stage of a pipeline
         assert(e < count)                  an assertion: the producer has its numbers anyway
 
-Both roles run these operations, each for itself. Control flow around a load, or around what its numbers are computed
-from, is a nest: both roles run it, and the producer carries those of its values that it needs.
+Both roles run these operations, each for itself. A nest is a loop or branch around a load or its scalars. Both roles
+run it, and the producer carries only the values that it needs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,12 +23,12 @@ from cutile.ir import For, If, Op, TileType, Value, While
 
 @dataclass(frozen=True)
 class Slice:
-    """What the producer runs.
+    """The slice of a kernel that its producer runs.
 
     Attributes:
-        needed: operations that make numbers.
+        needed: operations on scalars.
         nests: loops and branches.
-        carried: of each nest, the places among its results of those that the producer needs.
+        carried: by nest, the indices of the results that the producer needs.
     """
 
     needed: frozenset[Op]
@@ -35,13 +36,16 @@ class Slice:
     carried: Mapping[Op, tuple[int, ...]]
 
 
-def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op]) -> Slice:
-    """What the producer runs to have the numbers in `wanted` and reach `inside`.
+def producer_slice(kernel: Kernel, numbers: Iterable[Value], reached: Iterable[Op]) -> Slice:
+    """Slice a kernel for its producer.
 
-    `inside` are operations.
+    Args:
+        kernel: the kernel.
+        numbers: the scalars that the producer needs: indices of loads, and what assertions say.
+        reached: operations that it comes by.
 
     Raises:
-        Refused: one of them is computed from more than numbers.
+        Refused: a number depends on a tile, or on memory that may change meanwhile.
     """
     variables = _variables(kernel.order)
     nests: set[Op] = set()
@@ -49,56 +53,57 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], inside: Iterable[Op
     carried: dict[Op, set[int]] = {}
     pending = list(numbers)
 
-    def enter(op: Op) -> None:
-        for nest in kernel.parents[op]:
-            if nest not in nests:
-                nests.add(nest)
-                pending.extend(_control(nest))
+    def add_nests(around: Iterable[Op]) -> None:
+        new = [nest for nest in around if nest not in nests]
+        nests.update(new)
+        pending.extend(operand for nest in new for operand in _control_operands(nest))
 
-    for op in inside:
-        enter(op)
+    for op in reached:
+        add_nests(kernel.parents[op])
     while pending:
         value = pending.pop()
         if value in variables:
-            nest, place, same = variables[value]
-            require(is_number(value), "an index of a load depends on a tile")
-            if nest not in nests:
-                enter(nest)
-                nests.add(nest)
-                pending += _control(nest)
-            if place not in carried.setdefault(nest, set()):
-                carried[nest].add(place)
-                pending += same
+            nest, index, group = variables[value]
+            require(is_number(value), "an index of a load, or an assertion, depends on a tile")
+            add_nests((*kernel.parents[nest], nest))
+            if index not in carried.setdefault(nest, set()):
+                carried[nest].add(index)
+                pending += group
             continue
         op = kernel.definitions.get(value)
-        if op is None or op in needed or op in nests:
+        if op is None or op in needed:  # parameters and induction variables have no operation
             continue
-        require(makes_numbers(op), f"an index of a load depends on more than numbers: {op.name}")
-        enter(op)
+        require(makes_numbers(op), f"an index of a load, or an assertion, depends on more than numbers: {op.name}")
+        add_nests(kernel.parents[op])
         needed.add(op)
+        # Operands that are no tiles are tensors: parameters, of which nothing is computed.
         pending += [operand for operand in op.operands if isinstance(operand.type, TileType)]
     return Slice(frozenset(needed), frozenset(nests), {nest: tuple(sorted(carried.get(nest, ()))) for nest in nests})
 
 
-def _control(nest: Op) -> list[Value]:
-    """What decides how often a nest's blocks run."""
+def _control_operands(nest: Op) -> list[Value]:
+    """The operands that control a loop or branch."""
     if isinstance(nest, For):
         return [nest.start, nest.stop, nest.step]
     if isinstance(nest, While):
         return list(nest.condition.terminator.operands)
     require(isinstance(nest, If), f"a load is under {nest.name}")
-    return list(nest.operands[:1])
+    return list(nest.operands[:1])  # its condition
 
 
-_OWN: dict[type[Op], tuple[int, ...]] = {For: (1, 3), While: (1, 2, 4), If: (2,)}
-"""Which of the values that are one variable (`carried_groups`) are arguments and results of control flow."""
+_DEFINED: dict[type[Op], tuple[int, ...]] = {For: (1, 3), While: (1, 2, 4), If: (2,)}
+"""Indices into a group of `carried_groups`: the values that the nest defines, arguments of its blocks and the result.
+
+The group of a `For` is (initial value, argument of the body, yielded value, result), of a `While` (initial value,
+argument of the condition, of the body, yielded value, result), of an `If` (yielded by `then`, by `else`, result).
+"""
 
 
 def _variables(operations: Iterable[Op]) -> dict[Value, tuple[Op, int, tuple[Value, ...]]]:
-    """The arguments and results of control flow, with their place there.
+    """Map the variables of nests to (nest, index among its results, group).
 
-    Each with all values that are one variable with it.
+    A variable is an argument of a block, or a result. The group has all values that are one variable with it.
     """
-    nests = [op for op in operations if type(op) in _OWN]
-    variables = [(op, place, group) for op in nests for place, group in enumerate(carried_groups(op))]
-    return {group[own]: (op, place, group) for op, place, group in variables for own in _OWN[type(op)]}
+    nests = [op for op in operations if type(op) in _DEFINED]
+    variables = [(op, index, group) for op in nests for index, group in enumerate(carried_groups(op))]
+    return {group[at]: (op, index, group) for op, index, group in variables for at in _DEFINED[type(op)]}
