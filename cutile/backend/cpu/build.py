@@ -138,7 +138,7 @@ class _Pipeline(compiler.CompilerBase):
 class _Library(codegen.JITCodeLibrary):
     """Keeps the LLVM IR as Numba writes it, except that integers wrap.
 
-    It is optimised once, as a whole, in `_object`.
+    It is optimised once, as a whole, in `_optimised`.
     """
 
     def add_ir_module(self, ir_module: Any) -> None:

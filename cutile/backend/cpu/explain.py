@@ -36,7 +36,7 @@ def plan(function: Function) -> tuple[Row, ...]:
         rows.append(("fast math", "; ".join(relaxed)))
     scratch = [op for op in function.body.operations if isinstance(op, Scratch)]
     if scratch:
-        nbytes = sum(op.size * max(op.dtype.bits, 8) // 8 for op in scratch)
+        nbytes = sum(op.nbytes for op in scratch)
         names = ", ".join(op.result.name or "a tile" for op in scratch)
         rows.append(("scratch", f"{nbytes / 1024:.0f} KiB a thread: {names}"))
     rows += [("why not better", f"{plan}") for plan in facts["plans"] if "since" in plan]

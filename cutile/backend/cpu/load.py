@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -125,10 +124,20 @@ def through_scipy() -> Blas:
     return Blas(addresses, get_threads, set_threads)
 
 
-@cache
+_blas: Blas | None = None
+_blas_lock = new_lock()
+
+
 def blas() -> Blas:
-    """The library; opened once."""
-    return _beside_scipy() or through_scipy()
+    """The library; opened once.
+
+    Its number of threads is one for the process: two `Blas` would each restore what the other had set.
+    """
+    global _blas
+    with _blas_lock:
+        if _blas is None:
+            _blas = _beside_scipy() or through_scipy()
+        return _blas
 
 
 ALIGNMENT = 64  # of scratch memory: a cache line, a vector register
@@ -237,7 +246,8 @@ class CpuKernel:
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         # Functions of Python's, and the BLAS, are called on the stream's own workers.
         self._native = not facts["functions"]
-        self._team_scratch: Any = None
+        self._team_scratch: tuple[Any, int] | None = None
+        self._team_lock = new_lock()
 
     @property
     def variants(self) -> StreamingVariants | None:
@@ -253,11 +263,14 @@ class CpuKernel:
         return address
 
     def _scratch_of_team(self, size: int) -> int:
-        """The address of the scratch memory of a team's threads, one behind the other."""
-        if self._team_scratch is None:
-            self._team_scratch = _aligned(self._scratch_bytes * size)
-        address: int = self._team_scratch[1]
-        return address
+        """The address of the scratch memory of a team's threads, one behind the other.
+
+        Launches share it, since a thread of the team is at one of them at a time.
+        """
+        with self._team_lock:  # launches of two streams may both be the first: the memory of neither may go
+            if self._team_scratch is None:
+                self._team_scratch = _aligned(self._scratch_bytes * size)
+            return self._team_scratch[1]
 
     def joins(self, grid: Grid) -> tuple[int, int, int]:
         """How many tile blocks run as one along each axis.

@@ -40,6 +40,12 @@ class Scratch(Op, name="cpu.scratch"):
     size: int = attribute()
     stored: bool = attribute(default=False)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory."""
+        bits = 32 if self.dtype.is_half and not self.stored else max(self.dtype.bits, 8)
+        return self.size * bits // 8
+
     def infer(self) -> tuple[Type, ...]:
         return (TensorType(self.dtype, (self.size,), (1,), 32 if self.stored else 64),)
 

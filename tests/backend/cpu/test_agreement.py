@@ -1,11 +1,11 @@
-"""Programs that random search found the CPU backend to compute otherwise than the reference, made short."""
+"""Programs that the CPU backend once computed otherwise than the reference, made short."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cutile.dtypes import DTypeLike, f32, f64
+from cutile.dtypes import DTypeLike, f16, f32, f64, i16, i32, i64, u32
 from tests.support.kernels import kernel
 from tests.support.memory import launch
 
@@ -103,3 +103,18 @@ def k(out: Mut, x: Tensor, z: Tensor, n: i32):
     for n, wanted in ((2, 1.0), (4, 13.0)):
         launch(kernel(text), (out, (1,)), x, z, n, backend="cpu")
         np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize(("source", "target"), [(f32, i32), (f32, u32), (f16, i16), (f64, i64)], ids=str)
+def test_a_clamp_to_a_bound_that_rounds_out_of_range_saturates(source: DTypeLike, target: DTypeLike) -> None:
+    """2**31 - 1 is 2**31 in f32: a number that was clamped to it need not fit."""
+    bounds = np.iinfo(target.numpy)
+    text = f"""
+def k(out: Mut, x: Tensor):
+    t = ct.load_tile_like(x, out)
+    out.store(min(max(t, {bounds.min}), {bounds.max}).astype(ct.{target.name}))
+"""
+    x = np.array([np.inf, -np.inf, 1, 2.0**15], source.numpy)
+    out = np.zeros(4, target.numpy)
+    launch(kernel(text), (out, (4,)), x, backend="cpu")
+    np.testing.assert_array_equal(out, [bounds.max, bounds.min, 1, min(2**15, bounds.max)])

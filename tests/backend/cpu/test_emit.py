@@ -12,7 +12,7 @@ import pytest
 
 from cutile.backend.cpu.emit._text import CONVERSIONS, FUNCTIONS, RESERVED
 from cutile.backend.interface import Source
-from cutile.dtypes import bf16, bool_, f16, i32, u32
+from cutile.dtypes import DTypeLike, bf16, bool_, f16, f32, i32, u32
 from tests.backend.cpu.programs import (
     SAXPY,
     SOFTMAX,
@@ -118,3 +118,16 @@ def test_lowered_ir_prints() -> None:
     text = print_function(lowered(SAXPY, saxpy_types(256)))
     assert "stage cpu" in text
     assert "cpu.write(%y" in text
+
+
+@pytest.mark.parametrize("dtype", [f16, f32], ids=str)
+def test_the_plan_counts_the_scratch_memory_that_a_thread_has(dtype: DTypeLike) -> None:
+    """Of a tile of 16-bit floats as of f32: their values are f32 there."""
+    text = """
+    def k(y: Mut, x: Tensor):
+        t = ct.exp(ct.load_tile_like(x, y))
+        y.store(t / ct.reduce_max(t, 0))
+"""
+    facts = source(text, {"y": mut(4096, dtype=dtype), "x": tensor(1, dtype)}).facts
+    assert facts["scratch"] == (4 * 4096,)
+    assert [row for row in facts["plan"] if row[0] == "scratch"] == [("scratch", "16 KiB a thread: t")]

@@ -115,6 +115,18 @@ def test_depths_that_differ_meet_zeros(of_x: int, of_y: int) -> None:
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-5)
 
 
+def test_a_depth_that_begins_before_the_tensors_meets_zeros() -> None:
+    around = np.full((96, 32), 1e6, np.float32)
+    x, y = around[32:64], around.copy()[32:64]
+    x[:], y[:] = 1, 2
+    z = np.zeros((32, 32), np.float32)
+    early = GEMM.replace("range(ct.num_tiles(part_x, 1))", "range(-1, ct.num_tiles(part_x, 1))")
+    early = early.replace("part_x.load((i, k))", "ct.load_tile(x, (BM, BK), (i, k))")
+    early = early.replace("part_y.load((k, j))", "ct.load_tile(y, (BK, BN), (k, j))")
+    launch(kernel(dedent(early)), (z, (32, 32)), x, y, backend="cpu", BK=16)
+    np.testing.assert_array_equal(z, 64)
+
+
 def test_zeros_past_one_depth_meet_what_is_not_finite() -> None:
     x, y, z = np.ones((4, 16), np.float32), np.ones((20, 4), np.float32), np.zeros((4, 4), np.float32)
     y[18] = np.inf  # x is padded to 32 columns: 0 * inf

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cutile.backend.cpu.load import blas
-from tests.backend.cpu.programs import SAXPY
+from cutile.backend.cpu import load
+from cutile.backend.cpu.backend import BACKEND
+from cutile.backend.cpu.load import Blas, CpuKernel, blas
+from cutile.backend.cpu.target import host_target
+from tests.backend.cpu.programs import SAXPY, SOFTMAX, softmax_types, source
 from tests.support.kernels import kernel
 from tests.support.memory import launch
 from tests.support.programs import GEMM
@@ -68,3 +73,44 @@ def test_a_child_process_goes_on() -> None:
             os._exit(status)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def at_once(make: Callable[[], Any]) -> list[Any]:
+    """What four threads get that call `make` at once."""
+    barrier = threading.Barrier(4)
+    results: list[Any] = []
+
+    def run() -> None:
+        barrier.wait(20)
+        results.append(make())
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return results
+
+
+def test_first_launches_of_two_streams_share_the_teams_scratch_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = dedent(SOFTMAX)
+    executable = BACKEND.build(source(text, softmax_types(1, 64)), host_target())
+    loaded = CpuKernel(executable)
+    allocate = load._aligned
+
+    def slow(nbytes: int) -> Any:
+        time.sleep(0.05)
+        return allocate(nbytes)
+
+    monkeypatch.setattr(load, "_aligned", slow)
+    assert len(set(at_once(lambda: loaded._scratch_of_team(3)))) == 1
+
+
+def test_the_blas_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened() -> Blas:
+        time.sleep(0.05)
+        return Blas({}, None, None)
+
+    monkeypatch.setattr(load, "_blas", None)
+    monkeypatch.setattr(load, "_beside_scipy", opened)
+    assert len(set(map(id, at_once(load.blas)))) == 1

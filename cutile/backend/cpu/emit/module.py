@@ -322,7 +322,7 @@ def emit_module(function: Function, target: Target) -> Source:
     text = "\n".join([*top, *(printer.lines or ["    pass"])]) + "\n"
     facts = {
         "signature": tuple(kind for _, kind in signature),
-        "scratch": tuple(op.size * BYTES[_scratch_kind(op)] for op in scratch),
+        "scratch": tuple(op.nbytes for op in scratch),
         "functions": tuple(printer.extra),
         "blas": any(name in printer.extra for name in reduce.GEMMS.values()),
         "noalias": function.facts["noalias"],
@@ -333,9 +333,6 @@ def emit_module(function: Function, target: Target) -> Source:
     }
     lines = {number + len(top): line for number, line in printer.line_map.items()}
     return Source(text, printer.entry, parameters, lines, facts)
-
-
-BYTES = {"u8": 1, "i8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "f32": 4, "u64": 8, "i64": 8, "f64": 8}
 
 
 def _scratch_kind(op: Scratch) -> str:

@@ -97,6 +97,7 @@ def _largest(b: Any, row: _Row, places: Any, count: Any, k: Any) -> None:
     """
     hole = cgutils.alloca_once(b, _INDEX)
     last = b.sub(k, _number(1))
+    _store(b, ir.Constant(_PLACE, 0), places, _number(0))  # the first iteration reads it before it writes it
     with cgutils.for_range(b, count) as loop:
         place = b.trunc(loop.index, _PLACE)
         element = row.element(place)

@@ -183,7 +183,8 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
     wide = loop.mma.acc.tile.dtype
     start, stop = (scope.as_index(lowering.concrete(value)) for value in (loop.op.start, loop.op.stop))
     lowering.nodes[loop.op.induction] = Scalar(start)
-    if isinstance(lowering.made_by.get(loop.op.start), Constant):
+    made_by = lowering.made_by.get(loop.op.start)
+    if isinstance(made_by, Constant) and made_by.value >= 0:
         lowering.counters.add(loop.op.induction)
     scope.builder.location = loop.a.location
     lowering.operation(loop.a)

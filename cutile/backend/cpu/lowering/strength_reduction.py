@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutile.backend.cpu.stage import TimesReciprocal, Truncate
+from cutile.conversion import element
 from cutile.dtypes import f32, f64
 from cutile.ir import Block, Constant, For, Function, Op, Value
 from cutile.ops.arith import Div, Max, Min
@@ -60,7 +61,8 @@ def float_bounds(value: Value, made_by: Mapping[Value, Op], depth: int = DEPTH) 
     op = made_by.get(value)
     match op:
         case Constant():
-            number = float(op.value)
+            # As elements have it: 2**31 - 1 is 2**31 in f32, which no i32 is.
+            number = float(element(op.value, op.dtype))
             return FloatBounds() if math.isnan(number) else FloatBounds(number, number, number=True)
         case _ if depth == 0:
             return FloatBounds()
