@@ -1,6 +1,7 @@
-"""What a backend is: six verbs, and the data that passes between them.
+"""What a backend is: its verbs, and the data that passes between them.
 
 lower(function, target, options) -> function      pure: this target's passes; every decision is in the result
+prove(lowered)                                    pure: models of the lowered kernel, with CUTILE_VERIFY=1
 emit(function, target, options) -> Source         pure: readable Python text
 explain(facts, target) -> rows                    pure: the plan in words, of a source or an executable
 build(source, target) -> Executable               Numba: text to machine code; needs no device
@@ -24,10 +25,10 @@ Change = tuple[tuple[str, Any], ...]
 """Compile options, by name, that a variant of a kernel has in place of the kernel's."""
 
 S_contra = TypeVar("S_contra", contravariant=True)
-"""What a loaded kernel sees of the runtime; `cuda_async.Stream` satisfies each backend's protocol."""
+"""The stream as a loaded kernel sees it; `cuda_async.Stream` satisfies each backend's protocol."""
 
 Row = tuple[str, str]
-"""A line of a kernel's plan: its heading, and what is so."""
+"""A line of a kernel's plan: its heading and its text."""
 
 
 @dataclass(frozen=True)
@@ -70,27 +71,27 @@ class CompileOptions:
 
     Attributes:
         occupancy: tile blocks that should fit on one multiprocessor at once; None lets the compiler choose.
-        num_cta_in_cga: thread blocks in a cluster (Hopper and later), of which 2, 4 or 8 share what they load, or the
-            rows that a kernel reduces and uses again; None lets the compiler choose.
+        num_cta_in_cga: thread blocks in a cluster (Hopper and later). The blocks of a cluster of 2, 4 or 8 share their
+            loads, or the rows that a kernel reduces and uses again. None lets the compiler choose.
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
-        num_worker_warps: warps that compute, per tile block; None lets the compiler choose. With 4, a product by warp
-            groups whose tile has 128 rows runs two tile blocks in each thread block, one behind the other.
-        num_pieces: thread blocks that share the steps of one tile block's product, where tile blocks are too few to
-            fill the GPU (Hopper). None leaves it to each launch, which takes a kernel made for as many pieces as are
-            worth it; 1 divides nothing. Any other number makes one kernel for all launches, which finds at each of them
-            whether it is divided: up to 8 pieces are a cluster, all of which take part or one alone; of more as many do
-            as the GPU has room for. Where steps are divided is decided by the extents and the device, so that equal
-            launches have equal results.
-        fast_math: how the kernel's own arithmetic may be less exact: not at all by default; `True` for all of these, or
-            some, as in `("contract", "div")`. "contract": `x * y + z` with one rounding, where nothing else uses the
-            product. "div", "sqrt": of f32, within 2 ulp. "exp": of f32, within 2 + 1.25 |x| ulp. "tanh": of f32,
-            within 2**-11 of the result. "ftz": f32 numbers below 2**-126 may count as zeros in quotients, square roots,
-            `exp2` and `rsqrt`. Each target takes what it gains by: a GPU all, a CPU "contract" of f32 and f64, the
-            reference backend and the interpreter none.
-        limit_waits: end the kernel with an error, and say what was waited for, where a warp waits for another for over
-            two seconds. For debugging: products then wait for each other.
+        num_worker_warps: warps that compute, per tile block; None lets the compiler choose. With 4, a product by
+            warpgroups with a tile of 128 rows runs two tile blocks in each thread block (ping-pong).
+        num_pieces: thread blocks that share the iterations of one tile block's product (split-K), where tile blocks
+            are too few to fill the GPU (Hopper). None: each launch takes a kernel compiled for the number of pieces
+            that pays. 1: iterations are not divided. Any other number: one kernel serves all launches, and divides its
+            iterations at some of them. Up to 8 pieces are a cluster: all take part, or one alone. Of more than 8 as
+            many take part as the GPU has room for. The extents and the device decide, so that equal launches have
+            equal results.
+        fast_math: the parts of the kernel's own arithmetic that may be less exact: none by default, `True` for all of
+            the following, or a collection of some, such as `("contract", "div")`. "contract": `x * y + z` with one
+            rounding, where nothing else uses the product. "div", "sqrt": of f32, within 2 ulp. "exp": of f32, within
+            2 + 1.25 |x| ulp. "tanh": of f32, within 2**-11 of the result. "ftz": f32 numbers below 2**-126 may count
+            as zeros in quotients, square roots, `exp2` and `rsqrt`. A GPU takes all parts, a CPU "contract" of f32 and
+            f64, the reference backend and the interpreter none.
+        limit_waits: whether a warp that has waited for another for over two seconds ends the kernel, with an error
+            that names the wait. For debugging: products then wait for each other.
         streaming_stores: whether results go past the caches to memory, by non-temporal stores (CPU). None leaves it to
-            each launch: those do that write more bytes than the last cache holds.
+            each launch: launches that write more bytes than the last cache holds take them.
 
     Example:
         >>> CompileOptions(occupancy=2).occupancy
@@ -107,7 +108,10 @@ class CompileOptions:
     streaming_stores: bool | None = None
 
     def __new__(cls, *_: Any, **named: Any) -> CompileOptions:
-        """Refuse a name that is no option, with what stands for it here."""
+        """Refuse a name that is no option, and name the option to write in its place.
+
+        Here and not in `__init__`: the dataclass's own would refuse the name first, without a remedy.
+        """
         for name in named:
             if name not in cls.__dataclass_fields__:
                 remedy = OPTIONS_ELSEWHERE.get(name, f"there are {', '.join(cls.__dataclass_fields__)}")
@@ -153,6 +157,7 @@ class CompileOptions:
 
 def _parts_of(permitted: object) -> tuple[str, ...]:
     """The parts that a value of `fast_math` names, in order."""
+    # `is`: 1 equals True, and is no value of this option.
     parts: object = FAST_MATH if permitted is True else () if permitted is False else permitted
     if not isinstance(parts, str) and isinstance(parts, Collection):
         named = sorted({str(each) for each in parts})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -162,7 +167,7 @@ def _parts_of(permitted: object) -> tuple[str, ...]:
 
 
 DEFAULT_OPTIONS = CompileOptions()
-"""What a launch that gives no options has; one object, so that launches recognise it at no cost."""
+"""The options of a launch that gives none; one object, so that launches recognise it at no cost."""
 
 ParameterKind = Literal["pointer", "extent", "stride", "scalar", "grid", "tensor_map", "workspace", "report"]
 
@@ -179,15 +184,16 @@ class Parameter:
 
     Attributes:
         name: its name in the generated code.
-        kind: the base address (u64), an extent (i32) or a stride in elements (i64) of a tensor argument, a scalar
-            argument (its own dtype), an extent of the logical grid (i32), a tensor argument's descriptor for bulk
-            copies (128 bytes by value; `dtype` is that of the elements), or the address (u64) of memory that the
-            blocks of a launch share: zeros when a launch begins, and left as zeros when it ends; or of memory in which
-            a launch tells the host what failed.
+        kind: what the value is. "pointer", "extent", "stride": a tensor argument's base address (u64), one of its
+            extents (i32), one of its strides in elements (i64). "scalar": a scalar argument, of its own dtype. "grid":
+            an extent of the logical grid (i32). "tensor_map": the tensor map of a tensor argument, for TMA (128 bytes
+            by value; `dtype` is the elements'). "workspace": the address (u64) of memory that the blocks of a launch
+            share, zeros before a launch and after it. "report": the address (u64) of memory in which a launch tells
+            the host which assertion failed.
         argument: the position of the kernel argument it comes from; -1 for the grid, the workspace and the report.
         axis: the axis, for extents, strides and the grid.
         dtype: how the value is packed.
-        map: what the backend alone reads, of the kind "tensor_map": plain data, which the disk cache keeps as it is.
+        map: facts of a "tensor_map", which the backend alone reads: plain data, which the disk cache keeps as it is.
     """
 
     name: str
@@ -227,10 +233,10 @@ class Executable:
         entry: the symbol to call.
         parameters: as in `Source`.
         facts: as in `Source`, plus what the toolchain reported (registers, spills). `division` is there where launches
-            are to take kernels compiled with other `num_pieces`: how the turns of a tile block are counted, and rows of
-            tile blocks up to which, turns from which on, and how many pieces. What a launch counts is data: a number,
-            `("argument", position)`, `("extent", position, axis)`, `("grid", axis)`, or one of `+ - * // min max` with
-            two of those. Executables come from files, whose text nothing evaluates.
+            may take kernels compiled with other `num_pieces`. It has the count of a tile block's iterations, and rows
+            of three numbers: the most tile blocks, the fewest iterations, and the pieces of a launch within both. A
+            count is data, since nothing evaluates text from the disk cache: a number, `("argument", position)`,
+            `("extent", position, axis)`, `("grid", axis)`, or one of `+ - * // min max` with two counts.
         source: the generated text, for dumps.
         log: what the toolchain said.
     """
@@ -247,7 +253,7 @@ class Executable:
 class Packed(NamedTuple):
     """A kernel whose launches are numbers packed into memory, and one call.
 
-    What `Loaded.packed` returns.
+    `Loaded.packed` returns it.
 
     Attributes:
         pack: `pack(memory, 0, *numbers)`, with the plain number of each parameter.
@@ -265,9 +271,9 @@ class Packed(NamedTuple):
 
 
 class PreparedLaunch(Protocol):
-    """A launch that is repeated.
+    """A launch that is repeated on one stream, over one grid.
 
-    On one stream, over one grid, with arguments that change one by one.
+    Its arguments change one by one.
     """
 
     def launch(self) -> None:
@@ -282,13 +288,12 @@ class PreparedLaunch(Protocol):
 class Variants(Protocol):
     """Other compilations of a kernel, of which some launches take one in its place.
 
-    What a launch takes depends on the kernel, the extents and the device alone, so that equal launches have equal
-    results.
+    The kernel, the extents and the device alone decide which, so that equal launches have equal results.
     """
 
     @property
     def count(self) -> Any:
-        """What a launch counts to choose, as data; see `Executable`."""
+        """The count by which a launch chooses, as data; see `Executable`."""
         ...
 
     @property
@@ -297,11 +302,11 @@ class Variants(Protocol):
         ...
 
     def choose(self, blocks: int, count: int) -> Change:
-        """What is different in what a launch takes; nothing for the kernel itself.
+        """The options that differ in a launch's compilation; none for the kernel itself.
 
         Args:
             blocks: tile blocks of the launch.
-            count: what it counted.
+            count: the launch's number for `self.count`.
         """
         ...
 
@@ -325,22 +330,19 @@ class Loaded(Protocol[S_contra]):
         ...
 
     def packed(self, stream: S_contra) -> Packed | None:
-        """How launches on the device of `stream` go where they are as simple as that.
+        """The launches on the device of `stream` as packed numbers and one call.
 
-        None where they are not.
+        None where a launch takes more than that.
         """
         ...
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: S_contra) -> PreparedLaunch:
-        """What launches the kernel again and again at the least cost.
-
-        Arguments as for `launch`.
-        """
+        """A launch that can be repeated at the least cost; arguments as for `launch`."""
         ...
 
 
 class Backend(Protocol):
-    """A target family. See the module's docstring for the five verbs."""
+    """A target family. The module's docstring lists its verbs."""
 
     @property
     def name(self) -> str: ...
@@ -349,7 +351,7 @@ class Backend(Protocol):
     def options(self) -> frozenset[str]:
         """The names of the compile options that it reads.
 
-        Others do not reach it, and are no part of a cache key.
+        Other options do not reach it, and are no part of its cache keys.
         """
         ...
 
@@ -371,9 +373,9 @@ class Backend(Protocol):
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function: ...
 
     def prove(self, lowered: Function) -> None:
-        """Check of a lowered kernel what no rule of the IR says.
+        """Check that the threads of a lowered kernel neither hang nor race.
 
-        That its threads neither hang nor race.
+        No rule of the IR says so.
 
         Raises:
             IRError: they do; the compiler is at fault, not the kernel.

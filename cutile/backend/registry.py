@@ -20,7 +20,7 @@ class Row(NamedTuple):
         module: where its manifest is.
         devices: the kinds of devices that its code runs on.
         architectures: a pattern of the names of architectures that it compiles for without a device.
-        example: one of these, for messages and trials.
+        example: one of these architectures, for messages and trials.
     """
 
     module: str
@@ -35,7 +35,7 @@ BACKENDS: Final[dict[str, Row]] = {
     "cuda": Row("cutile.backend.cuda.backend", ("cuda",), r"sm_\d+a?", "sm_90a"),
 }
 FOR_DEVICE: Final[dict[str, str]] = {"cuda": "cuda", "host": "cpu", "sim": "reference"}
-"""The backend that compiles for each kind of device, where nobody chooses another."""
+"""The backend that compiles for each kind of device, unless a user chooses another."""
 
 DEVICE_WORDS: Final[dict[str, str]] = {"cuda": "a GPU", "host": "the CPU", "sim": "a simulated device"}
 _loaded: dict[str, Backend] = {}
@@ -44,7 +44,8 @@ _loaded: dict[str, Backend] = {}
 def row_of(name: str) -> Row:
     """What is known of the backend of this name.
 
-    Raises UnsupportedTargetError where no backend serves it.
+    Raises:
+        UnsupportedTargetError: no backend has this name.
     """
     if name not in BACKENDS:
         raise UnsupportedTargetError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
@@ -64,13 +65,11 @@ def backend(name: str) -> Backend:
 
 
 def target_for(kind: str, arch: str, units: int, override: str | None = None) -> Target:
-    """What to compile for, for a device of this kind and architecture.
-
-    Kinds: "cuda", "host", "sim".
+    """The target to compile for, for a device of this kind and architecture.
 
     Args:
-        kind: the device's kind.
-        arch: what the device says its architecture is.
+        kind: the device's kind: "cuda", "host" or "sim".
+        arch: the architecture that the device reports.
         units: its multiprocessors or cores.
         override: a backend to use instead of the device's usual one: "reference" runs on "host" and "sim".
 
@@ -90,7 +89,7 @@ def target_for(kind: str, arch: str, units: int, override: str | None = None) ->
 def target_named(arch: str) -> Target:
     """The target of an architecture, without a device.
 
-    A GPU's name, "cpu" or "reference".
+    Architectures are "cpu", "reference", or a GPU's such as "sm_90a".
 
     Raises:
         UnsupportedTargetError: nothing compiles for it.
@@ -104,16 +103,13 @@ def target_named(arch: str) -> Target:
 
 
 def backend_of(arch: str) -> str | None:
-    """The name of the backend that compiles for an architecture of this name.
-
-    None where none does.
-    """
+    """The name of the backend that compiles for an architecture; None where none does."""
     return next((name for name, row in BACKENDS.items() if re.fullmatch(row.architectures, arch)), None)
 
 
 def title_of(target: Target) -> str:
-    """What people call a target.
+    """The name of a target for people.
 
-    The architecture where that is a name that they give, else the backend.
+    Its architecture if `target_named` takes that, else its backend.
     """
     return target.arch if backend_of(target.arch) == target.backend else target.backend

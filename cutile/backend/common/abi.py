@@ -1,7 +1,6 @@
-"""What a launch hands to a compiled kernel.
+"""The plain parameters that a launch hands to a kernel, on every backend.
 
-Its plain parameters, one for all backends: addresses, extents, strides, scalars, the grid. And what kernels that run on
-the host ask of their stream.
+They are addresses, extents, strides, scalars and the grid. Also the stream as kernels on the host see it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,16 +12,13 @@ from cutile.ir import Function, TileType, Value
 
 GRID_NAMES = ("grid_x", "grid_y", "grid_z")
 WORKSPACE = "workspace"
-"""The name of the address of what the blocks of a launch share, in kernels that share something."""
+"""The name of the workspace's address, in kernels whose blocks share memory of the launch."""
 REPORT = "report"
-"""The name of the address of what a launch tells the host, in kernels whose assertions may fail."""
+"""The name of the report's address, in kernels whose assertions may fail."""
 
 
 def tensor_parameters(position: int, value: Value) -> list[Parameter]:
-    """The parameters of one tensor.
-
-    Base address, then each extent and each stride that is not known.
-    """
+    """The parameters of one tensor: its address, then unknown extents and strides."""
     tensor, name = value.tensor, value.name
     parameters = [Parameter(name, "pointer", position, 0, u64)]
     for axis, extent in enumerate(tensor.shape):
@@ -37,9 +33,8 @@ def tensor_parameters(position: int, value: Value) -> list[Parameter]:
 def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
     """Every parameter of a kernel, in order.
 
-    The arguments' own, then the three extents of the logical grid.
-
-    A `Mut` always has its extents and strides, a tensor too; those known at compile time are left out.
+    The arguments come first, then the three extents of the logical grid, then the workspace and the report of kernels
+    that have them.
     """
     parameters: list[Parameter] = []
     for position, value in enumerate(function.parameters):
@@ -59,7 +54,7 @@ def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
 
 
 class HostStream(Protocol):
-    """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
+    """The stream as a loaded kernel sees it; `cuda_async.Stream` satisfies it."""
 
     @property
     def threads(self) -> int:
@@ -69,13 +64,13 @@ class HostStream(Protocol):
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(first, last)` over ranges that cover `[0, count)`.
 
-        Each range is about `grain` long; their order is free.
+        The ranges have about `grain` numbers each, and run in any order.
         """
         ...
 
 
 class RepeatedLaunch:
-    """Launches a kernel with the arguments as they are at the time."""
+    """A repeated launch of a kernel, each time with the arguments of that time."""
 
     def __init__(self, loaded: Loaded[Any], grid: Grid, arguments: Sequence[Argument], stream: Any) -> None:
         self._loaded = loaded
@@ -85,6 +80,7 @@ class RepeatedLaunch:
 
     def launch(self) -> None:
         """Enqueue the kernel; never wait."""
+        # A copy: a later `set` leaves the arguments of launches that are enqueued as they are.
         self._loaded.launch(self._grid, tuple(self._arguments), self._stream)
 
     def set(self, position: int, number: Argument) -> None:

@@ -1,10 +1,10 @@
-"""Floats to and from few bits, by integer arithmetic.
+"""Floats to and from few bits by integer arithmetic, as LLVM IR.
 
-LLVM IR for machines without an instruction for it.
+It serves machines without an instruction for a conversion, and gives what `cutile.conversion` defines, for one element.
+Nothing here calls anything but a builder, so it fits every dialect of LLVM.
 
-What `cutile.conversion` means, written for one element. Nothing here calls anything but a builder, so it fits every
-dialect of LLVM. A number on its way to few bits travels as an f32: exact, or rounded to odd, which means that its last
-bit is 1 where anything was cut off, so that the one rounding that follows is right, in whatever direction.
+A number on its way to few bits travels as an f32, which is exact or rounded to odd: its last bit is 1 where a bit was
+cut off. The rounding to few bits that follows is then right, in every direction.
 """
 
 import importlib
@@ -32,11 +32,12 @@ def _c(value: int) -> Any:
 def to_odd(b: Any, x: Any) -> Any:
     """An f64 as an f32 rounded to odd."""
     near = b.fptrunc(x, _F32)
-    mask = ir.Constant(_I64, (1 << 63) - 1)
+    mask = ir.Constant(_I64, (1 << 63) - 1)  # all bits but the sign: magnitudes compare as their bits do
     back = b.bitcast(b.fpext(near, _F64), _I64)
     exact = b.bitcast(x, _I64)
     bits = b.bitcast(near, _I32)
     beyond = b.icmp_unsigned(">", b.and_(back, mask), b.and_(exact, mask))
+    # One less where the nearest f32 is the larger one: the rounding toward zero, whose last bit is then set.
     odd = b.or_(b.select(beyond, b.sub(bits, _c(1)), bits), _c(1))
     return b.bitcast(b.select(b.icmp_unsigned("!=", back, exact), odd, bits), _F32)
 
@@ -49,7 +50,7 @@ def whole_to_odd(b: Any, x: Any, signed: bool) -> Any:
     zero = ir.Constant(_I64, 0)
     negative = b.icmp_signed("<", x, zero)
     size = b.select(negative, b.sub(zero, x), x) if signed else x
-    low = ir.Constant(_I64, 0x7FF)
+    low = ir.Constant(_I64, 0x7FF)  # 11 bits: 64 less the 53 that an f64 has
     lost = b.zext(b.icmp_unsigned("!=", b.and_(size, low), zero), _I64)
     gathered = b.or_(b.and_(size, ir.Constant(_I64, -0x800)), b.shl(lost, ir.Constant(_I64, 11)))
     large = b.icmp_unsigned("!=", b.lshr(size, ir.Constant(_I64, 53)), zero)
@@ -61,13 +62,10 @@ def whole_to_odd(b: Any, x: Any, signed: bool) -> Any:
 
 
 def decode(b: Any, dtype: DTypeLike, bits: Any) -> Any:
-    """The f32 that an element of a stored type, in its own bits, stands for.
-
-    Always exact.
-    """
+    """The f32 that the bits of an element of a stored type stand for; exact."""
     format = dtype.format
     assert format is not None
-    if format.unused:
+    if format.unused:  # tf32: the bits are an f32's, but for the lowest
         return b.bitcast(b.and_(bits, _c(-(1 << format.unused))), _F32)
     wide = b.zext(bits, _I32)
     if format.positive:
@@ -75,27 +73,35 @@ def decode(b: Any, dtype: DTypeLike, bits: Any) -> Any:
     width = format.exponent + format.mantissa
     sign = b.shl(b.and_(wide, _c(1 << width)), _c(31 - width))
     size = b.and_(wide, _c((1 << width) - 1))
-    # in the place of an f16's exponent and mantissa: the number, but for the bias, subnormals included
+    # Moved to where an f16 has its exponent and mantissa, it is the number but for the bias, subnormals included.
     half = b.bitcast(b.trunc(b.shl(size, _c(10 - format.mantissa)), _I16), _F16)
     number = b.fmul(b.fpext(half, _F32), ir.Constant(_F32, 2.0 ** (15 - format.bias)))
-    made = b.or_(b.bitcast(number, _I32), sign)
-    if format.nan is not None and format.exponent < 5:
+    value = b.or_(b.bitcast(number, _I32), sign)
+    if format.nan is not None and format.exponent < 5:  # with 5 bits, NaN and infinity are an f16's
         is_nan = b.icmp_unsigned("==", size, _c(format.nan))
-        made = b.select(is_nan, _c(0x7FC00000), made)
-    return b.bitcast(made, _F32)
+        value = b.select(is_nan, _c(0x7FC00000), value)
+    return b.bitcast(value, _F32)
 
 
 def _decode_power(b: Any, wide: Any, format: FloatFormat) -> Any:
-    made = b.shl(wide, _c(_MANTISSA))
-    made = b.select(b.icmp_unsigned("==", wide, _c(0)), _c(1 << (_MANTISSA - 1)), made)
+    """A power of two from its exponent, which is an f32's."""
+    power = b.shl(wide, _c(_MANTISSA))
+    # The exponent 0 is 2**-127, which is subnormal in f32: the highest bit of the mantissa.
+    power = b.select(b.icmp_unsigned("==", wide, _c(0)), _c(1 << (_MANTISSA - 1)), power)
     assert format.nan is not None
-    return b.bitcast(b.select(b.icmp_unsigned("==", wide, _c(format.nan)), _c(0x7FC00000), made), _F32)
+    return b.bitcast(b.select(b.icmp_unsigned("==", wide, _c(format.nan)), _c(0x7FC00000), power), _F32)
 
 
 def _carry(b: Any, rounding: str, sign: Any, upper: Any, rest: Any, half: Any) -> Any:
-    """1 where a magnitude is rounded up, else 0: `upper` stays, `rest` goes.
+    """1 where a magnitude is rounded up, else 0.
 
-    `half`: of the last place.
+    Args:
+        b: the builder.
+        rounding: the direction, as in `cutile.conversion`.
+        sign: 0 for a positive number.
+        upper: the bits that stay.
+        rest: the bits that are cut off.
+        half: the `rest` that lies in the middle.
     """
     if rounding == ZERO:
         return _c(0)
@@ -104,8 +110,8 @@ def _carry(b: Any, rounding: str, sign: Any, upper: Any, rest: Any, half: Any) -
         tie = b.icmp_unsigned("==", rest, half)
         return b.select(tie, odd, b.zext(b.icmp_unsigned(">", rest, half), _I32))
     away = b.icmp_unsigned("==" if rounding == POSITIVE_INF else "!=", sign, _c(0))
-    some = b.icmp_unsigned("!=", rest, _c(0))
-    return b.zext(b.and_(away, some), _I32)
+    inexact = b.icmp_unsigned("!=", rest, _c(0))
+    return b.zext(b.and_(away, inexact), _I32)
 
 
 def _encode_power(b: Any, format: FloatFormat, bits: Any, rounding: str) -> Any:
@@ -113,7 +119,7 @@ def _encode_power(b: Any, format: FloatFormat, bits: Any, rounding: str) -> Any:
     size, sign = b.and_(bits, _c(_INFINITY | 0x7FFFFF)), b.and_(bits, _c(-_SIGN))
     exponent, mantissa = b.lshr(size, _c(_MANTISSA)), b.and_(size, _c(0x7FFFFF))
     normal = b.icmp_unsigned("!=", exponent, _c(0))
-    # below 2**-126 the least power, 2**-127, is itself the highest bit of the mantissa
+    # Below 2**-126 the smallest power, 2**-127, is itself the highest bit of the mantissa.
     at_least = b.icmp_unsigned(">=", mantissa, _c(0x400000 if rounding == NEAREST_EVEN else 1))
     beyond = b.icmp_unsigned(">=", mantissa, _c(0x600000 if rounding == NEAREST_EVEN else 0x400001))
     up = b.select(normal, at_least, beyond)
@@ -128,9 +134,9 @@ def _encode_power(b: Any, format: FloatFormat, bits: Any, rounding: str) -> Any:
 
 
 def encode(b: Any, dtype: DTypeLike, x: Any, rounding: str = NEAREST_EVEN) -> Any:
-    """The bits of an f32 (exact, or rounded to odd) as a narrower float's.
+    """The bits of the narrower float that an f32 is rounded to, as an integer.
 
-    They are an integer of its width.
+    The f32 is exact, or rounded to odd.
     """
     format = dtype.format
     assert format is not None
@@ -141,8 +147,8 @@ def encode(b: Any, dtype: DTypeLike, x: Any, rounding: str = NEAREST_EVEN) -> An
     size, sign = b.and_(bits, _c(_INFINITY | 0x7FFFFF)), b.and_(bits, _c(-_SIGN))
     cut = _MANTISSA - format.mantissa
     if format.exponent == 8:  # the exponents of f32: the upper bits, rounded
-        kept, rest = b.lshr(size, _c(cut)), b.and_(size, _c((1 << cut) - 1))
-        code = b.add(kept, _carry(b, rounding, sign, kept, rest, _c(1 << (cut - 1))))
+        upper, rest = b.lshr(size, _c(cut)), b.and_(size, _c((1 << cut) - 1))
+        code = b.add(upper, _carry(b, rounding, sign, upper, rest, _c(1 << (cut - 1))))
     else:
         code = _encode_short(b, format, size, sign, rounding)
     width = format.exponent + format.mantissa
@@ -156,15 +162,16 @@ def encode(b: Any, dtype: DTypeLike, x: Any, rounding: str = NEAREST_EVEN) -> An
 
 def _code(number: float, format: FloatFormat) -> int:
     """The bits of a positive normal number that the format holds."""
+    # "0x1.8p+3": the digits of the fraction, and the exponent.
     mantissa, exponent = float(number).hex().removeprefix("0x1.").split("p")
     fraction = int(mantissa, 16) << 52 - 4 * len(mantissa)
     return (int(exponent) + format.bias) << format.mantissa | fraction >> 52 - format.mantissa
 
 
 def _encode_short(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: str) -> Any:
-    """The magnitude's bits where the exponents are fewer than those of f32.
+    """The bits of a magnitude in a format with fewer exponents than f32.
 
-    It may be subnormal, or too large.
+    The magnitude may be subnormal there, or too large.
     """
     least = format.least_exponent + _BIAS
     exponent = b.lshr(size, _c(_MANTISSA))
@@ -173,7 +180,7 @@ def _encode_short(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: s
     small = b.icmp_unsigned("<", exponent, _c(least))
     missing = b.select(small, b.sub(_c(least), exponent), _c(0))
     shift = b.add(_c(_MANTISSA - format.mantissa), missing)
-    shift = b.select(b.icmp_unsigned(">", shift, _c(31)), _c(31), shift)
+    shift = b.select(b.icmp_unsigned(">", shift, _c(31)), _c(31), shift)  # a shift by 32 or more is poison in LLVM
     upper = b.lshr(mantissa, shift)
     rest = b.sub(mantissa, b.shl(upper, shift))
     half = b.shl(_c(1), b.sub(shift, _c(1)))
@@ -187,10 +194,7 @@ def _encode_short(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: s
 
 
 def _beyond(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: str, largest: int) -> Any:
-    """What a magnitude that is too large becomes.
-
-    Infinity, or the largest number where rounding points to it.
-    """
+    """The bits of a magnitude that is too large: infinity or the largest number."""
     infinity = _c(((1 << format.exponent) - 1) << format.mantissa)
     if rounding == NEAREST_EVEN:
         return infinity

@@ -1,7 +1,7 @@
 """Numba's analyses of a function, faster where generated text is long.
 
-What Numba asks of its own modules is replaced for the time of a compilation. The modules are arguments: the CPU's
-backend has those of `numba.core`, CUDA's those of `numba.cuda.core`, which are copies of them.
+Functions of Numba's modules are replaced during a compilation. The modules are arguments: the CPU backend has those of
+`numba.core`, the CUDA backend those of `numba.cuda.core`, which are copies.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def fast_analyses(analysis: Any, ssa: Any, postproc: Any, functions: Any) -> Generator[None]:
-    """Let Numba's modules use what is below; hold Numba's lock meanwhile.
+    """Have Numba's modules use the functions below; the caller holds Numba's lock.
 
     Args:
         analysis: the module with `compute_live_map`; its `ir` has the classes of statements.
@@ -39,10 +39,10 @@ def fast_analyses(analysis: Any, ssa: Any, postproc: Any, functions: Any) -> Gen
 def _listing(ir: Any) -> Any:
     """`Inst._rec_list_vars`: the variables in a field of a statement.
 
-    Most fields have none. Numba asks by `isinstance` of each class in turn, and makes a list for each number and place
-    in the source: a tenth of the time that it takes for a function.
+    Most fields have none. Numba asks `isinstance` for each class in turn, and makes a list for each number and place in
+    the source: a tenth of its time for a function.
     """
-    variables: Any = getattr(ir, "var_types", ir.Var)  # of CUDA's copy, also those of the original
+    variables: Any = getattr(ir, "var_types", ir.Var)  # CUDA's copy also takes the original's classes
     statements: Any = getattr(ir, "inst_types", ir.Inst)
     kinds: dict[type[Any], int] = {}
 
@@ -63,7 +63,7 @@ def _listing(ir: Any) -> Any:
         elif kind:
             items: Iterable[object] = field if kind == 3 else field.values()
             for item in items:
-                if kinds.get(type(item)) != 0:
+                if kinds.get(type(item)) != 0:  # a type that is known to hold none saves the call
                     add(item, variables_of_it)
 
     def listing(statement: Any, value: Any) -> list[Any]:
@@ -76,10 +76,10 @@ def _listing(ir: Any) -> Any:
 
 
 def _postponing(postproc: Any) -> Any:
-    """`PostProcessor.run` without what nobody asks for.
+    """`PostProcessor.run`, which computes live variables only when somebody asks.
 
-    Numba computes four times for a function what is live at each block, and once only, where it inserts the ends of
-    variables' lives, is that looked at. Behind the other passes it waits until it is: a tenth of the time, too.
+    Numba computes the live variables of each block four times for a function, and looks at them once, where it inserts
+    the ends of their lives. The other three cost a tenth of its time.
     """
     run = postproc.PostProcessor.run
 
@@ -89,21 +89,21 @@ def _postponing(postproc: Any) -> Any:
             run(self, emit_dels, extend_lifetimes)
             return
         function.blocks = postproc.transforms.canonicalize_cfg(function.blocks)
-        function.variable_lifetime = postproc.VariableLifetime(function.blocks)  # which computes what it is asked for
+        function.variable_lifetime = postproc.VariableLifetime(function.blocks)  # computes each fact when it is asked
         function.generator_info = None
 
     return postponing
 
 
 def _remembering(get_call_type: Any) -> Any:
-    """`get_call_type`, asked once for each function and types of arguments.
+    """`get_call_type`, asked once for each function and argument types.
 
-    Numba tries a function's templates one after the other at each call, twice: `x + y` of two floats has a dozen.
+    Numba tries a function's templates one after the other, twice for each call: `x + y` of two floats has a dozen.
     """
     signatures: dict[tuple[Any, Any], Any] = {}
 
     def remembering(function: Any, context: Any, args: Any, kws: Any) -> Any:
-        if kws:
+        if kws:  # a dict, which is no key
             return get_call_type(function, context, args, kws)
         key = (function, tuple(args))
         if key not in signatures:
@@ -114,16 +114,16 @@ def _remembering(get_call_type: Any) -> Any:
 
 
 class _Rewrite:
-    """Numba's rewriting for one variable, of the blocks alone that name it.
+    """Numba's rewriting for one variable, only of the blocks that name it.
 
     Numba visits every statement of a function twice for each variable that is assigned more than once: a quarter of
-    the time that it took for a kernel with 60 statements a block and 20 such variables.
+    its time for a kernel with 60 statements a block and 20 such variables.
     """
 
     def __init__(self, whole: Any) -> None:
         self._whole = whole
-        # By the identity of a block, which stays alive here. Phi nodes are put into blocks later on, for variables that
-        # are done with.
+        # By the identity of a block, which the entry keeps alive. Numba inserts phi nodes into a block later, but for
+        # variables that it has rewritten already: the names of an entry stay right for all others.
         self._names: dict[int, tuple[Any, frozenset[str]]] = {}
 
     def __call__(self, blocks: dict[int, Any], states: dict[str, Any], handler: Any) -> dict[int, Any]:
@@ -146,8 +146,8 @@ Variables = Mapping[int, Iterable[str]]
 def live_map(graph: Any, blocks: Mapping[int, Any], used: Variables, defined: Variables) -> dict[int, set[str]]:
     """Variables live at the beginning of each block, as in Numba's `compute_live_map`.
 
-    Sets are bits of a number here. Numba asks four times for each function, and unites Python sets of all variables at
-    each block: 1.8 of Numba's 6.8 s, for a kernel with 160 branches.
+    A set is an integer here, with a bit for each variable. Numba unites Python sets of all variables at each block,
+    four times for a function: 1.8 of its 6.8 s for a kernel with 160 branches.
 
     Args:
         graph: the blocks' control flow; it has `successors` and `predecessors`.

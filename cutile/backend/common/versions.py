@@ -24,12 +24,12 @@ def installed_version(distribution: str) -> str | None:
     for folder in sys.path:
         listing: list[str] = []
         with suppress(OSError):  # no folder: an archive, or a place that does not exist
-            listing = os.listdir(folder or ".")
+            listing = os.listdir(folder or ".")  # "" in `sys.path` is the working directory
         matches = [match for entry in listing if (match := _FOLDER.fullmatch(entry)) and _normal(match[1]) == name]
         if len(matches) == 1:
             return matches[0][2]
         if matches:
-            break  # what an interrupted installation left; which of them counts, importlib says
+            break  # an interrupted installation left several: importlib says which of them counts
     return _by_metadata(distribution)
 
 

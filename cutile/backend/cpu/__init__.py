@@ -1,4 +1,1 @@
-"""The CPU backend: tiles become loops that LLVM vectorises.
-
-Numba compiles them to object code for this machine.
-"""
+"""The CPU backend: tiles become loops, which Numba and LLVM compile."""

@@ -1,6 +1,6 @@
 """The manifest: this backend's verbs in one place.
 
-A verb imports what it needs: cached kernels are only loaded.
+A verb imports its modules itself: loading a cached kernel imports no compiler.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cutile.backend.common.versions import installed_version
 from cutile.backend.cpu.load import load
-from cutile.backend.cpu.target import arch
+from cutile.backend.cpu.target import arch as host_arch
 from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.config import usable_cores
 from cutile.ir.core import Function
@@ -27,21 +27,21 @@ class CpuBackend:
         return _version()
 
     def target(self, arch: str, units: int) -> Target:
-        """This machine, whatever the device calls it.
-
-        Code is compiled for the CPU it runs on.
-        """
+        """This machine, whatever a device calls it: the CPU that compiles runs the code."""
         del arch
-        return Target(self.name, _arch(), units or usable_cores())
+        return Target(self.name, host_arch(), units or usable_cores())
 
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
-        """Turn tiles into loops, and decide which blocks run as one and what goes to BLAS."""
+        """Turn tiles into loops.
+
+        Decides which tile blocks run as one, and which products the BLAS computes.
+        """
         from cutile.backend.cpu.pipeline import lower
 
         return lower(function, target, options)
 
     def prove(self, lowered: Function) -> None:
-        """A tile block runs on one thread, in order: there is nothing to prove."""
+        """Nothing: a tile block runs on one thread, in order."""
         del lowered
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
@@ -54,7 +54,7 @@ class CpuBackend:
         source = emit_module(function, target)
         facts = {**source.facts, "plan": plan(function), "streaming": bool(options.streaming_stores)}
         if options.streaming_stores is False:
-            facts["results"] = ()
+            facts["results"] = ()  # without results no launch takes the variant
         return replace(source, facts=facts)
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
@@ -74,12 +74,12 @@ class CpuBackend:
         return load(executable)
 
 
-_arch = arch
-
-
 @cache
 def _version() -> str:
-    """Read without importing Numba: a cached object is found without it."""
+    """The versions of Numba and llvmlite.
+
+    Numba is not imported: a cached object is found without it.
+    """
     return ", ".join(f"{name} {installed_version(name)}" for name in ("numba", "llvmlite"))
 
 

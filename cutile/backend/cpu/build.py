@@ -1,10 +1,8 @@
 """Generated text to relocatable object code, by Numba and LLVM.
 
-The only file here, beside `intrinsics/`, with Numba.
-
-Numba types the text and writes LLVM IR for it; the optimisation and the object code are LLVM's, run from here, so that
-the loops are vectorised once, with the aliasing facts that the C entry point states. The object has one symbol, plain C
-parameters, and needs nothing of Python or Numba.
+Numba is imported here and in `intrinsics/` only. It types the text and writes LLVM IR. LLVM's passes and its code
+generator are run from here, so that loops are vectorised once, when the C entry point has stated which pointers do not
+alias. The object has one symbol, plain C parameters, and needs nothing of Python or Numba.
 """
 
 import linecache
@@ -42,6 +40,7 @@ from cutile.backend.cpu.target import llvm, target_machine
 from cutile.backend.interface import Executable, Source, Target
 from cutile.errors import CompilationError
 
+# Numba has no types: its modules are `Any` to the type checker.
 analysis: Any = _analysis
 codegen: Any = _codegen
 compiler: Any = _compiler
@@ -57,6 +56,7 @@ NumbaError: Any = _errors.NumbaError
 
 SYMBOL = "cutile_kernel"
 
+# By LLVM's type, the elements as a plan names them. Of 16 and 8 bits LLVM knows integers only.
 _ELEMENTS = {"float": "f32", "double": "f64", "i64": "i64", "i32": "i32", "i16": "16 bits", "i8": "8 bits"}
 _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
 """An access to memory that is as wide as the loop is vectorised."""
@@ -64,9 +64,9 @@ _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
 WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
-# What an object may ask of the process: the C library's memory and float functions, nothing of Python's. LLVM writes
-# calls of the last eleven itself: of nine where the machine has no instruction for an intrinsic of its own, of exp2
-# and ldexp in place of pow with a base that is a power of two (`2.0 ** x`; ldexp where x was an integer).
+# The functions that an object may call: the C library's for memory and floats, none of Python's. LLVM writes calls of
+# these eleven itself: of exp2 and ldexp in place of pow with a base that is a power of two (`2.0 ** x`; ldexp where x
+# was an integer), of the others where the machine has no instruction for an intrinsic of LLVM's.
 _OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil", "rint", "exp2", "ldexp")
 _LIBRARY = frozenset(("memcpy", "memset", "memmove", *LIBRARY, *_OF_LLVM, *(f"{name}f" for name in _OF_LLVM)))
 
@@ -103,6 +103,7 @@ def build(source: Source, target: Target) -> Executable:
 
 def _define(source: Source) -> Any:
     """Run the text and return its entry function."""
+    # Numba's errors quote the text, and `linecache` is where they look for the lines of a file.
     file = f"<cutile {source.entry}>"
     linecache.cache[file] = (len(source.text), None, source.text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": "cutile_generated"}
@@ -111,10 +112,10 @@ def _define(source: Source) -> Any:
 
 
 class _Pipeline(compiler.CompilerBase):
-    """Numba's passes without those for Python that generated code does not have.
+    """Numba's passes, without the passes for Python that generated code does not have.
 
-    Closures, lifted loops, unrolling, overloads to be inlined, arrays to be fused. Compiling takes two thirds of the
-    time that it takes with them.
+    That is closures, lifted loops, unrolling, overloads to be inlined, arrays to be fused. Compiling takes two thirds
+    of the time that it takes with them.
     """
 
     def define_pipelines(self) -> list[Any]:
@@ -136,14 +137,14 @@ class _Pipeline(compiler.CompilerBase):
 
 
 class _Library(codegen.JITCodeLibrary):
-    """Keeps the LLVM IR as Numba writes it, except that integers wrap.
+    """A library that keeps the LLVM IR as Numba writes it, except that integers wrap.
 
-    It is optimised once, as a whole, in `_optimised`.
+    Numba's own library optimises each module that it is given. Here `_optimised` does so once, for the whole.
     """
 
     def add_ir_module(self, ir_module: Any) -> None:
-        # Numba has signed sums and products marked nsw, "never overflows": LLVM may then take `p + 1 > p` for true, and
-        # leave out the test that an index is in its tensor. What a kernel computes wraps, as NumPy's integers do.
+        # Numba marks signed sums and products nsw, "never overflows": LLVM may then take `p + 1 > p` for true, and
+        # leave out the test that an index is in its tensor. A kernel's integers wrap, as NumPy's do.
         for function in ir_module.functions:
             for block in function.blocks:
                 for instruction in block.instructions:
@@ -163,7 +164,7 @@ def _flags(noalias: bool) -> Any:
     flags.error_model = "numpy"  # no exceptions: division by zero gives what NumPy gives
     flags.nrt = False  # nothing is allocated
     flags.noalias = noalias
-    flags.forceinline = True
+    flags.forceinline = True  # into the functions of `_loops`
     return flags
 
 
@@ -171,6 +172,7 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
     """The LLVM module that Numba makes of the function, and the function's name in it."""
     cpu = registry.cpu_target
     typing_context, target_context = cpu.typing_context, cpu.target_context
+    # Numba registers new intrinsics when its contexts are refreshed.
     typing_context.refresh()
     target_context.refresh()
     library = _Library(target_context.codegen(), source.entry)
@@ -196,14 +198,14 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
 
 
 def _entry(source: Source, module: Any, name: str) -> str:
-    """LLVM IR of the entry point, and of the function that it calls.
+    """LLVM IR of the entry point, and of the functions that it calls.
 
-    The entry point has the same four parameters for every kernel: where the arguments lie, as the members of a C
-    struct; a worker's scratch memory; the first block, and the one behind the last. So native threads can call it. It
-    unpacks them for a function with plain parameters, whose pointers (mostly) alias nothing.
+    The entry point has the same four parameters for every kernel, so that native threads can call it: the address of a
+    C struct with the arguments, the address of a worker's scratch memory, the first block, and the block behind the
+    last. It unpacks them for a function with plain parameters, whose pointers alias nothing where the kernel says so.
     """
     scratch = source.facts["scratch"]
-    kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]
+    kinds = [str(argument.type) for argument in module.get_function(name).arguments][2:]  # without Numba's own two
     declared = ", ".join(["ptr", "ptr", *kinds])
     members = packed_members(kinds, len(source.parameters), len(scratch))
     offsets, _ = scratch_offsets(scratch)
@@ -237,25 +239,27 @@ def _entry(source: Source, module: Any, name: str) -> str:
 
 
 def _loops(source: Source, symbol: str, name: str, kinds: Sequence[str], streamed: Streamed) -> str:
-    """LLVM IR of a function that calls Numba's, which is put in its place.
+    """LLVM IR of a function that calls Numba's, which is inlined into it.
+
+    It is itself not inlined: LLVM knows `noalias` and `align` of its parameters, and `mark_streaming` its name.
 
     Args:
         source: the generated text.
         symbol: the function's name.
-        name: that of Numba's.
-        kinds: of the parameters.
-        streamed: the parameters that are known to be multiples of a line, of which LLVM is told so.
+        name: the name of Numba's function.
+        kinds: LLVM's types of the parameters.
+        streamed: the parameters that are multiples of a line here, as LLVM is told.
     """
     noalias = source.facts["noalias"]
     parameters: list[str] = []
-    # The first two are Numba's: where a result would go, and where an exception would.
+    # The first two are Numba's: the places for a result and for an exception, which generated code has not.
     passed = ["ptr %result", "ptr %error"]
     rounded: list[str] = []
     for at, kind in enumerate(kinds):
         what, size = streamed.get(at, ("", 0))
         aligned = f" align {LINE}" if what == "pointer" else ""
         parameters.append(f"{kind}{' noalias' * (noalias and kind == 'ptr')}{aligned} %{at}")
-        if what == "stride":  # the same number: LLVM sees that its last bits are zeros
+        if what == "stride":  # the number stays the same, and LLVM sees that its last bits are zeros
             rounded.append(f"%rounded{at} = and {kind} %{at}, {-(LINE // size)}")
         passed.append(f"{kind} %rounded{at}" if what == "stride" else f"{kind} %{at}")
     rounding = "\n          ".join(rounded)
@@ -271,11 +275,11 @@ def _loops(source: Source, symbol: str, name: str, kinds: Sequence[str], streame
 
 
 def _streamed_if_aligned(streamed: Streamed, passed: str) -> str:
-    """LLVM IR that calls the loops with streaming stores and returns.
+    """LLVM IR that calls the streaming loops and returns, if results are aligned.
 
-    If all that they need to be is a multiple of a line; else it goes on.
+    That is where each address and each stride in bytes is a multiple of a line. Otherwise it goes on.
     """
-    lines = ["%bits = add i64 0, 0"]
+    lines = ["%bits = add i64 0, 0"]  # the OR of all these numbers, whose last bits are then 0
     bits = "%bits"
     for at, (what, size) in streamed.items():
         number = f"ptrtoint ptr %at{at} to i64" if what == "pointer" else f"mul i64 %at{at}, {size}"
@@ -287,7 +291,7 @@ def _streamed_if_aligned(streamed: Streamed, passed: str) -> str:
         "br i1 %is_aligned, label %aligned, label %otherwise",
         "aligned:",
         f"call void @{STREAMING}({passed})",
-        # What another thread does behind this function's end finds the stores done: they are not ordered by themselves.
+        # Non-temporal stores are not ordered by themselves: another thread must find them done behind this function.
         "fence seq_cst",
         "ret void",
         "otherwise:",
@@ -296,13 +300,13 @@ def _streamed_if_aligned(streamed: Streamed, passed: str) -> str:
 
 
 def _optimised(source: Source, module: Any, name: str) -> Any:
-    """The module with the entry point, as machine code is made of it."""
+    """The module with the entry point, optimised, as machine code is made of it."""
     entry = llvm.parse_assembly(_entry(source, module, name))
     entry.triple, entry.data_layout = module.triple, module.data_layout
     module.link_in(entry)
     for function in module.functions:
         if not function.is_declaration and function.name != SYMBOL:
-            function.linkage = "internal"
+            function.linkage = "internal"  # LLVM drops it once it is inlined
     machine = target_machine()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True

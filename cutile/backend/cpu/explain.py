@@ -1,6 +1,6 @@
 """The plan of a kernel on a CPU in words.
 
-Threads, vectors, what runs in one loop, what goes to the BLAS.
+Threads, vectors, fused loops, calls of the BLAS.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from cutile.ir import Block, For, Function, Op, TileType
 from cutile.passes.fast_math import FACT
 
 _INDEXING = frozenset({"constant", "yield", "convert"})
-"""What stands in loops beside a kernel's own operations."""
+"""Operations in loops that are no work of the kernel's, by name."""
 
 
 def plan(function: Function) -> tuple[Row, ...]:
@@ -27,7 +27,7 @@ def plan(function: Function) -> tuple[Row, ...]:
     joined = int(facts["joined"])
     joins = f"up to {joined} neighbouring tile blocks ({coarse}) run as one" if joined > 1 else "tile blocks run singly"
     rows.append(("schedule", joins))
-    loops: dict[str, None] = {}
+    loops: dict[str, None] = {}  # each text once, in order: a nest may be there twice, with checks and without
     for block in _innermost(function.body):
         if line := _fused(block):
             loops[line] = None
@@ -39,7 +39,7 @@ def plan(function: Function) -> tuple[Row, ...]:
         nbytes = sum(op.nbytes for op in scratch)
         names = ", ".join(op.result.name or "a tile" for op in scratch)
         rows.append(("scratch", f"{nbytes / 1024:.0f} KiB a thread: {names}"))
-    rows += [("why not better", f"{plan}") for plan in facts["plans"] if "since" in plan]
+    rows += [("why not better", reason) for reason in facts["plans"] if "since" in reason]
     return tuple(rows)
 
 
@@ -60,7 +60,7 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
 
 
 def _innermost(block: Block) -> Iterator[Block]:
-    """The bodies of the loops without loops in them."""
+    """The bodies of the innermost loops."""
     for op in block.operations:
         for nested in op.regions:
             yield from _innermost(nested)
@@ -69,7 +69,10 @@ def _innermost(block: Block) -> Iterator[Block]:
 
 
 def _fused(block: Block) -> str:
-    """What one loop over elements does: what it reads, computes and writes."""
+    """The reads, work and writes of one loop over elements, as text.
+
+    Empty where it neither reads nor writes.
+    """
     ops = list(block.walk())
     reads = dict.fromkeys(op.x.name for op in ops if isinstance(op, Read | ReadInside))
     writes = dict.fromkeys(op.x.name for op in ops if isinstance(op, Write))
@@ -90,4 +93,5 @@ def _is_work(op: Op) -> bool:
     if not isinstance(value.type, TileType):  # a tensor at an address
         return False
     kind = value.tile.dtype.kind
+    # Floats are never indices; integers may be, and are left out.
     return isinstance(op, Step) or (kind in ("float", "storage") and not op.name.startswith("cpu."))

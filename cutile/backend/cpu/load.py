@@ -4,7 +4,7 @@ No Numba: a kernel from the disk cache does not import it.
 
 A launch hands the stream one call, in which the team of native threads (`team.py`) shares out ranges of blocks. Where
 there is no team, or the kernel calls functions of Python's or the BLAS, the stream's workers call `body(first, last)`
-on the ranges instead. Each thread has scratch memory of its own, kept between launches; calls go through ctypes, which
+on the ranges instead. Each thread has its own scratch memory, kept between launches. Calls go through ctypes, which
 lets other Python threads run.
 """
 
@@ -33,18 +33,17 @@ from cutile.dtypes import BY_NAME
 from cutile.errors import KernelAssertionError
 from cutile.ops.debug import failure_text, print_text
 
-# SciPy's BLAS: addresses of its functions, and one thread while workers call it.
+# SciPy's BLAS: the addresses of its functions, and one thread while workers call it.
 #
-# Each worker multiplies its own block, so a library that starts threads of its own would only get in the way. The
-# library is found beside SciPy without importing it where that is possible; else through the capsules that SciPy
-# publishes.
+# Each worker multiplies its own block, so threads of the library would only compete with the workers. The library is
+# found beside SciPy without importing it, where SciPy is a wheel with OpenBLAS; else through SciPy's capsules.
 
 
 class Blas:
     """The library, opened.
 
     Attributes:
-        addresses: of `sgemm` and `dgemm`, with the Fortran interface and 32-bit integers.
+        addresses: the addresses of `sgemm` and `dgemm`, which have the Fortran interface and 32-bit integers.
     """
 
     def __init__(self, addresses: dict[str, int], get_threads: Any, set_threads: Any) -> None:
@@ -52,8 +51,8 @@ class Blas:
         self._get = get_threads
         self._set = set_threads
         self._lock = new_lock()
-        self._inside = 0
-        self._before = 1
+        self._inside = 0  # threads within `one_thread`
+        self._before = 1  # the library's threads before the first of them came
 
     def threads(self) -> int:
         """How many threads a call from elsewhere may use now."""
@@ -61,9 +60,9 @@ class Blas:
 
     @contextmanager
     def one_thread(self) -> Generator[None]:
-        """While any thread is in here, calls run on the thread that makes them.
+        """Have calls run on the thread that makes them, while any thread is in here.
 
-        Afterwards it is as it was.
+        The last thread that leaves restores the library's number of threads.
         """
         with self._lock:
             if self._inside == 0:
@@ -94,7 +93,7 @@ def _beside_scipy() -> Blas | None:
             library = ctypes.CDLL(str(path))
             addresses = {name: _address(getattr(library, f"scipy_{name}_")) for name in FUNCTIONS}
             return Blas(addresses, library.scipy_openblas_get_num_threads, library.scipy_openblas_set_num_threads)
-        except (OSError, AttributeError):
+        except (OSError, AttributeError):  # it does not load, or is another library of this name
             continue
     return None
 
@@ -115,7 +114,7 @@ def through_scipy() -> Blas:
     libraries: Sequence[Any] = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
 
     def get_threads() -> int:
-        return max((int(library.num_threads or 1) for library in libraries), default=1)
+        return max((int(library.num_threads or 1) for library in libraries), default=1)  # None: it does not say
 
     def set_threads(count: int) -> None:
         for library in libraries:
@@ -156,11 +155,11 @@ _C_TYPES: dict[str, Any] = {
     "f32": ctypes.c_float,
     "f64": ctypes.c_double,
 }
-RANGES = 8  # ranges per worker: enough that a slow one does not hold up the launch
+RANGES = 8  # ranges per worker: enough that a slow worker does not hold up the launch
 
 
 def scratch_offsets(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Where each piece of a thread's scratch memory begins, and the bytes of all.
+    """The offset of each piece of a thread's scratch memory, and the bytes of all.
 
     Example:
         >>> scratch_offsets([100, 8])
@@ -175,9 +174,9 @@ def scratch_offsets(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
 
 
 def packed_members(signature: Sequence[str], parameters: int, scratch: int) -> list[int]:
-    """Where in the signature is what travels in the struct.
+    """The positions in the signature of the struct's members.
 
-    All but scratch memory and the range.
+    All parameters but scratch memory and the range are members.
 
     Example:
         >>> packed_members(["f32*", "i64", "i64", "i64", "f32*", "i64", "i64"], 1, 1)
@@ -188,7 +187,7 @@ def packed_members(signature: Sequence[str], parameters: int, scratch: int) -> l
 
 
 def argument_struct(signature: Sequence[str], members: Sequence[int]) -> Any:
-    """The struct, as a class of `ctypes`."""
+    """The struct of a launch's arguments, as a class of `ctypes`."""
     fields = [(f"at{at}", _c_type(signature[at])) for at in members]
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
@@ -197,19 +196,16 @@ def _c_type(spec: str) -> Any:
     return ctypes.c_void_p if spec.endswith("*") else _C_TYPES[spec]
 
 
-def _travels_otherwise(parameter: Parameter) -> bool:
-    """Whether a scalar arrives as what ctypes does not make of it.
-
-    A rounded f32, or bits.
-    """
+def _is_converted(parameter: Parameter) -> bool:
+    """Whether a scalar is converted before ctypes packs it."""
     dtype = parameter.dtype
     return parameter.kind == "scalar" and (dtype.kind == "storage" or (dtype.kind == "float" and dtype.bits == 16))
 
 
-def _prepared(parameter: Parameter, value: float) -> float | int:
-    """A 16-bit float, which travels as f32, rounded.
+def _converted(parameter: Parameter, value: float) -> float | int:
+    """A scalar as the kernel takes it.
 
-    Of a float that is only stored, the bits.
+    A 16-bit float is rounded, and passed as f32. A float that is only stored is passed as its bits.
     """
     if parameter.dtype.kind == "storage":
         return bits_of(value, parameter.dtype)
@@ -223,7 +219,7 @@ class CpuKernel:
         initialize()
         facts = executable.facts
         self._parameters = executable.parameters
-        self._to_prepare = [at for at, each in enumerate(self._parameters) if _travels_otherwise(each)]
+        self._to_convert = [at for at, each in enumerate(self._parameters) if _is_converted(each)]
         self._coarse = tuple(int(factor) for factor in facts["coarse"])
         self._joined = int(facts["joined"])
         signature, sizes = facts["signature"], [int(size) for size in facts["scratch"]]
@@ -238,13 +234,15 @@ class CpuKernel:
         results = [Result(*result) for result in facts.get("results", ())]
         self._variants = StreamingVariants(results) if results and not facts.get("streaming", False) else None
         self._local = threading.local()
+        # The engine wants a module, and links the object beside it.
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(executable.image))
         self._engine.finalize_object()
         address = self._engine.get_function_address(executable.entry)
         self._entry = address
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
-        # Functions of Python's, and the BLAS, are called on the stream's own workers.
+        # Functions of Python's, and the BLAS, are called on the stream's own workers: the team's threads check no
+        # assertions, and do not hold the BLAS to one thread.
         self._native = not facts["functions"]
         self._team_scratch: tuple[Any, int] | None = None
         self._team_lock = new_lock()
@@ -275,7 +273,7 @@ class CpuKernel:
     def joins(self, grid: Grid) -> tuple[int, int, int]:
         """How many tile blocks run as one along each axis.
 
-        What the code allows, less where workers would idle.
+        The most that the code allows, fewer where workers would idle.
         """
         joins, left = [1, 1, 1], self._joined
         for axis in (2, 1, 0):  # the last axis first: its tiles are neighbours in memory
@@ -290,15 +288,15 @@ class CpuKernel:
         """None: a launch hands over a function of Python's."""
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> RepeatedLaunch:
-        """What launches the kernel again and again."""
+        """A launch that can be repeated."""
         return RepeatedLaunch(self, grid, arguments, stream)
 
     def launch(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> None:
         """Enqueue the kernel; never wait."""
         joins = self.joins(grid)
         plain = list(arguments)
-        for at in self._to_prepare:
-            plain[at] = _prepared(self._parameters[at], cast("float", plain[at]))
+        for at in self._to_convert:
+            plain[at] = _converted(self._parameters[at], cast("float", plain[at]))
         packed = self._arguments(*plain, *joins, *self._functions)
         call, library, output = self._call, self._blas, self._output
         count = math.prod(map(_ceil, grid, joins))
@@ -314,7 +312,7 @@ class CpuKernel:
             with library.one_thread():
                 body(first, last)
 
-        helpers = team(stream.threads) if self._native and count > grain else None
+        helpers = team(stream.threads) if self._native and count > grain else None  # a single range needs no team
         if helpers is None:
             stream.parallel_for(body if library is None else body_with_blas, count, grain)
             return
@@ -329,7 +327,7 @@ class CpuKernel:
 
 
 def _aligned(nbytes: int) -> tuple[Any, int]:
-    """Memory, and an address in it from which on so many bytes may be used."""
+    """Memory, and an aligned address in it with `nbytes` bytes behind it."""
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)
     return memory, -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
 
@@ -349,9 +347,10 @@ _FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 class KernelOutput:
     """Prints and failed assertions of one kernel.
 
-    The functions that generated code calls for them.
+    Has the functions that generated code calls for them.
 
-    A worker that prints takes the values from its own scratch memory at once. So threads do not mix within a print.
+    A worker copies the values of a print from its scratch memory one by one, and writes the text at the print's end. So
+    threads do not mix within a print.
 
     Attributes:
         addresses: of the functions, by the names that the generated file has for them.
@@ -361,10 +360,11 @@ class KernelOutput:
         self._prints = facts["prints"]
         self._asserts = facts["asserts"]
         self._local = threading.local()
-        self._say, self._fail = _FUNCTION(self._take), _FUNCTION(self._note)
+        # Attributes: the addresses are valid as long as these objects.
+        self._say, self._fail = _FUNCTION(self._on_print), _FUNCTION(self._on_failure)
         self.addresses = {"say": _address(self._say), "fail": _address(self._fail)}
 
-    def _take(self, site: int, position: int, address: int, _: int) -> None:
+    def _on_print(self, site: int, position: int, address: int, _: int) -> None:
         """A value of a print, or (position -1) its end."""
         pieces, specs, shapes = self._prints[site]
         values: list[Any] = self._local.__dict__.setdefault("values", [])
@@ -375,11 +375,11 @@ class KernelOutput:
         values.clear()
         sys.stdout.write(text)
 
-    def _note(self, site: int, x: int, y: int, z: int) -> None:
+    def _on_failure(self, site: int, x: int, y: int, z: int) -> None:
         self._local.failure = (site, (x, y, z))
 
     def check(self) -> None:
-        """Raise what this thread's last call noted.
+        """Raise the failure that this thread's last call of the kernel noted.
 
         Raises:
             KernelAssertionError: an assertion failed.
@@ -396,5 +396,5 @@ def _copy(address: int, dtype: str, shape: Sequence[int]) -> Any:
     held = {"bool": np.dtype(np.uint8), "f16": np.dtype(np.float32), "bf16": np.dtype(np.float32)}
     kind = held.get(dtype) or BY_NAME[dtype].numpy
     data = ctypes.string_at(address, math.prod(shape) * kind.itemsize)
-    found = np.frombuffer(data, kind).reshape(shape)
-    return found != 0 if dtype == "bool" else found
+    values = np.frombuffer(data, kind).reshape(shape)
+    return values != 0 if dtype == "bool" else values

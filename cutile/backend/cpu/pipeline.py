@@ -1,7 +1,7 @@
 """The order of this target's passes, with reasons; lowering of a whole kernel.
 
 Pure: IR in, IR out. The lowered function takes the kernel's parameters, then how many tile blocks run as one along each
-axis of the grid, then the range of (joined) blocks to run. Its facts say why a plan was refused.
+axis of the grid, then the range of (joined) blocks to run. Its facts have the reasons against better plans.
 """
 
 from cutile.backend.cpu.lowering.control import lower_block
@@ -19,8 +19,9 @@ from cutile.passes.redundancy import dce
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
     """Tiles to loops.
 
-    Of the options, `fast_math` alone applies to a CPU: it fuses multiply-adds of f32 and f64, by its own instruction.
-    Those of 16-bit floats would take several, to be rounded once; quotients and roots cost no less for being inexact.
+    Of the options, "contract" of `fast_math` alone counts here: a CPU fuses multiply-adds of f32 and f64 by one
+    instruction. A multiply-add of 16-bit floats that is rounded once takes several. Inexact quotients and roots would
+    be no faster than exact ones.
 
     Raises:
         IRError: an operation is unknown here, or what came out breaks a rule of the IR.

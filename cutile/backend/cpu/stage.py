@@ -1,6 +1,6 @@
 """Operations of a kernel lowered for the CPU.
 
-The scalar ones of `cutile/ops` stay beside them.
+The scalar operations of `cutile/ops` stay beside them.
 
 A lowered kernel has no tiles: it is loops over elements, in i64 indices, that read and write flat memory. Scalars keep
 their dtype; f16 and bf16 scalars are held as f32 values that the dtype can represent.
@@ -47,6 +47,7 @@ class Scratch(Op, name="cpu.scratch"):
         return self.size * bits // 8
 
     def infer(self) -> tuple[Type, ...]:
+        # The alignment tells it from tensors (`is_scratch` in `emit/memory.py`), of which `stored` memory is one.
         return (TensorType(self.dtype, (self.size,), (1,), 32 if self.stored else 64),)
 
 
@@ -100,7 +101,10 @@ class TensorAt(Op, name="cpu.tensor_at"):
 
 
 class ReadInside(Op, name="cpu.read_inside", effect=Effect.READ):
-    """The element at an offset where `inside`, else `padding`; touches no memory then."""
+    """The element at an offset where `inside`, else `padding`.
+
+    Where it is not inside, no memory is accessed.
+    """
 
     x: Value = operand(ANY_TENSOR)
     at: Value = operand(AN_INDEX)
@@ -125,11 +129,9 @@ class Write(Op, name="cpu.write", effect=Effect.WRITE):
 
 
 class Truncate(Op, name="cpu.truncate"):
-    """A float that lies in the range of an integer dtype as that.
+    """A float in the range of an integer dtype as that: truncated, or rounded first.
 
-    Without its fraction, or rounded first.
-
-    Unlike `convert` it asks nothing of the element: what is NaN or lies beyond gives anything.
+    Unlike `convert` it checks nothing: NaN, or a number beyond the range, gives any integer.
     """
 
     x: Value = operand(ANY_TILE)
@@ -141,7 +143,7 @@ class Truncate(Op, name="cpu.truncate"):
 
 
 class TimesReciprocal(Op, name="cpu.times_reciprocal"):
-    """An f32 times an f64, which is 1 over another f32: their quotient."""
+    """The quotient of two f32: the first times the reciprocal of the second, an f64."""
 
     x: Value = operand(NUMBER_TILE)
     reciprocal: Value = operand(NUMBER_TILE)
@@ -153,7 +155,7 @@ class TimesReciprocal(Op, name="cpu.times_reciprocal"):
 class CopyTransposed(Op, name="cpu.copy_transposed", effect=Effect.WRITE):
     """`strip[row * step + column] = x[at + column * stride + row]`.
 
-    There are at most 16 rows. What lies behind them in the strip may be written, too.
+    There are at most 16 rows. The strip's memory behind them may be written, too.
     """
 
     strip: Value = operand(ANY_TENSOR)
@@ -171,10 +173,10 @@ class CopyTransposed(Op, name="cpu.copy_transposed", effect=Effect.WRITE):
 
 
 class Step(Op, name="cpu.step"):
-    """One step of a reduction.
+    """One step of a reduction; the steps may be reordered.
 
-    `kind` is reduce_sum, reduce_prod, reduce_max or reduce_min, these two also with "_or_nan" behind it. Steps may be
-    reordered.
+    Attributes:
+        kind: "reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_max_or_nan" or "reduce_min_or_nan".
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -202,9 +204,9 @@ class Larger(_Pick, name="cpu.larger"):
 
 
 class TripCount(Op, name="cpu.trip_count"):
-    """The turns of a loop from `start` to before `stop` by `step`.
+    """The iterations of a loop from `start` to before `stop` by `step`.
 
-    None where the step is 0, at most 2**63 - 1.
+    0 where the step is 0; at most 2**63 - 1.
     """
 
     start: Value = operand(SCALAR_INT)
@@ -218,10 +220,9 @@ class TripCount(Op, name="cpu.trip_count"):
 class Gemm(Op, name="cpu.gemm", effect=Effect.WRITE):
     """`c[:rows, :cols] = a @ b + beta * c` by the BLAS.
 
-    Each operand is memory, an offset, and the step between rows.
-
-    A transposed operand is stored column by column, and its step is that between columns. All three are memory of the
-    same float type: the BLAS is handed addresses, and takes what lies there for that.
+    Each matrix is memory, an offset, and the step between rows. A transposed operand is stored column by column, and
+    its step is the one between columns. All three have the same float type, f32 or f64: the BLAS gets addresses, and
+    knows no types.
     """
 
     rows: Value = operand(AN_INDEX)
@@ -254,7 +255,7 @@ class Order(Op, name="cpu.order", effect=Effect.WRITE):
 
     Attributes:
         descending: whether the largest comes first.
-        k: only the places of so many elements, the largest; 0 for all.
+        k: how many of the largest elements' places to write; 0 for all elements.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -273,7 +274,7 @@ class Order(Op, name="cpu.order", effect=Effect.WRITE):
 class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
     """Print the values in scratch memory, as `print` does.
 
-    `shapes` has their dtypes and shapes.
+    `shapes` has the dtype and the shape of each.
     """
 
     memories: tuple[Value, ...] = operands(ANY_TENSOR)
@@ -286,7 +287,10 @@ class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
 
 
 class FailUnless(Op, name="cpu.fail_unless", effect=Effect.WRITE):
-    """Unless the condition holds, note a failure in tile block (x, y, z), and return."""
+    """Unless the condition holds, note a failure and leave the kernel.
+
+    `x`, `y`, `z` are the index of the tile block.
+    """
 
     condition: Value = operand(A_BOOL)
     x: Value = operand(AN_INDEX)

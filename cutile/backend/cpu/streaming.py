@@ -1,11 +1,12 @@
 """Streaming stores: results that go past the caches to memory.
 
-An ordinary store reads the cache line that it writes into. Where a whole result is larger than the last cache, that is
-a third of the traffic of `y = f(x)`, for lines of which nothing is used. So launches that write so much take a variant
-of the kernel, compiled with `streaming_stores`. Its vector stores are non-temporal (LLVM language reference, "store").
+An ordinary store first reads the cache line that it writes to. Where a result is larger than the last cache, these
+reads are a third of the traffic of `y = f(x)`, and the lines are not used. So launches that write so much take a
+variant of the kernel, compiled with `streaming_stores`. Its vector stores are non-temporal (LLVM language reference,
+"store").
 
-Such a store needs its address to be a multiple of its size. The variant has the loops twice: for results whose rows
-begin at multiples of `LINE` bytes, with LLVM told so, and as ever. It is LLVM that knows which store is aligned then.
+The address of such a store must be a multiple of its size. The variant has the loops twice: once for results whose rows
+begin at multiples of `LINE` bytes, as LLVM is told, and once for all others. LLVM then states which stores are aligned.
 """
 
 import re
@@ -22,15 +23,15 @@ LINE = 64
 """Bytes of a cache line, and of the widest vector."""
 
 LOOPS, STREAMING = "cutile_loops", "cutile_streaming"
-"""The functions with the loops as ever, and with streaming stores."""
+"""The functions with ordinary stores and with streaming stores."""
 
 _STORE = re.compile(r"^  store <(?P<count>\d+) x (?P<kind>\w+)> .*, align (?P<align>\d+)")
 _BITS = {"float": 32, "double": 64, "half": 16}
 _SMALLEST = 16
-"""Bytes of the smallest vector that machines store so."""
+"""Bytes of the smallest vector that machines store past the caches."""
 _MARK = ", !nontemporal !777777"
 _NODE = "\n!777777 = !{i32 1}\n"
-"""What the mark refers to; the number is one that no module comes to."""
+"""The node that the mark refers to; no module has so many."""
 
 
 Streamed = Mapping[int, tuple[str, int]]
@@ -43,8 +44,8 @@ class Result:
 
     Attributes:
         argument: its position among the kernel's arguments.
-        rank: its axes.
-        element_bytes: of an element.
+        rank: the number of its axes.
+        element_bytes: the bytes of an element.
     """
 
     argument: int
@@ -52,7 +53,7 @@ class Result:
     element_bytes: int
 
     def count(self) -> list[Any]:
-        """The bytes of it, as data for a launch to count (`Executable`)."""
+        """Its bytes, as data for a launch to count (`Executable`)."""
         count: Any = self.element_bytes
         for axis in range(self.rank):
             count = ["*", ["extent", self.argument, axis], count]
@@ -62,8 +63,8 @@ class Result:
 def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, ...]:
     """The results of a lowered kernel that may be streamed.
 
-    Those whose tiles begin at multiples of a line in a row of memory: elements lie side by side along an axis, and a
-    tile's extent along it fills lines.
+    Their elements lie side by side along an axis, and a tile's extent along it fills whole cache lines. So where a row
+    of memory begins at a multiple of a line, each tile does.
     """
     if not function.facts["noalias"]:
         return ()
@@ -74,12 +75,13 @@ def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, 
             written.add(op.x)
         elif not isinstance(op, Size | Stride):
             others.update(op.operands)
+    only_written = written - others
     results: list[Result] = []
     for position, value in enumerate(arguments):
-        if value not in written - others or not isinstance(value.type, MutType):
+        if value not in only_written or not isinstance(value.type, MutType):
             continue
         tensor, tile = value.type.tensor, value.type.tile
-        size = max(tensor.dtype.bits, 8) // 8
+        size = max(tensor.dtype.bits, 8) // 8  # bools are bytes
         if tensor.strides.count(1) == 1 and tile[tensor.strides.index(1)] * size % LINE == 0:
             results.append(Result(position, tensor.rank, size))
     return tuple(results)
@@ -89,7 +91,7 @@ class StreamingVariants:
     """Launches whose results are larger than the last cache take streaming stores.
 
     Args:
-        results: of the kernel.
+        results: the kernel's results that may be streamed; at least one.
     """
 
     __slots__ = ("_bytes", "count", "max_blocks")
@@ -98,18 +100,19 @@ class StreamingVariants:
         self.count: Any = results[0].count()
         for result in results[1:]:
             self.count = ["+", self.count, result.count()]
-        self.max_blocks = 2**63
+        self.max_blocks = 2**63  # more than any launch has
         self._bytes = last_cache_bytes()
 
     def choose(self, blocks: int, count: int) -> Change:
-        """Streaming stores for launches that write so many bytes."""
+        """Streaming stores for launches that write as much as the last cache holds."""
+        # 0 is a size that is not known.
         return (("streaming_stores", True),) if 0 < self._bytes <= count else ()
 
 
 def mark_streaming(text: str) -> str:
     """Make the aligned vector stores of `STREAMING` non-temporal.
 
-    In the text of an optimised module.
+    Takes and returns the text of an optimised module.
 
     Example:
         >>> print(mark_streaming('''define void @cutile_streaming(ptr %0) {
@@ -124,7 +127,7 @@ def mark_streaming(text: str) -> str:
         if line.startswith("define "):
             inside = f"@{STREAMING}(" in line
         elif inside and (store := _STORE.match(line)):
-            bits = _BITS.get(store["kind"]) or int(store["kind"][1:])
+            bits = _BITS.get(store["kind"]) or int(store["kind"][1:])  # "i32"
             size = int(store["count"]) * bits // 8
             if size >= _SMALLEST and int(store["align"]) >= min(size, LINE):
                 lines[number] = line[: store.end()] + _MARK + line[store.end() :]
@@ -132,7 +135,7 @@ def mark_streaming(text: str) -> str:
 
 
 def streaming_parameters(parameters: Sequence[Parameter], results: Sequence[Result]) -> Streamed:
-    """What decides whether results are aligned."""
+    """The parameters that decide whether results are aligned: addresses, strides."""
     by_argument = {result.argument: result for result in results}
     return {
         place: (parameter.kind, by_argument[parameter.argument].element_bytes)

@@ -1,6 +1,6 @@
-"""The machine that CPU code is compiled for.
+"""The machine that CPU code is compiled for: its name, a digest of its features.
 
-Its name, and a digest of its features. Object code is kept per target.
+The disk cache keeps object code by that name.
 """
 
 import hashlib
@@ -21,33 +21,31 @@ def features() -> str:
     """LLVM's feature list of this machine, sorted, such as `"+avx2,+fma,..."`.
 
     Without AVX512DQ: with it, LLVM 22 makes scalar code of `maximumnum` and `minimumnum` that returns NaN where it
-    knows the other operand to be a number. Only products of 64-bit integers, and their conversions to floats, are the
-    slower. Nor with AVX512-FP16: with it and without AVX512DQ, LLVM ends the process where it converts vectors of u64
-    to f64. Kernels compute on f16 in f32, whose conversions are F16C's.
+    knows the other operand to be a number. Without it, only products of 64-bit integers and their conversions to floats
+    are slower. Without AVX512-FP16: with it but without AVX512DQ, LLVM ends the process where it converts vectors of
+    u64 to f64. Kernels compute on f16 in f32, and F16C has the conversions.
     """
     listed: str = llvm.get_host_cpu_features().flatten(sort=True)
     return chosen_features(listed)
 
 
 def chosen_features(listed: str) -> str:
-    """Of a machine's features those that kernels are compiled for.
+    """The features that kernels are compiled for, of a machine's list.
 
-    With vectors of 512 bits from Ice Lake on: LLVM prefers 256 on every processor of Intel's, since the first ones
-    with AVX-512 lowered their clock for it.
+    Processors from Ice Lake on (`avx512vbmi2`) get vectors of 512 bits. LLVM prefers 256 on all of Intel's, since the
+    first ones with AVX-512 lowered their clock for it.
 
     Example:
         >>> chosen_features("+avx512dq,+avx512f,+avx512vbmi2")
         '-avx512dq,+avx512f,+avx512vbmi2,-prefer-256-bit'
     """
-    features = listed.replace("+avx512dq", "-avx512dq").replace("+avx512fp16", "-avx512fp16")
-    return f"{features},-prefer-256-bit" if "+avx512vbmi2" in features else features
+    usable = listed.replace("+avx512dq", "-avx512dq").replace("+avx512fp16", "-avx512fp16")
+    return f"{usable},-prefer-256-bit" if "+avx512vbmi2" in usable else usable
 
 
 @cache
 def arch() -> str:
-    """This machine as a word.
-
-    System, LLVM's name of the CPU, and a digest of its features.
+    """This machine as a word: its system, its CPU, and a digest of the CPU's features.
 
     Example:
         >>> arch().split("-")[0] in ("linux", "darwin", "windows")
@@ -64,7 +62,7 @@ def host_target() -> Target:
 
 @cache
 def initialize() -> None:
-    """Make LLVM ready to compile for and to load on this machine."""
+    """Make LLVM ready to compile for this machine, and to load code on it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
@@ -73,6 +71,7 @@ def target_machine() -> Any:
     """LLVM's description of this machine, for code that is loaded into this process."""
     initialize()
     triple = llvm.get_process_triple()
+    # As Numba has it: code that is linked at its final address needs no tables of addresses, which x86 can do without.
     reloc = "static" if platform.machine().lower() in ("x86_64", "amd64") else "default"
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name(),

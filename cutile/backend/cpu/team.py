@@ -1,11 +1,11 @@
 """Native threads that run the blocks of a launch: a team, one for the process.
 
-Python's threads would take the interpreter's lock before and behind every range of blocks. Where sixteen of them do,
+Python's threads would take the interpreter's lock before and after every range of blocks. Where sixteen threads do so,
 the lock goes from one sleeping thread to the next, which takes longer than a short kernel runs. Here a launch enters
-native code once: what is left of it wakes the team, takes ranges as its threads do, and waits for them.
+native code once. There it wakes the team, takes ranges as the team's threads do, and waits for them.
 
 The team's threads sleep in native code, and know nothing of Python. Several launches may be at work at once: threads
-take ranges of each in turn. Needs POSIX threads: elsewhere there is no team, and the stream's workers share the ranges.
+take ranges of each in turn. The team needs POSIX threads. Elsewhere the stream's workers share the ranges.
 """
 
 import _thread
@@ -18,17 +18,21 @@ from cuda_async.locks import new_lock
 from cutile.backend.cpu.target import initialize, llvm, target_machine
 
 MAX_JOBS = 16
-"""Launches at work at once. Any more run on the threads that bring them."""
+"""Launches at work at once. Further launches run on the threads that bring them, without the team."""
 SPINS = 2000
-"""How often a launch looks whether the others have ended, before it sleeps: some 50 microseconds."""
+"""How often a launch looks whether the team has left its job, before it sleeps: some 50 microseconds."""
 _LOCK_BYTES = 256
-"""More than a mutex or a condition variable of any system takes."""
+"""Bytes for a mutex or a condition variable, more than any system takes."""
 
 _PAUSE = 'call void asm sideeffect "pause", ""()' if platform.machine().lower() in ("x86_64", "amd64") else ""
 
 # A team: its lock and two conditions ("there is work", "a thread has left a job"); how many jobs there are; the jobs.
 # A job: function, arguments, blocks, blocks of a range, ranges; the next range; the threads of the team that are at it;
-# their scratch memory, and the bytes of each.
+# their scratch memory, and the bytes of each thread's. The thread that brings a job owns it.
+#
+# Counters are atomic where a thread looks at them without the lock. The next range is claimed in any order, since
+# ranges do not depend on each other, and the lock has made the job visible. The count of threads that are at a job is
+# released and acquired: the thread that brought the job must see what they have written.
 _CODE = f"""
 %team = type {{ [{_LOCK_BYTES} x i8], [{_LOCK_BYTES} x i8], [{_LOCK_BYTES} x i8], i64, [{MAX_JOBS} x ptr] }}
 %job = type {{ ptr, ptr, i64, i64, i64, i64, i64, ptr, i64 }}
@@ -49,7 +53,7 @@ define void @team_open(ptr %team) {{
   ret void
 }}
 
-; Run ranges of a job until there are none, or (`share`) one where there are other jobs.
+; Run ranges of a job until none is left. With `share`, stop after a range if there are other jobs.
 define internal void @take_ranges(ptr %team, ptr %job, ptr %scratch, i1 %share) {{
 start:
   %arguments_at = getelementptr %job, ptr %job, i32 0, i32 1
@@ -82,7 +86,7 @@ done:
   ret void
 }}
 
-; A thread of the team, for ever: each time the next job that has ranges left.
+; A thread of the team, for ever: it takes jobs with ranges left in turn, beginning with another at each turn.
 define void @team_serve(ptr %team, i64 %member) {{
 start:
   %work = getelementptr %team, ptr %team, i32 0, i32 1
@@ -132,7 +136,8 @@ enter:
   %is_last = icmp eq i64 %were, 1
   br i1 %is_last, label %tell, label %leave
 tell:
-  ; The job's own thread may be gone from here on: it looks at the job without the lock.
+  ; The job is not touched from here on: the thread that brought it looks at the count without the lock, and may have
+  ; gone with the job.
   call i32 @pthread_cond_broadcast(ptr %left)
   br label %leave
 leave:
@@ -220,7 +225,7 @@ declare i32 @pthread_cond_broadcast(ptr)
 
 
 class Job(ctypes.Structure):
-    """What `team_run` is given; see the code above."""
+    """The job that `team_run` runs; its fields are those of `%job` above."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -242,10 +247,11 @@ class Team:
         self.size = size
         initialize()
         llvm.initialize_native_asmparser()
-        # The engine outlives everything: the threads are in its code until the process ends.
+        # The engine and the team's memory are never freed: the threads are in this code until the process ends.
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_CODE), target_machine())
         self._engine.finalize_object()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
+        # `%team` has three locks, a count and the jobs; what is over lets it begin at a cache line.
         self._memory = ctypes.create_string_buffer(3 * _LOCK_BYTES + 8 * (MAX_JOBS + 2) + _LOCK_BYTES)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))
         start = ctypes.addressof(self._memory)
@@ -254,6 +260,7 @@ class Team:
         self._function("team_open")(self._address)
         serve = self._function("team_serve", ctypes.c_int64)
         for member in range(size):
+            # Not `threading.Thread`: these threads never end, and nobody is to wait for them.
             _thread.start_new_thread(serve, (self._address, member))
 
     def _function(self, name: str, *parameters: Any) -> Any:
@@ -261,12 +268,13 @@ class Team:
         return ctypes.CFUNCTYPE(None, ctypes.c_void_p, *parameters)(address)
 
     def run(self, job: Job, scratch: int) -> None:
-        """Run a job on this thread and those of the team that are free, to its end.
+        """Run a job to its end, on this thread and the team's threads that are free.
 
         Args:
-            job: what to run.
+            job: the job.
             scratch: the address of this thread's own scratch memory.
         """
+        # This thread takes a range too, so that one less than all wants a helper.
         self._run(self._address, ctypes.addressof(job), scratch, min(self.size, job.ranges - 1))
 
 
@@ -277,10 +285,10 @@ _lock = new_lock()
 def team(threads: int) -> Team | None:
     """The team of this process.
 
-    None where launches may use one thread alone, or there are no POSIX threads.
+    None without POSIX threads, and for launches of a single thread.
 
     Args:
-        threads: that a launch may use, the one that brings it included. The first launch decides for the process.
+        threads: the threads that a launch may use, its own included. The first launch decides for the process.
     """
     global _team
     if threads < 2 or os.name != "posix":

@@ -15,7 +15,7 @@ from cutile.ops import OPS
 
 
 class ReferenceKernel:
-    """A kernel to be walked."""
+    """A kernel that is run by walking its IR."""
 
     variants = None
 
@@ -27,7 +27,7 @@ class ReferenceKernel:
         """None: a launch walks the IR."""
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> RepeatedLaunch:
-        """What launches the kernel again and again."""
+        """A launch that can be repeated."""
         return RepeatedLaunch(self, grid, arguments, stream)
 
     def launch(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> None:
@@ -39,7 +39,7 @@ class ReferenceKernel:
             for block in range(first, last):
                 run_block(self._function, values, (block // (gy * gz), block // gz % gy, block % gz), grid)
 
-        # One range: blocks run in order, so that what the reference does is the same every time.
+        # One range: blocks run in order, so that the reference gives the same every time.
         stream.parallel_for(body, gx * gy * gz, gx * gy * gz)
 
 
@@ -50,7 +50,7 @@ class ReferenceBackend:
     options = frozenset[str]()
 
     def version(self) -> str:
-        """Nothing but cutile itself decides what this backend makes."""
+        """A constant: nothing but cutile itself decides what this backend makes."""
         return "reference 1"
 
     def target(self, arch: str, units: int) -> Target:
@@ -73,7 +73,7 @@ class ReferenceBackend:
         return Source(print_function(function), function.name, kernel_parameters(function))
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
-        """There is no plan."""
+        """One row, the same for every kernel."""
         del facts, target
         return (("schedule", "tile blocks one by one, in order; each operation by NumPy, on whole tiles"),)
 

@@ -1,7 +1,7 @@
 """One tile block run by walking the IR: each operation's NumPy meaning.
 
-Beside that it has memory, the grid and control flow. Tensors in memory are NumPy arrays; loads of tiles are padded past
-the edges, stores are clipped.
+Memory, the grid and control flow are here. Tensors in memory are NumPy arrays. Loads of tiles are padded past the
+edges, stores are clipped.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from cutile.ops.view import LoadView, StoreView, TensorView
 
 Array = np.ndarray[Any, Any]
 _CARRIERS = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+"""Unsigned integers by bytes: the array interface has no name for bf16 and the like, so these come first."""
 
 
 class _Memory:
@@ -40,7 +41,7 @@ class _Memory:
 def array_at(address: int, dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     """The elements at `address`, as an array that shares the memory.
 
-    `strides` count elements.
+    `strides` are in elements.
     """
     size = dtype.bits // 8
     interface = {
@@ -58,7 +59,7 @@ def bind_parameters(
 ) -> dict[Value, Array]:
     """Each kernel parameter as an array.
 
-    Tensors as they lie in memory, scalars of shape ().
+    Tensors share their memory; scalars have the shape ().
     """
     facts: dict[tuple[int, str, int], Any] = {}
     for parameter, argument in zip(parameters, arguments, strict=True):
@@ -81,42 +82,43 @@ def bind_parameters(
 
 def _overlap(array: Array, shape: Sequence[int], index: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Where the tile at `index` meets the array: slices of the array, and of the tile."""
-    inside: list[slice] = []
-    within: list[slice] = []
+    of_array: list[slice] = []
+    of_tile: list[slice] = []
     for extent, tile, position in zip(array.shape, shape, index, strict=True):
         start = int(position) * tile
         low, high = min(max(start, 0), extent), min(max(start + tile, 0), extent)
-        inside.append(slice(low, high))
-        within.append(slice(low - start, high - start) if high > low else slice(0, 0))
-    return tuple(inside), tuple(within)
+        of_array.append(slice(low, high))
+        of_tile.append(slice(low - start, high - start) if high > low else slice(0, 0))
+    return tuple(of_array), tuple(of_tile)
 
 
 def load(array: Array, shape: tuple[int, ...], index: Sequence[int]) -> Array:
     """The tile at a tile index; zeros past the edges."""
     tile = np.zeros(shape, array.dtype)
-    inside, within = _overlap(array, shape, index)
-    tile[within] = array[inside]
+    of_array, of_tile = _overlap(array, shape, index)
+    tile[of_tile] = array[of_array]
     return tile
 
 
 def store(array: Array, tile: Array, index: Sequence[int]) -> None:
     """Write the tile at a tile index; what lies past the edges is dropped."""
-    inside, within = _overlap(array, tile.shape, index)
-    array[inside] = tile[within]
+    of_array, of_tile = _overlap(array, tile.shape, index)
+    array[of_array] = tile[of_tile]
 
 
 def _overlap_from(
     array: Array, shape: Sequence[int], starts: Sequence[int], limits: Mapping[int, int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where the tile that begins at `starts` meets the array.
+    """Slices of the array and of the tile that begins at `starts`, where they meet.
 
-    Slices of the array, and of the tile.
+    `limits` has the elements of an axis, by axis, where they end before the array. A tile that begins before the array
+    meets nothing.
     """
-    inside: list[slice] = []
+    of_array: list[slice] = []
     for axis, (extent, tile, start) in enumerate(zip(array.shape, shape, starts, strict=True)):
         stop = min(start + tile, extent, limits.get(axis, extent))
-        inside.append(slice(start, stop) if 0 <= start < stop else slice(0, 0))
-    return tuple(inside), tuple(slice(0, each.stop - each.start) for each in inside)
+        of_array.append(slice(start, stop) if 0 <= start < stop else slice(0, 0))
+    return tuple(of_array), tuple(slice(0, each.stop - each.start) for each in of_array)
 
 
 def load_view(
@@ -126,16 +128,16 @@ def load_view(
 
     `fill` past the edges, and everywhere if it begins before the array.
     """
-    tile = np.full(shape, fill).astype(array.dtype)
-    inside, within = _overlap_from(array, shape, starts, limits)
-    tile[within] = array[inside]
+    tile = np.full(shape, fill, array.dtype)
+    of_array, of_tile = _overlap_from(array, shape, starts, limits)
+    tile[of_tile] = array[of_array]
     return tile
 
 
 def store_view(array: Array, tile: Array, starts: Sequence[int], limits: Mapping[int, int]) -> None:
     """Write the tile that begins at an element; what lies past the edges is dropped."""
-    inside, within = _overlap_from(array, tile.shape, starts, limits)
-    array[inside] = tile[within]
+    of_array, of_tile = _overlap_from(array, tile.shape, starts, limits)
+    array[of_array] = tile[of_tile]
 
 
 def _lanes(pointers: Array, mask: Array) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -166,13 +168,16 @@ def store_lanes(pointers: Array, value: Array, mask: Array) -> None:
 def update_lanes(change: Callable[..., Any], pointers: Array, mask: Array, *operands: Array) -> Array:
     """Change the elements at the pointers to `change(old, *operands)`.
 
-    The old ones, 0 where the mask is not set.
+    Returns the old elements.
+
+    They are 0 where the mask is not set.
     """
     before = np.zeros(pointers.shape, operands[0].dtype)
     dtype = from_numpy(before.dtype)
     for index, address in _lanes(pointers, mask):
         place = _element(address, dtype)
         before[index] = place
+        # A copy: `place` shares the memory that is written.
         place[...] = change(np.array(place), *(each[index] for each in operands))
     return before
 
@@ -187,7 +192,7 @@ class Walker:
 
     @property
     def values(self) -> MutableMapping[Value, Array]:
-        """What each value is."""
+        """The array of each value that has been computed."""
         return self._values
 
     def with_values(self, values: MutableMapping[Value, Array]) -> Walker:
@@ -196,6 +201,7 @@ class Walker:
 
     def block(self, block: Block, arguments: Sequence[Array] = ()) -> list[Array]:
         """Run a block; what its terminator yields."""
+        # Not strict: a kernel's own block is run without arguments, since its parameters are bound already.
         self._values.update(zip(block.arguments, arguments, strict=False))
         for op in block.operations:
             if isinstance(op, Yield):
@@ -344,18 +350,18 @@ def apply(body: Block, arguments: Sequence[Array]) -> list[Array]:
 def fold(op: Folding, tiles: Sequence[Array]) -> list[Array]:
     """The results of a reduction or scan."""
     columns = [np.moveaxis(tile, op.axis, 0) for tile in tiles]
-    held = [
+    totals = [
         np.full(column.shape[1:], np.asarray(identity).astype(column.dtype))
         for column, identity in zip(columns, op.identities, strict=True)
     ]
     places = range(len(columns[0]))
     if not isinstance(op, Scan):
         for place in places:
-            held = apply(op.body, [*held, *(column[place] for column in columns)])
-        return held
+            totals = apply(op.body, [*totals, *(column[place] for column in columns)])
+        return totals
     results = [np.empty_like(column) for column in columns]
     for place in reversed(places) if op.reverse else places:
-        held = apply(op.body, [*held, *(column[place] for column in columns)])
-        for result, each in zip(results, held, strict=True):
-            result[place] = each
+        totals = apply(op.body, [*totals, *(column[place] for column in columns)])
+        for result, total in zip(results, totals, strict=True):
+            result[place] = total
     return [np.moveaxis(result, 0, op.axis) for result in results]
