@@ -1,4 +1,4 @@
 """Lowered IR to readable Python text, one file per family of operations.
 
-Decides nothing: it writes what is there.
+Nothing is decided here: each operation is written as it is.
 """

@@ -1,7 +1,7 @@
-"""What an emitter works with.
+"""What emitters share: the printer, expressions, and the names of intrinsics.
 
-The printer it asks for operands, an expression with its precedence, and the names that generated code may import, which
-no variable has. Numba is not imported to know them.
+No variable of generated code has the name of an intrinsic. These names are read from the text of `intrinsics/`, so that
+writing code does not import Numba.
 """
 
 import ast
@@ -19,7 +19,7 @@ _FOLDER = Path(__file__).parents[1] / "intrinsics"
 
 _RENAMED = {"pow": "power", "round": "round_even"}
 FUNCTIONS = {name: _RENAMED.get(name, name) for name, op in OPS.items() if family(op) == "math"}
-"""What an operation on floats calls: the intrinsic of its name, but where Python has a function of that name."""
+"""The intrinsic of each operation on floats: it has the operation's name, unless Python has a function of that name."""
 
 
 def _listed(family: str) -> tuple[str, ...]:
@@ -47,6 +47,10 @@ DIRECTIONS = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downwar
 
 
 def _conversions() -> Iterator[str]:
+    """The names of the conversions.
+
+    Those of types that are only stored, and those that round to a side, saturate, or keep the bits.
+    """
     for dtype in STORAGE_DTYPES:
         if dtype.format is not None:
             yield f"{dtype.name}_value"
@@ -65,7 +69,7 @@ CONVERSIONS = frozenset(_conversions())
 
 
 RESERVED: frozenset[str] = frozenset((*_offered(), *FUNCTIONS.values(), *CONVERSIONS, "range"))
-"""All of them, and what else generated code calls."""
+"""The names that generated code may import, and `range`, which it calls: no variable has one of these."""
 
 
 ATOM, UNARY, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARE, NOT, CHOICE = range(11)
@@ -74,7 +78,7 @@ ATOM, UNARY, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARE, NOT, CHOICE = range(11)
 
 @dataclass(frozen=True)
 class Text:
-    """An expression."""
+    """An expression, and how tightly it binds."""
 
     text: str
     binds: int = ATOM
@@ -85,10 +89,10 @@ class Text:
 
 
 class Printer(Protocol):
-    """What `module.py` offers to the emitters of the families."""
+    """The printer of `module.py`, as the emitters of the families see it."""
 
     def operand(self, value: Value) -> Text:
-        """The expression of an operand: its name, or in place what computes it."""
+        """The expression of an operand: its name, or the expression that computes it."""
         ...
 
     def name(self, value: Value) -> str:
@@ -172,19 +176,12 @@ def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
     """
     if dtype.is_half:
         return call(printer, f"{dtype.name}_round", text)
-    if dtype.is_integer and dtype.bits < 64:
+    if dtype.is_integer and dtype.bits < 64:  # Numba computes these in 64 bits
         return call(printer, dtype.name, text)
     return text
 
 
-def narrowed(printer: Printer, text: Text, dtype: DTypeLike) -> Text:
-    """An f64 as a 16-bit float.
-
-    F16 rounded once, as NumPy does it; bf16 by way of f32, as ml_dtypes does.
-    """
-    return rounded(printer, call(printer, "to_odd" if dtype.name == "f16" else "f32", text), dtype)
-
-
 def infix(left: Text, operator: str, right: Text, binds: int) -> Text:
     """A binary operator that groups to the left."""
+    # `a - (b - c)` needs its parentheses: on the right, an operator that binds as tightly gets them.
     return Text(f"{left.within(binds)} {operator} {right.within(binds - 1)}", binds)

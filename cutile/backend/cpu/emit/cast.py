@@ -1,8 +1,7 @@
-"""Conversions between element types. f16 and bf16 values are f32 values already.
+"""Conversions between element types.
 
-Widening them costs nothing.
-
-Stored types are their bits; what is computed of them goes through the f32 that they stand for, which is exact.
+Values of f16 and bf16 are f32 values already: to widen them costs nothing. Values of types that are only stored are
+their bits. They are converted by way of the f32 that the bits stand for, which is exact.
 """
 
 from cutile.backend.cpu.emit._text import (
@@ -25,7 +24,7 @@ from cutile.ops.cast import Bitcast, Convert
 
 WHOLE = {NEAREST_EVEN: "nearest", POSITIVE_INF: "ceil", NEGATIVE_INF: "floor", ZERO: "truncated"}
 EXACT_IN_F32 = 16
-"""Bits of an integer that an f32 holds whatever they are."""
+"""Bits of the widest integer dtype of which an f32 holds every number."""
 
 
 def _float(printer: Printer, x: Text, source: DTypeLike) -> Text:
@@ -34,9 +33,9 @@ def _float(printer: Printer, x: Text, source: DTypeLike) -> Text:
 
 
 def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
-    """A value as an f32 that a narrower float may be rounded from.
+    """A value as an f32 that may be rounded to a narrower float.
 
-    Exact, or rounded to odd.
+    It is exact, or rounded to odd.
     """
     if source.format is not None and source is not f64:
         return _float(printer, x, source)
@@ -51,23 +50,24 @@ def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
 
 
 def _to_float(printer: Printer, x: Text, source: DTypeLike, target: DTypeLike, rounding: str) -> Text:
-    end = DIRECTIONS[rounding]
+    suffix = DIRECTIONS[rounding]
     if not target.computes:
-        return call(printer, f"{target.name}_bits{end}", _single(printer, x, source))
+        return call(printer, f"{target.name}_bits{suffix}", _single(printer, x, source))
     if target.is_half:
-        return call(printer, f"{target.name}_round{end}", _single(printer, x, source))
+        return call(printer, f"{target.name}_round{suffix}", _single(printer, x, source))
     if source.format is not None:
         if source is f64:
-            return call(printer, f"f32{end}", x)
+            return call(printer, f"f32{suffix}", x)
         wide = _float(printer, x, source)
         return wide if target is f32 else call(printer, "f64", wide)
-    if not end or source.bits <= EXACT_IN_F32 or (target is f64 and source.bits <= 32):
+    # Integers: rounded to nearest, or exact, by Numba's own conversion.
+    if not suffix or source.bits <= EXACT_IN_F32 or (target is f64 and source.bits <= 32):
         return call(printer, target.name, x)
     unsigned = "_unsigned" if source.kind == "uint" else ""
     if target is f64:
-        return call(printer, f"f64{end}{unsigned}", x)
+        return call(printer, f"f64{suffix}{unsigned}", x)
     wide = call(printer, f"whole_to_odd{unsigned}", x) if source.bits == 64 else call(printer, "f64", x)
-    return call(printer, f"f32{end}", wide)
+    return call(printer, f"f32{suffix}", wide)
 
 
 def _convert(printer: Printer, op: Convert) -> Text:
@@ -96,7 +96,7 @@ def _truncate(printer: Printer, op: Truncate) -> Text:
 def _bitcast(printer: Printer, op: Bitcast) -> Text:
     x, source, dtype = printer.operand(op.x), op.x.tile.dtype, op.dtype
     machine = held(source)
-    if source in MEANING:  # whatever the others are, they mean nothing
+    if source in MEANING:  # the other bits mean nothing, and are 0 in the result
         x = call(printer, machine, infix(x, "&", Text(hex(MEANING[source])), AND))
     elif source.is_half:
         x, machine = call(printer, f"{source.name}_bits", x), "u16"

@@ -1,6 +1,6 @@
 """Control flow: loops, branches, extents of the grid, prints and assertions.
 
-Prints and assertions call functions in this process, which know each by its number in the file.
+Prints and assertions call functions in this process, with their number in the file.
 """
 
 import re
@@ -14,7 +14,8 @@ from cutile.ir import Block, For, If, Op, Value, While
 
 
 def _assign(printer: Printer, names: Sequence[str], values: Sequence[Value]) -> None:
-    """`names = values`, all values read before any is written."""
+    """`names = values`, as if all values were read before any is written."""
+    # One after the other where no value reads a name that is written before it; else at once.
     pairs = [(name, printer.operand(value).text) for name, value in zip(names, values, strict=True)]
     pairs = [(name, text) for name, text in pairs if name != text]
     written: set[str] = set()
@@ -50,7 +51,7 @@ def _body(printer: Printer, block: Block, names: Sequence[str]) -> None:
 
 
 def _bound(printer: Printer, value: Value) -> str:
-    """A loop's bound, as an i64."""
+    """A loop's bound, as an i64; literals are that already."""
     number = printer.constant(value)
     if number is not None:
         return str(number)
@@ -91,7 +92,7 @@ def _if(printer: Printer, op: If) -> None:
     names = [printer.name(value) for value in op.results]
     printer.line(f"if {printer.operand(op.condition).text}:", op)
     _body(printer, op.then, names)
-    if len(op.orelse.operations) > 1 or names:
+    if len(op.orelse.operations) > 1 or names:  # a block that does nothing has its terminator
         printer.line("else:")
         _body(printer, op.orelse, names)
 
@@ -111,7 +112,7 @@ def _say(printer: Printer, op: Say) -> None:
     for position, memory in enumerate(op.memories):
         address = call(printer, "address_of", printer.name(memory))
         printer.line(f"{printer.use('notify')}({function}, {site}, {position}, {address.text}, 0)", op)
-    printer.line(f"{printer.use('notify')}({function}, {site}, -1, 0, 0)", op)
+    printer.line(f"{printer.use('notify')}({function}, {site}, -1, 0, 0)", op)  # -1: the print's end
 
 
 def _fail(printer: Printer, op: FailUnless) -> None:

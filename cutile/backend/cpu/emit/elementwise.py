@@ -1,7 +1,7 @@
 """Arithmetic, comparisons, other roundings, functions of floats.
 
-Python's operators where Numba gives them NumPy's meaning, else calls of intrinsics. A rounding that may be fast is
-simply rounded to nearest.
+Operations are Python's operators where Numba gives them NumPy's meaning, else calls of intrinsics. An approximate
+operation is computed as the exact one, rounded to nearest.
 """
 
 from cutile.backend.cpu.emit._text import (
@@ -72,7 +72,10 @@ def _infix(operator: str, binds: int) -> Expression:
 def _call(function: str, by_sign: bool = False, floats: str = "") -> Expression:
     """A call.
 
-    `by_sign` where unsigned integers have a function of their own, `floats` where floats do.
+    Args:
+        function: the intrinsic.
+        by_sign: whether unsigned integers have an intrinsic of their own.
+        floats: the intrinsic of floats, where they have one.
     """
 
     def emit(printer: Printer, op: Op) -> Text:
@@ -89,6 +92,7 @@ def _negative(printer: Printer, op: Neg) -> Text:
     x, dtype = printer.operand(op.x), op.x.tile.dtype
     if dtype.is_float:
         return Text(f"-{x.within(UNARY)}", UNARY)
+    # `-x` of an unsigned integer is an i64 in Numba.
     return call(printer, dtype.name, infix(Text("0"), "-", x, SUM))
 
 
@@ -117,7 +121,10 @@ def _extreme(name: str) -> Expression:
 
 
 def _truncating(signed: str, unsigned: str) -> Expression:
-    """Of unsigned integers the truncated quotient is the floored one."""
+    """A call of one of two intrinsics, by the sign of the dtype.
+
+    Of unsigned integers the truncated quotient is the floored one.
+    """
 
     def emit(printer: Printer, op: Op) -> Text:
         is_unsigned = op.result.tile.dtype.kind == "uint"
@@ -150,6 +157,7 @@ def _select(printer: Printer, op: Select) -> Text:
     return call(printer, "choose", *map(printer.operand, op.operands))
 
 
+# How the intrinsics of directed roundings end, by the rounding.
 MODES = {"positive_inf": "upward", "negative_inf": "downward", "zero": "to_zero"}
 OPERATORS = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT)}
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from cutile.backend.cpu.emit._text import (
+    ATOM,
     CHOICE,
     COMPARE,
     NOT,
@@ -27,7 +28,8 @@ from cutile.ir import Constant, Op, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 
-SCRATCH_ALIGNMENT = 64  # what tells scratch memory from tensors, which promise at most 16, and from what is like them
+SCRATCH_ALIGNMENT = 64
+"""Bytes. It tells scratch memory from tensors, which promise at most 16, and from scratch memory like theirs (32)."""
 
 
 def is_scratch(tensor: Value) -> bool:
@@ -49,8 +51,8 @@ def _read(printer: Printer, op: Read) -> Text:
 
 
 def _read_inside(printer: Printer, op: ReadInside) -> Text:
-    element, zero = _element(printer, op.x, op.at), number(printer, op.padding, op.x.tensor.dtype)
-    return Text(f"{element.within(NOT)} if {printer.operand(op.inside).text} else {zero.text}", CHOICE)
+    element, padding = _element(printer, op.x, op.at), number(printer, op.padding, op.x.tensor.dtype)
+    return Text(f"{element.within(NOT)} if {printer.operand(op.inside).text} else {padding.text}", CHOICE)
 
 
 def _write(printer: Printer, op: Write) -> None:
@@ -84,9 +86,9 @@ def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
         return Text(repr(bool(value)))
     if not dtype.is_float:
         wrapped = int(np.asarray(value).astype(dtype.numpy))
-        text = Text(repr(wrapped), UNARY if wrapped < 0 else 0)
+        text = Text(repr(wrapped), UNARY if wrapped < 0 else ATOM)
         return text if dtype.name == "i64" else call(printer, dtype.name, text)
-    with np.errstate(over="ignore"):  # what was folded may be too large
+    with np.errstate(over="ignore"):  # a folded constant may be too large
         exact = float(np.asarray(value).astype(dtype.numpy))  # f16 and bf16: rounded, then held as f32
     if math.isnan(exact):
         literal = printer.use("nan")
@@ -108,7 +110,7 @@ def _tensor_at(printer: Printer, op: TensorAt) -> Text:
 
 
 def _as_stored(printer: Printer, value: Text, dtype: DTypeLike) -> Text:
-    """A value as it is in memory: 16-bit floats and bools are _as_value otherwise."""
+    """A value as an element in memory: a 16-bit float as its bits, a bool as a byte."""
     if dtype.is_half:
         return call(printer, f"{dtype.name}_bits", value)
     return call(printer, "u8", value) if dtype.is_bool else value

@@ -1,7 +1,7 @@
 """The whole file: header, imports, function, and the families' printer.
 
-A value that is used once is written in place, unless memory is written in between or the line would get long; any other
-gets a variable, named as the user named it. Each of the user's lines is quoted once, above what it became.
+A value that is used once is written in place, unless memory is written in between or the line would get long. Any other
+value gets a variable, with the user's name if there is one. Each of the user's lines is quoted once, above its code.
 """
 
 import keyword
@@ -37,8 +37,8 @@ STATEMENTS: dict[type[Op], Statement] = {
 }
 HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
 WIDTH = 88
-IN_PLACE = 48  # longest expression that is written inside another
-ALWAYS_IN_PLACE = (Constant, GridSize, Size, Stride)
+MAX_IN_PLACE = 48  # characters of an expression that is written inside another
+ALWAYS_IN_PLACE = (Constant, GridSize, Size, Stride)  # literals and parameters, however often they are used
 INTRINSICS = "cutile.backend.cpu.intrinsics"
 
 
@@ -59,9 +59,9 @@ class ModulePrinter:
         self._used: set[str] = set()
         self._depth = 1
         self._quoted: set[int] = set()
-        self._waiting: list[Op] = []
-        self._in_place: dict[Value, Op] = {}
-        self._in_place |= self._plan(function)
+        self._waiting: list[Op] = []  # written in place, and not quoted yet
+        self._flags: frozenset[Value] = frozenset()
+        self._in_place = self._plan(function)
         self.fixed = {parameter.name: self._unique(parameter.name) for parameter in parameters}
         self.entry = self._unique(function.name)
 
@@ -122,12 +122,12 @@ class ModulePrinter:
         for op in function.walk():
             for value in op.operands:
                 uses.setdefault(value, []).append(op)
-        found: dict[Value, Op] = {}
-        _plan_block(function.body, uses, found)
-        return found
+        in_place: dict[Value, Op] = {}
+        _plan_block(function.body, uses, in_place)
+        return in_place
 
     def operand(self, value: Value) -> Text:
-        """The expression of an operand: its name, or in place what computes it."""
+        """The expression of an operand: its name, or the expression that computes it."""
         op = self._in_place.get(value)
         if op is None:
             if value in self._flags:
@@ -136,8 +136,6 @@ class ModulePrinter:
         if op.location is not None and not isinstance(op, Constant):
             self._waiting.append(op)
         return self._expression(op)
-
-    _flags: frozenset[Value] = frozenset()
 
     def _expression(self, op: Op) -> Text:
         emit = EXPRESSIONS.get(type(op))
@@ -156,6 +154,7 @@ class ModulePrinter:
         """Write a statement, below the user's lines that it comes from."""
         sources = [*self._waiting, *([op] if op is not None else [])]
         self._waiting = []
+        # A nest of loops over elements is quoted as a whole, above its outermost line; a user's loop line by line.
         if op is not None and op.regions and not _has_user_loop(op) and text.startswith(("for", "if")):
             sources += [inner for block in op.regions for inner in _walk(block)]
         places = sorted({each.location.line: each.location for each in sources if each.location}.items())
@@ -177,7 +176,7 @@ class ModulePrinter:
         outside = set(self._taken)
         yield
         self._depth -= 1
-        self._taken &= outside  # what was named in there may be named again
+        self._taken &= outside  # names from in there may be given again
 
     def block(self, block: Block) -> None:
         """The operations of a block, without its terminator."""
@@ -190,20 +189,21 @@ class ModulePrinter:
                 continue
             (value,) = op.results
             if value in self._in_place:
-                if len(self._expression_length(op)) > IN_PLACE:
+                if self._length(op) > MAX_IN_PLACE:
                     del self._in_place[value]
                 else:
                     continue
             text = self._expression(op).text
             self.line(f"{self.name(value)} = {text}", op)
 
-    def _expression_length(self, op: Op) -> str:
+    def _length(self, op: Op) -> int:
+        """Characters of an expression; 0 of one that is always written in place."""
         if isinstance(op, ALWAYS_IN_PLACE):
-            return ""
+            return 0
         waiting = list(self._waiting)
         text = self._expression(op).text
-        self._waiting = waiting
-        return text
+        self._waiting = waiting  # it was not written
+        return len(text)
 
     def bind_flags(self, values: frozenset[Value]) -> None:
         """Parameters that arrive as bytes and mean bools."""
@@ -221,7 +221,7 @@ class ModulePrinter:
 
 
 def _stem(value: Value) -> str:
-    """A name for what nobody named: by its kind."""
+    """A name for a value without one, by its kind."""
     if not isinstance(value.type, TileType):
         return "tile"
     if value.type == INDEX:
@@ -237,9 +237,9 @@ def _walk(block: Block) -> Iterator[Op]:
 
 
 def _has_user_loop(op: Op) -> bool:
-    """Whether a loop that the user wrote is in here.
+    """Whether an operation is, or has in it, a loop that the user wrote.
 
-    Loops of nests count elements, in i64.
+    Loops of nests count elements, in i64. The loop over tile blocks, `block`, counts as the user's: it has them all.
     """
     own = isinstance(op, For) and (op.induction.type != INDEX or op.induction.name == "block")
     inner = (each for block in op.regions for each in _walk(block))
@@ -251,9 +251,10 @@ def _has_user_loop(op: Op) -> bool:
 
 
 def _plan_block(block: Block, uses: dict[Value, list[Op]], in_place: dict[Value, Op]) -> None:
+    """Add the values of a block and its regions that are written in place."""
     position = {op: at for at, op in enumerate(block.operations)}
     barriers = [at for at, op in enumerate(block.operations) if op.effect >= Effect.WRITE or op.regions]
-    reads: dict[Value, int] = {}  # values in place that read memory: where the first read happens
+    reads: dict[Value, int] = {}  # values in place that read memory: the position of the first read
     for at, op in enumerate(block.operations):
         for inner in op.regions:
             _plan_block(inner, uses, in_place)
@@ -268,7 +269,7 @@ def _plan_block(block: Block, uses: dict[Value, list[Op]], in_place: dict[Value,
             in_place[value] = op
         elif len(users) == 1 and users[0] in position and not _is_guard(value, users[0]):
             to = position[users[0]]
-            if users[0].regions and not _only_operand(users[0], value):
+            if isinstance(users[0], While):  # its first values get lines of their own
                 continue
             if begins is not None and any(begins < barrier < to for barrier in barriers):
                 continue
@@ -280,13 +281,6 @@ def _plan_block(block: Block, uses: dict[Value, list[Op]], in_place: dict[Value,
 def _is_guard(value: Value, user: Op) -> bool:
     """Whether a bool guards a read: those get a name, or lines get long."""
     return isinstance(user, ReadInside) and user.inside is value
-
-
-def _only_operand(op: Op, value: Value) -> bool:
-    """Whether a loop or branch uses the value once, before it begins."""
-    if isinstance(op, While) or (isinstance(op, For) and value in op.operands[:3]):
-        return not isinstance(op, While)
-    return op.operands.count(value) == 1
 
 
 def emit_module(function: Function, target: Target) -> Source:
@@ -352,7 +346,8 @@ def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
 
 def _header(function: Function, kernel: Function, target: Target) -> list[str]:
     first = min(function.source, default=0)
-    named = function.file and not function.file.startswith("<") and not cell_of(function.file)  # a cell's is temporary
+    # The file of a notebook's cell is temporary.
+    named = function.file and not function.file.startswith("<") and not cell_of(function.file)
     place = f"  ({PurePath(function.file).name}:{first})" if named else ""
     lines = [f"# kernel   {function.name}{place}", f"# target   {target.backend} {target.arch}"]
     lines += [f"# {'types' if at == 0 else '     '}    {v.name}: {v.type}" for at, v in enumerate(kernel.parameters)]

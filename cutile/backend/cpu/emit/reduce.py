@@ -1,4 +1,4 @@
-"""A step of a reduction, the order of a row, matrix products as calls of BLAS."""
+"""Steps of reductions, orders of rows, matrix products as calls of the BLAS."""
 
 from cutile.backend.cpu.emit._text import Expression, Printer, Statement, Text, call
 from cutile.backend.cpu.stage import Gemm, Order, Step

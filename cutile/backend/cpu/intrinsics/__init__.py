@@ -1,12 +1,12 @@
 # pyright: reportUnusedImport=false
 # (generated code imports these)
-"""What generated CPU code calls, as LLVM IR behind Numba intrinsics.
+"""The functions that generated CPU code calls, as LLVM IR behind Numba intrinsics.
 
-`build.py` and this folder alone use Numba here.
+Of the CPU backend, `build.py` and this folder alone use Numba.
 
 No file in this folder knows tiles: everything works on single elements, indices and pointers. Generated code may import
-the two constants and Numba's types, what the starred families list in `__all__`, and the functions and conversions of
-the two tables. `emit/_text.py` reads these lines and those lists, without importing Numba.
+the two constants, Numba's types, the names in `__all__` of the starred families, and the keys of the tables FUNCTIONS
+and CONVERSIONS. `emit/_text.py` reads these import lines and lists as text, without importing Numba.
 """
 
 from math import inf, nan

@@ -1,11 +1,10 @@
 """`Num`: an LLVM float value with operators, so that a polynomial reads like one.
 
-Not for values of the user's program, and it emits no control flow: every formula here vectorises. So do sine and cosine
-of f32 values of any size, which have no branches.
+Formulas have no branches, so that loops over them vectorise. Sine and cosine of an f32 of any size are here, too.
 
-The argument's place in its quadrant needs as many bits of 2/pi as its exponent says: a window of 96 bits is cut out of
-that number and multiplied with the mantissa, in integers, where whole turns overflow and vanish. What remains is
-computed in f64 and rounded once. (f64 arguments would need windows of 192 bits; those go to the C library.)
+They need the argument's place in its quadrant, for which the bits of 2/pi that matter depend on the exponent. A window
+of 96 bits is cut out of 2/pi, and multiplied with the mantissa in integers, where whole turns overflow and vanish. The
+rest is computed in f64 and rounded once. (f64 arguments would need windows of 192 bits; they go to the C library.)
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ from typing import Any
 
 from cutile.backend.cpu.intrinsics._seam import ir, llvm
 
+# By LLVM's type: bits, bits of the mantissa, bias of the exponent.
 INT = {"float": 32, "double": 64}
 MANTISSA = {"float": 23, "double": 52}
 BIAS = {"float": 127, "double": 1023}
 
 
 class Num:
-    """A float (or the integer of its bits) and the builder that operators append to."""
+    """A float or the integer of its bits, and the builder that operators append to."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder = builder
@@ -86,12 +86,12 @@ class Num:
         return self.of(self.builder.xor(self.value, self._other(other)))
 
     def compare(self, operator: str, other: Num | float) -> Any:
-        """A bit; false where either is NaN (also for `!=`: use `is_nan`)."""
+        """A bit: the comparison; false where either is NaN, also for `!=`."""
         method = self.builder.fcmp_ordered if self._is_float else self.builder.icmp_signed
         return method(operator, self.value, self._other(other))
 
     def is_nan(self) -> Any:
-        """A bit."""
+        """A bit: whether it is NaN."""
         return self.builder.fcmp_unordered("uno", self.value, self.value)
 
     def where(self, bit: Any, other: Num | float) -> Num:
@@ -130,11 +130,10 @@ def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
 
 
 def round_to_int(x: Num, factor: float = 1.0) -> tuple[Num, Num]:
-    """The nearest whole number to `x * factor`, below 2**21, as a float and as bits.
+    """The whole number nearest to `x * factor`, below 2**21, as a float and as bits.
 
-    The bits are the low ones of an integer.
-    Adding 1.5 * 2**mantissa leaves the number in the low bits; what is above them, `scale` shifts out. Unlike a
-    conversion this is defined for NaN.
+    Adding 1.5 * 2**mantissa leaves the number in the low bits of the sum. The bits above them stay in the result:
+    `scale` shifts them out. Unlike a conversion this is defined for NaN.
     """
     magic = 1.5 * 2.0 ** MANTISSA[x.kind]
     shifted = x.fma(factor, magic) if factor != 1.0 else x + magic
@@ -144,15 +143,15 @@ def round_to_int(x: Num, factor: float = 1.0) -> tuple[Num, Num]:
 def _power_of_two(n: Num, kind: str) -> Num:
     """`2.0 ** n` for an n within the range of normal exponents.
 
-    Upper bits of n are shifted out.
+    Bits of n above the exponent's are shifted out.
     """
     return ((n + BIAS[kind]) << MANTISSA[kind]).as_float()
 
 
 def scale(x: Num, n: Num) -> Num:
-    """`x * 2.0 ** n`, for `n` of `round_to_int`, in two steps.
+    """`x * 2.0 ** n`, for the bits `n` of `round_to_int`.
 
-    So it is right where the result is subnormal or overflows, too.
+    In two factors, each of which is a normal number also where the result is subnormal or overflows.
     """
     half = n >> 1
     return x * _power_of_two(half, x.kind) * _power_of_two(n - half, x.kind)
@@ -161,7 +160,7 @@ def scale(x: Num, n: Num) -> Num:
 HALF_PI = 1.5707963267948966
 QUARTER_PI = 0.7853981633974483
 SMALLEST = 126  # the biased exponent of 0.5: below pi/4 nothing is reduced
-STEPS = 5  # words of 32 bits at which the window may begin
+STEPS = 5  # words of 32 bits at which the window may begin: f32 has exponents up to 128 more
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2, on |r| <= pi/4
 SIN = (-0.1666666666381575, 0.008333331858811688, -0.00019840077985062635, 2.724877802434287e-06)
@@ -182,7 +181,7 @@ def _arctan_of_inverse(n: int, bits: int) -> int:
 
 def _words() -> list[int]:
     """2/pi in words of 32 bits, behind the leading zeros for the smallest exponent."""
-    bits = 400
+    bits = 400  # more than the words have: the last ones of the series are not exact
     pi = 4 * (4 * _arctan_of_inverse(5, bits) - _arctan_of_inverse(239, bits))  # Machin's formula
     two_over_pi = (2 << (2 * bits)) // pi  # * 2**bits
     leading = 2 + (150 - SMALLEST)  # two bits for the quadrant; x == mantissa * 2**(exponent - 150)
@@ -195,10 +194,7 @@ WORDS = _words()
 
 
 def _window(exponent: Num) -> tuple[Num, Num]:
-    """The 64 bits of 2/pi that matter at an exponent, and the 32 behind them.
-
-    All as i64.
-    """
+    """The 64 bits of 2/pi that matter at an exponent, and the 32 behind them, as i64."""
     place = exponent - SMALLEST
     step, rest = place >> 5, place & 31
     words: list[Num] = []
@@ -214,9 +210,9 @@ def _window(exponent: Num) -> tuple[Num, Num]:
 
 
 def _reduced(x: Num) -> tuple[Num, Num, Num]:
-    """Sine and cosine, in f64, of |x| beyond whole quarter turns; their number.
+    """Sine and cosine, in f64, of what whole quarter turns leave of |x|; the turns.
 
-    The remainder is between -pi/4 and pi/4.
+    That angle is between -pi/4 and pi/4.
     """
     builder: Any = x.builder
     double, wide = ir.DoubleType(), ir.IntType(64)
@@ -255,11 +251,11 @@ def sin_cos(x: Num, quarter_turns: int) -> Num:
     sine, cosine, quadrant = _reduced(x)
     if quarter_turns == 0:
         negative = x.of(builder.zext(x.bits().shifted_right(31).value, wide))
-        quadrant = quadrant + negative * 2  # sin(-x) == -sin(x): half a turn
+        quadrant = quadrant + negative * 2  # sin(-x) == -sin(x): half a turn on
     else:
         quadrant = quadrant + quarter_turns
     value = sine.where((quadrant & 1).compare("==", 1), cosine)
-    flipped = (value.bits() ^ ((quadrant & 2) << 62)).as_float()
+    flipped = (value.bits() ^ ((quadrant & 2) << 62)).as_float()  # the sign is that of the quadrant's bit 1
     return _rounded(x, flipped)
 
 
@@ -273,5 +269,5 @@ def tangent(x: Num) -> Num:
     quotient = sine.where(odd, cosine * -1.0) / cosine.where(odd, sine)
     wide = x.of(x.builder.fpext(x.value, ir.DoubleType()))
     signed = quotient.of(quotient.builder.select(wide.compare("<", 0.0), (quotient * -1.0).value, quotient.value))
-    found = _rounded(x, signed)
-    return x.of(x.builder.select(x.compare("==", 0.0), x.value, found.value))  # -0.0 stays
+    result = _rounded(x, signed)
+    return x.of(x.builder.select(x.compare("==", 0.0), x.value, result.value))  # -0.0 stays

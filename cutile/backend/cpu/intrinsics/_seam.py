@@ -1,8 +1,6 @@
-"""The untyped seam: Numba and llvmlite as `Any`, and functions made of LLVM IR.
+"""Numba and llvmlite as `Any`; functions of LLVM IR for generated code.
 
-Generated code calls these functions.
-
-Not a place for formulas; those are in the files named by family.
+Neither library has types. The formulas are in the files of the families.
 """
 
 from collections.abc import Callable
@@ -34,7 +32,7 @@ def define(name: str, emit: Emit) -> Callable[[Any, list[Any]], Any]:
         symbol = ".".join(["tile", name, *map(str, kinds)])
         function = module.globals.get(symbol)
         if function is None:
-            # The result type is known once the body is written: write it into a scratch function first.
+            # A function's type has its result's, which the body alone tells: write it into a scratch function first.
             scratch = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), kinds), "scratch")
             inner = ir.IRBuilder(scratch.append_basic_block())
             result = emit(inner, list(scratch.args)).type
@@ -61,7 +59,7 @@ def llvm(builder: Any, name: str, *arguments: Any) -> Any:
 
 
 Result = Callable[..., Any]
-"""From the Numba types of the arguments to that of the result; None where they do not fit."""
+"""From the Numba types of the arguments to the result's; None where they do not fit."""
 
 
 def first_type(x: Any, *_: Any) -> Any:

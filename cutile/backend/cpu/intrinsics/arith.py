@@ -1,6 +1,6 @@
-"""Arithmetic that Python's operators in Numba do not give as NumPy means it.
+"""Arithmetic in which Python's operators in Numba differ from NumPy's meaning.
 
-Bounds, integer division, shifts, fma.
+Extremes, integer division, shifts, fma.
 """
 
 from typing import Any
@@ -68,10 +68,7 @@ def _chosen(bit: Any, x: Any, y: Any) -> Any:
 
 
 def _pick(operator: str) -> Any:
-    """Of two index values, the one that `operator` holds for.
-
-    Indices are i64 whatever they came from.
-    """
+    """The one of two indices, i64, for which `operator` holds."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return builder.select(builder.icmp_signed(operator, *arguments), *arguments)
@@ -100,20 +97,20 @@ def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
 
 
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
-    """`fmin` or `fmax`: of a number and NaN the number.
+    """Two intrinsics, for signed integers and floats, and for unsigned integers.
 
-    LLVM's own: it vectorises loops that fold by them.
+    Of a number and NaN they give the number. They are LLVM's own, since it vectorises loops that fold by these.
     """
 
-    def typing(name_of_int: str) -> Any:
+    def emitter(name_of_int: str) -> Any:
         def emit(builder: Any, arguments: list[Any]) -> Any:
             return llvm(builder, float_name if _is_float(arguments[0]) else name_of_int, *arguments)
 
         return emit
 
     return (
-        binary(typing(signed_name), same_type),
-        binary(typing(unsigned_name), same_type),
+        binary(emitter(signed_name), same_type),
+        binary(emitter(unsigned_name), same_type),
     )
 
 
@@ -121,6 +118,7 @@ def _propagating(operator: str) -> Any:
     def emit(builder: Any, arguments: list[Any]) -> Any:
         x, y = arguments
         nan = builder.fcmp_unordered("uno", x, y)
+        # A sum with NaN is NaN.
         return builder.select(nan, builder.fadd(x, y), _float_extreme(builder, x, y, operator))
 
     return binary(emit, same_type)
@@ -137,7 +135,10 @@ maximum, maximum_unsigned = _extreme("maximumnum", "smax", "umax")
 
 
 def _divisor(builder: Any, x: Any, y: Any, signed: bool) -> tuple[Any, Any]:
-    """A divisor that never traps (0 and the overflowing -1 become 1); where it was 0."""
+    """A divisor that never traps, and a bit: whether it was 0.
+
+    0 becomes 1, as -1 does where the lowest integer is divided by it: that quotient overflows.
+    """
     kind = y.type
     zero, one = ir.Constant(kind, 0), ir.Constant(kind, 1)
     is_zero = builder.icmp_unsigned("==", y, zero)
@@ -213,7 +214,7 @@ def _div_ceil(signed: bool) -> Any:
         zero = ir.Constant(x.type, 0)
         quotient, rest, _ = _truncated(builder, arguments, signed)
         up = builder.icmp_unsigned("!=", rest, zero)
-        if signed:  # of one sign: the quotient was rounded down
+        if signed:  # of operands of one sign, whose quotient was rounded down
             up = builder.and_(up, builder.icmp_signed(">=", builder.xor(x, y), zero))
         return builder.add(quotient, builder.zext(up, x.type))
 
@@ -231,7 +232,7 @@ def _mul_hi(extend: str) -> Any:
 
 
 def _mod_float(builder: Any, arguments: list[Any]) -> Any:
-    """The remainder moved to the sign of the divisor."""
+    """The remainder moved to the sign of the divisor; a remainder of 0 has its sign."""
     x, y = arguments
     zero = ir.Constant(x.type, 0.0)
     rest = builder.frem(x, y)
@@ -257,9 +258,9 @@ def _floor_div_float(builder: Any, arguments: list[Any]) -> Any:
     whole = llvm(builder, "floor", quotient)
     near = builder.fcmp_ordered(">", builder.fsub(quotient, whole), ir.Constant(x.type, 0.5))
     whole = builder.select(near, builder.fadd(whole, one), whole)
-    none = builder.fcmp_ordered("==", quotient, zero)
-    found = builder.select(none, llvm(builder, "copysign", zero, plain), whole)
-    return builder.select(builder.fcmp_ordered("==", y, zero), plain, found)
+    is_zero = builder.fcmp_ordered("==", quotient, zero)
+    floored = builder.select(is_zero, llvm(builder, "copysign", zero, plain), whole)
+    return builder.select(builder.fcmp_ordered("==", y, zero), plain, floored)
 
 
 def _floats(x: Any, y: Any) -> Any:
@@ -322,19 +323,21 @@ def _fma(builder: Any, arguments: list[Any]) -> Any:
 
 
 def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
-    """f32 that hold 16-bit floats.
+    """`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd.
 
-    The product is exact in f64; the sum is rounded to odd there, and again to f32.
+    The product is exact in f64. The sum is rounded to odd there, and once more to f32.
     """
     double, wide = ir.DoubleType(), ir.IntType(64)
     x, y, z = (builder.fpext(each, double) for each in arguments)
     product = builder.fmul(x, y)
     total = builder.fadd(product, z)
+    # The error of the sum, which is exact (Knuth's two-sum).
     part = builder.fsub(total, product)
     rest = builder.fadd(builder.fsub(product, builder.fsub(total, part)), builder.fsub(z, part))
     zero = ir.Constant(double, 0.0)
     bits = builder.bitcast(total, wide)
-    # Inexact, and even: the neighbour on the side of the rest. Up or down in bits goes by the sign of the total.
+    # An inexact total with an even last bit gives way to its neighbour on the side of the rest. That is one more in
+    # bits where both have one sign, else one less.
     one = ir.Constant(wide, 1)
     outward = builder.icmp_signed(">=", builder.xor(builder.bitcast(rest, wide), bits), ir.Constant(wide, 0))
     moved = builder.select(outward, builder.add(bits, one), builder.sub(bits, one))
@@ -372,7 +375,7 @@ choose = ternary(_choose, _chosen)
 
 
 def _trip_count(signed: bool) -> Any:
-    """Differences are modulo 2**64, where those of two i64 fit an unsigned number."""
+    """The iterations of a loop; a difference of two i64 fits a u64."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         start, stop, step = arguments
@@ -384,10 +387,10 @@ def _trip_count(signed: bool) -> Any:
         size = builder.select(upward, step, builder.neg(step))
         runs = builder.and_(compare("<", first, last), builder.icmp_unsigned("!=", step, zero))
         size = builder.select(runs, size, one)  # a divisor of 0 traps
-        turns = builder.add(builder.udiv(builder.sub(builder.sub(last, first), one), size), one)
-        most = ir.Constant(kind, 2 ** (kind.width - 1) - 1)
-        turns = builder.select(builder.icmp_unsigned("<", turns, most), turns, most)
-        return builder.select(runs, turns, zero)
+        count = builder.add(builder.udiv(builder.sub(builder.sub(last, first), one), size), one)
+        most = ir.Constant(kind, 2 ** (kind.width - 1) - 1)  # the result is signed
+        count = builder.select(builder.icmp_unsigned("<", count, most), count, most)
+        return builder.select(runs, count, zero)
 
     return emit
 
@@ -397,9 +400,9 @@ def _counted(start: Any, stop: Any, step: Any) -> Any:
 
 
 trip_count = ternary(define("trip_count", _trip_count(signed=True)), _counted)
-"""The turns of a loop from one i64 to before another, by steps of either sign; none by steps of 0."""
+"""The iterations of a loop from one i64 to before another, by steps of either sign; 0 by steps of 0."""
 trip_count_unsigned = ternary(define("trip_count_unsigned", _trip_count(signed=False)), _counted)
-"""The turns of a loop from one u64 to before another; none by steps of 0."""
+"""The iterations of a loop from one u64 to before another; 0 by steps of 0."""
 
 
 # Sums and products of a reduction may be reordered: LLVM then keeps several vector accumulators.

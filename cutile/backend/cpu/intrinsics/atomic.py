@@ -1,9 +1,9 @@
-"""Atomic updates of elements by address, as the processor's own.
+"""Atomic updates of elements by address, by the processor's own instructions.
 
 Tile blocks run on several threads.
 
-Every update is ordered with all others (acquire and release), which covers any ordering that a kernel asks for and
-costs nothing more where updates are full barriers anyway. Each gives what was there before; 0 where the mask is off.
+Every update acquires and releases. That covers any ordering that a kernel asks for, and costs nothing more where
+updates are full barriers anyway, as on x86. Each gives the element that was there before; 0 where the mask is off.
 """
 
 from collections.abc import Callable
@@ -67,9 +67,9 @@ atomic_xchg = _defined("atomic_xchg", "xchg")
 
 
 def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit:
-    """A 16-bit float is added to in a loop.
+    """An addition to a 16-bit float, in a loop.
 
-    Compute in f32, and try to exchange the bits until nobody came between.
+    The sum is computed in f32, and the bits are exchanged if the element is still the one that was read.
     """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
@@ -103,7 +103,7 @@ atomic_addf_bf16 = ternary(define("atomic_addf_bf16", _add_half(cast.bf16_value_
 def _exchange(builder: Any, values: list[Any]) -> Any:
     address, mask, expected, value = values
     kind = value.type
-    bits = ir.IntType({"float": 32, "double": 64}.get(str(kind)) or kind.width)
+    bits = ir.IntType({"float": 32, "double": 64}.get(str(kind)) or kind.width)  # LLVM compares integers only
 
     def make() -> Any:
         operands = [builder.bitcast(each, bits) for each in (expected, value)]

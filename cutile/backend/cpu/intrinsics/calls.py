@@ -1,7 +1,4 @@
-"""Calls of functions of this process by their addresses.
-
-A BLAS `?gemm`, prints and assertions.
-"""
+"""Calls of functions of this process by address: the BLAS's, prints, assertions."""
 
 from typing import Any
 
@@ -13,6 +10,7 @@ __all__ = (
 )
 
 _INT = ir.IntType(32)
+"""The BLAS's integers; extents and steps that do not fit never come here (`lowering/matmul.py`)."""
 
 
 def _stored(builder: Any, value: Any) -> Any:
@@ -33,15 +31,16 @@ def _transposition(builder: Any, flag: Any) -> Any:
 
 
 def _call(builder: Any, values: list[Any]) -> None:
-    """Row-major c = a @ b is a transposed product with its operands swapped.
+    """A row-major `c = a @ b`, as the BLAS, which is column-major, sees it.
 
-    Read column by column.
+    There rows are columns: it computes the transposed product of the transposed operands, `b` first.
     """
     address, rows, cols, depth, a, a_at, a_step, a_flag, b, b_at, b_step, b_flag, c, c_at, c_step, beta = values
     element = beta.type
     zero = ir.Constant(rows.type, 0)
-    some = builder.and_(builder.icmp_signed(">", rows, zero), builder.icmp_signed(">", cols, zero))
-    with builder.if_then(some):
+    # The BLAS refuses numbers below 0, which a tile past its tensor's edge would have.
+    has_elements = builder.and_(builder.icmp_signed(">", rows, zero), builder.icmp_signed(">", cols, zero))
+    with builder.if_then(has_elements):
         arguments = [
             _transposition(builder, b_flag),
             _transposition(builder, a_flag),
@@ -81,9 +80,10 @@ def gemm(
     c_step: Any,
     beta: Any,
 ) -> Any:
+    """The BLAS's `?gemm` at an address; the offsets and steps are in elements."""
     operands = (a, a_at, a_step, a_transposed, b, b_at, b_step, b_transposed, c, c_at, c_step)
-    given = (address, rows, cols, depth, *operands, beta)
-    signature = types.void(*map(types.unliteral, given))
+    kinds = (address, rows, cols, depth, *operands, beta)
+    signature = types.void(*map(types.unliteral, kinds))
 
     def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         _call(builder, list(values))

@@ -1,10 +1,10 @@
-"""Conversions that Numba's own do not give as `cutile.conversion` means them.
+"""Conversions in which Numba's own differ from `cutile.conversion`.
 
-Saturating, rounded once, few bits. 16-bit floats are f32 values in registers, which a 16-bit float can hold; in memory
-they are 16 bits. f16 goes through LLVM's `half` (one instruction on machines with F16C or Arm's fp16 conversions), bf16
-through shifts.
+They saturate, round once, or make few bits. In registers a 16-bit float is an f32 with a value that 16 bits can hold;
+in memory it is 16 bits. f16 goes through LLVM's `half` (one instruction on machines with F16C or Arm's fp16
+conversions), bf16 through shifts.
 
-Names end in the direction of rounding; without one it is to nearest even.
+Names end in the direction of rounding; without an end it is to nearest even.
 """
 
 from typing import Any
@@ -39,6 +39,7 @@ def bf16_value_of(builder: Any, arguments: list[Any]) -> Any:
 
 def _bf16_rounded(builder: Any, x: Any) -> Any:
     """The bits of the nearest bf16 in the upper half; ties to even; NaN stays NaN."""
+    # Half a place, less one where the bits that stay are even, carries into them where they are to be rounded up.
     bits = builder.bitcast(x, _I32)
     odd = builder.and_(builder.lshr(bits, ir.Constant(_I32, 16)), ir.Constant(_I32, 1))
     moved = builder.add(bits, builder.add(odd, ir.Constant(_I32, 0x7FFF)))
@@ -58,15 +59,15 @@ def _bf16_round(builder: Any, arguments: list[Any]) -> Any:
 
 
 def to_odd_bits(builder: Any, arguments: list[Any]) -> Any:
-    """f64 to f32, inexact results with their last bit set.
+    """An f64 as an f32 rounded to odd: an inexact result has its last bit set.
 
-    Rounding those again, to fewer bits, is then right.
+    To round that again, to fewer bits, is then right.
     """
     (x,) = arguments
     near = builder.fptrunc(x, _FLOAT)
     back = builder.fpext(near, x.type)
     bits = builder.bitcast(near, _I32)
-    # Where the nearest f32 lies beyond x, the one before it is the rounding toward zero: its bits are one less.
+    # Where the nearest f32 lies beyond x, the f32 before it is x rounded toward zero: its bits are one less.
     beyond = builder.fcmp_ordered(">", llvm(builder, "fabs", back), llvm(builder, "fabs", x))
     toward_zero = builder.select(beyond, builder.sub(bits, ir.Constant(_I32, 1)), bits)
     odd = builder.bitcast(builder.or_(toward_zero, ir.Constant(_I32, 1)), _FLOAT)
@@ -106,12 +107,15 @@ to_odd = unary(define("to_odd", to_odd_bits), _odd_type)
 """An f64 as an f32 on its way to 16 bits: inexact values get an odd last bit, so that the next rounding is right."""
 
 
+# How the names end, and the rounding.
 DIRECTIONS = {"": NEAREST_EVEN, "_upward": POSITIVE_INF, "_downward": NEGATIVE_INF, "_to_zero": ZERO}
 
 _FLOAT, _DOUBLE, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
 
 
 def _only(kind: Any, result: Any) -> Any:
+    """The result's type, for an argument of one type alone."""
+
     def of(x: Any) -> Any:
         return result if x == kind else None
 
@@ -119,6 +123,7 @@ def _only(kind: Any, result: Any) -> Any:
 
 
 def _held(dtype: DTypeLike) -> Any:
+    """The machine type of a dtype that is only stored: tf32 has 32 bits, the others 8."""
     return types.uint32 if dtype.bits == 32 else types.uint8
 
 
@@ -137,7 +142,7 @@ def _encoder(dtype: DTypeLike, suffix: str) -> Any:
 
 
 def _rounder(dtype: DTypeLike, suffix: str) -> Any:
-    """A 16-bit float stays in an f32: rounded to its bits, and back."""
+    """An f32 rounded to a 16-bit float, as an f32: to its bits, and back."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         bits = encoding.encode(builder, dtype, arguments[0], DIRECTIONS[suffix])
@@ -158,16 +163,21 @@ def _whole(signed: bool) -> Any:
 
 
 whole_to_odd, whole_to_odd_unsigned = _whole(signed=True), _whole(signed=False)
-"""An integer of 64 bits as an f64 on its way to fewer bits, as `to_odd`."""
+"""An integer of 64 bits as an f64 rounded to odd, on its way to fewer bits, as with `to_odd`."""
 
 
 def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> Any:
-    """The neighbour of a nearest float on the side asked for.
+    """A number rounded to a side: the nearest float, or its neighbour on the side.
 
-    `above`, `below`: where the exact number lies.
+    The bits of floats in order of size are integers in order of size. So a neighbour is one more or one less, but that
+    0 has the smallest number of either sign beside it.
 
-    Floats in order of size are integers in order of size, so a neighbour is one more or one less; 0 has both signs'
-    smallest number beside it.
+    Args:
+        builder: the builder.
+        near: the nearest float.
+        above: whether the exact number is larger.
+        below: whether it is smaller.
+        suffix: the direction, as names end in it.
     """
     bits_type = ir.IntType(32 if near.type == _FLOAT else 64)
     one, zero = ir.Constant(bits_type, 1), ir.Constant(bits_type, 0)
@@ -180,13 +190,13 @@ def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> An
         nothing, builder.or_(sign, one), builder.select(negative, builder.add(bits, one), builder.sub(bits, one))
     )
     if suffix == "_upward":
-        made = builder.select(above, up, bits)
+        rounded = builder.select(above, up, bits)
     elif suffix == "_downward":
-        made = builder.select(below, down, bits)
+        rounded = builder.select(below, down, bits)
     else:
-        made = builder.select(builder.and_(above, negative), up, bits)
-        made = builder.select(builder.and_(below, builder.not_(negative)), down, made)
-    return builder.bitcast(made, near.type)
+        rounded = builder.select(builder.and_(above, negative), up, bits)
+        rounded = builder.select(builder.and_(below, builder.not_(negative)), down, rounded)
+    return builder.bitcast(rounded, near.type)
 
 
 def _single(suffix: str) -> Any:
@@ -205,7 +215,7 @@ def _single(suffix: str) -> Any:
 def _double(suffix: str, signed: bool) -> Any:
     """An integer of 64 bits as an f64, rounded to a side.
 
-    Its halves are exact, and their sum's error is too.
+    Its halves are exact as f64, and so is the error of their sum.
     """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
@@ -233,21 +243,22 @@ _EXACT_IN_FLOAT, _EXACT_IN_DOUBLE = 24, 53
 def _saturated(bits: int, signed: bool) -> Any:
     """A float as an integer, without its fraction.
 
-    What lies beyond gives the nearest, NaN gives 0.
+    A number beyond the range gives the nearest integer in it, NaN gives 0.
     """
     kind, lowest = ir.IntType(bits), -(2 ** (bits - 1)) if signed else 0
     beyond = 2 ** (bits - signed)
-    machine = ir.IntType(max(bits, 32))  # vectors of floats become vectors of words
+    machine = ir.IntType(max(bits, 32))  # machines convert vectors of floats to vectors of words, and no shorter ones
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
-        # Written out: of LLVM's own, `llvm.fptosi.sat`, loops are not made into vectors.
+        # Written out, since LLVM does not vectorise loops with its own `llvm.fptosi.sat`.
         (x,) = arguments
         exact = bits <= (_EXACT_IN_FLOAT if x.type == _FLOAT else _EXACT_IN_DOUBLE)
-        if exact:  # so is the largest: of three instructions, two bring the number into range, and one drops NaN
+        if exact:  # the float type has the largest integer: three instructions clamp the number and drop NaN
             low, high = (ir.Constant(x.type, float(each)) for each in (lowest, beyond - 1))
             part = builder.select(builder.fcmp_ordered(">", x, high), high, x)
             part = builder.select(builder.fcmp_ordered("<", part, low), low, part)
             part = builder.select(builder.fcmp_ordered("ord", x, x), part, ir.Constant(x.type, 0.0))
+            # A short unsigned integer fits 32 bits with a sign, and vectors of these are converted in one instruction.
             whole = builder.fptosi(part, machine) if signed or bits < 32 else builder.fptoui(part, machine)
             return whole if bits >= 32 else builder.trunc(whole, kind)
         low, high = (ir.Constant(x.type, float(each)) for each in (lowest, beyond))
@@ -268,7 +279,7 @@ def _saturated(bits: int, signed: bool) -> Any:
 
 
 def _truncated_to(bits: int, signed: bool) -> Any:
-    """A float in the range of an integer type as that, without its fraction."""
+    """A float in the range of an integer type as an integer, without its fraction."""
     kind = ir.IntType(bits)
     machine = ir.IntType(max(bits, 32))
 
@@ -300,6 +311,8 @@ truncated = unary(_truncated)
 
 
 def _caster(result: Any, machine: Any) -> Any:
+    """The same bits as another type."""
+
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return builder.bitcast(arguments[0], machine)
 
@@ -344,4 +357,4 @@ CONVERSIONS: dict[str, Any] = {
     "whole_to_odd": whole_to_odd,
     "whole_to_odd_unsigned": whole_to_odd_unsigned,
 }
-"""By the names that generated code has for them."""
+"""The conversions, by their names in generated code."""

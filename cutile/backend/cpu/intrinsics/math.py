@@ -1,10 +1,8 @@
-"""Functions of one float as formulas without branches, for f32 and f64.
+"""Functions of floats, most of them as formulas without branches.
 
-So loops over them vectorise.
-
-Coefficients are minimax fits (Remez, in 80-bit arithmetic) of the functions named beside them. The largest errors
-against 80-bit results, in units of the last place, are stated in each docstring and checked by the tests.
-f16 and bf16 are computed in f32 by the caller.
+Loops over such formulas vectorise. Coefficients are minimax fits (Remez, in 80-bit arithmetic) of the functions named
+above them. The largest errors against 80-bit results, in units of the last place, stand in the table FUNCTIONS, and
+tests check them. f16 and bf16 are computed in f32 by the caller.
 """
 
 from typing import Any
@@ -89,10 +87,12 @@ EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 def _clamp(x: Num, low: float, high: float) -> Num:
     """Within the bounds; NaN stays."""
     raised = x.where(x.compare("<", low), low)
-    return raised.where(raised.compare(">", high), high)  # of what was raised: one instruction, as the other is
+    # Of `raised`, not of `x`: each comparison with its selection is then one instruction.
+    return raised.where(raised.compare(">", high), high)
 
 
 def _exp(x: Num) -> Num:
+    """`2**n * exp(r)` for the whole number n nearest to `x / ln(2)`."""
     kind = x.kind
     x = _clamp(x, *EXP_RANGE[kind])
     n, whole = round_to_int(x, LOG2_E)
@@ -111,14 +111,14 @@ def _exp2(x: Num) -> Num:
 def _split(x: Num) -> tuple[Num, Num]:
     """`(f, e)` with `x == (1 + f) * 2**e` and `1 + f` between sqrt(1/2) and sqrt(2).
 
-    X positive and finite.
+    `x` is positive and finite.
     """
     kind = x.kind
     mantissa = MANTISSA[kind]
     tiny = x.compare("<", 2.0 ** (2 - BIAS[kind]))  # subnormal, or nearly: bring it up
     raised = x.where(tiny, x * 2.0 ** (mantissa + 2))
     # Adding the distance from sqrt(1/2) to 1, in bits, carries into the exponent exactly from sqrt(2) on.
-    half_root = 0x3F3504F3 if kind == "float" else 0x3FE6A09E667F3BCD
+    half_root = 0x3F3504F3 if kind == "float" else 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
     one = BIAS[kind] << mantissa
     moved = raised.bits() + (one - half_root)
     e = (moved >> mantissa) - BIAS[kind]
@@ -140,8 +140,7 @@ def _log_of(x: Num, base_two: bool) -> Num:
         low = f - high - half_square + tail
         log2_e_hi = 1.44287109375 if kind == "float" else 1.4426950216293335
         log2_e_lo = LOG2_E - log2_e_hi
-        found = (high * log2_e_hi) + (low * log2_e_hi + (low + high) * log2_e_lo)
-        total = e + found
+        total = e + ((high * log2_e_hi) + (low * log2_e_hi + (low + high) * log2_e_lo))
     else:
         total = e.fma(LN2_HI[kind], f - (half_square - (tail + e * LN2_LO[kind])))
     infinity, nan = float("inf"), float("nan")
@@ -171,16 +170,16 @@ def _narrow(x: Num, wide: Num) -> Num:
 
 
 def _sinh(x: Num) -> Num:
-    """f32: from f64, where what cancels leaves enough.
+    """f32, from f64, which has bits enough for what cancels.
 
     Near 0 by two terms of the series.
     """
     wide = _wide(x)
-    e = _exp(_clamp(wide, -200.0, 200.0))
+    e = _exp(_clamp(wide, -200.0, 200.0))  # infinite in f32 beyond
     far = (e - wide.constant(1.0) / e) * 0.5
     near = (wide * wide).fma(wide * (1 / 6), wide)
-    found = _narrow(x, far.where(wide.call("fabs").compare("<", 1e-3), near))
-    return x.of(x.builder.select(x.compare("==", 0.0), x.value, found.value))  # -0.0 stays
+    result = _narrow(x, far.where(wide.call("fabs").compare("<", 1e-3), near))
+    return x.of(x.builder.select(x.compare("==", 0.0), x.value, result.value))  # -0.0 stays
 
 
 def _cosh(x: Num) -> Num:
@@ -192,7 +191,7 @@ def _cosh(x: Num) -> Num:
 def _pow(x: Num, y: Num) -> Num:
     """f32: `2 ** (y * log2(x))` in f64.
 
-    Its bits leave enough after a product of up to 150.
+    It has bits enough for products of up to 150.
     """
     base, exponent = _wide(x), _wide(y)
     one = base.constant(1.0)
@@ -204,17 +203,17 @@ def _pow(x: Num, y: Num) -> Num:
     b: Any = x.builder
     odd = b.and_(b.and_(whole, odd), exponent.call("fabs").compare("<", infinity))
     negative = b.icmp_signed("<", base.bits().value, base.constant(0.0).bits().value)
-    flipped = power.where(b.and_(negative, odd), power * -1.0)
+    result = power.where(b.and_(negative, odd), power * -1.0)
     is_fraction = b.and_(b.not_(whole), exponent.compare("==", exponent))
     finite = size.compare("<", infinity)
     below = b.and_(b.and_(base.compare("<", 0.0), finite), is_fraction)
-    flipped = flipped.where(below, nan)
-    flipped = flipped.where(base.is_nan(), nan).where(exponent.is_nan(), nan)
-    # 1 to any power, anything to the power 0, and -1 to an infinite one
+    result = result.where(below, nan)
+    result = result.where(base.is_nan(), nan).where(exponent.is_nan(), nan)
+    # 1 to any power, any number and NaN to the power 0, and -1 to an infinite one, are 1.
     infinite = exponent.call("fabs").compare("==", infinity)
-    flipped = flipped.where(b.and_(infinite, size.compare("==", 1.0)), one)
-    flipped = flipped.where(base.compare("==", 1.0), one).where(exponent.compare("==", 0.0), one)
-    return _narrow(x, flipped)
+    result = result.where(b.and_(infinite, size.compare("==", 1.0)), one)
+    result = result.where(base.compare("==", 1.0), one).where(exponent.compare("==", 0.0), one)
+    return _narrow(x, result)
 
 
 def _log(x: Num) -> Num:
@@ -231,8 +230,8 @@ def _tanh(x: Num) -> Num:
     near = polynomial(x2, TANH[x.kind]).fma(x2 * x, x)
     e = _exp(_clamp(magnitude * 2.0, 0.0, 50.0))
     far = x.constant(1.0) - x.constant(2.0) / (e + 1.0)
-    found = far.where(magnitude.compare("<", 0.625), near)
-    return x.of(llvm(x.builder, "copysign", found.value, x.value))  # -0.0 stays
+    result = far.where(magnitude.compare("<", 0.625), near)
+    return x.of(llvm(x.builder, "copysign", result.value, x.value))  # -0.0 stays
 
 
 def _erfc_tail(magnitude: Num) -> Num:
@@ -282,11 +281,14 @@ def _rsqrt(x: Num) -> Num:
 
 
 LIBRARY: set[str] = set()
-"""The functions of the C library that objects may call because of what is here."""
+"""The functions of the C library that the functions here call."""
 
 
 def _library_call(name: str, count: int) -> Any:
-    """The C library's function, in f64 also for f32: then all but correctly rounded."""
+    """A call of the C library's function of f64.
+
+    An f32 is computed in f64 too, and rounded: the result is all but correctly rounded.
+    """
     LIBRARY.add(name)
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
@@ -361,7 +363,7 @@ FUNCTIONS: dict[str, Any] = {
     "ceil": _llvm_function("ceil"),
     "round_even": _llvm_function("rint"),
 }
-"""By the name that generated code calls: the operation's, but for `power` and `round_even`.
+"""The functions by their names in generated code: the operation's, but for `power` and `round_even`.
 
 Bounds are the largest errors measured.
 """

@@ -1,4 +1,4 @@
-"""Elements by address, where a mask is set; copies by way of vector registers."""
+"""Elements by address, where a mask is set; a transposed copy by vector registers."""
 
 from typing import Any
 
@@ -16,11 +16,14 @@ def size_of(kind: Any) -> int:
 
 
 def masked(builder: Any, mask: Any, other: Any, make: Any) -> Any:
-    """What `make()` appends and gives where the mask is set, else `other`."""
+    """The value of `make()` where the mask is set, else `other`.
+
+    The instructions that `make` appends run where the mask is set only.
+    """
     before = builder.block
     with builder.if_then(mask):
         value = make()
-        inside = builder.block
+        inside = builder.block  # where `make` left off, which may be another block than it began in
     merged = builder.phi(other.type)
     merged.add_incoming(other, before)
     merged.add_incoming(value, inside)
@@ -113,7 +116,7 @@ _INT, _WORD = ir.IntType(32), ir.IntType(64)
 
 
 def _interleaved(builder: Any, x: Any, y: Any, half: int) -> Any:
-    """The elements of one half of two vectors, in turns."""
+    """The elements of one half of two vectors, one of each in turn."""
     count = x.type.count
     first = half * count // 2
     lanes = [lane for at in range(first, first + count // 2) for lane in (at, at + count)]
@@ -121,9 +124,9 @@ def _interleaved(builder: Any, x: Any, y: Any, half: int) -> Any:
 
 
 def _square(builder: Any, strip: Any, source: Any, stride: Any, step: Any) -> None:
-    """Transpose a square.
+    """Transpose a square, in four rounds.
 
-    In each of four rounds vectors meet those that are half of all further on.
+    Each round interleaves every vector of the first half with the one at the same place in the second half.
     """
     element = source.type.pointee
     vector = ir.VectorType(element, SIDE)
@@ -141,9 +144,9 @@ def _square(builder: Any, strip: Any, source: Any, stride: Any, step: Any) -> No
 
 
 def _copy_rest(module: Any, pointer: Any) -> Any:
-    """A function that copies what is left of a strip, element by element.
+    """A function that copies the rest of a strip, element by element.
 
-    Called, and kept small: LLVM would take as long over these loops as over all others.
+    It is not inlined, and optimised for size: LLVM would take as long for these loops as for all others.
     """
     symbol = f"tile.copy_rest.{pointer.pointee}"
     if symbol in module.globals:
@@ -182,7 +185,7 @@ def _copy(builder: Any, values: list[Any]) -> None:
 def copy_transposed(_context: Any, strip: Any, x: Any, at: Any, stride: Any, rows: Any, columns: Any, step: Any) -> Any:
     """`strip[row * step + column] = x[at + column * stride + row]`.
 
-    Of at most `SIDE` rows.
+    There are at most `SIDE` rows.
     """
     numbers: tuple[Any, ...] = tuple(map(types.unliteral, (at, stride, rows, columns, step)))
     if strip != x or not isinstance(x, types.CPointer) or any(each != types.int64 for each in numbers):

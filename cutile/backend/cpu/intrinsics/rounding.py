@@ -1,7 +1,8 @@
 """Float arithmetic rounded toward a side, and flushing to zero.
 
 A directed rounding is the machine's own: a function that is never inlined sets the rounding mode, computes with LLVM's
-constrained operation, and sets the mode back. No other arithmetic can move in between, and none is vectorised with it.
+constrained operation, and sets the mode back. So LLVM can move no other arithmetic in between. Loops over it are not
+vectorised.
 """
 
 from typing import Any
@@ -62,7 +63,7 @@ def _function(module: Any, name: str, mode: str, kind: Any, count: int) -> Any:
     builder.call(setter, [ir.Constant(i32, MODES[mode])])
     facts = [ir.MetaDataString(module, "round.dynamic"), ir.MetaDataString(module, "fpexcept.strict")]
     result = builder.call(_constrained(module, name, kind, count), [*function.args, *facts])
-    builder.call(setter, [ir.Constant(i32, 1)])
+    builder.call(setter, [ir.Constant(i32, 1)])  # to nearest
     builder.ret(result)
     return function
 

@@ -1,7 +1,4 @@
-"""The places of a row's elements in order.
-
-A sort merges runs; the few largest are inserted.
-"""
+"""The places of a row's elements in order: a merge sort, insertion of the largest."""
 
 from typing import Any
 
@@ -63,12 +60,12 @@ def _sort(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: An
     passes = cgutils.alloca_once_value(b, _number(0))
     with cgutils.for_range(b, count) as each:
         _store(b, b.trunc(each.index, _PLACE), places, each.index)
-    with cgutils.for_range(b, _number(31)) as turn:
-        width = b.shl(_number(1), turn.index)
+    with cgutils.for_range(b, _number(31)) as merge:  # at most: places are i32
+        width = b.shl(_number(1), merge.index)
         with b.if_then(b.icmp_signed(">=", width, count)):
-            turn.do_break()
-        b.store(b.add(turn.index, _number(1)), passes)
-        odd = b.trunc(turn.index, ir.IntType(1))
+            merge.do_break()
+        b.store(b.add(merge.index, _number(1)), passes)
+        odd = b.trunc(merge.index, ir.IntType(1))
         source, target = b.select(odd, spare, places), b.select(odd, places, spare)
         with cgutils.for_range_slice(b, _number(0), count, b.shl(width, _number(1))) as (start, _):
             middle = _smaller(b, b.add(start, width), count)
@@ -76,6 +73,7 @@ def _sort(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: An
             b.store(start, left)
             b.store(middle, right)
             with cgutils.for_range(b, end, start) as out:
+                # Both elements are loaded, so that there is no branch: of a run that has ended, the one at `start`.
                 i, j = b.load(left), b.load(right)
                 has_left, has_right = b.icmp_signed("<", i, middle), b.icmp_signed("<", j, end)
                 first = _load(b, source, b.select(has_left, i, start))
@@ -86,14 +84,15 @@ def _sort(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: An
                 _store(b, b.select(takes_right, second, first), target, out.index)
                 b.store(b.add(i, b.zext(b.not_(takes_right), _INDEX)), left)
                 b.store(b.add(j, b.zext(takes_right, _INDEX)), right)
+    # After an odd number of passes the places are in `spare`.
     with b.if_then(b.trunc(b.load(passes), ir.IntType(1))), cgutils.for_range(b, count) as each:
         _store(b, _load(b, spare, each.index), places, each.index)
 
 
 def _largest(b: Any, row: _Row, places: Any, count: Any, k: Any) -> None:
-    """The places of the `k` largest.
+    """The places of the `k` largest, by insertion.
 
-    Most elements are compared with the least of these alone.
+    Most elements are compared with the least of these alone, at the last place.
     """
     hole = cgutils.alloca_once(b, _INDEX)
     last = b.sub(k, _number(1))
@@ -136,8 +135,8 @@ def largest_places(_context: Any, x: Any, at: Any, step: Any, places: Any, count
     signature = types.void(*map(types.unliteral, (x, at, step, places, count, k)))
 
     def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        memory, first, distance, target, length, wanted = values
-        _largest(builder, _Row(builder, x.dtype, memory, first, distance), target, length, wanted)
+        memory, first, distance, target, length, most = values
+        _largest(builder, _Row(builder, x.dtype, memory, first, distance), target, length, most)
         return context.get_dummy_value()
 
     return signature, codegen
