@@ -60,6 +60,6 @@ def lower_function(function: Function) -> Function:
         "joined": lowering.axes.joined,
         "refusals": tuple(f"{'xyz'[axis]}: {why}" for axis, why in lowering.axes.refusals.items() if why),
         "plans": tuple(lowering.plans),
-        "noalias": not lowering.exposed and not function.facts.get("unsafe", False),
+        "noalias": not lowering.aliases.exposed and not function.facts.get("unsafe", False),
     }
     return Function(function.name, lowering.body, function.source, function.file, STAGE, facts)

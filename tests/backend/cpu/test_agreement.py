@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import cutile as ct
+from cuda_async import Device
 from cutile.dtypes import DTypeLike, f16, f32, f64, i16, i32, i64, u32
-from tests.support.kernels import kernel
+from cutile.launch.target import use_backend
+from tests.support.kernels import define, kernel
 from tests.support.memory import launch
 
 BITS = ("(a ^ t) & u", "(a | t) & u", "(a | t) ^ u", "a & (t ^ u)", "a ^ (t | u) & t")
@@ -118,3 +121,50 @@ def k(out: Mut, x: Tensor):
     out = np.zeros(4, target.numpy)
     launch(kernel(text), (out, (4,)), x, backend="cpu")
     np.testing.assert_array_equal(out, [bounds.max, bounds.min, 1, min(2**15, bounds.max)])
+
+
+SLICED = {
+    "a part read before it is written": """
+def k(y: SharedMut, z: Mut):
+    t = y.slice(0, 0, 8).partition((8,)).load((0,))
+    y.partition((8,)).store(t - 100, (0,))
+    z.store(t)
+""",
+    "a part that overlaps the tile it is stored to": """
+def k(y: SharedMut, z: Mut):
+    t = y.slice(0, 4, 16).partition((8,)).load((0,))
+    y.partition((8,)).store(t, (1,))
+    z.store(y.partition((8,)).load((1,)))
+""",
+    "a part read before its elements are scattered": """
+def k(y: SharedMut, z: Mut):
+    t = y.slice(0, 4, 16).partition((8,)).load((0,))
+    ct.scatter(y, (ct.iota((8,)) + 8,), t)
+    z.store(t)
+""",
+}
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_a_slice_of_a_tensor_is_read_before_the_tensor_is_written(name: str) -> None:
+    compiled = ct.entry(unsafe=True)(define(SLICED[name], SharedMut=ct.SharedMut))
+    results: list[list[float]] = []
+    for backend in ("reference", "cpu"):
+        y, z = ct.api.arange(16, f32).sync(), ct.api.zeros((8,), f32).sync()
+        with use_backend(backend):
+            out = compiled(y, z.partition((8,))).sync_on(Device.host().new_stream())
+        results.append([*out.y.numpy(), *out.z.unpartition().numpy()])
+    assert results[0] == results[1]
+
+
+def test_memory_at_an_address_is_read_before_it_is_written_by_address() -> None:
+    text = """
+def k(y: Mut, p: Ptr[f32]):
+    t = ct.make_tensor_view(p, (8,), (1,)).partition((8,)).load((0,))
+    ct.store_ptr_tko(p + ct.iota((8,)), t - 100)
+    y.store(t)
+"""
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    launch(ct.entry(unsafe=True)(define(text, Ptr=ct.Ptr)), (y, (8,)), x.ctypes.data, backend="cpu")
+    np.testing.assert_array_equal(y, np.arange(8))
+    np.testing.assert_array_equal(x, np.arange(8) - 100)

@@ -94,7 +94,7 @@ def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
 
 def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
     """The operations of a block; its terminator is left to the caller."""
-    outer, lowering.uses = lowering.uses, Uses(block, lowering.exposed)
+    outer, lowering.uses = lowering.uses, Uses(block, lowering.aliases)
     if prepare:
         lowering.prepare()
     for op in block.operations:
@@ -523,7 +523,7 @@ def _stored_at_once(lowering: Lowering, op: Folding) -> Loaded | None:
     if not isinstance(op, Scan) or op.reverse or len(op.results) != 1 or op.tiles[0].tile.shape[op.axis] == 1:
         return None
     store = lowering.uses.only_store_of(op.result)
-    if store is None or store.x in lowering.exposed or lowering.accesses[store.x] > 1:
+    if store is None or store.x in lowering.aliases.exposed or lowering.accesses[store.x] > 1:
         return None
     lowering.stored.add(store)
     return lowering.target_of(store, op.result)

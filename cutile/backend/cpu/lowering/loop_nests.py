@@ -191,7 +191,7 @@ class Root:
         return [leaf for target in self.targets for leaf in target.source.leaves(index)]
 
 
-def _touches(writer: Root, reader: Root, mine: int, theirs: int) -> bool:
+def _touches(scope: Scope, writer: Root, reader: Root, mine: int, theirs: int) -> bool:
     """Whether `reader` reads what `writer` writes at another index of a shared loop.
 
     The loop is the one that their axes would share.
@@ -207,18 +207,20 @@ def _touches(writer: Root, reader: Root, mine: int, theirs: int) -> bool:
                 same = isinstance(leaf, Loaded) and tile is not None and leaf.tensor is tile.tensor
                 if isinstance(leaf, Loaded) and same and tile is not None and leaf.base is not tile.base:
                     return True  # another tile of a tensor that is written
+                if isinstance(leaf, Loaded) and tile is not None and scope.may_overlap(leaf.tensor, tile.tensor):
+                    return True
             if same and (mine == writer.axis or where[writer.target_axis(mine)] is not reader.variables[theirs]):
                 return True
     return False
 
 
-def _can_share(first: Root, second: Root, depth: int) -> bool:
+def _can_share(scope: Scope, first: Root, second: Root, depth: int) -> bool:
     """Whether the loops at `depth` of two roots in order can be one."""
     a, b = first.order, second.order
     if len(a) <= depth or len(b) <= depth or not first.loops[a[depth]].same(second.loops[b[depth]]):
         return False
     mine, theirs = a[depth], b[depth]
-    return not _touches(first, second, mine, theirs) and not _touches(second, first, theirs, mine)
+    return not _touches(scope, first, second, mine, theirs) and not _touches(scope, second, first, theirs, mine)
 
 
 class Nests:
@@ -253,7 +255,9 @@ class Nests:
         """The first roots that share their loop at `depth`; just the first if it has none."""
         run = [roots[0]]
         for candidate in roots[1:]:
-            if len(run[0].order) <= depth or not all(_can_share(member, candidate, depth) for member in run):
+            if len(run[0].order) <= depth or not all(
+                _can_share(self._scope, member, candidate, depth) for member in run
+            ):
                 break
             run.append(candidate)
         return run
@@ -373,7 +377,8 @@ class Nests:
             for leaf, where in root.reads():
                 read = transposed_read(self._scope, leaf, where, row, column)
                 known = all(i is None or i in root.variables for i in where)
-                if read is not None and known and read.leaf.tensor not in written:
+                overlaps = read is not None and any(self._scope.may_overlap(read.leaf.tensor, x) for x in written)
+                if read is not None and known and read.leaf.tensor not in written and not overlaps:
                     reads.append((root, read))
         return reads
 

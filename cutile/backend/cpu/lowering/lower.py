@@ -37,7 +37,7 @@ from cutile.backend.cpu.lowering.tile_expr import (
     Taken,
     TensorAxis,
 )
-from cutile.backend.cpu.lowering.use_counts import Uses, is_lazy
+from cutile.backend.cpu.lowering.use_counts import Aliases, Uses, is_lazy
 from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride, TensorAt
 from cutile.dtypes import DTypeLike, i32
 from cutile.errors import IRError
@@ -71,7 +71,7 @@ class Lowering:
         stored: stores that what they store has made already.
         accesses: how many loads and stores a tensor has.
         plans: what each loop around an mma became, and why, for the dump.
-        exposed: the tensors that the kernel also reaches by address.
+        aliases: the tensors that share memory with others.
     """
 
     def __init__(self, function: Function) -> None:
@@ -87,9 +87,9 @@ class Lowering:
         )
         self.written = {op.x for op in function.walk() if isinstance(op, StoreMut | StoreView)}
         self.plans: list[str] = []
-        self.exposed = frozenset(op.x for op in function.walk() if isinstance(op, TensorAddress))
+        self.aliases = Aliases(function)
         self.pending: list[Root] = []
-        self.uses = Uses(function.body, self.exposed)
+        self.uses = Uses(function.body, self.aliases)
         self.made_by: dict[Value, Op] = {value: op for op in function.walk() for value in op.results}
         self.scratch: list[Op] = []
         self._counts: dict[AxisClass, Extent] = {}
@@ -104,6 +104,7 @@ class Lowering:
         self._block: list[Value] = []
         self.body = Block([*self._parameters.values(), *self._joined.values(), *self.range])
         self.scope = Scope(Builder(self.body))
+        self.scope.exposed |= {self._parameters[x] for x in self.aliases.exposed if x in self._parameters}
         for value, parameter in self._parameters.items():
             if isinstance(parameter.type, TileType):
                 self.nodes[value] = Scalar(parameter)
@@ -190,6 +191,8 @@ class Lowering:
             for numbers in (op.extents, op.steps)
         )
         self._views[op.result] = (extents, steps)
+        if op.result in self.aliases.views:
+            scope.views.add(self._parameters[op.result])
 
     def loaded(
         self, tensor: Value, axes: Sequence[TensorAxis], extents: Sequence[Extent], padding: float = 0

@@ -22,13 +22,22 @@ class Scope:
     Attributes:
         builder: where operations go.
         masked: whether reads from tensors check their indices.
+        exposed: tensors that the kernel also reaches by address.
+        views: tensors at addresses that may lie in memory which the kernel writes.
     """
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.masked = True
+        self.exposed: set[Value] = set()
+        self.views: set[Value] = set()
         self._known: list[dict[Any, Value]] = [{}]
         self._constants: dict[Value, int] = {}
+
+    def may_overlap(self, x: Value, y: Value) -> bool:
+        """Whether two tensors may share memory, other than one and the same."""
+        either = self.views | self.exposed
+        return x is not y and x in either and y in either and (x in self.views or y in self.views)
 
     def recall(self, key: Any) -> Value | None:
         """The value computed for `key` in a block that is still open."""

@@ -6,10 +6,10 @@ A value that several loops pull is computed again in each. That is right for che
 for an `exp` or a division: those go to scratch memory once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cutile.backend.cpu.lowering.blocking import ELEMENTWISE
-from cutile.ir import Block, Constant, Effect, Op, Value
+from cutile.ir import Block, Constant, Effect, Function, Op, TensorType, Value
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -17,7 +17,7 @@ from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.sort import TakeAlongAxis
-from cutile.ops.view import LoadView, StoreView
+from cutile.ops.view import LoadView, StoreView, TensorView
 
 LOADS = LoadMut | LoadTile | LoadView
 
@@ -48,8 +48,38 @@ def _cost(op: Op) -> int:
     return COSTS.get(op.name, COSTS.get(family(type(op)), 16 if isinstance(op, FloorDiv | Mod) else 1))
 
 
+class Aliases:
+    """The tensors of a kernel that share memory with others.
+
+    Attributes:
+        exposed: the tensors that the kernel also reaches by address.
+        views: the tensors at addresses, if the kernel may write memory by address, or a tensor that is exposed.
+    """
+
+    def __init__(self, function: Function) -> None:
+        operations = list(function.walk())
+        self.exposed = frozenset(op.x for op in operations if isinstance(op, TensorAddress))
+        is_written = any(not (isinstance(x.type, TensorType) and x.type.stable) for x in self.exposed)
+        is_written = is_written or bool(function.facts.get("unsafe"))
+        self.views = frozenset(op.result for op in operations if is_written and isinstance(op, TensorView))
+
+    def written_by(self, op: Op) -> Collection[Value]:
+        """The tensors that an operation, or one in its regions, may write."""
+        if isinstance(op, StoreMut | StoreView):
+            if op.x in self.views:
+                return self.exposed | self.views
+            return self.views | {op.x} if op.x in self.exposed else {op.x}
+        if not op.regions and op.effect is Effect.OUTSIDE:
+            return self.exposed | self.views
+        return {x for block in op.regions for inner in block.operations for x in self.written_by(inner)}
+
+
 class Uses:
     """The facts about one block.
+
+    Args:
+        block: the block.
+        aliases: the tensors of the kernel that share memory.
 
     Attributes:
         pulled_by: for each value made in the block, the operations of the block that make loops which pull it.
@@ -58,7 +88,7 @@ class Uses:
         counts: for each value, how many operands it is, here and in nested blocks.
     """
 
-    def __init__(self, block: Block, exposed: frozenset[Value] = frozenset()) -> None:
+    def __init__(self, block: Block, aliases: Aliases) -> None:
         self._operations = block.operations
         self.arguments = set(block.arguments)
         self._position = {op: at for at, op in enumerate(block.operations)}
@@ -71,7 +101,7 @@ class Uses:
                 self._users.setdefault(value, []).append(op)
                 self.counts[value] = self.counts.get(value, 0) + 1
         self._ways: dict[Value, frozenset[Op | None]] = {}
-        self._stores = [(at, mut) for at, op in enumerate(block.operations) for mut in _stored(op, exposed)]
+        self._stores = [(at, x) for at, op in enumerate(block.operations) for x in aliases.written_by(op)]
         for op in reversed(block.operations):
             for value in op.results:
                 self.pulled_by[value] = self._pullers(value)
@@ -140,7 +170,7 @@ class Uses:
     def _is_overtaken(self, op: LOADS, pullers: set[Op]) -> bool:
         """Whether the tensor is written between the load and a loop that pulls it."""
         here = self._position[op]
-        written = [at for at, mut in self._stores if mut is op.x and at > here]
+        written = [at for at, x in self._stores if x is op.x and at > here]
         if not written:
             return False
         first = written[0]
@@ -150,7 +180,7 @@ class Uses:
             if at > first or (at == first and at_store.regions):
                 return True
         # The store itself may pull what it overwrites, if at the same element.
-        same_place = isinstance(op, LoadMut | LoadTile) and isinstance(at_store, StoreMut)
+        same_place = isinstance(op, LoadMut | LoadTile) and isinstance(at_store, StoreMut) and at_store.x is op.x
         return at_store in pullers and not (same_place and self._is_aligned(op.result, at_store))
 
     def _is_aligned(self, value: Value, store: Op) -> bool:
@@ -177,15 +207,3 @@ def _operands(op: Op) -> Sequence[Value]:
         for inner in block.operations:
             values.extend(_operands(inner))
     return values
-
-
-def _stored(op: Op, exposed: frozenset[Value]) -> Sequence[Value]:
-    """What an operation may write.
-
-    Through addresses, any tensor whose address the kernel has taken.
-    """
-    if isinstance(op, StoreMut | StoreView):
-        return (op.x,)
-    if not op.regions and op.effect is Effect.OUTSIDE:
-        return tuple(exposed)
-    return [mut for block in op.regions for inner in block.operations for mut in _stored(inner, exposed)]
