@@ -1,8 +1,8 @@
 """Accesses by address, prints, assertions, and views that cut tiles at any step.
 
 An access by address runs at its place in the program, element by element, in loops of its own. Loads of memory that
-nothing writes during a launch are the exception: they are pulled like any other element. A print's values go to scratch
-memory, where the process reads them and writes them as text.
+nothing writes during a launch are the exception: their elements are pulled where they are used, as other tiles' are. A
+print's values go to scratch memory, from which the process writes them as text.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Touch(Node):
         scope.builder.location = self._op.location or scope.builder.location
         access = scope.builder.add(self._op.copy_with(operands, (), ()))
         if not access.results:
-            return operands[1]  # a node needs a value; that of a store has no reader
+            return operands[1]  # a store has no result, but a node needs a value: nobody reads this one
         access.result.name = self.name
         return access.result
 
 
 def lower_access(lowering: Lowering, op: Access) -> None:
     """Lower an access in program order: after the pending loops, and at once."""
-    lowering.flush()
+    lowering.flush()  # what is pending may read the memory that the access writes
     extents = lowering.extents(op.pointers)
     operands = op.lanes if isinstance(op, AtomicRmw) else op.operands
     touch = Touch(op, [lowering.node(value) for value in operands], extents)
@@ -72,7 +72,7 @@ def lower_access(lowering: Lowering, op: Access) -> None:
 
 
 def lower_print(lowering: Lowering, op: Print) -> None:
-    """A print, once its values are in memory."""
+    """Lower a print: its values go to scratch memory first."""
     lowering.flush()
     memories: list[Value] = []
     for value in op.values:
@@ -90,15 +90,16 @@ def lower_print(lowering: Lowering, op: Print) -> None:
 
 
 def lower_assert(lowering: Lowering, op: Assert) -> None:
-    """An assertion: where it does not hold, the function says so and returns."""
+    """Lower an assertion: where it does not hold, the function notes so and returns."""
     condition = lowering.concrete(op.condition)
-    lowering.flush()
+    lowering.flush()  # stores before the assertion are done even if it fails
     lowering.scope.builder.location = op.location
     x, y, z = lowering.block_index()
     lowering.scope.builder.add(FailUnless(condition, x, y, z, message=op.message, where=op.where))
 
 
 def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
+    """The axes of a view's tile, which end at the view's limits."""
     scope, limits = lowering.scope, dict(zip(op.limited, op.limits, strict=True))
     axes: list[TensorAxis] = []
     for axis, (index, step) in enumerate(zip(op.starts, op.steps, strict=True)):
@@ -112,9 +113,9 @@ def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
 
 
 def load_view(lowering: Lowering, op: LoadView, extents: Sequence[Extent]) -> Loaded:
-    """A tile to be read where it is needed."""
+    """A tile whose elements are read where they are used."""
     axes = _axes(lowering, op)
-    if op.is_plain:  # steps are the extents: tile blocks side by side may run as one
+    if op.is_plain:  # tiles lie side by side, so that neighbouring tile blocks may run as one
         axes = [lowering.tile_axis(op.x, *each) for each in enumerate(zip(op.starts, op.shape, strict=True))]
     return lowering.loaded(op.x, axes, extents, op.padding_value)
 

@@ -1,11 +1,9 @@
-"""What may be done with each axis of each tile.
-
-Clip its loop at the tensor's edge, or let it span several tile blocks.
+"""Tile axes whose loops end at a tensor's edge, or span several tile blocks.
 
 Axes of different values that always run together (through element-wise operations, broadcasts, carried values, ...)
-form one class. A class is *free* when no operation sees the axis as a whole: no reduction, no reshape. What lies past
-the edge in a free class is never seen, so its loops stop there. When moreover every tile of the class sits at the tile
-block's own index along one axis of the grid, neighbouring tile blocks can be computed as one larger tile:
+form one class. A class is *free* if no operation needs the axis as a whole, as a reduction or a reshape does. No
+operation then reads past the tensor's edge, so the loops of the class end there. If also every tile of the class has
+the tile block's own index along one axis of the grid, neighbouring tile blocks can be computed as one larger tile:
 
     y.store(a * load_tile_like(x, y) + y.load())      # tiles of 256: run as one loop over 16384 elements
     acc = mma(x.load((i, k)), y.load((k, j)), acc)    # tiles of 128 x 256: run as blocks of 256 x 512
@@ -33,8 +31,8 @@ from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 from cutile.ops.view import LoadView
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
-ELEMENTS = 16384  # of a coarsened block: loops long enough for vectors, scratch that stays in the cache
-STREAMED = 2048  # the same where a loop walks along rows: few rows at once, or the memory is read in short pieces
+ELEMENTS = 16384  # of joined blocks: loops long enough for vectors, scratch memory that stays in the cache
+STREAMED = 2048  # the same where a loop walks along rows: of many rows at once, each would be read in short pieces
 MMA_BLOCK = (256, 512)  # rows and columns from which one BLAS call runs at full speed
 
 Key = tuple[Value, int]
@@ -46,8 +44,8 @@ class AxisClass:
 
     Attributes:
         opaque: why the class is not free; empty if it is.
-        uneven: why its tiles cannot span tile blocks, although free; empty if they can.
-        blocks: the axes of the grid at whose block index its tiles sit.
+        uneven: why its tiles cannot span tile blocks, even if it is free; empty if they can.
+        blocks: the axes of the grid whose block index is the index of its tiles.
         stores: the `Mut` parameters written along it, each with its axis, in order.
         extent: elements of one tile.
     """
@@ -72,7 +70,7 @@ class Axes:
         self._parent: dict[Key, Key] = {}
         self._facts: dict[Key, AxisClass] = {}
         self._made_by: dict[Value, Op] = {}
-        self._raw: set[int] = set()
+        self._raw: set[int] = set()  # axes of the grid whose block index is used other than as a tile's index
         self._stored: list[Value] = []
         self._has_mma = False
         self._linear = why_linear(function)
@@ -174,7 +172,7 @@ class Axes:
             facts.stores += [(op.x, axis)] if (op.x, axis) not in facts.stores else []
 
     def _rearrange(self, op: Broadcast | Reshape | Permute | Cat | Extract | Sort | TopK | TakeAlongAxis) -> None:
-        """Operations that compute nothing: their elements are their operands'."""
+        """Classes of an operation whose elements are its operands' elements."""
         match op:
             case Broadcast():
                 self._broadcast(op)
@@ -203,7 +201,7 @@ class Axes:
             self._same(value, op.result)
 
     def _access(self, op: Op) -> None:
-        """Every lane counts, also beyond the edges of the tensor that addresses are of."""
+        """Classes of an access by address: all its lanes count, also past a tensor's edge."""
         operands = op.lanes if isinstance(op, AtomicRmw) else op.operands
         for value in (*operands, *op.results):
             for axis in range(len(value.tile.shape)):
@@ -213,7 +211,7 @@ class Axes:
                 self._same(operands[0], value)
 
     def _folding(self, op: Folding) -> None:
-        """All tiles and results run together, but for the axis that is folded."""
+        """Classes of a fold: tiles and results run together, but for the folded axis."""
         first = op.tiles[0]
         for value in op.tiles:
             self._same(first, value)
@@ -224,7 +222,7 @@ class Axes:
                 self._unify((first, axis), (value, to))
 
     def _order(self, op: Sort | TopK | TakeAlongAxis) -> None:
-        """Rows run together; along the axis each operand and result is seen as a whole."""
+        """Classes of a sort: rows run together; the sorted axis is seen as a whole."""
         for value in (*op.operands, *op.results):
             for axis in range(len(value.tile.shape)):
                 if axis == op.axis:
@@ -233,9 +231,9 @@ class Axes:
                     self._unify((op.operands[0], axis), (value, axis))
 
     def _beside(self, part: Value, whole: Value, together: Sequence[int]) -> None:
-        """Axes of two tiles of one rank that run together.
+        """Join the axes of two tiles of one rank, a part and the whole.
 
-        The others are read at other places.
+        Along the axes that are not in `together` elements are read at other indices.
         """
         for axis in range(len(part.tile.shape)):
             if axis in together:
@@ -345,15 +343,13 @@ class Axes:
             sizes += [mut.mut.tile_type.size for mut in self._stored]
             for axis in free:
                 factors[axis] = max(1, (STREAMED if self._has_loads_in_loops else ELEMENTS) // max(sizes))
+            # All of them may be along any of the axes, or be shared among these: `CpuKernel.joins`.
             return (factors[0], factors[1], factors[2]), max(factors)
         return (factors[0], factors[1], factors[2]), math.prod(factors)
 
 
 def _on_the_grid(op: Op) -> bool:
-    """Whether a load counts its index in its own tiles.
-
-    Then neighbouring tiles can be one larger tile.
-    """
+    """Whether a load counts its index in its own tiles, which then lie side by side."""
     return isinstance(op, LoadTile) or (isinstance(op, LoadView) and op.is_plain)
 
 

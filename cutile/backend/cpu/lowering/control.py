@@ -1,7 +1,7 @@
 """Blocks and structured control flow, and folds by a function of scalars.
 
-Tiles that loops and branches pass on live in scratch memory. Reductions and scans by a function of scalars are plain
-loops over such tiles:
+Tiles that loops and branches pass on are in scratch memory. Reductions and scans by a function of scalars are plain
+loops over tiles:
 
 for row:                              for row:
     m = identity                          m = identity
@@ -40,10 +40,10 @@ from cutile.ops.sort import Sort, TopK
 #         result[row, i] = places[i]
 
 CHAINS = 4
-"""Scans of so many rows run in turns: each step waits for the one before, three or four cycles for a sum of floats."""
+"""Rows whose scans run interleaved: each step of a scan waits for the last one, 3 or 4 cycles for a sum of floats."""
 
 MAX_INSERTED = 64
-"""Elements up to which insertion finds the largest; a sort finds more of them sooner."""
+"""The most elements that insertion finds; to find more, a sort is faster."""
 
 
 def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
@@ -124,19 +124,19 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
 
 
 def _settle(lowering: Lowering, op: Op) -> None:
-    """Compute the scalars that nested blocks need of this one.
+    """Compute the scalars of this block that nested blocks need.
 
-    So none is computed in one block for another.
+    So none is computed in one nested block and used in another.
     """
     seen: set[Value] = set()
     needed = [value for block in op.regions for each in block.walk() for value in each.operands]
     while needed:
         value = needed.pop()
         node = lowering.nodes.get(value)
-        if node is None or value in seen:  # the block's own, or seen to
+        if node is None or value in seen:  # the nested block's own, or done
             continue
         seen.add(value)
-        if not value.tile.is_scalar:
+        if not value.tile.is_scalar:  # pulled in the nested block, with the scalars that it is made of
             made_by = lowering.made_by.get(value)
             needed.extend(made_by.operands if made_by is not None else ())
         elif not isinstance(node, Number):
@@ -160,23 +160,24 @@ def _product(value: Value, lowering: Lowering) -> Product:
 
 
 def _alias(product: Product) -> Product:
-    """Another name for the same memory."""
-    made = Product(product.dtype, product.extents, product.name)
-    made.buffer = product.buffer
-    return made
+    """Another node with the same memory.
+
+    The scope remembers elements by node: those that were read of one are not taken for elements of the other.
+    """
+    alias = Product(product.dtype, product.extents, product.name)
+    alias.buffer = product.buffer
+    return alias
 
 
 def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | None) -> None:
-    """Write nodes into memory that the nodes themselves may read.
-
-    As if all were read before any is written.
+    """Write nodes into memory that the nodes may read, as if all were read first.
 
     Moves with the same loops are one root, which reads before it writes, element by element. A group that reads at
-    other indices, or reads what an earlier group has written, goes through memory of its own.
+    other indices, or reads memory that an earlier group has written, goes through memory of its own.
     """
     real = [(node, product) for node, product in moves if not _is_memory_of(node, product)]
     groups: list[list[tuple[Node, Product]]] = []
-    for node, product in sorted(real, key=lambda move: -len(move[0].extents)):
+    for node, product in sorted(real, key=lambda move: -len(move[0].extents)):  # the most axes first
         for group in groups:
             mine, theirs = group[0][0].extents, node.extents
             if len(mine) == len(theirs) and all(a.same(b) for a, b in zip(mine, theirs, strict=True)):
@@ -195,7 +196,7 @@ def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | No
                 lowering.pending.append(Root(node.extents, [Target(node, product=saved)], location=_place(op)))
         else:
             copies.extend(group)
-    # Everything that goes through memory of its own is read first; then the direct moves; then the copies.
+    # Groups with memory of their own are read into it first, above; then come the direct moves; then these copies.
     direct = [move for move in copies if move in real]
     for group in groups:
         members = [move for move in group if move in direct]
@@ -217,7 +218,7 @@ def _is_memory_of(node: Node, product: Product) -> bool:
 
 
 def _clashes(group: list[tuple[Node, Product]], written: list[Product]) -> bool:
-    """Whether a group reads what is written before it, or its memory at other indices."""
+    """Whether a group reads memory that was written, or its own at other indices."""
     own = [product for _, product in group]
     for node, _ in group:
         root = Root(node.extents, [Target(node)])
@@ -239,8 +240,6 @@ class _Carried:
         self.scalars = [at for at, value in enumerate(op.carried) if value.tile.is_scalar]
         self.memory = {at: _product(op.results[at], lowering) for at in self.tiles}
         moves = [(lowering.node(op.carried[at]), self.memory[at]) for at in self.tiles]
-        for at in self.tiles:
-            self.memory[at].name = op.results[at].name
         _move(lowering, moves, None)
         self.initial = [lowering.concrete(op.carried[at]) for at in self.scalars]
         lowering.flush()
@@ -279,10 +278,7 @@ class _Carried:
 
 
 def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
-    """Whether `range` counts the turns as they are.
-
-    Of bounds whose difference, in i64, cannot overflow.
-    """
+    """Whether `range` takes the bounds as they are: their difference fits an i64."""
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
     from_zero = isinstance(start, Constant) and start.value == 0 and isinstance(step, Constant) and step.value > 0
     dtype = op.induction.tile.dtype
@@ -294,7 +290,7 @@ def _lower_for(lowering: Lowering, op: For) -> None:
     by_range = _is_counted_by_range(lowering, op)
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
     upward = isinstance(start, Constant) and isinstance(step, Constant) and start.value >= 0 and step.value > 0
-    if upward and op.induction.tile.dtype is not u64:  # which is negative as an index, from 2**63 on
+    if upward and op.induction.tile.dtype is not u64:  # a u64 is negative as an index, from 2**63 on
         lowering.counters.add(op.induction)
     carried = _Carried(lowering, op)
     scope = lowering.scope
@@ -302,21 +298,21 @@ def _lower_for(lowering: Lowering, op: For) -> None:
     induction = Value(op.induction.type, op.induction.name)
     if not by_range:
         wide = u64 if op.induction.tile.dtype is u64 else i64
-        turns = scope.add(TripCount(*(scope.cast(value, wide) for value in bounds)), "turns")
-        counted = [scope.index(0), turns, scope.index(1)]
+        trips = scope.add(TripCount(*(scope.cast(value, wide) for value in bounds)), "turns")
+        counted = [scope.index(0), trips, scope.index(1)]
         induction = Value(INDEX, "turn")
     arguments = carried.enter(op.body.arguments[1:])
     with scope.block(induction, *arguments) as body:
         place = induction
-        if not by_range:  # wraps, as the last turn's would where the one after it is beyond the dtype
-            turn = scope.cast(induction, op.induction.tile.dtype)
-            place = scope.add(Add(bounds[0], scope.add(Mul(turn, bounds[2]))), op.induction.name)
+        if not by_range:  # start + iteration * step: a product that wraps still gives the right sum
+            trip = scope.cast(induction, op.induction.tile.dtype)
+            place = scope.add(Add(bounds[0], scope.add(Mul(trip, bounds[2]))), op.induction.name)
         lowering.nodes[op.induction] = Scalar(place)
         _nested(lowering, op.body, carried.leave)
     scope.builder.location = op.location
-    made = scope.builder.add(For(*counted, carried=tuple(carried.initial), body=body))
+    loop = scope.builder.add(For(*counted, carried=tuple(carried.initial), body=body))
     scope.forget()
-    carried.bind(made.results)
+    carried.bind(loop.results)
 
 
 def _lower_while(lowering: Lowering, op: While) -> None:
@@ -327,9 +323,9 @@ def _lower_while(lowering: Lowering, op: While) -> None:
     with scope.block(*carried.enter(op.body.arguments)) as body:
         _nested(lowering, op.body, carried.leave)
     scope.builder.location = op.location
-    made = scope.builder.add(While(carried=tuple(carried.initial), condition=condition, body=body))
+    loop = scope.builder.add(While(carried=tuple(carried.initial), condition=condition, body=body))
     scope.forget()
-    carried.bind(made.results)
+    carried.bind(loop.results)
 
 
 def _lower_if(lowering: Lowering, op: If) -> None:
@@ -368,14 +364,14 @@ def _body(scope: Scope, body: Block, arguments: Sequence[Value]) -> list[Value]:
 
 
 def _in_memory(lowering: Lowering, node: Node) -> Node:
-    """A node that can be read at any place, as often as one likes."""
-    if isinstance(node, Product | Number | Scalar | Loaded):  # a fold reads each element once
+    """A node whose elements a fold may read in its own loops, without computing them."""
+    if isinstance(node, Product | Number | Scalar | Loaded):
         return node
     return lowering.keep(node)
 
 
 def lower_fold(lowering: Lowering, op: Folding) -> None:
-    """A reduction or scan: what it reads is computed first, then come its loops."""
+    """Lower a reduction or scan: its operands are computed first, then come its loops."""
     scope = lowering.scope
     scope.builder.location = op.location
     sources = [_in_memory(lowering, lowering.node(value)) for value in op.tiles]
@@ -424,9 +420,9 @@ class _Chains:
     extents: Sequence[Extent]
 
     def write_versions(self) -> None:
-        """Several chains in turns where no read leaves its tensor.
+        """Write the loops twice: where no read leaves its tensor, and with checks.
 
-        Else one after the other, with checks.
+        The first has several interleaved chains, the second one chain at a time.
         """
         scope = self.scope
         stops = [None if extent.is_unit else extent.stop(scope) for extent in self.extents]
@@ -446,7 +442,7 @@ class _Chains:
         scope.branch(inside, then, orelse)
 
     def write(self, together: int) -> None:
-        """The loops, the innermost of so many chains."""
+        """Write the loops, the innermost with `together` interleaved chains."""
         scope, op, extents = self.scope, self.op, self.extents
         names = NAMES.get(len(extents), ())
         index: list[Value | None] = [None] * len(extents)
@@ -471,7 +467,7 @@ class _Chains:
                 self._chains([_put(index, rows, scope.plus(done, rest.index))])
 
     def _chains(self, indices: Sequence[list[Value | None]]) -> None:
-        """The loop along the axis, in turns for each of these rows."""
+        """Write the loop along the axis, for these rows at once."""
         scope, op, axis = self.scope, self.op, self.op.axis
         numbers = zip(op.identities, self.sources, strict=True)
         start = [scope.number(number, node.dtype) for number, node in numbers]
@@ -482,13 +478,13 @@ class _Chains:
         count, names = self.extents[axis].stop(scope), NAMES.get(len(self.extents), ())
         with scope.loop(count, names[axis] if axis < len(names) else "place", start * len(indices)) as loop:
             at = loop.index
-            if isinstance(op, Scan) and op.reverse:  # from the end
+            if isinstance(op, Scan) and op.reverse:
                 at = scope.minus(scope.minus(count, scope.index(1)), at)
             totals: list[Value] = []
             for row, index in enumerate(indices):
                 index[axis] = at
-                held = loop.arguments[row * len(start) : (row + 1) * len(start)]
-                step = self._step(index, held)
+                totals_before = loop.arguments[row * len(start) : (row + 1) * len(start)]
+                step = self._step(index, totals_before)
                 if isinstance(op, Scan):
                     self._keep(tuple(index), step)
                 totals += step
@@ -498,9 +494,9 @@ class _Chains:
             index[axis] = None
             self._keep(_result_index(op, index), loop.results)
 
-    def _step(self, index: Sequence[Value | None], held: Sequence[Value]) -> list[Value]:
+    def _step(self, index: Sequence[Value | None], totals: Sequence[Value]) -> list[Value]:
         elements = [node.at(self.scope, tuple(index)) for node in self.sources]
-        return _body(self.scope, self.op.body, [*held, *elements])
+        return _body(self.scope, self.op.body, [*totals, *elements])
 
     def _keep(self, where: Index, values: Sequence[Value]) -> None:
         if self.stored is not None:
@@ -515,10 +511,10 @@ def _put(index: Sequence[Value | None], axis: int, value: Value) -> list[Value |
 
 
 def _stored_at_once(lowering: Lowering, op: Folding) -> Loaded | None:
-    """The block's own tile of a tensor, where a scan's result is stored.
+    """The block's own tile, if a scan's result is stored to it and not used elsewhere.
 
-    None if anything else is done with either. Its elements are then written as the scan comes to them. It never comes
-    to what lies past the tensor's edge.
+    The scan then writes each element of the tile as it comes to it, up to the tensor's edge. None if the kernel also
+    accesses the tensor elsewhere.
     """
     if not isinstance(op, Scan) or op.reverse or len(op.results) != 1 or op.tiles[0].tile.shape[op.axis] == 1:
         return None

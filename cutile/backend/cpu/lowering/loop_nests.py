@@ -1,8 +1,8 @@
 """Roots, and the loop nests that they share.
 
-A root is something that must really be computed: a store, a reduction, a tile kept in scratch memory. Each has the
-loops it needs, outermost first. Neighbouring roots share a loop when it is equally long and what one leaves for the
-other is used at the same index:
+A root is a store, a reduction, or a tile that is kept in scratch memory: it needs loops of its own, outermost first.
+Neighbouring roots share a loop if it is equally long for both, and if one uses the other's elements at the same index
+only:
 
     m = reduce_max(x, 1)                 for row:
     e = exp(x - m)                           for column: m = max(m, x)
@@ -10,7 +10,7 @@ other is used at the same index:
     y.store(e / s)                           for column: y = e[column] / s
 
 A nest whose reads may leave their tensors is written twice: without checks for tile blocks inside, with checks for
-those at the edge.
+tile blocks at the edge.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from cutile.ops.arith import And, FloorDiv
 
 # Reads that walk down a column of memory, in loops along rows of the result.
 #
-# Each would fetch a cache line for one element, and the next row would fetch the line again: long after it has left the
-# cache, where rows lie a power of two apart. Such a nest runs in strips of a few rows. The strip's elements are copied
-# to scratch memory first, transposed in vector registers, so that each line of memory is read once, as a whole:
+# Each read would fetch a cache line for one element, and the next row of the result would fetch the line again. Where
+# rows of memory lie a power of two apart, the line has left the cache by then. So such a nest runs in strips of a few
+# rows. A strip's elements are copied to scratch memory first, transposed in vector registers: each line is read once:
 #
 #     for row_block:
 #         copy_transposed(strip, x, ...)        # strip[row, column] = x[column, row]
@@ -38,9 +38,9 @@ from cutile.ops.arith import And, FloorDiv
 #             for column: y[row, column] = f(strip[row, column])
 
 ROWS = 16
-"""Of a strip: 16 elements of 32 bits are a cache line, and a vector register of AVX-512."""
+"""Rows of a strip: 16 elements of 32 bits are a cache line, and a vector register of AVX-512."""
 COLUMNS = 256
-"""Of a strip, at most: so many cache lines are read from as many places before the loops run on."""
+"""The most columns of a strip: each is a cache line to read, before the loops over the strip run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TransposedRead:
 
 
 def transposed_read(scope: Scope, leaf: Node, where: Index, row: Value, column: Value) -> TransposedRead | None:
-    """What loops over `row` and, inside, `column` read transposed, if they do."""
+    """The tile that loops over `row` and, inside, `column` read transposed, if any."""
     if not isinstance(leaf, Loaded) or where.count(row) != 1 or where.count(column) != 1:
         return None
     if scope.masked and not all(axis.covered for axis in leaf.axes):
@@ -82,7 +82,7 @@ def blocks_of(scope: Scope, count: Value, size: int) -> Value:
 def fill_strip(
     scope: Scope, read: TransposedRead, strip: Value, at: Mapping[Value, Value], extents: Sequence[Value], step: int
 ) -> None:
-    """Copy what the loops over one strip read.
+    """Copy the elements that the loops over one strip read.
 
     Args:
         scope: where the copy goes.
@@ -108,7 +108,10 @@ def accumulator(dtype: DTypeLike) -> DTypeLike:
 
 
 def start(kind: str, dtype: DTypeLike) -> float:
-    """What a reduction starts from: for the extremes of floats NaN, which they drop."""
+    """The number that a reduction starts from.
+
+    For the extremes of floats that is NaN, which they drop: the extreme of NaN alone is then NaN.
+    """
     if kind in ("reduce_sum", "reduce_prod"):
         return int(kind == "reduce_prod") if not dtype.is_float else float(kind == "reduce_prod")
     if dtype.is_float:
@@ -142,12 +145,12 @@ class Root:
 
     Attributes:
         loops: one extent per axis of the sources, in order; axes that are units get no loop.
-        targets: what is computed and where it goes; all values first, then all writes.
-        kind: the reduction's name, where it runs in a register along `axis`, the last axis with a loop; or empty.
+        targets: the nodes to compute and where they go. At each index all are computed before one is written.
+        kind: a reduction's name, if its accumulator is a register along `axis`, the last axis with a loop; else empty.
         axis: the axis that the targets lack, or -1.
         location: the user's expression.
-        key: the operation that it computes, by which others name it.
-        users: the roots that alone use its products; None if others than roots do.
+        key: the operation that it computes; its uses are known by that.
+        users: the roots that use its products; None if operations outside of these roots do.
     """
 
     loops: tuple[Extent, ...]
@@ -170,7 +173,7 @@ class Root:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether its product comes to be outside all loops."""
+        """Whether its product is a scalar, outside of all loops."""
         return len(self.order) == (1 if self.kind else 0)
 
     def place(self, index: Sequence[Value | None]) -> Index:
@@ -182,7 +185,7 @@ class Root:
         return axis if self.axis < 0 or axis < self.axis else axis - 1
 
     def products(self) -> list[Product]:
-        """What later roots may read."""
+        """The products that later roots may read."""
         return [target.product for target in self.targets if target.product is not None]
 
     def reads(self) -> list[tuple[Node, Index]]:
@@ -226,8 +229,11 @@ def _can_share(scope: Scope, first: Root, second: Root, depth: int) -> bool:
 class Nests:
     """Writes roots as loops.
 
-    `allocate(product, extents, leading)` gives scratch memory, `strip(dtype, size, name)` such for elements as they
-    are in tensors.
+    Args:
+        scope: where the loops go.
+        allocate: gives a product scratch memory.
+        strip: `strip(dtype, size, name)` gives scratch memory for elements as they are in tensors.
+        rare: whether the loops seldom run: they are then written once, with checks.
     """
 
     def __init__(
@@ -240,7 +246,7 @@ class Nests:
         self._scope = scope
         self._allocate = allocate
         self._strip = strip
-        self._rare = rare  # seldom run: written once, with checks
+        self._rare = rare
 
     def write(self, roots: Sequence[Root]) -> None:
         """Append the loops for `roots`, in order."""
@@ -316,9 +322,9 @@ class Nests:
         return bits
 
     def _keep(self, run: list[Root], depth: int) -> None:
-        """Note which products are used only inside the loop at `depth` of this run.
+        """Note the products that are used only inside the loop at `depth` of this run.
 
-        They need no memory across it.
+        They need no memory along its axis.
         """
         if len(run[0].order) <= depth:
             return
@@ -362,9 +368,9 @@ class Nests:
         self._finish(reduced, loop, indices)
 
     def _transposed(self, run: list[Root], depth: int) -> list[tuple[Root, TransposedRead]]:
-        """What the last two loops of all roots read transposed.
+        """The tiles that the last two loops of a run read transposed.
 
-        Nothing if there are other loops.
+        None of them if the roots have further loops, or do not share these two.
         """
         if any(len(root.order) != depth + 2 or root.axis >= 0 for root in run) or self._run(run, depth + 1) != run:
             return []
@@ -431,9 +437,9 @@ class Nests:
             along_rows(first_column, scope.smaller(scope.index(step), scope.minus(last_column, first_column)))
 
     def _up_to_padding(self, reduced: list[Root], stop: Value) -> Value:
-        """Where a loop of reductions may end.
+        """The iterations of a loop of reductions that matter.
 
-        All that follows is padding, and changes none of them.
+        All further ones read padding, which changes none of the reductions.
         """
         scope = self._scope
         ends: list[Value] = []
@@ -448,7 +454,7 @@ class Nests:
             if axis.may_be_negative:  # then padding comes first
                 return stop
             end = scope.larger(scope.minus(axis.size, axis.start), scope.index(0))
-            # Zeros add nothing. Of equal elements one makes an extreme.
+            # Zeros add nothing to a sum. An extreme needs one element of padding: all are equal.
             ends.append(scope.plus(end, scope.index(1)) if extreme else end)
         end = ends[0]
         for each in ends[1:]:
@@ -458,7 +464,7 @@ class Nests:
     def _body(
         self, run: list[Root], depth: int, indices: dict[Root, list[Value | None]], accumulators: dict[Root, Value]
     ) -> None:
-        """What one iteration does: steps of reductions, elements, and deeper loops."""
+        """Write one iteration: steps of reductions, elements, and deeper loops."""
         rest = run
         while rest:
             root = rest[0]
@@ -475,8 +481,7 @@ class Nests:
 
     def _start(self, root: Root) -> Value:
         source = root.targets[0].source
-        value = self._scope.number(start(root.kind, source.dtype), accumulator(source.dtype))
-        return value
+        return self._scope.number(start(root.kind, source.dtype), accumulator(source.dtype))
 
     def _finish(self, reduced: list[Root], loop: Loop, indices: dict[Root, list[Value | None]]) -> None:
         """After the loop of reductions: round, and keep the result where it is used."""
@@ -488,7 +493,7 @@ class Nests:
             self._keep_value(root.targets[0], product, where, value)
 
     def _keep_value(self, target: Target, product: Product, where: Index, value: Value) -> None:
-        """Into a register where that is enough, else into memory."""
+        """Keep a value in a register if that is enough, else in memory."""
         if product.buffer is None:
             if all(extent.is_unit for extent in product.extents[product.keep_from :]):
                 product.local = value
@@ -498,10 +503,7 @@ class Nests:
         self._scope.remember((product, where, self._scope.masked), value)  # no need to read it back here
 
     def _compute(self, root: Root, index: list[Value | None]) -> None:
-        """The innermost place of a root without a reduction here.
-
-        All values, then all writes.
-        """
+        """Write the body of a root's innermost loop: all values, then all writes."""
         where = tuple(index)
         values = [target.source.at(self._scope, where) for target in root.targets]
         self._scope.builder.location = root.location

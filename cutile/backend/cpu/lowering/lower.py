@@ -66,11 +66,11 @@ class Lowering:
         scope: where operations go.
         axes: what may be done with each tile axis.
         nodes: each value of the tile IR as a node.
-        counters: values that are never negative, although not known.
-        written: the `Mut`s that the kernel stores to.
-        stored: stores that what they store has made already.
+        counters: indices that are never negative, though their values are not known.
+        written: the tensors that the kernel stores tiles to.
+        stored: stores that the loops of the stored value have done already.
         accesses: how many loads and stores a tensor has.
-        plans: what each loop around an mma became, and why, for the dump.
+        plans: the plan of each loop around an mma with its reason, for the dump.
         aliases: the tensors that share memory with others.
     """
 
@@ -110,7 +110,7 @@ class Lowering:
                 self.nodes[value] = Scalar(parameter)
 
     def open_block(self, block: Value, blocks: Sequence[Value]) -> None:
-        """Find out which tile block runs, from its number.
+        """Compute the index of the tile block from its number.
 
         The last axis of the grid varies fastest.
         """
@@ -128,7 +128,7 @@ class Lowering:
         return x, y, z
 
     def open_grid(self) -> list[Value]:
-        """How many blocks there are along each axis of the grid, once joined."""
+        """How many joined blocks there are along each axis of the grid."""
         scope = self.scope
         self._grid = [scope.add(GridSize(axis=axis)) for axis in range(3)]
         return [self._ceil(self._grid[axis], axis) for axis in range(3)]
@@ -138,7 +138,7 @@ class Lowering:
         if self.axes.coarse[axis] == 1:
             return count
         scope, join = self.scope, self._joined[HIDDEN[axis]]
-        raised = scope.minus(scope.plus(count, join), scope.index(1))
+        raised = scope.minus(scope.plus(count, join), scope.index(1))  # for a quotient that is rounded up
         return scope.add(FloorDiv(raised, join), f"blocks_{'xyz'[axis]}")
 
     # -- tensors ------------------------------------------------------------------------------------------------
@@ -172,17 +172,14 @@ class Lowering:
         return self.scope.times(self._block[axis], self._span(extent, axis), name)
 
     def _span(self, extent: int, axis: int) -> Value:
-        """The elements of as many tiles as are joined along an axis of the grid."""
+        """The elements of all tiles that are joined along an axis of the grid."""
         scope = self.scope
         if self.axes.coarse[axis] == 1:
             return scope.index(extent)
         return scope.times(scope.index(extent), self._joined[HIDDEN[axis]], f"span_{'xyz'[axis]}")
 
     def _open_view(self, op: TensorView) -> None:
-        """A tensor at an address.
-
-        From here on it has extents and strides as a parameter has.
-        """
+        """Make a tensor at an address, with extents and strides as a parameter has."""
         scope = self.scope
         address = scope.as_index(self.concrete(op.address))
         self._parameters[op.result] = scope.add(TensorAt(address, dtype=op.dtype), op.result.name or "view")
@@ -222,18 +219,15 @@ class Lowering:
             scope = self.scope
             axes, _ = self.own_tile(mut)
             rest = scope.minus(axes[axis].size, axes[axis].start)
-            # The grid is the partition's (a launch checks that), so the tensor's edge is the only one; where it is
-            # a prefix of that, joined blocks end with the grid.
+            # An exact grid is the partition's, as a launch checks: the tile ends at the tensor's edge alone. Any other
+            # grid is a prefix of the partition's, and joined blocks also end with the grid.
             count = self._span if mut.mut.exact else self._tile_count
             whole = count(mut.mut.tile[axis], axis)
             self._limits[key] = scope.smaller(whole, rest, f"{mut.name}_count_{axis}")
         return self._limits[key]
 
     def _tile_count(self, extent: int, axis: int) -> Value:
-        """The elements of this block's tile along an axis of the grid.
-
-        Of all the tile blocks that are joined here.
-        """
+        """The elements of this block's joined tiles along an axis of the grid."""
         scope = self.scope
         if self.axes.coarse[axis] == 1:
             return scope.index(extent)
@@ -244,7 +238,7 @@ class Lowering:
     # -- extents ------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Compute, at the top of a block, what every loop stops at."""
+        """Compute the stops of all loops at the top of a block, for all loops."""
         for op in self.function.walk():
             if isinstance(op, StoreMut | LoadMut):
                 self.own_tile(op.x)
@@ -261,14 +255,13 @@ class Lowering:
 
     def _extent(self, value: Value, axis: int) -> Extent:
         facts = self.axes.of(value, axis)
-        key = facts
-        if key not in self._counts:
-            self._counts[key] = self._make_extent(facts)
-        return self._counts[key]
+        if facts not in self._counts:
+            self._counts[facts] = self._make_extent(facts)
+        return self._counts[facts]
 
     def _make_extent(self, facts: AxisClass) -> Extent:
         scope = self.scope
-        grid_axis = next(iter(facts.blocks), 3)
+        grid_axis = next(iter(facts.blocks), 3)  # 3: no axis of the grid
         joined = not facts.opaque and not facts.uneven and len(facts.blocks) == 1
         factor = self.axes.coarse[grid_axis] if joined and grid_axis < 3 else 1
         if facts.opaque or (facts.extent == 1 and factor == 1):
@@ -301,8 +294,10 @@ class Lowering:
         return memory
 
     def flush(self) -> None:
-        """Write the loops of everything that waits."""
+        """Write the loops of all pending roots."""
         roots, self.pending = self.pending, []
+        # A product has no other users than these roots, if all that pulls it is among them. It may then be kept in
+        # fewer axes, or in a register.
         keys = {root.key for root in roots if root.key is not None}
         readers: dict[Node, set[Root]] = {}
         for root in roots:
@@ -315,7 +310,7 @@ class Lowering:
         Nests(self.scope, self.allocate, self.strip).write(roots)
 
     def keep(self, node: Node, key: Op | None = None, product: Product | None = None) -> Product:
-        """Have a tile computed into scratch memory."""
+        """Have a tile computed into scratch memory, when pending roots are written."""
         product = product or Product(node.dtype, node.extents, node.name)
         location = key.location if key is not None else self.scope.builder.location
         self.pending.append(Root(node.extents, [Target(node, product=product)], location=location, key=key))
@@ -326,7 +321,7 @@ class Lowering:
         return self.nodes[value]
 
     def concrete(self, value: Value) -> Value:
-        """A scalar as a value that is there now."""
+        """A scalar as a value that has been computed."""
         node = self.nodes[value]
         if not isinstance(node, Scalar):
             if self.pending:
@@ -336,7 +331,7 @@ class Lowering:
             node.value.name = node.value.name or value.name
             if isinstance(constant, int):
                 self.scope.note(node.value, constant)
-            if constant is not None:  # made anew in every block: a block beside this one cannot see what is made here
+            if constant is not None:  # not kept: a block beside this one does not see it, and writes its own
                 return node.value
             self.nodes[value] = node
         return node.value
@@ -441,12 +436,13 @@ class Lowering:
             begin = self.tile_start(extent, source.axis, f"{tensor.name}_start_{axis}")
         else:
             position = self.scope.as_index(self.concrete(index))
-            if index.tile.dtype.bits == 64:  # extents have 32 bits: what is cut here lies outside, and stays there
+            if index.tile.dtype.bits == 64:  # extents have 32 bits: an index beyond lies outside, and so does the limit
                 position = self.scope.smaller(position, self.scope.index(2**31 - 1))
                 position = self.scope.larger(position, self.scope.index(-(2**31)))
             begin = self.scope.times(position, self.scope.index(extent), f"{tensor.name}_start_{axis}")
         negative = not isinstance(source, TileBlockId) and index not in self.counters
-        negative = negative and (self.scope.known(begin) is None or int(self.scope.known(begin) or 0) < 0)
+        known = self.scope.known(begin)
+        negative = negative and (known is None or known < 0)
         return TensorAxis(begin, self.size(tensor, axis), self.stride(tensor, axis), False, negative)
 
     def _load_own(self, op: LoadMut, extents: Sequence[Extent]) -> Node:
@@ -458,7 +454,7 @@ class Lowering:
         return Loaded(self.parameter(op.x), covered, base, extents)
 
     def _extract(self, op: Extract, extents: Sequence[Extent]) -> Node:
-        """A part of a tile: where its first element is, brought inside."""
+        """A part of a tile, whose index is clamped to the tile's parts."""
         scope = self.scope
         starts: list[Value] = []
         for index, have, part in zip(op.index, op.x.tile.shape, op.shape, strict=True):
@@ -476,7 +472,7 @@ class Lowering:
         return Remapped(x, [to_of.get(axis) for axis in range(len(op.x.tile.shape))], extents)
 
     def target_of(self, op: StoreMut, value: Value) -> Loaded:
-        """What a store writes of the block's own tile: no further than the tensor goes."""
+        """The part of the block's own tile that a store writes: up to the tensor's edge."""
         return self._target(op, self.extents(value))
 
     def _target(self, op: StoreMut, have: Sequence[Extent]) -> Loaded:

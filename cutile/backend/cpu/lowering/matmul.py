@@ -1,8 +1,9 @@
 """Matrix products: what an `mma`, and a loop around one, become.
 
-A loop that only accumulates `acc = mma(x.load((i, k)), y.load((k, j)), acc)` becomes one BLAS call over the whole depth
-where the tensors' memory is what BLAS takes, else panels converted to scratch memory and multiplied by BLAS. Any other
-`mma` copies its operands to scratch memory, where BLAS (floats) or a plain loop (integers) multiplies them.
+A loop that only accumulates `acc = mma(x.load((i, k)), y.load((k, j)), acc)` becomes one BLAS call over the whole
+depth, if the BLAS can read the tensors' memory. Else panels are converted to scratch memory, and the BLAS multiplies
+these. Any other `mma` copies its operands to scratch memory, where the BLAS (floats) or a plain loop (integers)
+multiplies them.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from cutile.ops.memory import LoadTile
 
 MAX_BLAS_INT = 2**31 - 1
 """The largest extent or step that BLAS takes."""
-PANEL = 192  # depth of a panel that is converted at once: two panels and the accumulator stay in the L2 cache
+PANEL = 192
+"""Depth of a panel that is converted at once: two panels and the accumulator stay in the L2 cache."""
 
 
 def wide_dtype(dtype: DTypeLike) -> DTypeLike:
@@ -39,7 +41,7 @@ def lower_mma(lowering: Lowering, op: Mma) -> None:
     b = _pack(lowering, lowering.node(op.b), wide)
     only_use = lowering.uses.counts.get(op.acc, 0) == 1 and op.acc in lowering.uses.arguments
     if isinstance(acc, Product) and acc.buffer is not None and acc.dtype is wide and only_use:
-        total = acc  # carried by the loop, and nobody else looks at it: accumulate in place
+        total = acc  # a loop carries it, and nothing else reads it: accumulate in place
         lowering.flush()
     else:
         total = _pack(lowering, acc, wide)
@@ -79,7 +81,7 @@ def _step(scope: Scope, product: Product, axis: int) -> Value:
 
 
 def _multiply_at(lowering: Lowering, a: Product, b: Product, c: Product, begins: list[Value]) -> None:
-    """One product of packed tiles; `begins`: where the matrices begin in their memory."""
+    """One product of packed tiles; `begins` has the offsets of a, b and c."""
     scope = lowering.scope
     assert a.buffer is not None
     assert b.buffer is not None
@@ -123,7 +125,7 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
     """The product that a loop is, or why it is no product."""
     mmas = [each for each in op.body.walk() if isinstance(each, Mma)]
     if len(mmas) != 1 or mmas[0] not in op.body.operations:
-        return f"{len(mmas)} products in the loop" if mmas else ""
+        return f"{len(mmas)} products in the loop" if mmas else ""  # a loop without products needs no reason
     (mma,) = mmas
     if len(mma.acc.tile.shape) != 2:
         return "it is a batch of products"
@@ -135,7 +137,7 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
     loads: list[LoadTile] = []
     for operand in (mma.a, mma.b):
         source = made_by.get(operand)
-        while isinstance(source, Convert) and holds(source.dtype, source.x.tile.dtype):
+        while isinstance(source, Convert) and holds(source.dtype, source.x.tile.dtype):  # exact: panels do the same
             source = made_by.get(source.x)
         if not isinstance(source, LoadTile):
             return "an operand is computed, not loaded"
@@ -194,6 +196,7 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
     assert isinstance(a, Loaded)
     assert isinstance(b, Loaded)
     scope.builder.location = loop.mma.location
+    # The depth over all iterations, and how much of it each tensor has.
     tile_depth = loop.a.shape[1]
     depth = scope.times(scope.minus(stop, start), scope.index(tile_depth))
     depth = scope.larger(scope.index(0), depth, "depth")
@@ -203,7 +206,7 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
     depth_b = scope.smaller(depth, rest_b, f"{b.name}_depth")
     result = loop.op.results[0]
     total = Product(wide, lowering.extents(result), result.name or loop.mma.acc.name)
-    total.buffer = lowering.allocate(total)
+    total.buffer = lowering.allocate(total)  # whose memory is named as the accumulator, if the result has no name
     total.name = result.name
     lowering.nodes[result] = total
     direct = _direct(lowering, a, b, total, depth_a, depth_b)
@@ -238,24 +241,26 @@ def _fill(lowering: Lowering, init: Node, total: Product, mma: Mma) -> None:
 def _direct(
     lowering: Lowering, a: Loaded, b: Loaded, c: Product, depth_a: Value, depth_b: Value
 ) -> tuple[Value, Gemm, Gemm] | None:
-    """One call on the tensors' own memory.
+    """One call on the tensors' own memory; None where no such call is possible.
 
-    When it may run, adding to `c`, and overwriting it.
+    Returns:
+        The condition under which it may run, the call that adds to `c`, and the call that overwrites `c`.
     """
     if not a.dtype is b.dtype is c.dtype:
-        return None  # BLAS takes all three memories for elements of one type
+        return None  # the BLAS has one type for all three
     units = [_unit_axis(lowering, tile) for tile in (a, b)]
     if units[0] is None or units[1] is None:
         return None
     scope = lowering.scope
     rows, cols = (extent.stop(scope) for extent in c.extents)
     bits = a.covers(scope, [rows, depth_a]) + b.covers(scope, [depth_b, cols])
-    # Both end at the same depth: past the end of one, zeros would meet numbers of the other.
+    # Both end at the same depth: past the end of the shorter one, zeros meet numbers of the other.
     bits.append(scope.add(Eq(depth_a, depth_b)))
     steps: list[Value] = []
     for tile, unit, extents in ((a, units[0], (rows, depth_a)), (b, units[1], (depth_b, cols))):
         step = tile.axes[1 - unit].stride
         steps.append(step)
+        # The BLAS refuses rows that overlap.
         bits.append(scope.add(Ge(step, scope.larger(scope.index(1), extents[unit]))))
         bits += _fits(scope, step)
     bits += _fits(scope, depth_a)
@@ -272,9 +277,9 @@ def _direct(
 
 
 def _fits(scope: Scope, number: Value) -> list[Value]:
-    """A bit that is true where BLAS, of 32-bit integers, can be told a number.
+    """A bit: whether a number fits the BLAS's integers of 32 bits.
 
-    None where that is certain.
+    No bit where that is certain.
     """
     known = scope.known(number)
     if known is not None and known <= MAX_BLAS_INT:

@@ -1,6 +1,6 @@
-"""`Scope`: appends scalar operations to the block being written.
+"""`Scope`: appends scalar operations to the block that is being written.
 
-Folds index arithmetic, shares repeated values.
+It folds index arithmetic, and shares repeated values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cutile.ops.cast import Convert
 
 
 class Scope:
-    """A builder, and what has been computed already in the blocks that are open.
+    """A builder, and the values that were computed already in the open blocks.
 
     Attributes:
         builder: where operations go.
@@ -63,9 +63,9 @@ class Scope:
         return self.builder.value(op, name)
 
     def shared(self, key: Any, op: Op, name: str = "") -> Value:
-        """Append an operation unless this block has its value under `key`."""
-        found = self.recall(key)
-        return found if found is not None else self.remember(key, self.add(op, name))
+        """Append an operation, unless an open block has its value under `key`."""
+        value = self.recall(key)
+        return value if value is not None else self.remember(key, self.add(op, name))
 
     def index(self, number: int) -> Value:
         """A constant index."""
@@ -138,6 +138,7 @@ class Scope:
 
     def number(self, value: float, dtype: DTypeLike) -> Value:
         """A constant scalar."""
+        # By `repr`: 0.0 equals -0.0, and NaN nothing.
         return self.shared(("number", repr(value), dtype), Constant(value=value, dtype=dtype, shape=()))
 
     def all_of(self, bits: Sequence[Value]) -> Value | None:
@@ -161,7 +162,7 @@ class Scope:
     def loop(self, count: Value, name: str, carried: Sequence[Value] = ()) -> Generator[Loop]:
         """A loop over `0 <= i < count`.
 
-        Set `results` to the values it passes on before the `with` ends.
+        Set its `yielded`, the values that an iteration passes on, before the `with` ends. It has `results` then.
         """
         zero, one = self.index(0), self.index(1)
         loop = Loop(Value(INDEX, name), tuple(Value(value.type, value.name) for value in carried))
@@ -169,8 +170,8 @@ class Scope:
             yield loop
             self.builder.yield_(*loop.yielded)
         op = self.builder.add(For(start=zero, stop=count, step=one, carried=tuple(carried), body=body))
-        for value, given in zip(op.results, carried, strict=True):
-            value.name = given.name
+        for result, first in zip(op.results, carried, strict=True):
+            result.name = first.name
         loop.results = op.results
 
     def branch(self, condition: Value, then: Block, orelse: Block) -> tuple[Value, ...]:
@@ -181,7 +182,11 @@ class Scope:
 class Loop:
     """A loop while it is written.
 
-    Its index, what it carries, what its body yields, and then its results.
+    Attributes:
+        index: the number of the iteration.
+        arguments: the carried values within the body.
+        yielded: the values that the body passes on.
+        results: the values behind the loop.
     """
 
     def __init__(self, index: Value, arguments: tuple[Value, ...]) -> None:

@@ -1,19 +1,20 @@
 """Strength reduction: cheaper operations that give the same elements.
 
-What was clamped is converted to integers without a second clamp:
+Floats that were clamped are converted to integers without a second clamp:
 
     t = max(min(t, 127.0), -128.0)      -128 to 127, and a number: `min` and `max` drop NaN
     y.store(t.astype(i8))               truncated only
 
-Quotients of f32 by what a loop does not change are products with a reciprocal:
+Quotients of f32 by a divisor that a loop does not change are products with a reciprocal:
 
     for column: y[column] = e[column] / total     ->     r = 1 / f64(total)
                                                          for column: y[column] = f32(f64(e[column]) * r)
 
-The result is the same. Where a quotient of two numbers of 24 bits is not one itself, it is further than 2**-50 of
-itself from the middle between two. The reciprocal and the product are each off by 2**-53 of theirs, so what is rounded
-lies on the quotient's side of that middle. Zeros, infinities and NaN give what the quotient gives. Subnormal results
-alone may be in the very middle: then either neighbour comes out.
+The result is the same. Take two numbers of 24 bits whose quotient has more bits than 24. It then differs from each
+middle between two numbers of 24 bits by more than 2**-50 of itself. The reciprocal and the product have errors of at
+most 2**-53 of themselves. So the product is on the quotient's side of the middle, and is rounded as the quotient is.
+Zeros, infinities and NaN give what the quotient gives. A subnormal quotient may be a middle itself: then either
+neighbour is the result.
 
 A division of vectors takes as long as a dozen other instructions, the product and its two conversions as long as four.
 """
@@ -39,7 +40,7 @@ DEPTH = 8
 
 @dataclass(frozen=True)
 class FloatBounds:
-    """`low` to `high`, both included; NaN too unless it is a `number`."""
+    """`low` to `high`, both included; NaN too, unless `number` holds."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -81,7 +82,8 @@ def float_bounds(value: Value, made_by: Mapping[Value, Op], depth: int = DEPTH) 
 def _extreme(op: Min | Max, x: FloatBounds, y: FloatBounds) -> FloatBounds:
     """The bounds of a `min` or `max`.
 
-    Of a number and NaN the number comes out: only numbers bound what comes out.
+    Of a number and NaN it gives the number. So an operand that may be NaN bounds nothing, since the result may be the
+    other one, unless `op.nan` lets NaN through.
     """
     number = (x.number and y.number) if op.nan else (x.number or y.number)
     if isinstance(op, Min):
@@ -94,7 +96,7 @@ def _extreme(op: Min | Max, x: FloatBounds, y: FloatBounds) -> FloatBounds:
 
 
 def truncation(op: Convert, made_by: Mapping[Value, Op]) -> Op:
-    """A conversion to integers; of what was clamped to their range a truncation.
+    """A conversion to integers; a truncation, where `op.x` was clamped to their range.
 
     Args:
         op: the conversion, of a tile.
@@ -128,7 +130,7 @@ def _visit(block: Block) -> None:
 
 
 def _ahead(body: Block) -> list[Op]:
-    """Rewrite the quotients of a loop; return what comes ahead of it."""
+    """Rewrite the quotients of a loop; return the operations to put before it."""
     own = {*body.arguments, *(value for op in body.operations for value in op.results)}
     constants = {op.result: op.value for op in body.operations if isinstance(op, Constant)}
     ahead: list[Op] = []
@@ -136,7 +138,8 @@ def _ahead(body: Block) -> list[Op]:
     for at, op in enumerate(body.operations):
         if not isinstance(op, Div) or op.result.tile.dtype is not f32:
             continue
-        if not _is_plain(constants[op.y]) if op.y in constants else op.y in own:
+        # Constants are written where they are used, so that a loop has its own.
+        if op.y in own and not (op.y in constants and _has_reciprocal(constants[op.y])):
             continue
         if op.y not in reciprocal_of:
             reciprocal_of[op.y] = _reciprocal(op, constants.get(op.y), ahead)
@@ -146,11 +149,12 @@ def _ahead(body: Block) -> list[Op]:
     return ahead
 
 
-def _is_plain(divisor: float) -> bool:
+def _has_reciprocal(divisor: float) -> bool:
     """Whether a constant is worth a reciprocal in f64.
 
-    By powers of two LLVM multiplies in f32.
+    A power of two is not: LLVM multiplies in f32 by its reciprocal.
     """
+    # The mantissa of `frexp` is 0.5 of a power of two, and 0 of 0.
     return math.isfinite(divisor) and abs(math.frexp(float(np.float32(divisor)))[0]) not in (0.0, 0.5)
 
 

@@ -1,9 +1,8 @@
-"""Tile values before they are computed.
+"""Tile values before they are computed, as nodes.
 
-Each node can say, for one index, which operations give that element.
-
-Pulling an element through a chain of nodes is what fuses the chain into one loop. A node is pulled by the roots of
-`loop_nests.py`: stores, reductions, and what is kept in scratch memory.
+A node appends, for an index, the operations that give that element. A loop pulls elements through a chain of nodes, so
+that the chain is fused into the loop. The roots of `loop_nests.py` pull: stores, reductions, tiles that are kept in
+scratch memory.
 
 An index has one entry per axis: an i64 value, or None on an axis of extent 1.
 """
@@ -26,15 +25,13 @@ Index = tuple[Value | None, ...]
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """How far a loop along an axis goes.
-
-    At most `capacity`, and `count` where that is known only at run time.
+    """The length of the loop along an axis.
 
     Attributes:
-        capacity: elements, at most.
-        count: elements, where only a run knows them.
-        blocks: tile blocks, at most, whose tiles lie side by side along the axis.
-        grid_axis: the axis of the grid along which these blocks follow one another, where there are several.
+        capacity: the most elements.
+        count: the elements, where they are known only at run time.
+        blocks: the most tile blocks that are joined along the axis.
+        grid_axis: the axis of the grid along which they are joined, where there may be several.
     """
 
     capacity: int
@@ -69,17 +66,17 @@ class Node:
         return iter(())
 
     def compute(self, scope: Scope, index: Index) -> Value:
-        """Append what gives the element."""
+        """Append the operations that give the element."""
         raise NotImplementedError
 
     def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
-        """What `compute` asks of other nodes, in order, at the indices that it asks for."""
+        """The elements of other nodes that `compute` asks for, in order."""
         return tuple(self.inputs(index))
 
     def at(self, scope: Scope, index: Index) -> Value:
         """The element, computed once per block.
 
-        What it is made of first, without recursion, however long the chain.
+        Its inputs are computed first, in a loop: chains may be longer than Python's stack.
         """
         value = scope.recall((self, index, scope.masked))
         if value is not None:
@@ -216,7 +213,7 @@ class Reshaped(Node):
         self._shape = shape
 
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
-        yield self._x, tuple(None if e.is_unit else Value(INDEX) for e in self._x.extents)  # anywhere
+        yield self._x, tuple(None if e.is_unit else Value(INDEX) for e in self._x.extents)  # at any index
 
     def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
         return ((self._x, self._place(scope, index)),)
@@ -245,7 +242,7 @@ class Reshaped(Node):
 class Joined(Node):
     """Two tiles side by side along an axis.
 
-    Both are read, the one that is not wanted at its edge.
+    Both are read, the tile that does not have the element at its edge.
     """
 
     def __init__(self, x: Node, y: Node, axis: int, extents: Sequence[Extent]) -> None:
@@ -254,7 +251,8 @@ class Joined(Node):
 
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
         for node in (self._x, self._y):
-            yield node, self._moved(index, None if node.extents[self._axis].is_unit else Value(INDEX))  # anywhere
+            # A new value: at any index along the axis.
+            yield node, self._moved(index, None if node.extents[self._axis].is_unit else Value(INDEX))
 
     def _moved(self, index: Index, at: Value | None) -> Index:
         return (*index[: self._axis], at, *index[self._axis + 1 :])
@@ -298,7 +296,7 @@ class Part(Node):
 
 
 class Taken(Node):
-    """Elements at places along an axis, which are brought inside."""
+    """Elements at places along an axis; a place outside is clamped."""
 
     def __init__(self, x: Node, places: Node, axis: int, extents: Sequence[Extent]) -> None:
         super().__init__(x.dtype, extents, x.name)
@@ -355,7 +353,7 @@ class TensorAxis:
         stride: in elements.
         covered: whether indices along it need no check, since the loops stop at this tensor's own edge.
         may_be_negative: whether `start` may be.
-        whole: whether a tile that begins before the tensor lies outside as a whole.
+        whole: whether all of a tile counts as outside if it begins before the tensor.
     """
 
     start: Value
@@ -433,7 +431,7 @@ class Buffer:
     Args:
         memory: of `size` elements, which `size_of` gives.
         extents: of the tile.
-        leading: axes left out, since a loop over them is open wherever the buffer is used.
+        leading: the first axes that it lacks, since their loops are open wherever the buffer is used.
         joined: tile blocks that run as one, at most, along all axes of the grid together.
     """
 
@@ -441,8 +439,8 @@ class Buffer:
         self.memory = memory
         self.leading = leading
         self._extents = extents[leading:]
-        # Where blocks may be joined along several axes, rows as long as they may get would leave most of the memory
-        # unused: rows are as long as they are in this run.
+        # Where blocks may be joined along several axes, rows of the greatest length would leave most of the memory
+        # unused: rows are then as long as in this run.
         self._dense = self.size_of(self._extents, joined) < _capacity(self._extents)
 
     @staticmethod
@@ -455,7 +453,7 @@ class Buffer:
         """
         along = [extent.grid_axis for extent in extents if extent.blocks > 1]
         single = math.prod(extent.capacity // extent.blocks for extent in extents)
-        # Two axes of a tile that follow one axis of the grid both grow with the blocks along that.
+        # Two axes of a tile that follow one axis of the grid both grow with the blocks along it.
         together = max((along.count(axis) for axis in along), default=0)
         return min(_capacity(extents), single * joined**together)
 
@@ -470,7 +468,7 @@ class Buffer:
         return step
 
     def offset(self, scope: Scope, index: Index) -> Value:
-        """The element's place."""
+        """The offset of an element."""
         offset = scope.index(0)
         for axis, i in enumerate(index[self.leading :], self.leading):
             if i is not None:
@@ -483,9 +481,9 @@ def _capacity(extents: Sequence[Extent]) -> int:
 
 
 class Product(Node):
-    """What a root computes.
+    """The result of a root.
 
-    In scratch memory, or (the result of a reduction) a scalar while its loops are open.
+    It is in scratch memory, or in a scalar while its loops are open.
     """
 
     def __init__(self, dtype: DTypeLike, extents: Sequence[Extent], name: str = "") -> None:

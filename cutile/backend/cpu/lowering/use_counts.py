@@ -1,9 +1,7 @@
-"""Use counts: for each tile value, the operations that make loops for it.
+"""Use counts: the loops that pull a value, and the values worth scratch memory.
 
-And which values are worth scratch memory.
-
-A value that several loops pull is computed again in each. That is right for cheap ones (a load, an addition) and wrong
-for an `exp` or a division: those go to scratch memory once.
+A value that several loops pull is computed again in each. That is right for cheap values (a load, an addition), and
+wrong for an `exp` or a division: such a value goes to scratch memory once.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,17 +21,14 @@ LOADS = LoadMut | LoadTile | LoadView
 
 SHAPES = Broadcast | Permute | Reshape | Cat | Extract | TakeAlongAxis
 KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
-COSTS = {
+COSTS = {  # in additions, by the name of an operation or of its family
     "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "round": 1, "sqrt": 8,
     "div": 8, "floor_div": 16, "mod": 16, "div_trunc": 16, "div_ceil": 16, "rem": 16,
 }  # fmt: skip
 
 
 def is_lazy(op: Op) -> bool:
-    """Whether the operation makes no loop of its own.
-
-    Its elements are pulled by others.
-    """
+    """Whether an operation has no loop of its own: other loops pull its elements."""
     if isinstance(op, LoadPointer):
         return op.constant
     made_of_others = Constant | Iota | TensorAddress | TensorStride | LOADS | SHAPES
@@ -75,17 +70,17 @@ class Aliases:
 
 
 class Uses:
-    """The facts about one block.
+    """The uses of the values of one block.
 
     Args:
         block: the block.
         aliases: the tensors of the kernel that share memory.
 
     Attributes:
-        pulled_by: for each value made in the block, the operations of the block that make loops which pull it.
+        pulled_by: for each value of the block, the operations of the block whose loops pull it.
         kept: values that are computed into scratch memory although their operation is lazy.
         arguments: the block's own arguments.
-        counts: for each value, how many operands it is, here and in nested blocks.
+        counts: for each value, how often it is an operand, here and in nested blocks.
     """
 
     def __init__(self, block: Block, aliases: Aliases) -> None:
@@ -116,7 +111,7 @@ class Uses:
                         costs[value] = 0
 
     def only_store_of(self, value: Value) -> StoreMut | None:
-        """The store of a value that has no other use, if it is such a one."""
+        """The store of a value that has no other use; None if there is no such store."""
         users = self._users.get(value, [])
         return users[0] if len(users) == 1 and self.counts[value] == 1 and isinstance(users[0], StoreMut) else None
 
@@ -131,9 +126,10 @@ class Uses:
         return pullers
 
     def _ways_on(self, value: Value) -> frozenset[Op | None]:
-        """By which indices the value is pulled.
+        """The operations that move a value's elements to other indices.
 
-        The operations that move its elements, None where none does. Two of them tell as much as all.
+        None stands for a loop that pulls the value at its own index. Two of them show that elements are pulled at two
+        indices each: the search ends there.
         """
         ways: set[Op | None] = set()
         for user in self._users.get(value, ()):
@@ -161,10 +157,10 @@ class Uses:
         if cost < KEEP_FROM:
             return False
         if len(self._ways[value]) > 1 and not isinstance(op, SHAPES):
-            return True  # at other indices it would be computed anew, and what it is made of, at each step of a chain
+            return True  # at other indices it would be computed anew with its operands, at each step of a chain
         if len(pullers) < 2:
             return False
-        # Of a chain that the same loops pull, only the last is kept.
+        # Of a chain of values that the same loops pull, only the last is kept.
         return not any(is_lazy(user) and self.pulled_by[user.results[0]] == pullers for user in self._users[value])
 
     def _is_overtaken(self, op: LOADS, pullers: set[Op]) -> bool:
@@ -179,13 +175,13 @@ class Uses:
             at = self._position[puller]
             if at > first or (at == first and at_store.regions):
                 return True
-        # The store itself may pull what it overwrites, if at the same element.
+        # The store itself may pull the element that it overwrites, and no other.
         same_place = isinstance(op, LoadMut | LoadTile) and isinstance(at_store, StoreMut) and at_store.x is op.x
         return at_store in pullers and not (same_place and self._is_aligned(op.result, at_store))
 
     def _is_aligned(self, value: Value, store: Op) -> bool:
         """Whether every way from the load to the store keeps the element's index."""
-        # Each value once, however many ways lead to it: `t * (1.5 - t)` doubles their number in every statement.
+        # Each value once, however many ways lead to it: `t = t * (1.5 - t)` doubles their number in every statement.
         seen = {value}
         waiting = [value]
         while waiting:
