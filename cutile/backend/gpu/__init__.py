@@ -1,6 +1,5 @@
-"""What the backends of GPUs share.
+"""The parts that backends of GPUs share.
 
-Nothing here knows a target, its instructions or its toolchain.
-
-Layouts and their assignment, the plan of shared memory, the emitter of declared intrinsics, the look of generated code.
+They are layouts and their assignment, the plan of shared memory, the emitter of declared intrinsics, and the look of
+generated code. Nothing here knows a target, its instructions or its toolchain.
 """

@@ -11,7 +11,7 @@ from cutile.ops.atomic import AtomicRmw
 def updated_at_once(op: AtomicRmw, layout: Layout, definitions: Mapping[Value, Op]) -> int:
     """Elements of a thread that one update serves: floats that lie side by side.
 
-    It is 1 where each has its own. Nobody may ask for the old elements.
+    1 where each element has an update of its own. The kernel must not use the old elements.
     """
     dtype = op.value.tile.dtype
     if op.kind != "addf" or op.order not in ("relaxed", "release") or dtype.bits > 32:

@@ -1,6 +1,7 @@
 """Generated code: its look, and the emitter of operations with an intrinsic.
 
-Expressions are data, written as black formats them. Each user line is quoted once, and a map leads back to it.
+Expressions are data, and are written as black formats code. Each of the user's lines is quoted once, and a map leads
+from generated lines back to it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Expression = str | Call
 
 
 def quoted(value: object) -> str:
-    """A value as black would write it: strings in double quotes, tuples of such."""
+    """A value as black would write it: strings in double quotes."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
@@ -45,7 +46,7 @@ def quoted(value: object) -> str:
 def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[str]:
     """The lines of `prefix expression suffix`.
 
-    They stand on one line, or the arguments below, or one argument per line.
+    They are a single line if it is short enough. Else all arguments are on the line below, else each on its own.
     """
     line = f"{indent}{prefix}{expression}{suffix}"
     if len(line) <= WIDTH or isinstance(expression, str) or not expression.arguments:
@@ -61,7 +62,7 @@ def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[
 class Names:
     """Hands out identifiers, each once.
 
-    Names that users gave are reserved for their values.
+    The names of the user's values are reserved for these.
     """
 
     def __init__(self, reserved: Iterable[str]) -> None:
@@ -69,11 +70,11 @@ class Names:
         self._reserved = set(reserved)
 
     def user(self, name: str) -> str:
-        """A name for a value that its user called `name`: that, or with a number."""
+        """A name for a value that the user called `name`: the same, or with a number."""
         return self._free(name, set())
 
     def invented(self, stem: str) -> str:
-        """A name for something that has none, which no user chose."""
+        """A name, from `stem`, that is none of the user's."""
         return self._free(stem, self._reserved)
 
     def _free(self, stem: str, avoid: set[str]) -> str:
@@ -111,7 +112,7 @@ class Body:
         self._depth -= 1
 
     def at(self, line: int | None) -> None:
-        """What follows comes from this user line, which is quoted the first time."""
+        """Say from which user line the following lines come; quote it the first time."""
         if line is None:
             return
         self._line = line
@@ -130,7 +131,7 @@ class Body:
 
 
 DESCRIBE_THE_RESULT = ("dtype", "shape")
-"""Attributes that say what a result is. A factory that wants them takes them by position."""
+"""Attributes that describe a result. A factory that needs them takes them by position."""
 
 
 @dataclass(frozen=True)
@@ -166,14 +167,12 @@ class Intrinsic:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a target says of operands that are resources.
-
-    Those are memory that threads share, and its barriers.
+    """How a target writes operands that are resources: shared memory and its barriers.
 
     Attributes:
-        fact: an operation's fact that the emitter does not know, as arguments of the factory.
-        places: where the resources among the operands lie, as keywords of the factory.
-        dtype: of an operation's attribute, or of its first operand's elements.
+        fact: a fact of an operation that the emitter does not know, as arguments of the factory.
+        places: the places of the resources among the operands, as keywords of the factory.
+        dtype: the dtype of an operation: its attribute, or its first operand's.
     """
 
     fact: Callable[[str, Op, Any], Iterator[str]]
@@ -198,7 +197,7 @@ def declared_emitter(intrinsic: Intrinsic, resources: Resources) -> Callable[[Op
 
 
 def _fact(fact: str, op: Op, kernel: Any, resources: Resources) -> Iterator[str]:
-    """A fact as arguments of the factory; one for each source."""
+    """A fact as arguments of the factory: one, but for "source" one for each source."""
     attributes = op.attributes
     match fact:
         case "name":
@@ -223,7 +222,7 @@ def _fact(fact: str, op: Op, kernel: Any, resources: Resources) -> Iterator[str]
 
 
 def _attributes(op: Op, intrinsic: Intrinsic) -> Iterator[str]:
-    """Attributes as keywords: those without a default, and those that differ from it."""
+    """The attributes as keywords, without those that have their default."""
     other = {
         *DESCRIBE_THE_RESULT,
         *intrinsic.omit,
@@ -238,7 +237,7 @@ def _attributes(op: Op, intrinsic: Intrinsic) -> Iterator[str]:
 
 
 def _arguments(op: Op, intrinsic: Intrinsic, kernel: Any) -> Iterator[Expression]:
-    """What the function is called with."""
+    """The arguments of the function's call."""
     if not intrinsic.call:
         yield from (kernel.use(value) for value in op.operands if not isinstance(value.type, ResourceType))
     for name in intrinsic.call:

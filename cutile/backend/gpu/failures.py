@@ -1,11 +1,9 @@
-"""What a failed assertion tells.
+"""The report of a failed assertion: its number, its tile block, its operands.
 
-Which one it was, in which tile block, and the numbers that it is about.
+A kernel writes them to its launch's report, memory that the host reads once the launch is over. The fact `failures` has
+the assertions by their numbers.
 
-A kernel writes them to its launch's report, memory that the host reads once the launch is over (`REPORT_WORDS`). Which
-assertion a number stands for is in the fact `failures`.
-
-word 0      0; 1 while a thread writes the rest; 2 then
+word 0      0; 1 while a thread writes the rest; 2 when it is written
 word 1      the assertion's number
 words 2-4   the tile block's index
 words 8-    the numbers, two words each
@@ -23,31 +21,30 @@ from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
 from cutile.ops.debug import failure_text
 
 SITE, BLOCK, NUMBERS = 1, 2, 8
-"""Words of a report, by what begins there."""
+"""The words of a report at which the assertion's number, the index and the numbers begin."""
 MAX_NUMBERS = 4
 REPORT_BYTES = 4 * (NUMBERS + 2 * MAX_NUMBERS)
 WRITING, WRITTEN = 1, 2
-"""What word 0 is in the end, and on the way."""
+"""Word 0 while a thread writes the report, and when it is written."""
 
 _COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
 
 
 def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """The integers that a condition compares, each with its name.
+    """The names of the integers that a condition compares, and the integers.
 
-    What a check of an index is about comes first.
-
-    Of `0 <= k and k < n` these are k and n. Numbers that stand in the kernel's text are left out.
+    Of `0 <= k and k < n` these are k and n, in this order. Numbers that stand in the kernel's text are left out.
     """
-    found: list[Value] = []
+    compared: list[Value] = []
     pending = [condition]
     while pending:
-        op = definitions.get(pending.pop(0))
+        op = definitions.get(pending.pop(0))  # from the front: in the order of the text
         if isinstance(op, And):
             pending += [op.x, op.y]
         elif isinstance(op, _COMPARISONS):
-            found += [each for each in (op.x, op.y) if _is_told(each, definitions)]
-    values = tuple(dict.fromkeys(found))[:MAX_NUMBERS]
+            compared += [each for each in (op.x, op.y) if _is_told(each, definitions)]
+    values = tuple(dict.fromkeys(compared))[:MAX_NUMBERS]
+    # Two integers under an `and`: a check of an index, whose sides may have no names.
     checked = len(values) == 2 and isinstance(definitions.get(condition), And)
     unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
     return tuple(_name(each, definitions) or name for each, name in zip(values, unnamed, strict=True)), values

@@ -1,15 +1,13 @@
-"""Register layouts as data.
-
-Which thread holds which element of a tile, and in which of its registers.
+"""Register layouts as data: which thread holds which element, in which register.
 
 A layout is a core times a repetition. The core is a linear map over F2 from the bits of (register, lane, warp) to the
-bits of the tile's index: each bit has a basis, a vector of one number per axis, and a thread's coordinate is the XOR of
-the bases of its set bits. The repetition stacks the core along the axes, any number of times, in further registers, so
-a tile of 96 x 80 is 3 x 5 cores of 32 x 16, and none of its extents need be a power of two.
+bits of the tile's index. Each bit has a basis: a vector of one number per axis. A thread's coordinate is the XOR of the
+bases of its set bits. The repetition stacks the core along the axes, any number of times, in further registers. So a
+tile of 96 x 80 is 3 x 5 cores of 32 x 16, and its extents need not be powers of two.
 
-Every basis here is a power of two along one axis, so XOR is addition, and a register's element lies a fixed step from
-its thread's first. A basis of zeros is a free bit: the threads that differ in it hold the same elements. A core may
-stand out over the tile's edge: elements there are neither loaded nor stored nor reduced.
+Every basis here is a power of two along one axis. So XOR is addition, and a register's element is a fixed step from its
+thread's first. A basis of zeros is a free bit: threads that differ in it hold the same elements. A core may extend
+beyond the tile's edge: elements there are neither loaded nor stored nor reduced.
 
 Nothing here knows of dtypes, of LLVM or of a device; `layout_assignment.py` chooses among the layouts made here.
 """
@@ -39,7 +37,7 @@ def unit(rank: int, axis: int, value: int) -> Basis:
 
 @dataclass(frozen=True)
 class Layout:
-    """Who holds what of a tile.
+    """The thread and the register of each element of a tile.
 
     Attributes:
         shape: the tile's extents.
@@ -70,10 +68,9 @@ class Layout:
             raise ValueError(f"every basis of a layout of {self.shape} has {self.rank} components")
         if any(not any(basis) for basis in self.register):
             raise ValueError("a register bit is never free: its two registers would hold the same element")
-        found = [basis for basis in bases if any(basis)]
-        if any(sum(map(bool, basis)) != 1 or max(basis) & (max(basis) - 1) for basis in found) or len(set(found)) < len(
-            found
-        ):
+        steps = [basis for basis in bases if any(basis)]
+        are_powers = all(sum(map(bool, basis)) == 1 and not max(basis) & (max(basis) - 1) for basis in steps)
+        if not are_powers or len(set(steps)) < len(steps):
             raise ValueError("each basis of a layout is a power of two on one axis, and none occurs twice")
         for axis, extent in enumerate(self.shape):
             if self.cover[axis] < extent:
@@ -115,23 +112,23 @@ class Layout:
 
     @cached_property
     def offsets(self) -> tuple[Coordinate, ...]:
-        """What each register adds (by XOR) to its thread's coordinate."""
+        """The offset of each register, which is added (by XOR) to its thread's coordinate."""
         zero = (0,) * self.rank
-        found = [zero]
+        offsets = [zero]
         for basis in self.register:
-            found += [xor(each, basis) for each in found]
+            offsets += [xor(each, basis) for each in offsets]
         step = list(self.core)
         for axis, count in self.repeat:
             moves = [unit(self.rank, axis, step[axis] * k) for k in range(count)]
-            found = [xor(move, each) for move in moves for each in found]
+            offsets = [xor(move, each) for move in moves for each in offsets]
             step[axis] *= count
-        return tuple(found)
+        return tuple(offsets)
 
     def thread_coordinate(self, lane: int, warp: int) -> Coordinate:
         """The coordinate of a thread's register 0."""
-        chosen = [basis for bit, basis in enumerate(self.lane) if lane >> bit & 1]
-        chosen += [basis for bit, basis in enumerate(self.warp) if warp >> bit & 1]
-        return reduce(xor, chosen, (0,) * self.rank)
+        bases = [basis for bit, basis in enumerate(self.lane) if lane >> bit & 1]
+        bases += [basis for bit, basis in enumerate(self.warp) if warp >> bit & 1]
+        return reduce(xor, bases, (0,) * self.rank)
 
     def coordinate(self, register: int, lane: int, warp: int) -> Coordinate:
         """The tile index that a register of a thread holds.
@@ -141,9 +138,9 @@ class Layout:
         return xor(self.thread_coordinate(lane, warp), self.offsets[register])
 
     def owner(self, lane: int, warp: int) -> bool:
-        """Whether the thread stores.
+        """Whether the thread stores: of threads with equal elements, one does.
 
-        Of threads with the same elements, the one whose free bits are 0.
+        It is the one whose free bits are 0.
         """
         return not (lane & self.free_lanes or warp & self.free_warps)
 
@@ -163,20 +160,17 @@ class Layout:
 
     @cached_property
     def free_lanes(self) -> int:
-        """The lane bits that choose nothing, as a mask."""
+        """The free bits of the lane, as a mask."""
         return sum(1 << bit for bit, basis in enumerate(self.lane) if not any(basis))
 
     @cached_property
     def free_warps(self) -> int:
-        """The warp bits that choose nothing, as a mask."""
+        """The free bits of the warp, as a mask."""
         return sum(1 << bit for bit, basis in enumerate(self.warp) if not any(basis))
 
     @cached_property
     def reach(self) -> Coordinate:
-        """Per axis, the most that lane and warp add to a register's offset.
-
-        An upper bound.
-        """
+        """Per axis, an upper bound of what lane and warp add to a register's offset."""
         return tuple(reduce(int.__or__, (b[axis] for b in (*self.lane, *self.warp)), 0) for axis in range(self.rank))
 
     def edge_axes(self, register: int) -> tuple[int, ...]:
@@ -185,9 +179,9 @@ class Layout:
         return tuple(a for a in range(self.rank) if (offset[a] | self.reach[a]) >= self.shape[a])
 
     def vector(self, axis: int) -> int:
-        """Consecutive registers with consecutive elements along `axis`, at multiples.
+        """How many consecutive registers hold consecutive elements along `axis`.
 
-        How many; they start at a multiple of that number.
+        A power of two; the registers, and the elements, start at a multiple of it.
         """
         width = 1
         for basis in self.register:
@@ -255,11 +249,9 @@ class Layout:
 
 
 def register_map(source: Layout, target: Layout) -> tuple[int, ...] | None:
-    """For each register of `target` the one of `source` with the same element.
+    """For each register of `target` the register of `source` with the same element.
 
-    Where each thread has them all.
-
-    None where an element has to move between threads. Registers beyond the tile's edge are filled with any.
+    None where an element has to move between threads. Registers beyond the tile's edge may take any.
 
     Example:
         >>> a = blocked((8, 64), warps=1, vector=4)
@@ -284,9 +276,9 @@ def round_up(extent: int) -> int:
 
 
 def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every way to hand out up to `bits` bits over axes that take up to `limits` each.
+    """Every way to divide up to `bits` bits among axes that take up to `limits` each.
 
-    The first axis most first.
+    Ways with many bits for the first axis come first.
     """
     if not limits:
         yield ()
@@ -297,6 +289,7 @@ def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def repeats_of(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The repetition of a core over a tile, the first axis of `order` fastest."""
     counts = [(axis, -(-shape[axis] // core[axis])) for axis in order]
     return tuple((axis, count) for axis, count in counts if count > 1)
 
@@ -304,19 +297,18 @@ def repeats_of(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) 
 def blocked(
     shape: Sequence[int], warps: int, vector: int = 1, order: Sequence[int] | None = None, *, rows: bool = False
 ) -> Layout:
-    """The layout for memory.
+    """The layout for memory: neighbouring lanes hold neighbouring vectors.
 
-    Neighbouring lanes hold neighbouring vectors, so that a warp's access is one stretch.
-
-    Of the ways to spread the threads over the axes, the one with the fewest registers is taken, and among these the
-    one with the longest stretch along the first axis of `order`; of `rows`, the one with the fewest warps along it.
+    So a warp accesses one stretch of memory. Of the ways to spread the threads over the axes, the way with the fewest
+    registers is taken. Among equals it is the one with the longest stretch along the first axis of `order`. With `rows`
+    the one with the fewest warps along that axis goes before it.
 
     Args:
         shape: the tile's extents.
         warps: a power of two.
         vector: consecutive elements per thread along the first axis of `order`; a power of two.
         order: axes, the contiguous one first; by default the last axis first.
-        rows: warps have rows of their own, as far as there are rows: one that is reduced then crosses few warps.
+        rows: whether each warp has its own rows, if there are enough: the reduction of a row then crosses few warps.
 
     Example:
         >>> print(blocked((96, 80), warps=4, vector=4))
@@ -354,13 +346,16 @@ def blocked(
 def split_warps(
     shape: tuple[int, int], core: tuple[int, int], warps: int, reads: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """How many warps along rows and columns.
+    """How many warps are along rows and along columns.
 
-    The fewest cores per warp, then the fewest operands to read.
+    They have the fewest cores per warp, and among equals read the fewest elements of operands.
 
     Args:
-        reads: what a warp reads of the left and the right operand for each core along rows and columns; the core's
-            own extents by default, which makes its part as square as may be.
+        shape: the tile's extents.
+        core: the extents of a warp's core.
+        warps: a power of two.
+        reads: the elements of the left and the right operand that a warp reads for each core along rows and columns.
+            By default the core's own extents, which makes a warp's part as square as may be.
 
     Example:
         >>> split_warps((128, 256), (16, 8), 8)
@@ -394,15 +389,15 @@ def with_warps(
     core = list(warp_layout.core)
     for axis, count in ((1, columns), (0, rows)):
         while count > 1:
-            wanted = core[axis] < shape[axis]  # beyond the tile's edge a warp repeats another's work
-            bases.append(unit(2, axis, core[axis]) if wanted else (0, 0))
-            core[axis] *= 2 if wanted else 1
+            is_inside = core[axis] < shape[axis]  # beyond the tile's edge a warp repeats another's work
+            bases.append(unit(2, axis, core[axis]) if is_inside else (0, 0))
+            core[axis] *= 2 if is_inside else 1
             count //= 2
     return Layout(shape, tuple(register), tuple(lane), tuple(bases), repeats_of(shape, core, (1, 0)))
 
 
 def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
-    """The accumulator of outer products by FMA.
+    """The accumulator of SIMT products.
 
     Each lane has 4 neighbours in each of 4 rows; a warp covers 16 x 32.
 
@@ -421,7 +416,7 @@ def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
 def batched(accumulator: Layout, count: int) -> Layout:
     """`count` tiles of one layout along a new first axis.
 
-    Each thread holds the same elements of all of them.
+    Each thread holds the same elements of every tile.
     """
     one = accumulator.insert(0)
     return Layout((count, *one.shape[1:]), one.register, one.lane, one.warp, (*one.repeat, (0, count)))
@@ -430,9 +425,9 @@ def batched(accumulator: Layout, count: int) -> Layout:
 def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
     """The layout for networks along one axis.
 
-    A thread holds neighbours along it, the next bits are the lanes', then the warps', so that few steps of a network
-    leave a thread, and fewer a warp. The axis has the lowest bits of the thread's number. Extents are rounded up to
-    powers of two.
+    The lowest bits of the axis are the registers', the next the lanes', then the warps'. So few steps of a network
+    exchange elements between threads, and fewer between warps. The axis has the lowest bits of the thread's number.
+    Extents are rounded up to powers of two.
 
     Example:
         >>> print(along((4096,), 0, warps=8))
@@ -443,22 +438,22 @@ def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
     bits = {each: round_up(shape[each]).bit_length() - 1 for each in order}
     threads = LANE_BITS + warps.bit_length() - 1
     registers = max(0, sum(bits.values()) - threads)
-    mine = min(bits[axis], registers)
-    rest = [unit(rank, axis, 1 << bit) for bit in range(mine, bits[axis])]
+    inner = min(bits[axis], registers)  # bits of the axis that are in registers
+    rest = [unit(rank, axis, 1 << bit) for bit in range(inner, bits[axis])]
     rest += [unit(rank, other, 1 << bit) for other in order[1:] for bit in range(bits[other])]
     of_threads = rest[:threads] + [(0,) * rank] * (threads - len(rest))
     return Layout(
         tuple(shape),
-        (*(unit(rank, axis, 1 << bit) for bit in range(mine)), *rest[threads:]),
+        (*(unit(rank, axis, 1 << bit) for bit in range(inner)), *rest[threads:]),
         tuple(of_threads[:LANE_BITS]),
         tuple(of_threads[LANE_BITS:]),
     )
 
 
 def cut(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """The layout of a part of a tile, of which each thread has its own registers.
+    """The layout of a part of a tile, if each thread holds it in its own registers.
 
-    None where parts of this shape do not follow each other so.
+    None where parts of this shape do not follow each other in a thread's registers.
 
     Example:
         >>> whole = Layout((64, 64), ((0, 1),), ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)), ((8, 0),), ((0, 4), (1, 8)))
@@ -479,7 +474,7 @@ def cut(layout: Layout, shape: Sequence[int]) -> Layout | None:
 
 
 def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """The layout of a tile of several parts that each lie as `layout` says.
+    """The layout of a tile of several parts that each have this layout.
 
     None where they do not follow each other in a thread's registers, or `shape` is no whole number of them.
     """
@@ -497,8 +492,8 @@ def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
 def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout | None:
     """The layout of a tile in another shape, each element in the same register.
 
-    None where an element would have to move. An axis may be cut in two, and two may become one, where the part that is
-    cut off is a power of two that the core covers: a step of a power of two then is one on one of the new axes. Without
+    None where an element would have to move. An axis may become two, and two may become one, if the inner one's extent
+    is a power of two that the core covers: each basis is then a step of a power of two on one of the new axes. Without
     `cuts` only axes of extent 1 come and go.
 
     Example:
@@ -508,7 +503,7 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
     for axis in reversed(range(layout.rank)):
         if layout.shape[axis] == 1:
             if layout.core[axis] != 1:
-                return None  # the core stands out over this axis: its registers do not carry over
+                return None  # the core extends beyond this axis: the registers there have no place in the new shape
             layout = layout.drop(axis)
     extents = [extent for extent in shape if extent != 1]
     places = _places(layout, extents) if cuts or list(layout.shape) == extents else None
@@ -527,7 +522,7 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
             step //= extents[other]
         return unit(len(extents), place, step)
 
-    found = Layout(
+    new = Layout(
         tuple(extents),
         tuple(map(moved, layout.register)),
         tuple(map(moved, layout.lane)),
@@ -536,16 +531,16 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
     )
     for axis, extent in enumerate(shape):
         if extent == 1:
-            found = found.insert(axis)
-    return found
+            new = new.insert(axis)
+    return new
 
 
 Place = tuple[int, int, tuple[int, ...]]
-"""Of an axis: the new one that its largest steps are on, what a step counts there, and those within, the last first."""
+"""For an old axis: the new axis of its largest steps, a step's size there, and the new axes within, the last first."""
 
 
 def _places(layout: Layout, extents: Sequence[int]) -> list[Place] | None:
-    """Where the steps of each axis go."""
+    """The place of each old axis among the new ones; None where an element would move."""
     places: dict[int, Place] = {}
     repeated = {axis for axis, _ in layout.repeat}
     for old, new in _groups(layout.shape, extents) or ():
@@ -567,9 +562,9 @@ def _places(layout: Layout, extents: Sequence[int]) -> list[Place] | None:
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:
-    """The fewest axes of either shape that have as many elements, in order.
+    """The axes of two shapes in the smallest groups with equal numbers of elements.
 
-    None where the shapes have not.
+    None where the shapes have no such groups.
     """
     groups: list[tuple[list[int], list[int]]] = []
     rest_of_new: Iterator[int] = iter(range(len(new)))

@@ -1,11 +1,9 @@
-"""Which layout each tile has, and how many warps a block has.
+"""The layout of each tile, which a target carries out as it lowers a function.
 
-Decisions that a target carries out when it lowers a function.
-
-Values that must agree register by register (operands and results of element-wise operations, what a loop carries) form
-one group. A group takes the layout that its most demanding member wants: a product's accumulator first, then a load's
-coalesced blocks, then what a reduction or a broadcast of a placed tile implies, then a store's blocks. Where two groups
-meet in other ways, the target converts.
+Values that must agree register by register (operands and results of element-wise operations, carried values of a loop)
+form one group. A group takes the layout of its most demanding member: of a product's accumulator first, then of a
+load's coalesced blocks. Then come the layouts that a reduction or a broadcast implies, then those of a store's blocks.
+Where two groups meet in other ways, the target converts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,9 +34,9 @@ def is_tile(value: Value) -> bool:
 
 
 def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
-    """The values that control flow makes one variable of.
+    """The values that are one variable of control flow.
 
-    Initial value, block arguments, yielded values, result.
+    That is the initial value, block arguments, yielded values and the result.
     """
     if isinstance(op, For):
         yields = op.body.terminator.operands
@@ -53,12 +51,10 @@ def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
 def vector_width(
     tensor: TensorType, shape: Sequence[int], steps: Sequence[int] | None = None
 ) -> tuple[int, int] | None:
-    """Axis and width of the widest access that a tensor's facts and a tile allow.
+    """Axis and elements of the widest access that a tensor's facts and a tile allow.
 
-    It is None for single elements.
-
-    A vector must begin at a multiple of its size wherever the tile begins, so it divides the tile's extent, and the
-    step from tile to tile where that is another.
+    None for accesses of single elements. A vector must begin at a multiple of its size in every tile. So its width
+    divides the tile's extent, and also the step from tile to tile, where that differs (`steps`).
     """
     axis = tensor.unit_axis
     if axis is None:
@@ -71,7 +67,7 @@ def vector_width(
 
 
 MAX_MMA_WARPS = 8
-"""Warps of a block with products, where nobody asks for more."""
+"""Warps of a block with products, unless the user asks for more."""
 
 
 def values_of(function: Function) -> Iterator[Value]:
@@ -106,7 +102,7 @@ class LayoutAssignment:
 
     Args:
         function, warps: the function, and the warps of a block.
-        of_product: in which layout a product adds up, for so many warps: the target's instructions say.
+        of_product: the accumulator's layout of a product for a number of warps, by the target's instructions.
         accumulators: products, and other operations, with the layouts of their results.
 
     Attributes:
@@ -126,7 +122,8 @@ class LayoutAssignment:
         self._groups = _Groups()
         self._layouts: dict[Value, Layout] = {}
         self._operations = list(function.walk())
-        self._cuts = not any(isinstance(op, Mma) for op in self._operations)  # sums are stored in wide accesses instead
+        # Without cuts, the results of products change their layout, and are stored in wide accesses.
+        self._cuts = not any(isinstance(op, Mma) for op in self._operations)
         for op in self._operations:
             self._join(op)
         self._anchor_products()
@@ -151,7 +148,7 @@ class LayoutAssignment:
         return self._layouts.get(self._groups.find(value))
 
     def agree(self, value: Value, other: Value) -> bool:
-        """Whether two values must lie alike, register by register."""
+        """Whether two values must have one layout."""
         return self._groups.find(value) is self._groups.find(other)
 
     def _set(self, value: Value, layout: Layout | None) -> bool:
@@ -201,9 +198,10 @@ class LayoutAssignment:
                     self._set(value, cut(self[whole], value.tile.shape))
 
     def _anchor_rows(self) -> None:
-        """What is loaded to be broadcast over a product's sums lies as these do.
+        """The layout of loads that are broadcast over a product's accumulator.
 
-        Each thread loads what it needs, which its neighbours need too, and waits for no other to hand it over.
+        It is the accumulator's: each thread loads the elements that it needs. Its neighbours load them too, and none
+        waits for another.
         """
         loaded = {self._groups.find(op.result) for op in self._operations if isinstance(op, LoadTile | LoadMut)}
         reshapes = [op for op in self._operations if isinstance(op, Reshape)]
@@ -213,7 +211,7 @@ class LayoutAssignment:
             if root in loaded:
                 self._set(value, layout)
                 return
-            for op in reshapes:  # of a group there may be several: a constant makes one of what it is added to
+            for op in reshapes:  # a group may have several: a constant joins the groups that it is added to
                 if self._groups.find(op.result) is root and (natural := reshaped(layout, op.x.tile.shape, cuts=False)):
                     place(op.x, natural)
 
@@ -222,9 +220,9 @@ class LayoutAssignment:
                 place(op.x, broadcast_source(op, target))
 
     def _anchor_memory(self, loads: bool) -> None:
-        """Coalesced blocks for every group that touches memory.
+        """Coalesced blocks for every group that accesses memory.
 
-        The widest access any of its members allows.
+        They are as wide as the widest access of a member.
         """
         accesses: dict[Value, tuple[int, int | None, Value]] = {}
         reduced = self._reduced()
@@ -254,7 +252,8 @@ class LayoutAssignment:
     def _reduced(self) -> set[tuple[Value, int]]:
         """Groups of rows that are reduced as they are loaded, with the axis.
 
-        None where something else is loaded, or a loop carries sums: each warp would load what all rows share.
+        There are none if tiles of another shape are loaded, or if there are loops: each warp would load again what all
+        rows share.
         """
         loaded = {op.result.tile.shape for op in self._operations if isinstance(op, LoadTile | LoadMut | LoadView)}
         if len(loaded) > 1 or any(isinstance(op, For | While) for op in self._operations):
@@ -264,9 +263,9 @@ class LayoutAssignment:
         }
 
     def _anchor_accesses(self) -> None:
-        """For accesses by address.
+        """Coalesced layouts for accesses by address.
 
-        Neighbouring lanes hold neighbours: elements, since each is an access of its own, or runs of them.
+        Neighbouring lanes hold neighbouring elements, or neighbouring runs where one access serves a run.
         """
         definitions = {value: op for op in self._operations for value in op.results}
         for op in self._operations:
@@ -280,7 +279,7 @@ class LayoutAssignment:
                     self._propagate()
 
     def _propagate(self) -> None:
-        """Carry layouts over operations that imply one from another, to a fixed point."""
+        """Apply the layouts that operations imply for one another, to a fixed point."""
         changed = True
         while changed:
             changed = False
@@ -289,6 +288,7 @@ class LayoutAssignment:
                     changed |= self._set(value, layout)
 
     def _implied(self, op: Op) -> Iterator[tuple[Value, Layout]]:
+        """The layouts that an operation's decided layouts imply for its other tiles."""
         if isinstance(op, Fold):
             source = self.find(op.tiles[0])
             if source is not None and source.rank > 1:
@@ -316,9 +316,9 @@ class LayoutAssignment:
 
 
 def broadcast_source(op: Broadcast, target: Layout) -> Layout:
-    """The layout from which a broadcast moves nothing.
+    """The layout of `op.x` from which a broadcast moves no element.
 
-    The target's, collapsed along the repeated axes.
+    It is the target's, collapsed along the repeated axes.
     """
     for axis, extent in enumerate(op.x.tile.shape):
         if extent == 1 < target.shape[axis]:

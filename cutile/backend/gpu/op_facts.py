@@ -1,4 +1,4 @@
-"""Facts of operations that plans ask for.
+"""Facts of operations for plans.
 
 The values that they read, the operations in their regions, whether they compute with scalars only.
 """

@@ -1,4 +1,4 @@
-"""Which axis of a kernel's tiles is a row that can be cut into slices.
+"""The axis of a kernel's tiles that is a row which can be cut into slices.
 
     t = load_tile(x, i, 0) : f32<1x65536>           in slice c of 8:
     s = reduce_sum(t, axis=1) : f32<1>              t = load_tile(x, i, c) : f32<1x8192>
@@ -84,7 +84,7 @@ class RowAxis:
         axis, shape = self.axes[tile], self.shape(tile, parts)
         x, *rest = operands
         value = [rest.pop(0)] if isinstance(op, Store) else []
-        if isinstance(op, LoadMut | StoreMut):  # its tile is the tile block's own: the index of a slice has to be named
+        if isinstance(op, LoadMut | StoreMut):  # it has no index, since its tile is the block's own: a slice needs one
             rest = [builder.value(TileBlockId(axis=each)) for each in range(len(shape))]
         rest[axis] = builder.value(Add(x=builder.value(Mul(x=rest[axis], y=builder.constant(parts))), y=part))
         if isinstance(op, LoadTile | LoadView):
@@ -94,7 +94,7 @@ class RowAxis:
             copy = LoadTile(x=x, index=tuple(rest), shape=shape)
         elif isinstance(op, StoreView):
             copy = op.copy_with([x, *value, *rest], (), ())
-        else:  # tiles that lie side by side (`steps`), none of which ends early (`limited`), as those of a Mut do
+        else:  # as tiles of a Mut, slices lie side by side (`steps`), and none ends early (`limited`)
             copy = StoreView(x=x, value=value[0], index=tuple(rest), steps=shape, limited=())
         if isinstance(op, LoadView | StoreView):
             copy.attributes["steps"] = shape
@@ -108,7 +108,7 @@ def row_axis(function: Function) -> RowAxis | None:
     operation other than element-wise ones, changes of shape, reductions, loads and stores.
     """
     operations = function.body.operations
-    # What an unsafe kernel writes through an address may be what another slice loads again.
+    # An unsafe kernel may write, through an address, memory that another slice loads again.
     if function.facts.get("unsafe") or any(op.regions for op in operations) or not _can_be_repeated(operations):
         return None
     rows = _Rows(operations)

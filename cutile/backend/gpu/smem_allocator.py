@@ -1,9 +1,9 @@
-"""The plan of a block's shared memory.
+"""The plan of a thread block's shared memory.
 
-Who lies where, and who must wait until an earlier use is over.
+Each use has an offset, and a fence where threads must wait until an earlier use of the place is over.
 
-Small uses get places of their own, large ones share one, also with the rings that live before and after them. A place
-that is used once, outside of loops, needs no wait.
+Small uses get places of their own. Large uses share one place, also with the pipelines before and after them. A place
+that is used once, outside of loops, needs no fence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cutile.ops.reduce import Fold, Reduce
 
 SMALL = 2048
 """Bytes up to which a use gets a place of its own."""
-SMALL_TOTAL = 8192
+SMALL_TOTAL = 8192  # bytes of all small uses; further ones share the place of the large
 ALIGNMENT = 128
 
 
@@ -27,14 +27,16 @@ def aligned(size: int) -> int:
 
 @dataclass
 class Span:
-    """Memory that some operations work on together while others are under way.
+    """Memory of operations that begin and end together, such as a pipeline's.
 
-    A ring, and what is used in its loop.
-
-    All that is used before and after it may lie in the same place.
+    Uses before its begin and after its end may lie in the same place. Uses in between lie behind it.
 
     Attributes:
-        size: of what is its own, in bytes.
+        size: bytes of its own.
+        outer: the span that it is in.
+        large: bytes of the largest use in it.
+        used: whether the place behind its own memory has been used.
+        inner: the spans in it.
     """
 
     size: int
@@ -45,12 +47,12 @@ class Span:
 
     @property
     def start(self) -> int:
-        """Where it begins, from the begin of what shares a place."""
+        """Its offset in the shared place, in bytes."""
         return 0 if self.outer is None else self.outer.start + self.outer.size
 
     @property
     def extent(self) -> int:
-        """Its bytes, with those of all that is used during it."""
+        """Its bytes, with the bytes of all uses in it."""
         return self.size + max([self.large, *(span.extent for span in self.inner)])
 
 
@@ -59,7 +61,7 @@ class _Use:
     op: Op
     offset: int
     span: Span | None
-    """In which it is, if it is large."""
+    """The span that a large use is in; None for a small one."""
 
 
 class SmemAllocator:
@@ -80,7 +82,7 @@ class SmemAllocator:
         self.bytes = 0
 
     def use(self, op: Op, size: int, looped: bool) -> None:
-        """Record that `op` needs `size` bytes, which may be none."""
+        """Record that `op` needs `size` bytes, which may be 0."""
         large = size > SMALL or self._small + aligned(size) > SMALL_TOTAL
         used = self._span.used if large else False
         op.attributes["fence"] = size > 0 and (looped or used)
@@ -92,10 +94,10 @@ class SmemAllocator:
             self._small += aligned(size)
 
     def relax(self, bodies: Iterable[Block], *barriers: type[Op]) -> None:
-        """Leave out the waits of loops' uses that no thread can be early for.
+        """Leave out fences in loops before which no thread can be early.
 
-        Where two reductions with places of their own stand in the body of a loop, or one beside one of `barriers`,
-        threads meet in the other one before they come to the one again.
+        Take a loop with two reductions that have places of their own, or with such a reduction and an operation of
+        `barriers`. Threads meet in the other one before they come to the first again.
         """
         small = {use.op for use in self._uses if use.span is None and use.op.attributes["fence"]}
         for body in bodies:
@@ -105,11 +107,10 @@ class SmemAllocator:
                 op.attributes["fence"] = alone
 
     def begin(self, size: int) -> tuple[Span, bool]:
-        """Memory for operations that work on it together from here to `end`.
+        """Begin a span: memory for operations that work on it together up to `end`.
 
-        Hand it to `share`.
-
-        Also whether an earlier use of its place may still be under way.
+        Returns:
+            The span, for `share`, and whether an earlier use of its place may still be under way.
         """
         outer = self._span
         self._span = Span(aligned(size), outer)
@@ -118,28 +119,25 @@ class SmemAllocator:
         return self._span, used
 
     def end(self) -> None:
-        """The operations that `begin` was for are over."""
+        """End the span that was begun last."""
         assert self._span.outer is not None
         self._span = self._span.outer
 
     def reserve(self, size: int) -> int:
-        """A place that nothing else shares, for operations that work on it together.
-
-        Hand it to `share`.
-        """
+        """The offset, for `share`, of memory that only these operations share."""
         start = self._own
         self._own += aligned(size)
         return start
 
     def share(self, op: Op, place: int | Span) -> None:
-        """Record that `op` works on a reserved place, or on one between `begin` and `end`."""
+        """Record that `op` works on a reserved place, or on a span."""
         self._shares.append((op, place))
 
     def place(self) -> None:
         """Give every use its offset.
 
-        The reserved places first, which want the widest alignment, then what is shared by one after the other, then the
-        small ones.
+        Reserved places come first, since they have the widest alignment. Then come the spans with the large uses, then
+        the small uses.
         """
         shared = self._span.extent
         for op, place in self._shares:
