@@ -1,4 +1,4 @@
-"""Numba's analyses, ours in their place: the same results."""
+"""The replacements of Numba's analyses give Numba's results."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_what_is_live_is_what_numba_says(monkeypatch: pytest.MonkeyPatch) -> Non
     live_map, numba_live_map = numba_analyses.live_map, analysis.compute_live_map
 
     def both(graph: Any, blocks: Any, used: Any, defined: Any) -> dict[int, set[str]]:
-        wanted = numba_live_map(graph, blocks, used, defined)
+        expected = numba_live_map(graph, blocks, used, defined)
         live = live_map(graph, blocks, used, defined)
-        assert {at: set(wanted[at]) for at in wanted} == live
+        assert {at: set(expected[at]) for at in expected} == live
         sizes.append(len(blocks))
         return live
 
@@ -111,12 +111,12 @@ def test_lifetimes_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def assembly_and_statements() -> tuple[str, int]:
     """Machine code, and how many statements Numba's SSA pass has visited."""
     visits = 0
-    whole = ssa._run_ssa_block_pass
+    run_pass = ssa._run_ssa_block_pass
 
     def counted(states: Any, block: Any, handler: Any) -> Iterator[Any]:
         nonlocal visits
         visits += len(block.body)
-        yield from whole(states, block, handler)
+        yield from run_pass(states, block, handler)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssa, "_run_ssa_block_pass", counted)

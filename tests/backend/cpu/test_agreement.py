@@ -44,8 +44,8 @@ def k(least: Mut, most: Mut, x: Tensor):
     least, most = np.zeros_like(x), np.zeros_like(x)
     launch(kernel(text), (least, (2, 33)), (most, (2, 33)), x, backend="cpu")
     for out, drop, reduce in ((least, np.fmin, np.min), (most, np.fmax, np.max)):
-        wanted = reduce(drop(x, 2).reshape(3, 2, 29), axis=1, keepdims=True)
-        np.testing.assert_array_equal(out.reshape(3, 2, 29), np.broadcast_to(wanted, (3, 2, 29)))
+        expected = reduce(drop(x, 2).reshape(3, 2, 29), axis=1, keepdims=True)
+        np.testing.assert_array_equal(out.reshape(3, 2, 29), np.broadcast_to(expected, (3, 2, 29)))
 
 
 def test_a_choice_between_one_value_and_itself_is_that_value() -> None:
@@ -103,9 +103,9 @@ def k(out: Mut, x: Tensor, z: Tensor, n: i32):
     out.store(part.load_tile((1,), (n - 1,)))
 """
     x, z, out = np.arange(3.0), np.arange(10.0, 15.0), np.zeros(2)
-    for n, wanted in ((2, 1.0), (4, 13.0)):
+    for n, expected in ((2, 1.0), (4, 13.0)):
         launch(kernel(text), (out, (1,)), x, z, n, backend="cpu")
-        np.testing.assert_array_equal(out, wanted)
+        np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize(("source", "target"), [(f32, i32), (f32, u32), (f16, i16), (f64, i64)], ids=str)

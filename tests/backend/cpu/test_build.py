@@ -51,20 +51,20 @@ def test_an_executable_is_data_and_needs_no_numba(tmp_path: Path) -> None:
         print([name for name in late if name in sys.modules])
     """)
     command = [sys.executable, "-c", script, str(tmp_path / "kernel")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
-    assert ran.stdout == "[]\n", ran.stderr  # what a cached kernel does not need, its first launch does not wait for
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    assert process.stdout == "[]\n", process.stderr  # else a cached kernel's first launch would wait for them
 
 
 def test_text_that_numba_refuses_is_an_error_with_the_line() -> None:
-    made = source(SAXPY, saxpy_types(64))
-    broken = replace(made, text=made.text.replace("y[at] = ", "y[at] = 'seven' + "))
+    generated = source(SAXPY, saxpy_types(64))
+    broken = replace(generated, text=generated.text.replace("y[at] = ", "y[at] = 'seven' + "))
     with pytest.raises(CompilationError, match="Numba refused the generated code of saxpy"):
         BACKEND.build(broken, host_target())
 
 
 def test_calls_into_python_are_refused() -> None:
-    made = source(SAXPY, saxpy_types(64))
-    printing = replace(made, text=made.text.replace("    for block in", "    print(a)\n    for block in", 1))
+    generated = source(SAXPY, saxpy_types(64))
+    printing = replace(generated, text=generated.text.replace("    for block in", "    print(a)\n    for block in", 1))
     with pytest.raises(CompilationError, match="which no object may call"):
         BACKEND.build(printing, host_target())
 
@@ -84,7 +84,7 @@ def loaded(coarse: tuple[int, int, int], joined: int, units: int) -> CpuKernel:
 
 
 @pytest.mark.parametrize(
-    ("coarse", "joined", "grid", "units", "wanted"),
+    ("coarse", "joined", "grid", "units", "expected"),
     [
         ((64, 1, 1), 64, (100000, 1, 1), 2, (64, 1, 1)),
         ((64, 64, 1), 64, (100000, 16, 1), 2, (4, 16, 1)),  # the last axis first
@@ -94,9 +94,9 @@ def loaded(coarse: tuple[int, int, int], joined: int, units: int) -> CpuKernel:
     ],
 )
 def test_how_many_blocks_are_joined(
-    coarse: tuple[int, int, int], joined: int, grid: tuple[int, int, int], units: int, wanted: tuple[int, int, int]
+    coarse: tuple[int, int, int], joined: int, grid: tuple[int, int, int], units: int, expected: tuple[int, int, int]
 ) -> None:
-    assert loaded(coarse, joined, units).joins(grid) == wanted
+    assert loaded(coarse, joined, units).joins(grid) == expected
 
 
 class Recorder:

@@ -54,8 +54,8 @@ def test_the_files_pass_the_linter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", DEMOS)
 def test_each_line_of_the_user_is_quoted_once(name: str) -> None:
-    made = DEMOS[name]()
-    quoted = [line.strip() for line in made.text.splitlines() if line.strip().startswith("# ")]
+    generated = DEMOS[name]()
+    quoted = [line.strip() for line in generated.text.splitlines() if line.strip().startswith("# ")]
     body = quoted[next(at for at, line in enumerate(quoted) if "blocks" in line) :]
     assert len(body) == len(set(body))
     assert any("store" in line for line in body)
@@ -74,8 +74,8 @@ def test_the_line_map_leads_to_the_user(name: str) -> None:
 def test_one_operation_one_expression() -> None:
     def store_of(expression: str, dtype: type = i32) -> str:
         text = f"def k(y: Mut, x: Tensor):\n    t = ct.load_tile_like(x, y)\n    y.store({expression})\n"
-        made = source(text, {"y": mut(16, dtype=dtype), "x": tensor(1, dtype)})
-        return next(line.strip() for line in made.text.splitlines() if line.strip().startswith("y[at]"))
+        generated = source(text, {"y": mut(16, dtype=dtype), "x": tensor(1, dtype)})
+        return next(line.strip() for line in generated.text.splitlines() if line.strip().startswith("y[at]"))
 
     assert store_of("t + 1") == "y[at] = i32(x[at] + i32(1))"
     assert store_of("t // 3") == "y[at] = floor_div(x[at], i32(3))"
@@ -86,9 +86,9 @@ def test_one_operation_one_expression() -> None:
 
 def test_the_users_names_survive_beside_intrinsics() -> None:
     text = "def exp(y: Mut, sin: Tensor, floor: f32):\n    y.store(ct.exp(ct.load_tile_like(sin, y)) * floor)\n"
-    made = source(text, {"y": mut(16), "sin": tensor(1), "floor": scalar()})
-    assert made.entry == "exp_"
-    assert "y[at] = exp(sin_[at]) * floor_" in made.text
+    generated = source(text, {"y": mut(16), "sin": tensor(1), "floor": scalar()})
+    assert generated.entry == "exp_"
+    assert "y[at] = exp(sin_[at]) * floor_" in generated.text
 
 
 def test_a_loop_variable_keeps_its_name() -> None:
@@ -98,9 +98,9 @@ def test_a_loop_variable_keeps_its_name() -> None:
         "        part = y.partition_mut((5,))\n"
         "        part.store(x.partition((5,)).load((at,)), (at,))\n"
     )
-    made = source(text, {"y": mut(16), "x": tensor(1)})
-    assigned = [line.split()[0] for line in made.text.splitlines() if " = " in line and not line.startswith("#")]
-    assert assigned.count("at") == 1, made.text
+    generated = source(text, {"y": mut(16), "x": tensor(1)})
+    assigned = [line.split()[0] for line in generated.text.splitlines() if " = " in line and not line.startswith("#")]
+    assert assigned.count("at") == 1, generated.text
 
 
 def test_the_list_of_intrinsics_is_what_there_is() -> None:

@@ -44,7 +44,7 @@ def calls(name: str, count: int) -> int:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_twice_the_statements_take_about_twice_the_work(name: str) -> None:
-    calls(name, 4)  # what is done once in a process
+    calls(name, 4)  # work that is done once in a process
     few, many = calls(name, 25), calls(name, 50)
     assert many < 2.6 * few, f"{few} calls for 25 statements, {many} for 50"
 
@@ -66,7 +66,7 @@ def loops(count: int, body: str) -> str:
 
 
 def nest(count: int) -> str:
-    """So many loops inside one another, the inner half in a function of their own: Python itself has a limit."""
+    """`count` nested loops, the inner half in a function: Python itself limits the loops in one."""
     inner = count // 2
     helper = f"def inner(t, n):\n{loops(inner, 't = t + 1.5')}    return t\n\n\n"
     return f"{helper}{HEAD}{loops(count - inner, 't = inner(t, n)')}    y.store(t)\n"

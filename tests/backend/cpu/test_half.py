@@ -38,14 +38,14 @@ def test_rounding_is_to_nearest_even(name: str, dtype: Any) -> None:
     x = around_ties(dtype)
     x = np.concatenate([x, -x, np.array([np.inf, -np.inf, 3.4e38, 1e-45], np.float32)])
     with np.errstate(over="ignore"):
-        wanted = x.astype(dtype)
-    np.testing.assert_array_equal(map_all(f"{name}_bits", x, "u2"), wanted.view(np.uint16))
-    np.testing.assert_array_equal(map_all(f"{name}_round", x), wanted.astype(np.float32))
+        expected = x.astype(dtype)
+    np.testing.assert_array_equal(map_all(f"{name}_bits", x, "u2"), expected.view(np.uint16))
+    np.testing.assert_array_equal(map_all(f"{name}_round", x), expected.astype(np.float32))
 
 
 def test_f64_to_f16_is_rounded_once() -> None:
-    """Through a nearest f32, a value just beyond a tie would be rounded onto it and then the wrong way."""
+    """By way of the nearest f32, a value just beyond a tie is rounded to the tie, and then to the wrong side."""
     ties = around_ties(np.float16).astype(np.float64)
     x = np.concatenate([ties, ties * (1 + 2.0**-50), ties * (1 - 2.0**-50)])
-    got = map_all("f16_bits", map_all("to_odd", x, "f4"), "u2")
-    np.testing.assert_array_equal(got, x.astype(np.float16).view(np.uint16))
+    result = map_all("f16_bits", map_all("to_odd", x, "f4"), "u2")
+    np.testing.assert_array_equal(result, x.astype(np.float16).view(np.uint16))

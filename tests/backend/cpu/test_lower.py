@@ -1,4 +1,4 @@
-"""What lowering decides: which tile blocks run as one, what shares a loop, what goes to memory and what to BLAS."""
+"""Decisions of lowering: joined tile blocks, shared loops, tiles in scratch memory, products by the BLAS."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_products_are_joined_to_blocks_that_blas_likes() -> None:
     assert Axes(function(GEMM, gemm_types(96, 80), BK=64)).coarse == (3, 7, 1)
 
 
-def loops(made: Function) -> list[str]:
+def loops(kernel: Function) -> list[str]:
     """The names of the loops, outer before inner."""
-    return [op.induction.name for op in made.walk() if isinstance(op, For)]
+    return [op.induction.name for op in kernel.walk() if isinstance(op, For)]
 
 
 def test_softmax_shares_its_row_loop_and_keeps_one_row() -> None:
@@ -100,8 +100,8 @@ def test_memory_is_that_of_all_joined_tiles_and_not_of_the_longest_along_each_ax
 
 
 def test_reads_are_checked_only_at_the_edge() -> None:
-    made = lowered(SAXPY, saxpy_types(256))
-    checked = [op for op in made.walk() if isinstance(op, ReadInside)]
+    kernel = lowered(SAXPY, saxpy_types(256))
+    checked = [op for op in kernel.walk() if isinstance(op, ReadInside)]
     assert [op.x.name for op in checked] == ["x"]  # in the edge's loop; y's own loop ends at y's edge
 
 
@@ -111,16 +111,16 @@ def plan(text: str, types: dict[str, Type], **generics: int) -> str:
 
 
 def test_a_product_loop_is_one_call_of_blas() -> None:
-    made = lowered(GEMM, gemm_types(128, 256), BK=64)
-    assert made.facts["plans"][0].endswith("one product over the whole depth")
-    direct, panel = (op for op in made.walk() if isinstance(op, Gemm))
+    kernel = lowered(GEMM, gemm_types(128, 256), BK=64)
+    assert kernel.facts["plans"][0].endswith("one product over the whole depth")
+    direct, panel = (op for op in kernel.walk() if isinstance(op, Gemm))
     assert direct.a.name == "x"
     assert panel.a.name == "x_panel"
 
 
 def test_half_products_go_through_panels() -> None:
-    made = lowered(GEMM, gemm_types(128, 256, dtype=f16), BK=64)
-    (panel,) = (op for op in made.walk() if isinstance(op, Gemm))
+    kernel = lowered(GEMM, gemm_types(128, 256, dtype=f16), BK=64)
+    (panel,) = (op for op in kernel.walk() if isinstance(op, Gemm))
     assert panel.a.tensor.dtype is f32
 
 
@@ -172,7 +172,7 @@ ACROSS = "ct.permute(x.partition((y.shape[1], y.shape[0])).load((j, i)), (1, 0))
         (ACROSS, 1),
         (f"{ACROSS} * 2 + ct.load_tile_like(x, y)", 1),
         ("ct.load_tile_like(x, y)", 0),
-        ("ct.permute(y.load(), (1, 0))", 0),  # what is stored may be what is read next
+        ("ct.permute(y.load(), (1, 0))", 0),  # a store may be to an element that is read next
     ],
 )
 def test_columns_are_read_in_strips(value: str, copies: int) -> None:

@@ -77,14 +77,14 @@ def between(low: float, high: float) -> Callable[[Any, np.random.Generator], Arr
 
 
 def few(low: float, high: float) -> Callable[[Any, np.random.Generator], Array]:
-    """Where the exact function takes long."""
+    """Few samples, where the exact function takes long."""
     return lambda dtype, rng: rng.uniform(low, high, COUNT // 8).astype(dtype)
 
 
 LIBRARY = {"sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0, "erf": 1.0, "erfc": 5.0}
-"""The functions that are the C library's in f64, and what it is taken to keep."""
+"""The functions that are the C library's in f64, with the error in ulp that it is assumed to keep."""
 
-# name, the exact function, the largest error in units of the last place, and where it is looked for
+# The name, the exact function, the largest error in units of the last place, and the samples that are looked at.
 ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("exp", np.exp, 1.0, (between(-104, 89), between(-746, 710), between(-1, 1))),
     ("exp2", np.exp2, 1.0, (between(-151, 129), between(-1076, 1025), between(-1, 1))),
@@ -109,14 +109,14 @@ def test_the_error_is_as_stated(name: str, exact: Any, bound: float, samples: An
     rng = np.random.default_rng(5)
     for sample in samples:
         x = sample(dtype, rng)
-        got = map_all(name, x)
+        result = map_all(name, x)
         with np.errstate(all="ignore"):
             wide = exact(x.astype(np.longdouble))
             nearest = wide.astype(dtype)
             finite = np.isfinite(nearest)
-            np.testing.assert_array_equal(np.isfinite(got), finite)
+            np.testing.assert_array_equal(np.isfinite(result), finite)
             unit = np.spacing(np.abs(nearest[finite])).astype(np.longdouble)
-            error = np.abs(got[finite].astype(np.longdouble) - wide[finite]) / unit
+            error = np.abs(result[finite].astype(np.longdouble) - wide[finite]) / unit
         if name in LIBRARY and dtype is np.float64:
             bound = LIBRARY[name]
         assert float(error.max(initial=0)) <= bound, f"{name} at {x[finite][int(np.argmax(error))]!r}"
@@ -128,12 +128,12 @@ def test_special_values(name: str, exact: Any, dtype: Any) -> None:
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, np.finfo(dtype).tiny, -np.finfo(dtype).max], dtype)
     if name in ("sin", "cos", "tan"):
         x = x[:-1]
-    got = map_all(name, x)
+    result = map_all(name, x)
     with np.errstate(all="ignore"):
         expected = exact(x)
-    np.testing.assert_allclose(got, expected, rtol=4 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(result, expected, rtol=4 * np.finfo(dtype).eps)
     zeros = expected == 0
-    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(expected[zeros]))
+    np.testing.assert_array_equal(np.signbit(result[zeros]), np.signbit(expected[zeros]))
 
 
 def test_powers_of_two_are_exact() -> None:
@@ -172,8 +172,8 @@ def test_loops_use_vectors(name: str) -> None:
         f"def map_all(y, x, first, last):\n    for at in range(first, last):\n        y[at] = {name}({arguments})\n"
     )
     facts = {"signature": ("f32*", "f32*", "i64", "i64"), "scratch": (), "noalias": True}
-    made = assembly(Source(text, "map_all", (), facts=facts))
-    assert "ymm" in made or "zmm" in made
+    machine_code = assembly(Source(text, "map_all", (), facts=facts))
+    assert "ymm" in machine_code or "zmm" in machine_code
 
 
 @pytest.mark.skipif("+avx2" not in features(), reason="looks for the vector registers of AVX2 and later")
@@ -184,13 +184,13 @@ def test_folds_by_extremes_use_vectors(name: str) -> None:
             t = x.load_tile((1, 4096), (ct.get_tile_block_id()[0], 0))
             out.store(ct.reduce_{name}(t, 1))
     """
-    made = assembly(source(text, {"out": mut(1), "x": tensor(2)}))
-    wide = [line for line in made.splitlines() if f"v{name}ps" in line and ("ymm" in line or "zmm" in line)]
+    machine_code = assembly(source(text, {"out": mut(1), "x": tensor(2)}))
+    wide = [line for line in machine_code.splitlines() if f"v{name}ps" in line and ("ymm" in line or "zmm" in line)]
     assert wide
 
 
 def test_f32_sine_and_cosine_of_huge_arguments() -> None:
-    """The C library's f64 functions reduce exactly: the judge where 80 bits of pi are not enough."""
+    """The C library's f64 functions are the reference, since they reduce exactly: 80 bits of pi are not enough."""
     rng = np.random.default_rng(7)
     x = rng.integers(0x3F000000, 0x7F800000, 1 << 16, np.uint32).view(np.float32)
     x = np.concatenate([x, -x, np.array([1.5 * 2.0**127, 2.0**100, 1.1e19], np.float32)])

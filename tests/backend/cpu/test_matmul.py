@@ -31,9 +31,9 @@ def matrix(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Ar
 
 
 def check(z: Array, x: Array, y: Array, tolerance: float) -> None:
-    wanted = x.astype(np.float64) @ y.astype(np.float64)
+    expected = x.astype(np.float64) @ y.astype(np.float64)
     scale = np.abs(x.astype(np.float64)) @ np.abs(y.astype(np.float64)) + 1
-    assert float(np.max(np.abs(z.astype(np.float64) - wanted) / scale)) <= tolerance
+    assert float(np.max(np.abs(z.astype(np.float64) - expected) / scale)) <= tolerance
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ KERNELS = {
             acc = ct.constant(0.25, (16, 16), f32)
             total = acc
             for k in range(first, 3):
-                made = ct.mma(x.partition((16, 16)).load((i, k)), y.partition((16, 16)).load((k, j)), acc)
+                product = ct.mma(x.partition((16, 16)).load((i, k)), y.partition((16, 16)).load((k, j)), acc)
                 total = total + acc * 0.5
-                acc = made
+                acc = product
             z.store(acc + total)
     """,
     "a product under a condition": """
@@ -217,9 +217,9 @@ class FakeLibrary:
 
 def test_blas_is_held_to_one_thread_and_let_go() -> None:
     library = FakeLibrary()
-    held = Blas({}, library.get, library.set)
-    with held.one_thread():
-        with held.one_thread():
+    guarded = Blas({}, library.get, library.set)
+    with guarded.one_thread():
+        with guarded.one_thread():
             assert library.threads == 1
         assert library.threads == 1
     assert library.threads == 6
@@ -228,8 +228,8 @@ def test_blas_is_held_to_one_thread_and_let_go() -> None:
 
 def test_blas_is_let_go_after_an_error() -> None:
     library = FakeLibrary()
-    held = Blas({}, library.get, library.set)
-    with pytest.raises(RuntimeError, match="in the kernel"), held.one_thread():
+    guarded = Blas({}, library.get, library.set)
+    with pytest.raises(RuntimeError, match="in the kernel"), guarded.one_thread():
         raise RuntimeError("in the kernel")
     assert library.threads == 6
 

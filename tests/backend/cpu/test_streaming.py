@@ -1,4 +1,4 @@
-"""Streaming stores: who takes them, that they are aligned, and that results are the same bits."""
+"""Streaming stores: which launches take them, their alignment, and that results are the same bits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def halves(y: Mut, z: Mut, x: Tensor):
 
 @pytest.mark.parametrize(("tile", "streamed"), [((1, 1024), (0,)), ((2, 16), (0,)), ((1, 1000), ())])
 def test_results_alone_are_streamed_in_whole_lines(tile: tuple[int, int], streamed: tuple[int, ...]) -> None:
-    """Not what is read as well, whose lines are in the cache; nor tiles that begin within a line."""
+    """Not tensors that are read too, whose lines are in the cache; nor tiles that begin within a line."""
     types: dict[str, Type] = {"y": mut(*tile), "z": mut(*tile), "x": tensor(2)}
     facts = source(HALVES, types, STREAMING).facts
     assert tuple(argument for argument, *_ in facts["results"]) == streamed
@@ -93,7 +93,7 @@ def test_stores_of_results_are_non_temporal() -> None:
     assert "mfence" in texts[0] or "lock" in texts[0]  # before another thread is told of the end
 
 
-def test_large_launches_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_launches_take_streaming_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "last_cache_bytes", lambda: 4096 * 8)
     choices: list[tuple[int, Any]] = []
     choose = StreamingVariants.choose

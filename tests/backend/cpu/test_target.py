@@ -1,4 +1,4 @@
-"""What code is compiled for: the machine's features, less those that LLVM makes wrong code with."""
+"""The machine's features that code is compiled for, without those that make LLVM's code wrong."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ print(len(target.target_machine().emit_object(llvm.parse_assembly(text))) > 0, t
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="features of x86")
 def test_unsigned_integers_become_floats_on_machines_with_half_precision_arithmetic() -> None:
-    """In a process of its own: LLVM would end it."""
-    done = subprocess.run([sys.executable, "-c", CONVERTS], capture_output=True, text=True, timeout=500, check=False)
-    assert done.stdout == "True -avx512dq,-avx512fp16,+avx512vl\n", done.stderr
+    """In a process of its own, since LLVM would end it."""
+    process = subprocess.run([sys.executable, "-c", CONVERTS], capture_output=True, text=True, timeout=500, check=False)
+    assert process.stdout == "True -avx512dq,-avx512fp16,+avx512vl\n", process.stderr

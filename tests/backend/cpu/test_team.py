@@ -1,4 +1,4 @@
-"""The team of native threads: each block once, several launches at work at once, more than it takes at a time."""
+"""The team of native threads: each block runs once; several launches at once, and more than the team takes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def team() -> Team:
 
 
 def run(team: Team, blocks: int, grain: int, barrier: threading.Barrier | None = None) -> list[tuple[int, int, int]]:
-    """Run a job that notes its ranges; the scratch address, the first block and the last of each."""
+    """Run a job that notes its ranges: the scratch address of each, its first block and the one behind its last."""
     ranges: list[tuple[int, int, int]] = []
 
     def body(_arguments: Any, scratch: int, first: int, last: int) -> None:
@@ -49,7 +49,7 @@ def test_every_block_runs_once(team: Team, blocks: int, grain: int) -> None:
 
 
 def test_more_launches_than_it_takes_at_once(team: Team) -> None:
-    """All are amid their first range at the same time: some on the threads that brought them, without the team."""
+    """All are in their first range at the same time: some on the threads that brought them, without the team."""
     count = MAX_JOBS + 2
     barrier = threading.Barrier(count)
     results: list[list[tuple[int, int, int]]] = []
