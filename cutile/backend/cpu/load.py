@@ -393,8 +393,8 @@ class KernelOutput:
 
 def _copy(address: int, dtype: str, shape: Sequence[int]) -> Any:
     """The elements in scratch memory, where bools are bytes and small floats are f32."""
-    held = {"bool": np.dtype(np.uint8), "f16": np.dtype(np.float32), "bf16": np.dtype(np.float32)}
-    kind = held.get(dtype) or BY_NAME[dtype].numpy
+    widened = {"bool": np.dtype(np.uint8), "f16": np.dtype(np.float32), "bf16": np.dtype(np.float32)}
+    kind = widened.get(dtype) or BY_NAME[dtype].numpy
     data = ctypes.string_at(address, math.prod(shape) * kind.itemsize)
     values = np.frombuffer(data, kind).reshape(shape)
     return values != 0 if dtype == "bool" else values

@@ -154,7 +154,7 @@ def call(printer: Printer, function: str, *arguments: Text | str) -> Text:
     return Text(f"{printer.use(function)}({', '.join(texts)})")
 
 
-def held(dtype: DTypeLike) -> str:
+def machine_type(dtype: DTypeLike) -> str:
     """The machine type of a value.
 
     Small floats are f32, and floats that are only stored are their bits.
@@ -164,9 +164,9 @@ def held(dtype: DTypeLike) -> str:
     return "f32" if dtype.is_half else "u8" if dtype.is_bool else dtype.name
 
 
-def in_memory(dtype: DTypeLike) -> str:
+def element_type(dtype: DTypeLike) -> str:
     """The machine type of an element of a tensor."""
-    return f"u{dtype.bits}" if dtype.is_half else held(dtype)
+    return f"u{dtype.bits}" if dtype.is_half else machine_type(dtype)
 
 
 def rounded(printer: Printer, text: Text, dtype: DTypeLike) -> Text:

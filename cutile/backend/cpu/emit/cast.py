@@ -13,8 +13,8 @@ from cutile.backend.cpu.emit._text import (
     Printer,
     Text,
     call,
-    held,
     infix,
+    machine_type,
 )
 from cutile.backend.cpu.stage import Truncate
 from cutile.conversion import MEANING, NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
@@ -95,14 +95,14 @@ def _truncate(printer: Printer, op: Truncate) -> Text:
 
 def _bitcast(printer: Printer, op: Bitcast) -> Text:
     x, source, dtype = printer.operand(op.x), op.x.tile.dtype, op.dtype
-    machine = held(source)
+    machine = machine_type(source)
     if source in MEANING:  # the other bits mean nothing, and are 0 in the result
         x = call(printer, machine, infix(x, "&", Text(hex(MEANING[source])), AND))
     elif source.is_half:
         x, machine = call(printer, f"{source.name}_bits", x), "u16"
     if dtype.is_half:
         return call(printer, f"{dtype.name}_value", x if machine == "u16" else call(printer, "as_u16", x))
-    return x if machine == held(dtype) else call(printer, f"as_{held(dtype)}", x)
+    return x if machine == machine_type(dtype) else call(printer, f"as_{machine_type(dtype)}", x)
 
 
 EXPRESSIONS: dict[type[Op], Expression] = {Convert: _convert, Truncate: _truncate, Bitcast: _bitcast}

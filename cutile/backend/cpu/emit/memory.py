@@ -18,8 +18,8 @@ from cutile.backend.cpu.emit._text import (
     Statement,
     Text,
     call,
-    held,
-    in_memory,
+    element_type,
+    machine_type,
 )
 from cutile.backend.cpu.stage import CopyTransposed, Read, ReadInside, Size, Stride, TensorAt, Write
 from cutile.conversion import bits_of
@@ -81,7 +81,7 @@ def _size(printer: Printer, op: Size) -> Text:
 def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
     """A literal of a dtype."""
     if not dtype.computes:
-        return call(printer, held(dtype), repr(bits_of(value, dtype)))
+        return call(printer, machine_type(dtype), repr(bits_of(value, dtype)))
     if dtype.is_bool:
         return Text(repr(bool(value)))
     if not dtype.is_float:
@@ -96,7 +96,7 @@ def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
         literal = ("-" if exact < 0 else "") + printer.use("inf")
     else:
         literal = repr(exact)
-    return call(printer, held(dtype), literal)
+    return call(printer, machine_type(dtype), literal)
 
 
 def _constant(printer: Printer, op: Constant) -> Text:
@@ -105,7 +105,7 @@ def _constant(printer: Printer, op: Constant) -> Text:
 
 def _tensor_at(printer: Printer, op: TensorAt) -> Text:
     """`elements_at(address, f32)`: 16-bit floats as their bits, bools as bytes."""
-    kind = printer.use(in_memory(op.dtype))
+    kind = printer.use(element_type(op.dtype))
     return Text(f"{printer.use('elements_at')}({printer.operand(op.address).text}, {kind})")
 
 

@@ -20,8 +20,8 @@ from cutile.backend.cpu.emit._text import (
     Expression,
     Statement,
     Text,
-    held,
-    in_memory,
+    element_type,
+    machine_type,
 )
 from cutile.backend.cpu.stage import INDEX, GridSize, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.cpu.streaming import results_of
@@ -330,7 +330,7 @@ def emit_module(function: Function, target: Target) -> Source:
 
 
 def _scratch_kind(op: Scratch) -> str:
-    return in_memory(op.dtype) if op.stored else held(op.dtype)
+    return element_type(op.dtype) if op.stored else machine_type(op.dtype)
 
 
 def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
@@ -338,10 +338,10 @@ def _plain(parameter: Parameter, own: tuple[Value, ...]) -> str:
     dtype = parameter.dtype
     if parameter.kind == "pointer":
         element = own[parameter.argument].tensor.dtype
-        return in_memory(element) + "*"
+        return element_type(element) + "*"
     if parameter.kind in ("extent", "grid"):
         return "i64"  # indices are i64 in generated code
-    return held(dtype)
+    return machine_type(dtype)
 
 
 def _header(function: Function, kernel: Function, target: Target) -> list[str]:

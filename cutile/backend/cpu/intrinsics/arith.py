@@ -91,9 +91,9 @@ def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
     first, second = builder.bitcast(x, bits), builder.bitcast(y, bits)
     # Equal floats differ in nothing but the sign of zero, which AND makes + and OR makes -.
     equal = builder.bitcast((builder.and_ if operator == ">" else builder.or_)(first, second), x.type)
-    chosen = builder.select(builder.fcmp_ordered(operator, x, y), x, y)
-    chosen = builder.select(builder.fcmp_unordered("uno", y, y), x, chosen)
-    return builder.select(builder.fcmp_ordered("==", x, y), equal, chosen)
+    extreme = builder.select(builder.fcmp_ordered(operator, x, y), x, y)  # y also where x is NaN
+    extreme = builder.select(builder.fcmp_unordered("uno", y, y), x, extreme)
+    return builder.select(builder.fcmp_ordered("==", x, y), equal, extreme)
 
 
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:

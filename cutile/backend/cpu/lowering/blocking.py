@@ -192,8 +192,8 @@ class Axes:
 
     def _reduce(self, op: Reduce) -> None:
         self._opaque(op.x, op.axis, f"{op.name} runs along it")
-        kept = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
-        for to, axis in enumerate(kept):
+        rest = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
+        for to, axis in enumerate(rest):
             self._unify((op.x, axis), (op.result, to))
 
     def _elementwise(self, op: Op) -> None:
@@ -216,9 +216,9 @@ class Axes:
         for value in op.tiles:
             self._same(first, value)
         self._opaque(first, op.axis, f"{op.name} runs along it")
-        kept = [axis for axis in range(len(first.tile.shape)) if axis != op.axis or isinstance(op, Scan)]
+        rest = [axis for axis in range(len(first.tile.shape)) if axis != op.axis or isinstance(op, Scan)]
         for value in op.results:
-            for to, axis in enumerate(kept):
+            for to, axis in enumerate(rest):
                 self._unify((first, axis), (value, to))
 
     def _order(self, op: Sort | TopK | TakeAlongAxis) -> None:

@@ -382,9 +382,11 @@ class Nests:
             assert column is not None
             for leaf, where in root.reads():
                 read = transposed_read(self._scope, leaf, where, row, column)
-                known = all(i is None or i in root.variables for i in where)
-                overlaps = read is not None and any(self._scope.may_overlap(read.leaf.tensor, x) for x in written)
-                if read is not None and known and read.leaf.tensor not in written and not overlaps:
+                # An index that is computed, as a reshape's is, is no loop's.
+                by_loops = all(i is None or i in root.variables for i in where)
+                if read is None or not by_loops or read.leaf.tensor in written:
+                    continue
+                if not any(self._scope.may_overlap(read.leaf.tensor, tensor) for tensor in written):
                     reads.append((root, read))
         return reads
 
@@ -395,7 +397,7 @@ class Nests:
         indices: dict[Root, list[Value | None]],
         reads: list[tuple[Root, TransposedRead]],
     ) -> None:
-        """The last two loops, a strip at a time."""
+        """Write the last two loops, a strip at a time."""
         scope, first = self._scope, run[0]
         scope.builder.location = first.location
         rows, columns = (first.loops[axis] for axis in first.order[depth:])
@@ -403,38 +405,39 @@ class Nests:
         strips = [self._strip(read.leaf.tensor.tensor.dtype, ROWS * step, read.leaf.name) for _, read in reads]
 
         def at(root: Root, row: Value, column: Value) -> dict[Value, Value]:
+            """The indices of a root's loops, by the stand-ins for them."""
             outer = indices.get(root, [None] * len(root.loops))
             values: list[Value | None] = list(outer)
             values[root.order[depth]], values[root.order[depth + 1]] = row, column
             pairs = zip(root.variables, values, strict=True)
             return {variable: value for variable, value in pairs if variable is not None and value is not None}
 
-        last_column, last_row = columns.stop(scope), rows.stop(scope)
+        column_end, row_end = columns.stop(scope), rows.stop(scope)
 
         def along_rows(first_column: Value, width: Value) -> None:
-            with scope.loop(blocks_of(scope, last_row, ROWS), "row_block") as down:
+            with scope.loop(blocks_of(scope, row_end, ROWS), "row_block") as down:
                 first_row = scope.times(down.index, scope.index(ROWS))
-                height = scope.smaller(scope.index(ROWS), scope.minus(last_row, first_row))
+                height = scope.smaller(scope.index(ROWS), scope.minus(row_end, first_row))
                 for (root, read), strip in zip(reads, strips, strict=True):
                     fill_strip(scope, read, strip, at(root, first_row, first_column), (height, width), step)
                 with scope.loop(height, "row") as row, scope.loop(width, "column") as column:
                     place = scope.plus(scope.times(row.index, scope.index(step)), column.index)
                     index = (scope.plus(first_row, row.index), scope.plus(first_column, column.index))
                     for (root, read), strip in zip(reads, strips, strict=True):
-                        known = at(root, *index)
-                        where = tuple(None if i is None else known[i] for i in read.where)
+                        indices_of = at(root, *index)
+                        where = tuple(None if i is None else indices_of[i] for i in read.where)
                         value = scope.add(Read(strip, place), read.leaf.name)
-                        scope.remember((read.leaf, where, scope.masked), value)
+                        scope.remember((read.leaf, where, scope.masked), value)  # the tile is not read itself
                     for root in run:
-                        known = at(root, *index)
-                        self._compute(root, [None if i is None else known[i] for i in root.variables])
+                        indices_of = at(root, *index)
+                        self._compute(root, [None if i is None else indices_of[i] for i in root.variables])
 
         if columns.capacity <= step:
-            along_rows(scope.index(0), last_column)
+            along_rows(scope.index(0), column_end)
             return
-        with scope.loop(blocks_of(scope, last_column, step), "column_block") as across:
+        with scope.loop(blocks_of(scope, column_end, step), "column_block") as across:
             first_column = scope.times(across.index, scope.index(step))
-            along_rows(first_column, scope.smaller(scope.index(step), scope.minus(last_column, first_column)))
+            along_rows(first_column, scope.smaller(scope.index(step), scope.minus(column_end, first_column)))
 
     def _up_to_padding(self, reduced: list[Root], stop: Value) -> Value:
         """The iterations of a loop of reductions that matter.

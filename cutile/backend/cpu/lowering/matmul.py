@@ -289,8 +289,9 @@ def _fits(scope: Scope, number: Value) -> list[Value]:
 
 def _unit_axis(lowering: Lowering, tile: Loaded) -> int | None:
     """The axis along which the tile's elements are neighbours in memory, if known."""
-    known = [axis for axis in (1, 0) if lowering.scope.known(tile.axes[axis].stride) == 1]
-    return known[0] if known else None
+    # The last axis first: of a matrix in rows the BLAS needs no transposition.
+    units = [axis for axis in (1, 0) if lowering.scope.known(tile.axes[axis].stride) == 1]
+    return units[0] if units else None
 
 
 def _panels(lowering: Lowering, a: Loaded, b: Loaded, total: Product, depth: Value, rare: bool) -> None:
