@@ -168,3 +168,34 @@ def k(y: Mut, p: Ptr[f32]):
     launch(ct.entry(unsafe=True)(define(text, Ptr=ct.Ptr)), (y, (8,)), x.ctypes.data, backend="cpu")
     np.testing.assert_array_equal(y, np.arange(8))
     np.testing.assert_array_equal(x, np.arange(8) - 100)
+
+
+@pytest.mark.parametrize("name", ["grid_x", "y_extent_0", "y_stride_0", "say", "fail", "first"])
+def test_a_parameter_may_have_any_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"""
+def k(y: Mut, {name}: f64):
+    print({name})
+    assert {name} > 2
+    y.store(y.load() + {name})
+"""
+    y = np.zeros(16)[::2]
+    launch(kernel(text), (y, (8,)), 5.0, backend="cpu")
+    np.testing.assert_array_equal(y, 5)
+    assert capsys.readouterr().out == "5\n"
+
+
+def test_a_variable_may_have_the_name_of_a_function_that_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its block ends before the first call, so that its name may be given again."""
+    text = """
+def k(y: Mut, n: i32):
+    t = y.load()
+    for i in range(n):
+        say = i * n + 1
+        t = t + (say * say).astype(f64)
+    print(n)
+    y.store(t)
+"""
+    y = np.zeros(8)
+    launch(kernel(text), (y, (8,)), 3, backend="cpu")
+    np.testing.assert_array_equal(y, 1 + 16 + 49)
+    assert capsys.readouterr().out == "3\n"

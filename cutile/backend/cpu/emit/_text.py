@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from cutile.backend.interface import ParameterKind
 from cutile.conversion import NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike
 from cutile.ir.core import Block, Op, Value
@@ -112,8 +113,11 @@ class Printer(Protocol):
         """Let a value be an existing variable."""
         ...
 
-    def known(self, name: str) -> str:
-        """The variable of one of the kernel's own plain parameters."""
+    def known(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
+        """The variable of a plain parameter of the kernel's own.
+
+        That is an argument's, or the grid's where `x` is None.
+        """
         ...
 
     def use(self, *names: str) -> str:

@@ -6,7 +6,6 @@ Prints and assertions call functions in this process, with their number in the f
 import re
 from collections.abc import Sequence
 
-from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cpu.emit._text import NOT, Expression, Printer, Statement, Text, call
 from cutile.backend.cpu.stage import FailUnless, GridSize, Say, TripCount
 from cutile.dtypes import i64
@@ -103,7 +102,7 @@ def _trip_count(printer: Printer, op: TripCount) -> Text:
 
 
 def _grid_size(printer: Printer, op: GridSize) -> Text:
-    return Text(printer.known(GRID_NAMES[op.axis]))
+    return Text(printer.known("grid", axis=op.axis))
 
 
 def _say(printer: Printer, op: Say) -> None:

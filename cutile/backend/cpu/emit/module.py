@@ -25,7 +25,7 @@ from cutile.backend.cpu.emit._text import (
 )
 from cutile.backend.cpu.stage import INDEX, GridSize, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.cpu.streaming import results_of
-from cutile.backend.interface import Parameter, Source, Target
+from cutile.backend.interface import Parameter, ParameterKind, Source, Target
 from cutile.errors import IRError, cell_of
 from cutile.ir import Block, Constant, Effect, For, Function, Op, TileType, Value, While
 
@@ -39,6 +39,7 @@ HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joi
 WIDTH = 88
 MAX_IN_PLACE = 48  # characters of an expression that is written inside another
 ALWAYS_IN_PLACE = (Constant, GridSize, Size, Stride)  # literals and parameters, however often they are used
+PROCESS_FUNCTIONS = (*reduce.GEMMS.values(), "say", "fail")
 INTRINSICS = "cutile.backend.cpu.intrinsics"
 
 
@@ -52,7 +53,7 @@ class ModulePrinter:
         self.function = function
         self.lines: list[str] = []
         self.line_map: dict[int, int] = {}
-        self.extra: dict[str, str] = {}
+        self.extra: dict[str, str] = {}  # functions of this process that are called, by name, with their types
         self.sites: dict[str, list[Any]] = {"prints": [], "asserts": []}
         self._names: dict[Value, str] = {}
         self._taken = set(keyword.kwlist)
@@ -62,8 +63,12 @@ class ModulePrinter:
         self._waiting: list[Op] = []  # written in place, and not quoted yet
         self._flags: frozenset[Value] = frozenset()
         self._in_place = self._plan(function)
-        self.fixed = {parameter.name: self._unique(parameter.name) for parameter in parameters}
+        # By what each is: a user's own parameter may have the name of another one's extent, or of the grid's.
+        self._fixed = {(each.kind, each.argument, each.axis): self._unique(each.name) for each in parameters}
+        self._positions = {value: at for at, value in enumerate(function.body.arguments)}
         self.entry = self._unique(function.name)
+        # Named here, so that no variable has one of these names in a block that ends before the first call.
+        self._functions = {name: self._unique(name) for name in PROCESS_FUNCTIONS}
 
     # -- names --------------------------------------------------------------------------------------------------
 
@@ -95,19 +100,24 @@ class ModulePrinter:
 
     def parameter(self, name: str, kind: str) -> str:
         """A parameter beside the kernel's own."""
-        if name not in self.extra:
-            self.extra[name] = kind
-            self.fixed[name] = self._unique(name)
-        return self.fixed[name]
+        self.extra[name] = kind
+        return self._functions[name]
 
     def site(self, kind: str, facts: Any) -> int:
         """The number of a print or an assertion among the file's, whose facts go with it."""
         self.sites[kind].append(facts)
         return len(self.sites[kind]) - 1
 
-    def known(self, name: str) -> str:
-        """The variable of one of the kernel's own plain parameters."""
-        return self.fixed[name]
+    def known(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
+        """The variable of a plain parameter of the kernel's own.
+
+        That is an argument's, or the grid's where `x` is None.
+        """
+        return self._fixed[kind, self._positions[x] if x is not None else -1, axis]
+
+    def names(self) -> list[str]:
+        """The variables of the kernel's own plain parameters, in their order."""
+        return list(self._fixed.values())
 
     def use(self, *names: str) -> str:
         """Note that the file needs these intrinsics; returns the first name."""
@@ -292,7 +302,7 @@ def emit_module(function: Function, target: Target) -> Source:
     printer = ModulePrinter(function, parameters)
     flags: set[Value] = set()
     for value in own:
-        printer.alias(value, printer.known(value.name))
+        printer.alias(value, printer.known("scalar" if isinstance(value.type, TileType) else "pointer", value))
         if isinstance(value.type, TileType) and value.type.dtype.is_bool:
             flags.add(value)
     printer.bind_flags(frozenset(flags))
@@ -301,10 +311,10 @@ def emit_module(function: Function, target: Target) -> Source:
         printer.name(value)
     printer.block(function.body)
 
-    signature = [(printer.known(each.name), _plain(each, own)) for each in parameters]
+    signature = [(name, _plain(each, own)) for name, each in zip(printer.names(), parameters, strict=True)]
     signature += [(printer.name(value), "i64") for value in hidden[:3]]
     signature += [(printer.name(op.result), f"{_scratch_kind(op)}*") for op in scratch]
-    signature += [(printer.known(name), kind) for name, kind in printer.extra.items()]
+    signature += [(printer.parameter(name, kind), kind) for name, kind in printer.extra.items()]
     signature += [(printer.name(value), "i64") for value in hidden[3:]]
 
     head = _header(function, kernel, target)
