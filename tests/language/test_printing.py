@@ -47,6 +47,18 @@ def test_the_text_is_the_same_everywhere(backend: str, capfd: pytest.CaptureFixt
     assert capfd.readouterr().out == SAID
 
 
+@ct.entry
+def speak_nul(y: Mut):
+    print("a\0{}", y.load(), "\0", end="b\0\n")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_nul_does_not_end_the_text(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with on(backend):
+        speak_nul(api.zeros((2,)).partition((2,))).sync()
+    assert capfd.readouterr().out == "a\0{} [0, 0] \0b\0\n"
+
+
 HELLO = """
 def k(y: Mut):
     i, j, k = ct.get_tile_block_id()

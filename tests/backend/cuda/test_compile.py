@@ -235,6 +235,12 @@ def test_control_flow_compiles() -> None:
     assert_clean(compiled(written(text, types | {"c": scalar(u64), "d": scalar(bool_)})))
 
 
+def test_a_text_with_a_nul_is_printed() -> None:
+    text = 'def f(y: Mut, n: i32):\n    print(f"a\\0{n}\\0", y.load(), "b\\0")\n'
+    executable = compiled(written(text, {"y": mut(64), "n": scalar(i32)}))
+    assert executable.facts["spills"] == 0
+
+
 def test_occupancy_limits_registers() -> None:
     free, tight = (compiled(gemm_program(f16, (128, 128), 32), occupancy=n, num_worker_warps=8) for n in (1, 2))
     assert free.facts["registers"] > 128 >= tight.facts["registers"]

@@ -53,30 +53,30 @@ def _div(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _extreme(b: Any, dtype: DTypeLike, x: Any, y: Any, least: bool) -> Any:
-    if dtype.is_float:  # one NaN is dropped
+    if dtype.is_float:  # of a NaN and a number, the number
         name = "minnum" if least else "maxnum"
         return call(b, f"llvm.{name}.{'f64' if dtype is f64 else 'f32'}", x.type, [x, y])
     return (lesser if least else greater)(b, dtype, x, y)
 
 
-def _least(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz: bool) -> Any:
+def _extreme_with(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz: bool) -> Any:
     """`min` or `max` of floats that propagates NaN, or flushes to zero.
 
-    One instruction, but for f64, which has none.
+    One instruction, but for f64, which has none (and nothing to flush: `ftz` is of f32).
     """
     if dtype is f64:
-        picked = call(b, f"llvm.{which}num.f64", x.type, [x, y])
-        return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), picked)
+        extreme = call(b, f"llvm.{which}num.f64", x.type, [x, y])
+        return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), extreme)  # a sum with a NaN is one
     # LLVM's `minnum` drops a NaN and keeps subnormal numbers (PTX ISA, "min", "max").
     text = f"{which}{'.ftz' * ftz}{'.NaN' * nan}.f32 $0, $1, $2;"
     return asm(b, x.type, [x, y], text, "=f,f,f")
 
 
-def _special(which: str, nan: bool, ftz: bool) -> Scalar:
+def _extreme_form(which: str, nan: bool, ftz: bool) -> Scalar:
     def one(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
         if not dtype.is_float:
             return _extreme(b, dtype, x, y, which == "min")
-        return _least(b, dtype, x, y, which, nan, ftz)
+        return _extreme_with(b, dtype, x, y, which, nan, ftz)
 
     return one
 
@@ -92,23 +92,25 @@ def _max(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 def _divide(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any, Any]:
     """Floored quotient, remainder, and whether the divisor is 0.
 
-    LLVM leaves division by 0 and overflow undefined.
+    LLVM leaves two divisions undefined: by 0, and of the least integer by -1, which overflows. Both divide by 1 here. A
+    quotient by -1 is the negated dividend, which wraps.
     """
     zero, one = number(dtype, 0), number(dtype, 1)
-    none = b.icmp_unsigned("==", y, zero)
+    by_zero = b.icmp_unsigned("==", y, zero)
     if dtype.kind == "uint":
-        safe = b.select(none, one, y)
-        return b.udiv(x, safe), b.urem(x, safe), none
-    minus = b.icmp_unsigned("==", y, number(dtype, -1))
-    safe = b.select(b.or_(none, minus), one, y)
+        safe = b.select(by_zero, one, y)
+        return b.udiv(x, safe), b.urem(x, safe), by_zero
+    by_minus_one = b.icmp_unsigned("==", y, number(dtype, -1))
+    safe = b.select(b.or_(by_zero, by_minus_one), one, y)
     quotient, rest = b.sdiv(x, safe), b.srem(x, safe)
+    # LLVM rounds toward zero: one too much where a remainder and the divisor differ in sign.
     down = b.and_(b.icmp_unsigned("!=", rest, zero), b.icmp_signed("<", b.xor(rest, safe), zero))
     quotient = b.select(down, b.sub(quotient, one), quotient)
     rest = b.select(down, b.add(rest, safe), rest)
-    return b.select(minus, b.sub(zero, x), quotient), b.select(minus, zero, rest), none
+    return b.select(by_minus_one, b.sub(zero, x), quotient), b.select(by_minus_one, zero, rest), by_zero
 
 
-def _apart(b: Any, rest: Any, y: Any) -> Any:
+def _signs_differ(b: Any, rest: Any, y: Any) -> Any:
     """Whether a remainder that is not 0 has another sign than the divisor."""
     zero = const(y.type, 0.0)
     signs = b.xor(b.fcmp_ordered("<", rest, zero), b.fcmp_ordered("<", y, zero))
@@ -119,7 +121,7 @@ def _remainder(b: Any, x: Any, y: Any) -> Any:
     return call(b, "__nv_fmod" if x.type == F64 else "__nv_fmodf", x.type, [x, y])
 
 
-def _with_sign(b: Any, x: Any, y: Any) -> Any:
+def _copysign(b: Any, x: Any, y: Any) -> Any:
     kind = "f64" if x.type == F64 else "f32"
     return call(b, f"llvm.copysign.{kind}", x.type, [x, y])
 
@@ -128,36 +130,41 @@ def _mod_float(b: Any, x: Any, y: Any) -> Any:
     """The remainder moved to the sign of the divisor."""
     zero = const(x.type, 0.0)
     rest = _remainder(b, x, y)
-    moved = b.select(_apart(b, rest, y), b.fadd(rest, y), rest)
-    return b.select(b.fcmp_ordered("==", rest, zero), _with_sign(b, zero, y), moved)
+    moved = b.select(_signs_differ(b, rest, y), b.fadd(rest, y), rest)
+    # As Python and NumPy: a remainder of 0 has the divisor's sign.
+    return b.select(b.fcmp_ordered("==", rest, zero), _copysign(b, zero, y), moved)
 
 
 def _floor_div_float(b: Any, x: Any, y: Any) -> Any:
-    """`(x - x % y) / y` brought to a whole number, as NumPy does it."""
+    """`(x - x % y) / y` brought to a whole number, as NumPy's `floor_divide` does it."""
     zero, one = const(x.type, 0.0), const(x.type, 1.0)
     rest = _remainder(b, x, y)
-    plain = b.fdiv(x, y)
+    ratio = b.fdiv(x, y)
     quotient = b.fdiv(b.fsub(x, rest), y)
-    quotient = b.select(_apart(b, rest, y), b.fsub(quotient, one), quotient)
+    quotient = b.select(_signs_differ(b, rest, y), b.fsub(quotient, one), quotient)
+    # The division rounds, so the quotient may lie just below its whole number: then the floor is one too low.
     whole = call(b, "__nv_floor" if x.type == F64 else "__nv_floorf", x.type, [quotient])
     whole = b.select(b.fcmp_ordered(">", b.fsub(quotient, whole), const(x.type, 0.5)), b.fadd(whole, one), whole)
-    found = b.select(b.fcmp_ordered("==", quotient, zero), _with_sign(b, zero, plain), whole)
-    return b.select(b.fcmp_ordered("==", y, zero), plain, found)
+    signed = b.select(b.fcmp_ordered("==", quotient, zero), _copysign(b, zero, ratio), whole)
+    return b.select(b.fcmp_ordered("==", y, zero), ratio, signed)  # infinite, or NaN of 0 / 0
 
 
 def _truncated(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any]:
-    """The quotient rounded toward zero and what it leaves; both 0 for a zero divisor."""
+    """Quotient rounded toward zero, and remainder; both 0 for a zero divisor.
+
+    Divisions that LLVM leaves undefined divide by 1, as in `_divide`.
+    """
     zero, one = number(dtype, 0), number(dtype, 1)
-    none = b.icmp_unsigned("==", y, zero)
+    by_zero = b.icmp_unsigned("==", y, zero)
     if dtype.kind == "uint":
-        safe = b.select(none, one, y)
+        safe = b.select(by_zero, one, y)
         quotient, rest = b.udiv(x, safe), b.urem(x, safe)
     else:
-        minus = b.icmp_unsigned("==", y, number(dtype, -1))
-        safe = b.select(b.or_(none, minus), one, y)
-        quotient = b.select(minus, b.sub(zero, x), b.sdiv(x, safe))
-        rest = b.select(minus, zero, b.srem(x, safe))
-    return b.select(none, zero, quotient), b.select(none, zero, rest)
+        by_minus_one = b.icmp_unsigned("==", y, number(dtype, -1))
+        safe = b.select(b.or_(by_zero, by_minus_one), one, y)
+        quotient = b.select(by_minus_one, b.sub(zero, x), b.sdiv(x, safe))
+        rest = b.select(by_minus_one, zero, b.srem(x, safe))
+    return b.select(by_zero, zero, quotient), b.select(by_zero, zero, rest)
 
 
 def _div_trunc(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
@@ -171,13 +178,13 @@ def _rem(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 def _div_ceil(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     quotient, rest = _truncated(b, dtype, x, y)
     up = b.icmp_unsigned("!=", rest, number(dtype, 0))
-    if dtype.is_signed:  # of one sign: the quotient was rounded down
+    if dtype.is_signed:  # operands of one sign: rounding toward zero was rounding down
         up = b.and_(up, b.icmp_signed(">=", b.xor(x, y), number(dtype, 0)))
     return b.add(quotient, b.zext(up, x.type))
 
 
 def _mul_hi(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    if dtype.bits == 64:  # LLVM 7 has no 128 bits on this target
+    if dtype.bits == 64:  # LLVM 7 has no 128 bits on this target (PTX ISA, "mul")
         return asm(b, x.type, [x, y], f"mul.hi.{'s' if dtype.kind == 'int' else 'u'}64 $0, $1, $2;", "=l,l,l")
     wide = ir.IntType(2 * dtype.bits)
     extend = b.sext if dtype.is_signed else b.zext
@@ -188,15 +195,15 @@ def _mul_hi(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 def _floor_div(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     if dtype.is_float:
         return _floor_div_float(b, x, y)
-    quotient, _, none = _divide(b, dtype, x, y)
-    return b.select(none, number(dtype, 0), quotient)
+    quotient, _, by_zero = _divide(b, dtype, x, y)
+    return b.select(by_zero, number(dtype, 0), quotient)
 
 
 def _mod(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     if dtype.is_float:
         return _mod_float(b, x, y)
-    _, rest, none = _divide(b, dtype, x, y)
-    return b.select(none, number(dtype, 0), rest)
+    _, rest, by_zero = _divide(b, dtype, x, y)
+    return b.select(by_zero, number(dtype, 0), rest)
 
 
 def _and(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
@@ -212,11 +219,13 @@ def _xor(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _shl(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    # A count of all bits or more, or a negative one, gives 0; in LLVM it is undefined.
     inside = b.icmp_unsigned("<", y, number(dtype, dtype.bits))
     return b.select(inside, b.shl(x, b.select(inside, y, number(dtype, 0))), number(dtype, 0))
 
 
 def _shr(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    # As `_shl`, but that a signed number gives its sign: the most that LLVM defines is a shift by all bits but one.
     inside = b.icmp_unsigned("<", y, number(dtype, dtype.bits))
     count = b.select(inside, y, number(dtype, dtype.bits - 1))
     if dtype.is_signed:
@@ -232,7 +241,7 @@ BINARY: dict[str, Scalar] = {
     "min": _min,
     "max": _max,
     **{
-        f"{which}{'_nan' * nan}{'_ftz' * ftz}": _special(which, nan, ftz)
+        f"{which}{'_nan' * nan}{'_ftz' * ftz}": _extreme_form(which, nan, ftz)
         for which in ("min", "max")
         for nan, ftz in ((True, False), (False, True), (True, True))
     },
@@ -262,7 +271,7 @@ def product_half(dtype: DTypeLike, n: int, *, upper: bool = False) -> Any:
     """`f(x, y)`: the lower or the upper half of a product of 32-bit integers."""
 
     def one(b: Any, x: Any, y: Any) -> Any:
-        # NVVM would write two multiplications for both halves; it finds that two of these are the same.
+        # NVVM would write two multiplications for both halves; two equal ones in PTX it merges (PTX ISA, "mul").
         product = asm(b, I64, [x, y], f"mul.wide.{'s' if dtype.is_signed else 'u'}32 $0, $1, $2;", "=l,r,r")
         return b.trunc(b.lshr(product, const(I64, dtype.bits)) if upper else product, x.type)
 
@@ -270,7 +279,7 @@ def product_half(dtype: DTypeLike, n: int, *, upper: bool = False) -> Any:
 
 
 PACKED = {"min": "min", "max": "max", "min_nan": "min.NaN", "max_nan": "max.NaN"}
-"""Operations of two f16 or bf16 in one word, by their names in PTX. They are exact, so nobody sees the difference."""
+"""Operations of two f16 or bf16 in one word: their names in PTX. They do not round, so f32 would give the same."""
 
 
 def packed(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
@@ -280,6 +289,8 @@ def packed(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _by_pairs(name: str, dtype: DTypeLike, n: int, element: Callable[..., Any]) -> Any:
+    """As `binary`, two elements at a time; `element` is the operation on scalars."""
+
     def generate(b: Any, values: list[Any]) -> Any:
         rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
         results: list[Any] = []
@@ -320,24 +331,21 @@ Two = tuple[Any, Any]
 
 
 def _shr_two(b: Any, low: Two, high: Two) -> Two:
-    """Shift two of u16 in one word, where both are shifted as far.
+    """Shift two of u16 in one word if their counts are equal, else one by one.
 
-    Of constants LLVM knows that, and would shift each alone.
+    LLVM would shift each alone. Where the counts are constants, it drops the branch not taken.
     """
-    apart = [_shr(b, u16, *each) for each in (low, high)]
+    apart = [_shr(b, u16, *operands) for operands in (low, high)]
     inside = b.icmp_unsigned("<", low[1], number(u16, u16.bits))
     count = b.zext(b.select(inside, low[1], number(u16, 0)), I32)
-    kept = b.mul(b.lshr(i32c(0xFFFF), count), i32c(0x10001))  # of each half, the bits that come from it
-    word = b.and_(b.lshr(pair_of_halves(b, low[0], high[0]), count), kept)
+    own_bits = b.mul(b.lshr(i32c(0xFFFF), count), i32c(0x10001))  # none that moved from the upper half to the lower
+    word = b.and_(b.lshr(pair_of_halves(b, low[0], high[0]), count), own_bits)
     together = b.and_(inside, b.icmp_unsigned("==", low[1], high[1]))
-    return tuple(b.select(together, one, other) for one, other in zip(halves_of_pair(b, word), apart, strict=True))
+    return tuple(b.select(together, joint, alone) for joint, alone in zip(halves_of_pair(b, word), apart, strict=True))
 
 
 def _bits_of_two(name: str) -> Callable[[Any, Two, Two], Two]:
-    """`and`, `or` or `xor` of two of u16 in one word.
-
-    LLVM may take them apart otherwise.
-    """
+    """`and`, `or` or `xor` of two of u16 in one word, which LLVM may split otherwise."""
 
     def combined(b: Any, low: Two, high: Two) -> Two:
         x, y = (pair_of_halves(b, *both) for both in zip(low, high, strict=True))
@@ -354,6 +362,7 @@ def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
     if dtype.is_half:
         return b.xor(x, const(I16, 0x8000))  # the sign bit
     if dtype.is_float:
+        # The older LLVM has no `fneg`. From -0.0: 0.0 - 0.0 would be 0.0.
         return b.fsub(const(register_type(dtype), -0.0), x)
     return b.sub(number(dtype, 0), x)
 
@@ -397,7 +406,7 @@ def fma(dtype: DTypeLike, n: int) -> Any:
 
     def one(b: Any, x: Any, y: Any, z: Any) -> Any:
         if dtype.is_half:
-            # In hardware, and exact: f32 would round twice (PTX ISA, "fma").
+            # One rounding; f32 would round twice (PTX ISA, "fma").
             return asm(b, I16, [x, y, z], f"fma.rn.{dtype.name} $0, $1, $2, $3;", "=h,h,h,h")
         return fused(b, dtype, x, y, z)
 
@@ -409,7 +418,7 @@ def fma(dtype: DTypeLike, n: int) -> Any:
         results: list[Any] = []
         for low, high in zip(elements[::2], elements[1::2], strict=True):
             pairs = [pair_of_halves(b, *both) for both in zip(low, high, strict=True)]
-            # As one element's.
+            # As for one element, above.
             pair = asm(b, I32, pairs, f"fma.rn.{dtype.name}x2 $0, $1, $2, $3;", "=r,r,r,r")
             results += halves_of_pair(b, pair)
         return pack(b, results, n)
@@ -418,20 +427,20 @@ def fma(dtype: DTypeLike, n: int) -> Any:
 
 
 TIE = 1 << 15
-"""The lower half of an f32 that is halfway between two bf16."""
+"""The lower half of the bits of an f32 that is halfway between two bf16."""
 NEAR_ULPS = 2
-"""How far a product with a reciprocal may be from the quotient, in units in the last place: two roundings."""
+"""Units in the last place of f32 by which a product with a reciprocal may miss the quotient: two roundings."""
 AT_ONCE = 16
-"""Quotients that are made together: dividends wait in registers until all are known to be right."""
+"""Quotients under one branch: their dividends wait in registers until all are known to be right."""
 NORMAL = (2.0**-125, 2.0**125)
-"""Magnitudes whose reciprocals are normal numbers."""
+"""Magnitudes of divisors between which reciprocals are normal numbers."""
 
 
 @cache
 def row_quotient(n: int, packs: bool = False) -> Any:
     """`f(x, y)`: quotients of f32, rounded to bf16.
 
-    `rows.py` says of which rows. `packs`: there is arithmetic on two u16 in one word.
+    `rows.py` says of which rows. `packs`: the architecture adds two u16 in one word.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -444,7 +453,7 @@ def row_quotient(n: int, packs: bool = False) -> Any:
 
 def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]], packs: bool) -> list[Any]:
     one, least, most = (const(rows[0][0].type, number) for number in (1.0, *NORMAL))
-    # One division for each row: the compiler finds that they are the same.
+    # Written for each element, but equal in each row: the compiler merges those.
     products = [b.fmul(x, b.fdiv(one, y)) for x, y in rows]
     unsure = (_near_ties_packed if packs and len(rows) % 2 == 0 else _near_ties)(b, products)
     for _, y in rows:
@@ -463,7 +472,7 @@ def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]], packs: bool) -> list
 def _to_bf16(b: Any, numbers: Sequence[Any]) -> list[Any]:
     """Words of two bf16, of f32 rounded to nearest even.
 
-    The upper half of the last one may be nothing.
+    Of an odd number, the last word has its only element twice.
     """
     pairs = itertools.zip_longest(numbers[::2], numbers[1::2], fillvalue=numbers[-1])
     # The first operand becomes the upper half (PTX ISA, "cvt").
@@ -471,19 +480,21 @@ def _to_bf16(b: Any, numbers: Sequence[Any]) -> list[Any]:
 
 
 def _near_ties(b: Any, numbers: Sequence[Any]) -> Any:
-    """Whether one of some f32 is within `NEAR_ULPS` of where bf16 rounds up.
+    """Whether any f32 is within `NEAR_ULPS` of a tie between two bf16.
 
-    The lower half of an f32 is what bf16 rounds away, and half of its range is where it rounds up.
+    bf16 rounds the lower half of an f32 away, up from `TIE` on. Moved by the tie less the distance, and wrapped, lower
+    halves that are near it are the least ones.
     """
     unsure: Any = const(I1, 0)
     for near in numbers:
+        # `TIE` is half of the range of 16 bits: adding it is subtracting it.
         past = b.shl(b.add(b.bitcast(near, I32), i32c(TIE + NEAR_ULPS)), i32c(HALF_BITS))
         unsure = b.or_(unsure, b.icmp_unsigned("<=", past, i32c(2 * NEAR_ULPS << HALF_BITS)))
     return unsure
 
 
 def _near_ties_packed(b: Any, numbers: Sequence[Any]) -> Any:
-    """The same of an even number of them, the lower halves of two in a word."""
+    """As `_near_ties`, of an even number of f32: the lower halves of two in a word."""
 
     def both(half: int) -> Any:
         return i32c(half << HALF_BITS | half)
@@ -493,13 +504,13 @@ def _near_ties_packed(b: Any, numbers: Sequence[Any]) -> Any:
     for low, high in zip(bits[::2], bits[1::2], strict=True):
         lower_halves = call(b, "llvm.nvvm.prmt", I32, [low, high, i32c(0x5410)])  # bytes 0 and 1 of both
         operands = [lower_halves, both(TIE + NEAR_ULPS)]
-        # Hopper has one instruction for both (PTX ISA, "add", "min"); LLVM would take words apart.
+        # Hopper adds both halves in one instruction (PTX ISA, "add"); LLVM would split words.
         past = asm(b, I32, operands, "add.u16x2 $0, $1, $2;", "=r,r,r")
         if least is None:
             least = past
             continue
-        # As above.
+        # As the sum above (PTX ISA, "min").
         least = asm(b, I32, [past, least], "min.u16x2 $0, $1, $2;", "=r,r,r")
-    # Where one of the two is so small, the difference borrows: its upper bit is set, and was not.
+    # Where a half is below the limit, the difference borrows: the upper bit is set in it, and was not before.
     borrowed = b.and_(b.sub(least, both(2 * NEAR_ULPS + 1)), b.not_(least))
     return b.icmp_unsigned("!=", b.and_(borrowed, both(1 << 15)), i32c(0))

@@ -1,6 +1,6 @@
-"""Atomic updates by address: a PTX instruction per lane, or per neighbours.
+"""Atomic updates by address: a PTX instruction for an element, or for neighbours.
 
-It is `red` where nobody asks for the old element, and `atom` otherwise.
+The instruction is `red` where nobody asks for the old element, and `atom` otherwise.
 """
 
 import functools
@@ -17,9 +17,10 @@ from cutile.dtypes import DTypeLike, bool_, u64
 
 
 def _instruction(kind: str, dtype: DTypeLike) -> str:
-    """The operation and the type of an update."""
+    """The operation and the type of an update, as PTX writes them."""
     bits = dtype.bits
     if kind == "addf":
+        # Additions of 16 bits need `.noftz`; others do not have it (PTX ISA, "atom", "red").
         return f"add.noftz.{dtype.name}" if dtype.is_half else f"add.{dtype.name}"
     types = {"add": "u", "max": "s", "min": "s", "umax": "u", "umin": "u"}
     names = {"umax": "max", "umin": "min", "xchg": "exch"}
@@ -27,9 +28,9 @@ def _instruction(kind: str, dtype: DTypeLike) -> str:
 
 
 def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: Any, text: str, used: bool) -> Any:
-    """One update in PTX; the old element, zero where it is not active."""
+    """One update in PTX; the old element, 0 where the lane is not active."""
     letter, _, register, wide = REGISTERS[dtype.bits]
-    first = 1 if used else 0
+    first = 1 if used else 0  # the operand that is the address: `$0` is the result, if there is one
     names = ", ".join(f"${first + 1 + i}" for i in range(len(operands)))
     predicate = f"${first + 1 + len(operands)}"
     clear = f"mov.{register} $0, 0; " if used else ""
@@ -46,7 +47,7 @@ def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: An
 def _many(b: Any, dtype: DTypeLike, address: Any, values: Sequence[Any], active: Any, text: str) -> None:
     """One update of elements that lie side by side.
 
-    Vectors of f32, or of pairs of 16-bit floats.
+    It has vectors of f32, or of pairs of 16-bit floats.
     """
     bits = [widened(b, dtype, value) for value in values]
     words = join_words(b, dtype, bits) if dtype.bits < 32 else bits
@@ -61,8 +62,8 @@ def _many(b: Any, dtype: DTypeLike, address: Any, values: Sequence[Any], active:
 
 
 def _prefetch(b: Any, address: Any, active: Any) -> None:
-    """Bring the line of an address to the L2 cache."""
-    # Predicated: an inactive lane's address may be any (PTX ISA, "prefetch").
+    """Bring the cache line of an address to the L2 cache."""
+    # Predicated: an inactive lane's address may be anything (PTX ISA, "prefetch").
     code = "{.reg .pred p; setp.ne.b32 p, $1, 0; @p prefetch.global.L2 [$0];}"
     asm(b, VOID, [address, b.zext(active, I32)], code, "l,r", effect=True)
 
@@ -70,47 +71,49 @@ def _prefetch(b: Any, address: Any, active: Any) -> None:
 def _reduce_runs(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any, Any]], width: int, text: str) -> None:
     """Updates of `width` elements at once where all of their masks are set.
 
-    Lines that are not in the L2 cache are asked for before the first update: one that waits for its line holds up those
-    behind it. Measured on an H200, 2**24 rows of 128 bytes added to 4 GiB by a kernel in CUDA C++: 3590 GB/s, and 3040
+    Cache lines are prefetched before the first update: an update that waits for its line holds up those behind it.
+    Measured on an H200, 2**24 rows of 128 bytes added to 4 GiB by a kernel in CUDA C++: 3590 GB/s, and 3040
     without prefetches.
     """
-    runs = [rows[first : first + width] for first in range(0, len(rows), width)]
+    runs = [rows[first : first + width] for first in range(0, len(rows), width)]  # of (address, value, flag)
     flags = [[flag for *_, flag in run] for run in runs]
     for run, active in zip(runs, flags, strict=True):
         _prefetch(b, run[0][0], functools.reduce(b.or_, active))
     for run, active in zip(runs, flags, strict=True):
-        every, some = functools.reduce(b.and_, active), functools.reduce(b.or_, active)
-        _many(b, dtype, run[0][0], [value for _, value, _ in run], every, text)
-        with b.if_then(b.and_(some, b.not_(every)), likely=False):
+        all_active, any_active = functools.reduce(b.and_, active), functools.reduce(b.or_, active)
+        _many(b, dtype, run[0][0], [value for _, value, _ in run], all_active, text)
+        with b.if_then(b.and_(any_active, b.not_(all_active)), likely=False):
             for address, value, flag in run:
                 _one(b, dtype, address, [widened(b, dtype, value)], flag, text, False)
 
 
 def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: Any, where: str) -> Any:
-    """A 16-bit float added by compare and swap.
+    """Add a 16-bit float by compare and swap, where the architecture has no addition.
 
-    Some architectures lack the instruction.
+    The result is the old element, 0 where the lane is not active.
     """
     before = b.block
     start, loop, done = (b.append_basic_block(name) for name in ("update", "again", "updated"))
     b.cbranch(active, start, done)
     b.position_at_end(start)
-    # A first guess of the old element, which the compare and swap below checks. `.sys`: others may be writing there.
+    # A first guess of the old element, which the compare and swap below checks. Relaxed, since other threads may write
+    # meanwhile, and `.sys`, since they may be any of the system (PTX ISA, "ld").
     first = asm(b, I16, [address], "ld.relaxed.sys.global.b16 $0, [$1];", "=h,l,~{memory}", effect=True)
     b.branch(loop)
     b.position_at_end(loop)
     old = b.phi(I16)
     old.add_incoming(first, start)
     total = narrow(b, dtype, b.fadd(widen(b, dtype, old), widen(b, dtype, value)))
-    # What was there; the update is made if that is what the sum was computed from (PTX ISA, "atom").
+    # Stores the sum if the element is still the one that the sum has; the result is the element (PTX ISA, "atom").
     text = f"atom{where}.global.cas.b16 $0, [$1], $2, $3;"
-    seen = asm(b, I16, [address, old, total], text, "=h,l,h,h,~{memory}", effect=True)
-    old.add_incoming(seen, loop)
-    b.cbranch(b.icmp_unsigned("==", seen, old), done, loop)
+    current = asm(b, I16, [address, old, total], text, "=h,l,h,h,~{memory}", effect=True)
+    old.add_incoming(current, loop)
+    # As bits: a NaN is not equal to itself, and the loop would not end.
+    b.cbranch(b.icmp_unsigned("==", current, old), done, loop)
     b.position_at_end(done)
     result = b.phi(I16)
     result.add_incoming(const(I16, 0), before)
-    result.add_incoming(seen, loop)
+    result.add_incoming(current, loop)
     return result
 
 
@@ -127,15 +130,21 @@ def update(
     exchange: Exchange | None = None,
     width: int = 1,
 ) -> Any:
-    """`f(addresses, value, mask)`: what was there before, 0 where the mask is not set.
+    """`f(addresses, value, mask)`: the old elements, 0 where the mask is not set.
 
     Args:
-        used: whether anybody asks for that.
-        native: whether there is an instruction for it.
-        width: registers in a row whose elements lie side by side, and are updated at once.
+        kind: "add" (integers), "addf", "min", "max", "umin", "umax", "and", "or", "xor" or "xchg".
+        dtype: of the elements.
+        layout: of the tile of addresses; None for one address.
+        order: the memory order: "relaxed", "acquire", "release" or "acq_rel".
+        scope: of `pointer.SCOPES`.
+        used: whether anybody asks for the old elements.
+        native: whether the architecture has an instruction for the update.
         exchange: where the old elements are handed to the other threads that hold them.
+        width: registers in a row whose elements lie side by side, and are updated at once.
     """
     count = layout.registers if layout is not None else 0
+    # `red` has no exchange, and no acquire (PTX ISA, "red").
     reduces = not used and kind != "xchg" and order in ("relaxed", "release")
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -148,7 +157,7 @@ def update(
         if width > 1:
             rows = list(zip(addresses, operands, active, strict=True))
             _reduce_runs(b, dtype, rows, width, text)
-            return pack(b, [number(dtype, 0)] * count, count)  # which nobody reads: only a `red` is wide
+            return pack(b, [number(dtype, 0)] * count, count)  # nobody reads these: only `red` takes several elements
         for address, value, flag in zip(addresses, operands, active, strict=True):
             if native:
                 operand = widened(b, dtype, value)
@@ -169,7 +178,7 @@ def compare_and_swap(
 ) -> Any:
     """`f(addresses, expected, value, mask)`: the old elements.
 
-    They are 0 where the mask is not set.
+    They are 0 where the mask is not set. The arguments of the factory are those of `update`.
     """
     count = layout.registers if layout is not None else 0
 

@@ -1,9 +1,9 @@
 """Tiles that threads read from the buffers of pipelines, or write there.
 
 A buffer holds panels as TMA writes them. The 16-byte pieces of a panel's row are permuted by bits 7 to 9 of their
-address (PTX ISA, "Swizzling Modes"). The address of a register's element is the sum of two parts. One is permuted: the
-thread's part, and the register's offset modulo 1024. The other is the rest of the offset, a multiple of 1024. It does
-not change the permutation, and is a constant of the access.
+address (PTX ISA, "Swizzling Modes"). The address of a register's element is the sum of two parts. The first part is
+permuted: it is the thread's place, and the register's offset modulo 1024. The second part is the rest of the offset, a
+multiple of 1024: it does not change the permutation, and is a constant in the instruction.
 """
 
 from functools import cache
@@ -33,13 +33,13 @@ from cutile.dtypes import DTypeLike, i32
 PERIOD = 1024
 """Bytes after which the permutation of pieces repeats."""
 ROW = 128
-"""Bytes of a row for the permutation, which is the same within it."""
+"""Bytes over which the permutation is the same."""
 WIDEST = 16
-"""Bytes of the widest access, which are a piece: what the swizzle keeps together."""
+"""Bytes of the widest access, and of a piece, which the swizzle moves as a whole."""
 PIECE_SHIFT = 4
-"""The number of a piece of 16 bytes, shifted by so many bits, is its offset."""
+"""Bits by which a piece's number is shifted left to be its offset."""
 ROW_SHIFT = 7
-"""An address, shifted by so many bits, is the number of its row of `ROW` bytes."""
+"""Bits by which an address is shifted right to be the number of its row of `ROW` bytes."""
 WORD = 4
 """Bytes of a register."""
 
@@ -61,18 +61,18 @@ def read(
     Args:
         dtype: of the tile.
         layout: which thread has which of its elements.
-        smem_layout: its layout in shared memory; the axes but the contiguous one, in their order, are its rows.
+        smem_layout: its layout in shared memory; its rows run over all axes but the contiguous one, in their order.
         axis: the contiguous one.
         stages: of the buffer.
         stage_bytes: from stage to stage.
         place: where the tile lies in stage 0, in bytes.
-        number: `f(counter, index)`: a tile of one element. `tma.load` brings the whole aligned group around it, and
-            `index` modulo the group is its place there.
+        number: `f(counter, index)`: a tile of one element. `tma.load` brings the whole aligned group around the
+            element, whose place in the group is `index` modulo the group's size.
     """
     size = dtype.bits // 8
     others = [other for other in range(layout.rank) if other != axis]
     width = min(layout.vector(axis), WIDEST // size)
-    bits = layout.reach[axis] * size  # those bits of a byte's offset in its row that differ from thread to thread
+    bits = layout.reach[axis] * size  # the bits of an offset along the row that differ from thread to thread
     # All threads read one row of the permutation: then the register's offset alone tells how pieces are permuted.
     is_constant = bits < min(ROW, smem_layout.swizzle) and not any(layout.reach[other] for other in others)
 
@@ -88,7 +88,7 @@ def read(
         elements: list[Any] = []
         for register in range(0, layout.registers, width):
             offset = layout.offsets[register]
-            above = 0
+            above = 0  # rows from the thread's own to the register's
             for other in others:
                 above = above * layout.shape[other] + offset[other]
             panel, within = divmod(offset[axis], smem_layout.span)
@@ -96,8 +96,8 @@ def read(
             beyond = panel * smem_layout.panel_bytes + above * smem_layout.swizzle + within * size
             lower = beyond % PERIOD if smem_layout.swizzle else 0  # without a swizzle nothing is permuted
             if is_constant and not lower & bits:
-                # The permutation is an exclusive or with a constant of the register. Those of its bits that differ from
-                # thread to thread are applied to the thread's part; the others are applied to the offset, here.
+                # The permutation is an exclusive or with a constant of the register. The constant's bits at which the
+                # threads' places differ are applied to these places, the others to the offset, here.
                 flipped = (lower // ROW & smem_layout.swizzle // WIDEST - 1) * WIDEST
                 key, lower = flipped & bits, lower ^ (flipped & ~bits)
                 if key not in permuted:
@@ -113,7 +113,7 @@ def read(
 
 
 def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:
-    """Bytes from the tile's begin to an element of its first row."""
+    """Bytes from the tile's begin to the element of its first row at `column`."""
     if smem_layout.count == 1:
         return b.mul(column, i32c(smem_layout.size))
     panel = b.mul(b.lshr(column, i32c(smem_layout.span.bit_length() - 1)), i32c(smem_layout.panel_bytes))
@@ -133,11 +133,11 @@ def _permute(b: Any, smem_layout: SmemLayout, place: Any) -> Any:
 
 
 def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[Any]:
-    """Read `width` neighbouring elements."""
+    """Read `width` neighbouring elements, `beyond` bytes behind the address `at`."""
     nbytes = dtype.bits // 8 * width
     if nbytes < WORD:
         # Into a register of 32 bits, of whose upper bits LLVM knows nothing: so it converts a byte as a byte, and not
-        # as 16 bits.
+        # as 16 bits (PTX ISA, "ld").
         text = f"ld.shared.u{8 * nbytes} $0, [$1+{beyond}];"
         return _elements(b, dtype, asm(b, I32, [at], text, "=r,r,~{memory}", effect=True))[:width]
     words = nbytes // WORD
@@ -146,7 +146,7 @@ def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[
         loaded = [asm(b, I32, [at], f"ld.shared.b32 $0, [$1+{beyond}];", "=r,r,~{memory}", effect=True)]
     else:
         names = ", ".join(f"${i}" for i in range(words))
-        # One access of up to 16 bytes.
+        # One access of 8 or 16 bytes (PTX ISA, "ld").
         text = f"ld.shared.v{words}.b32 {{{names}}}, [${words}+{beyond}];"
         kind = ir.LiteralStructType([I32] * words)
         words_read = asm(b, kind, [at], text, ",".join(["=r"] * words) + ",r,~{memory}", effect=True)
@@ -167,8 +167,8 @@ def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
 def write(layout: Layout, place: BufferStages) -> Any:
     """`f(words, counter)`: write words of two elements to a stage of a buffer.
 
-    They are an operand of `wgmma`, which sees them behind a barrier. The four lanes of a row write one 16-byte piece of
-    it. The swizzle spreads the pieces of 8 rows over all banks.
+    The words are an operand of `wgmma`, which sees them behind a barrier. The four lanes of a row write one 16-byte
+    piece of the row. The swizzle spreads the pieces of 8 rows over all banks.
 
     Args:
         layout: of the elements: a `group_accumulator`, or an `across_accumulator`, of which two neighbouring registers
@@ -186,7 +186,7 @@ def write(layout: Layout, place: BufferStages) -> Any:
         # An accumulator's rows (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts"): 16 for each of a
         # warpgroup's 4 warps, of which a lane has row `lane // 4`, and the one 8 below.
         lane, warp = lane_of(b, number), b.and_(b.lshr(number, i32c(LANE_BITS)), i32c(3))
-        line = b.lshr(lane, i32c(2))
+        line = b.lshr(lane, i32c(2))  # modulo 8, which the swizzle goes by: a multiple of 8 is added
         row = b.add(b.mul(warp, i32c(16)), line)
         if not own:
             row = b.add(row, b.mul(group_number(b), i32c(WGMMA_ROWS)))
@@ -207,7 +207,7 @@ def write(layout: Layout, place: BufferStages) -> Any:
             if piece not in at:
                 at[piece] = b.add(base, b.or_(b.shl(b.xor(swizzle, i32c(piece)), i32c(PIECE_SHIFT)), within))
             where = b.add(at[piece], i32c(panel * smem_layout.panel_bytes + down * smem_layout.swizzle))
-            # In PTX, so that LLVM keeps it ahead of the fence and behind the products that read what was here.
+            # In PTX, so that LLVM keeps the store behind the products that read this stage, and ahead of the fence.
             asm(b, VOID, [where, word], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
         proxy_fence(b)  # `wgmma` reads it next, behind a barrier
 

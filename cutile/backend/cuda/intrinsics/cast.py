@@ -1,8 +1,9 @@
 """Conversions between element types, one element at a time.
 
-`cutile.conversion` has their meaning. Where the architecture has an instruction for a pair of types and a rounding it
-is used; the floats of 8 and 4 bits and tf32 go by integer arithmetic elsewhere. Numbers of more bits than an f32 reach
-a narrower float through one that is rounded to odd, so that they are rounded once.
+`cutile.conversion` has their meaning. An instruction converts where the architecture has one for the pair of types and
+the rounding. Integer arithmetic converts floats of 8 and 4 bits and tf32 elsewhere. A number with more bits than an f32
+becomes a narrower float in two steps. The first rounds it to an f32 *to odd*, so that the second rounds as if it were
+the only one.
 """
 
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from cutile.dtypes import DTypeLike, bf16, bool_, f8e4m3fn, f8e5m2, f16, f32, f6
 
 Capability = tuple[int, int]
 OLDEST: Capability = (8, 0)
-"""The architecture whose instructions every other one has."""
+"""The compute capability whose instructions every other one has."""
 
 FLOAT_SUFFIX = {NEAREST_EVEN: "rn", ZERO: "rz", POSITIVE_INF: "rp", NEGATIVE_INF: "rm"}
 WHOLE_SUFFIX = {NEAREST_EVEN: "rni", ZERO: "rzi", POSITIVE_INF: "rpi", NEGATIVE_INF: "rmi"}
@@ -47,40 +48,43 @@ TF32_SINCE: Capability = (9, 0)
 
 
 def _cvt(b: Any, name: str, result: Any, letter: str, x: Any, source_letter: str) -> Any:
-    """`cvt.<name>`, by the letters of PTX's constraints."""
+    """`cvt.<name>`; the letters are the constraints of the result and of `x`."""
     # LLVM's conversions round one way, and their result out of range is undefined (PTX ISA, "cvt").
     return asm(b, result, [x], f"cvt.{name} $0, $1;", f"={letter},{source_letter}")
 
 
 def _float_letter(x: Any) -> tuple[str, str]:
+    """The name of a float's type in PTX, and its constraint."""
     return ("f64", "d") if x.type == F64 else ("f32", "f")
 
 
 def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
-    """An f32 or f64 as an integer: rounded, saturated, NaN gives 0."""
+    """An f32 or f64 as an integer: rounded, saturated; 0 of a NaN."""
     kind, source_letter = _float_letter(x)
     sign = "s" if target.is_signed else "u"
     width = max(target.bits, 32)  # `cvt` saturates at the width of the register: 32 or 64 bits
-    made_type, letter = (I64, "l") if width == 64 else (I32, "r")
-    made = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", made_type, letter, x, source_letter)
-    if kind == "f64" or width == 64:  # the instructions for f32 and 32 bits give 0 by themselves
-        made = b.select(b.fcmp_unordered("uno", x, x), const(made_type, 0), made)
+    wide, letter = (I64, "l") if width == 64 else (I32, "r")
+    whole = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", wide, letter, x, source_letter)
+    # Only from f32 to 32 bits `cvt` gives 0 of a NaN; else the upper bit alone is set (PTX ISA, "cvt").
+    if kind == "f64" or width == 64:
+        whole = b.select(b.fcmp_unordered("uno", x, x), const(wide, 0), whole)
     if target.bits >= 32:
-        return made
+        return whole
     compare = b.icmp_signed if sign == "s" else b.icmp_unsigned
     top = (1 << (target.bits - (sign == "s"))) - 1
-    made = b.select(compare(">", made, i32c(top)), i32c(top), made)
+    whole = b.select(compare(">", whole, i32c(top)), i32c(top), whole)
     if sign == "s":
-        made = b.select(compare("<", made, i32c(-top - 1)), i32c(-top - 1), made)
-    return b.trunc(made, register_type(target))
+        whole = b.select(compare("<", whole, i32c(-top - 1)), i32c(-top - 1), whole)
+    return b.trunc(whole, register_type(target))
 
 
 def _single(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
     """An element as an f32: exact, or rounded to odd.
 
-    A narrower float may be rounded from it.
+    Rounded from that, a narrower float is rounded once.
     """
     if source in FP8 and capability >= FP8_SINCE:
+        # The instruction takes two; the second one is 0 here (PTX ISA, "cvt").
         pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", b.zext(x, I16), "h")
         return widen(b, f16, b.trunc(pair, I16))
     if not source.computes:
@@ -91,7 +95,7 @@ def _single(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
         return widen(b, source, x)
     if source in (i64, u64):
         return to_odd(b, whole_to_odd(b, x, source is i64))
-    if source in (i32, u32):
+    if source in (i32, u32):  # f64 holds 32 bits exactly
         return to_odd(b, (b.sitofp if source is i32 else b.uitofp)(x, F64))
     return (b.sitofp if source.is_signed else b.uitofp)(x, F32)
 
@@ -105,7 +109,7 @@ def _to_stored(b: Any, x: Any, target: DTypeLike, rounding: str, capability: Cap
     """An f32 as an element of a stored type."""
     near = rounding == NEAREST_EVEN
     if target in FP8 and near and capability >= FP8_SINCE:
-        # Two f32 become two bytes, the first operand the upper one: a zero here (PTX ISA, "cvt").
+        # Two f32 become two bytes, the first operand the upper byte: 0 here (PTX ISA, "cvt").
         text = f"cvt.rn.satfinite.{FP8[target]}.f32 $0, $1, $2;"
         pair = asm(b, I16, [const(F32, 0.0), x], text, "=h,f,f")
         return b.trunc(pair, I8)
@@ -135,11 +139,11 @@ def _to_full(b: Any, source: DTypeLike, target: DTypeLike, x: Any, rounding: str
     result, letter = (F64, "d") if target is f64 else (F32, "f")
     near = rounding == NEAREST_EVEN
     if source.is_integer:
-        if near or source.bits < 32:
+        if near or source.bits < 32:  # fewer bits than 32 are exact in an f32, however they are rounded
             return (b.sitofp if source.is_signed else b.uitofp)(x, result)
-        sign, taken = ("s" if source.is_signed else "u"), ("l" if source.bits == 64 else "r")
+        sign, source_letter = ("s" if source.is_signed else "u"), ("l" if source.bits == 64 else "r")
         name = f"{FLOAT_SUFFIX[rounding]}.{target.name}.{sign}{source.bits}"
-        return _cvt(b, name, result, letter, x, taken)
+        return _cvt(b, name, result, letter, x, source_letter)
     if source.is_bool:
         return b.uitofp(x, result)
     wide = _wide(b, source, x, capability)
@@ -166,7 +170,7 @@ def converted(
         if not floating:
             return b.icmp_unsigned("!=", x, number(source, 0))
         wide = _wide(b, source, x, capability)
-        return b.fcmp_unordered("!=", wide, const(wide.type, 0.0))
+        return b.fcmp_unordered("!=", wide, const(wide.type, 0.0))  # a NaN is true
     if target.format is not None:
         mode = rounding or NEAREST_EVEN
         if target in (f32, f64):
@@ -184,20 +188,20 @@ def converted(
 
 
 def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability: Capability) -> bool:
-    """Whether one instruction converts two elements."""
-    if (dtype in (i8, u8) and target.is_half) or (dtype, target) == (u8, u16):  # exact, however it is rounded
+    """Whether two elements are converted together."""
+    if (dtype in (i8, u8) and target.is_half) or (dtype, target) == (u8, u16):  # exact, whatever the rounding
         return True
     near = rounding in (None, NEAREST_EVEN)
-    halves = {f16, bf16, f32}
-    eights = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in halves)
-    return near and ((dtype is f32 and target.is_half) or (capability >= FP8_SINCE and eights))
+    wider = {f16, bf16, f32}
+    fp8 = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in wider)
+    return near and ((dtype is f32 and target.is_half) or (capability >= FP8_SINCE and fp8))
 
 
 def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> tuple[Any, Any]:
-    """Two elements at once: to or from a float of 8 bits, or from f32 to one of 16.
+    """Two elements at once, for the dtypes of `_pairs`.
 
-    The linker would make pairs of single conversions to 16 bits as well, but where they read a warpgroup's sums it
-    then takes them to do so while products are under way, and lets no two products run at once (C7514).
+    The linker would pair single conversions to 16 bits as well. But if they read a warpgroup's accumulator, it then
+    assumes that they do so while products are under way, and lets no two products run at once (its remark C7514).
     """
     if source is f32 and target.is_half:
         # The first operand becomes the upper half (PTX ISA, "cvt").
@@ -218,12 +222,12 @@ def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> t
 
 @dataclass(frozen=True)
 class _Steps:
-    """The bits of numbers of 16 bits.
+    """Bits of numbers of 16 bits, by which bytes become floats.
 
     Attributes:
-        begin: of the number from which on there are steps of 1.
+        begin: of the number from which on neighbouring floats differ by 1, so that the low bits count.
         minus: of that number, negated.
-        minus_signed: of that number and 128, negated.
+        minus_signed: of the sum of that number and 128, negated.
         unit: of 1.
     """
 
@@ -234,8 +238,8 @@ class _Steps:
 
 
 _STEPS: dict[DTypeLike, _Steps] = {
-    f16: _Steps(begin=0x6400, minus=0xE400, minus_signed=0xE480, unit=0x3C00),  # 1024, which leaves 10 bits
-    bf16: _Steps(begin=0x4300, minus=0xC300, minus_signed=0xC380, unit=0x3F80),  # 128, which leaves 7 bits
+    f16: _Steps(begin=0x6400, minus=0xE400, minus_signed=0xE480, unit=0x3C00),  # 1024: 10 bits of fraction
+    bf16: _Steps(begin=0x4300, minus=0xC300, minus_signed=0xC380, unit=0x3F80),  # 128: 7 bits of fraction
 }
 BIT_7, SIGN = 0x80, 0x8000
 """The upper bit of a byte, and of 16 bits."""
@@ -245,18 +249,18 @@ INTERLEAVE = "0x4140"
 
 def _twice(bits: int) -> Any:
     """A word of the same 16 bits twice."""
-    word = bits | bits << 16  # two halves of a word
-    return i32c(word - (word >> 31 << 32))  # i32 has a sign
+    word = bits | bits << 16  # two halves
+    return i32c(word - (word >> 31 << 32))  # as a signed number, which LLVM's i32 constants are
 
 
 def _whole_pair(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> Any:
-    """Two whole numbers of 8 bits as two of u16, f16 or bf16 in a word, by their bits.
+    """Two integers of 8 bits as two of u16, f16 or bf16 in a word, by their bits.
 
         u8 -> f16    1024 | x          then - 1024
         i8 -> f16    1024 | x ^ 128    then - 1152
         bf16         128 | x & 127     then - 128, and + 128 (u8) or - 128 (i8) where bit 7 is set
 
-    The numbers are exact throughout.
+    Every step is exact.
     """
     steps = _STEPS.get(target)
     both = b.or_(b.zext(low, I16), b.shl(b.zext(high, I16), const(I16, 8)))  # as neighbours lie in memory
@@ -270,16 +274,16 @@ def _whole_pair(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: An
         return _plus(b, target, flipped, steps.unit, _twice(steps.minus_signed if source is i8 else steps.minus))
     lower = b.and_(spread, _twice(~BIT_7 & (SIGN | SIGN - 1)))
     if source is i8:
-        # 128 + the lower bits - (128 or 256): the bit is the lowest of the exponent.
+        # 128 + the lower bits - (128 or 256). Bit 7 is the lowest of a bf16's exponent: set, it makes 256 of 128.
         return _plus(b, target, b.and_(spread, _twice(-BIT_7 & (SIGN | SIGN - 1))), steps.unit | SIGN, lower)
-    # 128 + the lower bits - (128 or 0): the bit, where it is not set, times what makes -128 of it.
+    # 128 + the lower bits - (128 or 0). Bit 7, inverted, times a factor is the bits of -128, or 0.
     unset = b.xor(b.and_(spread, _twice(BIT_7)), _twice(BIT_7))
     return _plus(b, target, lower, steps.unit, b.mul(unset, i32c(steps.minus // BIT_7)))
 
 
 def _plus(b: Any, half: DTypeLike, pair: Any, unit: int, other: Any) -> Any:
     """A pair of halves, times 1 or -1, plus another one."""
-    # bf16 has sums of its own from sm_90 on only (PTX ISA, "add").
+    # `fma` for a sum: bf16 has `add` from sm_90 on only (PTX ISA, "add", "fma").
     return asm(b, I32, [pair, _twice(unit), other], f"fma.rn.{half.name}x2 $0, $1, $2, $3;", "=r,r,r,r")
 
 
@@ -295,11 +299,11 @@ def convert_all(
 
     Two at a time where the hardware does that.
     """
-    made: list[Any] = []
+    results: list[Any] = []
     if _pairs(source, target, rounding, capability):
         for i in range(0, len(elements) - 1, 2):
-            made += _two(b, source, target, elements[i], elements[i + 1])
-    return made + [converted(b, source, target, x, rounding, capability) for x in elements[len(made) :]]
+            results += _two(b, source, target, elements[i], elements[i + 1])
+    return results + [converted(b, source, target, x, rounding, capability) for x in elements[len(results) :]]
 
 
 @cache
@@ -313,7 +317,7 @@ def convert(
     """`f(x)`: the elements as `target`.
 
     Args:
-        rounding: of `cutile.conversion.ROUNDINGS`; None is truncation to integers, and to nearest even to floats.
+        rounding: of `cutile.conversion.ROUNDINGS`; None: toward zero to integers, to nearest even to floats.
         capability: of the architecture, whose instructions may be used.
     """
 
@@ -333,7 +337,7 @@ def bitcast(source: DTypeLike, target: DTypeLike, n: int) -> Any:
     """`f(x)`: the same bits as another type of the same width."""
 
     def one(b: Any, x: Any) -> Any:
-        if source in MEANING:  # whatever the others are, they mean nothing
+        if source in MEANING:  # a dtype with bits that mean nothing: they may be anything, and become 0
             x = b.and_(x, const(x.type, MEANING[source]))
         bits = b.bitcast(x, memory_type(source)) if source in (f32, f64) else x
         return b.bitcast(bits, register_type(target)) if target in (f32, f64) else bits
@@ -343,21 +347,24 @@ def bitcast(source: DTypeLike, target: DTypeLike, n: int) -> Any:
 
 @cache
 def again(dtype: DTypeLike, n: int) -> Any:
-    """`f(x)`: the same elements, which the compiler takes for others."""
+    """`f(x)`: the same elements, which the compiler takes for others.
+
+    So it computes anew from them, in place of keeping earlier results in registers.
+    """
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], n)
         per_word = max(1, 32 // dtype.bits)
-        # 0 in every thread block, and unknown to ptxas, which looks through moves: shared memory comes in units
-        # of 128 bytes (PTX ISA, "%total_smem_size").
+        # 0, but ptxas does not know it, as it would of a move: shared memory comes in units of 128 bytes, so the lowest
+        # bit of its size is never set (PTX ISA, "Special Registers: %total_smem_size").
         text = "{ .reg .b32 s; mov.u32 s, %total_smem_size; and.b32 $0, s, 1; }"
         zero = asm(b, I32, [], text, "=r", effect=True)
-        made: list[Any] = []
+        results: list[Any] = []
         for first in range(0, n, per_word):
             group = elements[first : first + per_word]
             word = join(b, dtype, group)
             word = b.xor(word, zero if word.type == I32 else b.trunc(zero, word.type))
-            made += split(b, dtype, word, len(group)) if len(group) > 1 else [from_memory(b, dtype, word)]
-        return pack(b, made, n)
+            results += split(b, dtype, word, len(group)) if len(group) > 1 else [from_memory(b, dtype, word)]
+        return pack(b, results, n)
 
     return intrinsic("again", frag(dtype, n), [frag(dtype, n)], generate)

@@ -1,7 +1,7 @@
 """Chosen elements of a tile, put side by side in shared memory, and stored.
 
-Lanes count what they have chosen, vector by vector; one warp adds the counts up; then each lane knows where its
-elements go. Neighbouring lanes store neighbours.
+Each lane counts its chosen elements, vector by vector. One warp adds the counts up, so that each lane knows where its
+elements go. Neighbouring lanes then store neighbouring elements.
 """
 
 import functools
@@ -36,13 +36,13 @@ from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i64, u64
 
 WORD_BITS, COUNT_BYTES = 32, 4
-"""Of a register, and of a count in shared memory."""
+"""Bits of a register; bytes of a count in shared memory."""
 BYTE_BITS, HALF_BITS = 8, 16
-"""Of a field in which the lanes of a warp count."""
+"""Bits of a field of a word in which the lanes of a warp count."""
 
 
 def _compacted(b: Any, dtype: DTypeLike, offset: int, number: Any) -> Any:
-    """A pointer to an element of those that were put side by side."""
+    """A pointer to a chosen element in shared memory, by its number among them."""
     place = shared(b, b.add(b.mul(number, i32c(dtype.bits // 8)), i32c(offset)))
     return pointer(b, place, memory_type(dtype), SHARED)
 
@@ -51,14 +51,14 @@ def _compacted(b: Any, dtype: DTypeLike, offset: int, number: Any) -> Any:
 def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> Any:
     """`f(value, mask)`: put chosen elements side by side in shared memory.
 
-    A running sum of 32-bit numbers would hold one of them for each element. Here lanes count the elements of several
-    vectors in the fields of one word: at most 32 lanes times a vector.
+    A running sum would need 32 bits for each element. Here the fields of a word count the chosen elements of several
+    vectors. A field holds up to 32 lanes times the elements of a vector.
 
     Args:
         dtype: of the elements.
-        layout: of the tiles: vectors of neighbours, lane by lane, warp by warp, again and again.
+        layout: of the tiles: vectors of neighbours, lane by lane, warp by warp, and then the same again.
         offset: of the room in shared memory, in bytes.
-        fence: whether an earlier use of that room may be under way.
+        fence: whether an earlier use of that room may still be under way.
     """
     vector, count, warps = layout.vector(0), layout.registers, layout.warps
     counts = count // vector * warps  # of each vector's warps
@@ -80,25 +80,24 @@ def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> An
             for field, start in enumerate(range(first, min(first + vector * fields, count), vector)):
                 word = b.add(word, b.shl(flags.total(start, vector), i32c(field * width)))
             own.append(word)
-        upto = [_lane_sums(b, word, lane) for word in own]
+        up_to_lane = [_lane_sums(b, word, lane) for word in own]
 
-        def part(words: list[Any], number: int) -> Any:
+        def field_of(words: list[Any], number: int) -> Any:
             shifted = b.lshr(words[number // fields], i32c(number % fields * width))
             return b.and_(shifted, i32c((1 << width) - 1))
 
         with b.if_then(b.icmp_unsigned("==", lane, i32c(LANES - 1))):
             for number in range(count // vector):
-                b.store(
-                    part(upto, number), _count(b, dtype, layout.shape[0], offset, b.add(warp, i32c(number * warps)))
-                )
+                place = _count(b, dtype, layout.shape[0], offset, b.add(warp, i32c(number * warps)))
+                b.store(field_of(up_to_lane, number), place)
         barrier(b)  # all warps have counted before one adds
         with b.if_then(b.icmp_unsigned("==", warp, i32c(0))):
             _sum_counts(b, lambda number: _count(b, dtype, layout.shape[0], offset, number), counts, lane)
         barrier(b)  # the sums are there before others read them
-        before = [b.sub(all_, mine) for all_, mine in zip(upto, own, strict=True)]
+        before = [b.sub(included, mine) for included, mine in zip(up_to_lane, own, strict=True)]
         for number in range(count // vector):
             base = b.load(_count(b, dtype, layout.shape[0], offset, b.add(warp, i32c(number * warps))))
-            where = b.add(base, part(before, number))
+            where = b.add(base, field_of(before, number))
             for register in range(number * vector, (number + 1) * vector):
                 flag = flags.one(register)
                 place = b.ptrtoint(_compacted(b, dtype, offset, where), I32)
@@ -123,7 +122,7 @@ class _Flags:
             word = i32c(0)
             for bit, mask in enumerate(masks[first : first + WORD_BITS]):
                 word = b.or_(word, b.shl(b.zext(as_flag(mask), I32), i32c(bit)))
-            # LLVM does not see through a move in PTX; it would keep the flags apart all the same.
+            # LLVM does not see through a move in PTX (PTX ISA, "mov"): it would keep the flags apart all the same.
             self._words.append(asm(b, I32, [word], "mov.b32 $0, $1;", "=r,r", effect=True))
 
     def one(self, register: int) -> Any:
@@ -132,14 +131,14 @@ class _Flags:
         return b.and_(b.lshr(self._words[register // WORD_BITS], i32c(register % WORD_BITS)), i32c(1))
 
     def total(self, first: int, count: int) -> Any:
-        """How many of neighbouring registers are chosen."""
+        """How many of `count` registers from `first` on, all in one word, are chosen."""
         b = self._b
         part = b.and_(b.lshr(self._words[first // WORD_BITS], i32c(first % WORD_BITS)), i32c((1 << count) - 1))
         return call(b, "llvm.ctpop.i32", I32, [part])
 
 
 def _lane_sums(b: Any, word: Any, lane: Any) -> Any:
-    """The sum of a word over the lanes up to this one."""
+    """The sum of a word over the lanes up to this one, itself included."""
     distance = 1
     while distance < LANES:
         below = shuffle_from(b, word, -distance)
@@ -150,61 +149,63 @@ def _lane_sums(b: Any, word: Any, lane: Any) -> Any:
 
 
 def _count(b: Any, dtype: DTypeLike, extent: int, offset: int, number: Any) -> Any:
-    """A pointer to a count of chosen elements, behind the room of the tile."""
+    """A pointer to a count, by its number; the counts lie behind the tile's room."""
     place = shared(b, b.add(b.mul(number, i32c(COUNT_BYTES)), i32c(offset + room(dtype, extent))))
     return pointer(b, place, I32, SHARED)
 
 
 def _sum_counts(b: Any, count: Callable[[Any], Any], counts: int, lane: Any) -> None:
-    """Put, in place of each count, the sum of those before it.
+    """Replace each count by the sum of those before it, and append the sum of all.
 
-    Behind them comes the sum of all. The lanes of one warp do this, each for neighbours.
+    The lanes of one warp do this, each for neighbouring counts.
     """
     neighbours = -(-counts // LANES)
     first = b.mul(lane, i32c(neighbours))
     numbers = [b.add(first, i32c(step)) for step in range(neighbours)]
     inside = [b.icmp_unsigned("<", number, i32c(counts)) for number in numbers]
-    known = [b.select(flag, number, i32c(0)) for flag, number in zip(inside, numbers, strict=True)]
-    values = [b.select(flag, b.load(count(at)), i32c(0)) for flag, at in zip(inside, known, strict=True)]
+    readable = [b.select(flag, number, i32c(0)) for flag, number in zip(inside, numbers, strict=True)]
+    values = [b.select(flag, b.load(count(at)), i32c(0)) for flag, at in zip(inside, readable, strict=True)]
     own = functools.reduce(b.add, values)
-    upto = _lane_sums(b, own, lane)
-    before = b.sub(upto, own)
+    up_to_lane = _lane_sums(b, own, lane)
+    before = b.sub(up_to_lane, own)
     synchronize_warp(b)  # all lanes have read before one writes
     for flag, number, value in zip(inside, numbers, values, strict=True):
         with b.if_then(flag):
             b.store(before, count(number))
         before = b.add(before, value)
     with b.if_then(b.icmp_unsigned("==", lane, i32c(LANES - 1))):
-        b.store(upto, count(i32c(counts)))
+        b.store(up_to_lane, count(i32c(counts)))
 
 
 @cache
 def store_compacted(
     dtype: DTypeLike, counted: DTypeLike, extent: int, *, counts: int, threads: int, offset: int
 ) -> Any:
-    """`f(base, first, limit)`: write what `compact` has put side by side.
+    """`f(base, first, limit)`: write the elements that `compact` has put side by side.
+
+    They go to the indices from `first` on, at the address `base`. Indices below 0, or from `limit` on, are dropped.
 
     Args:
         dtype: of the elements.
-        counted: of `first`.
+        counted: the dtype of `first`, i32 or i64.
         extent: of the tile.
         counts: how many counts stand ahead of their sum.
-        threads: that store.
+        threads: how many threads store.
         offset: of the room in shared memory, in bytes.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
         base, first, limit = values
         barrier(b)  # all chosen elements lie in shared memory before others store them
-        stored, own = b.load(_count(b, dtype, extent, offset, i32c(counts))), thread(b)
+        total, own = b.load(_count(b, dtype, extent, offset, i32c(counts))), thread(b)
         for start in range(0, extent, threads):
             number = b.add(own, i32c(start))
             index = b.add(first, b.zext(number, I64) if counted.bits > WORD_BITS else number)
             index = index if counted.bits > WORD_BITS else b.sext(index, I64)
             inside = b.and_(b.icmp_signed("<", index, limit), b.icmp_signed(">=", index, ir.Constant(I64, 0)))
-            with b.if_then(b.and_(b.icmp_signed("<", number, stored), inside)):
+            with b.if_then(b.and_(b.icmp_signed("<", number, total), inside)):
                 bits = b.load(_compacted(b, dtype, offset, number))
-                far = b.add(base, b.mul(index, ir.Constant(I64, dtype.bits // 8)))
-                b.store(bits, b.inttoptr(far, ir.PointerType(bits.type, GLOBAL)))
+                target = b.add(base, b.mul(index, ir.Constant(I64, dtype.bits // 8)))
+                b.store(bits, b.inttoptr(target, ir.PointerType(bits.type, GLOBAL)))
 
     return intrinsic("store_compacted", None, [frag(u64, 0), frag(counted, 0), frag(i64, 0)], generate)

@@ -2,10 +2,10 @@
 
 A comparison with a NaN is false, except `ne`, which is true.
 
-Lesser and greater avoid a fault of NVIDIA's linker. nvJitLink before 13.4 joins `max(max(a, -b), c)` of 32-bit integers
-into one instruction for Hopper and drops the sign of the operand in the middle: -2 * b becomes 2 * b. It does not join
-a comparison and a selection in PTX. Of the linkers tried, 13.0.88, 13.1.115, 13.2.51, 13.2.86 and 13.3.33 have the
-fault; 13.4.52, 13.4.92 and 13.5.37 do not.
+`lesser` and `greater` avoid a fault of NVIDIA's linker. nvJitLink before 13.4 joins `max(max(a, -b), c)` of 32-bit
+integers into one instruction for Hopper, and drops the sign of the operand in the middle: -2 * b becomes 2 * b. It does
+not join a comparison and a selection in PTX. Of the linkers tried, 13.0.88, 13.1.115, 13.2.51, 13.2.86 and 13.3.33 have
+the fault; 13.4.52, 13.4.92 and 13.5.37 do not.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""Fragments from nothing: constants, and counting along an axis."""
+"""Fragments without operands: constants, and indices along an axis."""
 
 from functools import cache
 from typing import Any
@@ -20,7 +20,7 @@ def constant(value: bool | int | float, dtype: DTypeLike, n: int) -> Any:
     def element(_builder: Any) -> Any:
         return number(dtype, value)
 
-    function.element = element
+    function.element = element  # for functions of scalars, which reductions and scans apply
     return function
 
 
@@ -29,15 +29,16 @@ def iota(dtype: DTypeLike, layout: Layout) -> Any:
     """`f()`: every element is its own index, in a tile of one axis."""
 
     def generate(b: Any, _: list[Any]) -> Any:
-        # Were LLVM to know its bits, the thread's part plus a constant would be the `or` of both. Sums of an `or` are
-        # not put in another order, so that a loop would keep a register for each element in place of one for all.
+        # A move that LLVM does not see through (PTX ISA, "mov"). If LLVM knew the bits, it would make an `or` of the
+        # thread's part and a constant. It does not reorder sums of an `or`, so a loop would keep a register for each
+        # element, in place of one for all.
         first = asm(b, I32, [Coordinates(b, layout).thread_part(0)], "mov.b32 $0, $1;", "=r,r")
-        made = [b.add(first, i32c(offset)) if offset else first for (offset,) in layout.offsets]
+        indices = [b.add(first, i32c(offset)) if offset else first for (offset,) in layout.offsets]
         kind = register_type(dtype)
         if dtype.bits < 32:
-            made = [b.trunc(each, kind) for each in made]
+            indices = [b.trunc(index, kind) for index in indices]
         elif dtype.bits > 32:
-            made = [b.zext(each, kind) for each in made]
-        return pack(b, made, layout.registers)
+            indices = [b.zext(index, kind) for index in indices]
+        return pack(b, indices, layout.registers)
 
     return intrinsic("iota", frag(dtype, layout.registers), [], generate)

@@ -1,7 +1,8 @@
-"""Prints, through what every CUDA device has (`vprintf`), and assertions.
+"""Prints, by the device's C function `vprintf`, and assertions.
 
-One thread speaks for the block. A tile goes through shared memory, whence that thread reads and prints it element by
-element, in row-major order. `vprintf` is the device's C function: a format, and the arguments in one block of memory.
+One thread prints for the block. It reads a tile from shared memory, and prints it element by element, in row-major
+order. `vprintf` takes a format, and the arguments in one block of memory (CUDA C++ Programming Guide, "Formatted
+Output").
 """
 
 import math
@@ -45,7 +46,7 @@ Piece = tuple[str, DTypeLike, Layout | None]
 """How a value is printed: its `%` format, its dtype, and its layout where it is a tile."""
 
 MAX_ARGUMENTS = 32
-"""Arguments that one `vprintf` takes."""
+"""Arguments of one `vprintf`, the format not counted (CUDA C++ Programming Guide, "Formatted Output")."""
 WORD_BYTES = 4
 
 
@@ -54,7 +55,7 @@ def text(b: Any, value: str) -> Any:
     data = bytearray(value.encode() + b"\0")
     kind = ir.ArrayType(I8, len(data))
     module = b.module
-    name = f"text_{len(module.globals)}"
+    name = f"text_{len(module.globals)}"  # unique: the module's globals become more with each
     variable = ir.GlobalVariable(module, kind, name, addrspace=GLOBAL)
     variable.linkage = "private"
     variable.global_constant = True
@@ -67,14 +68,12 @@ def _say(b: Any, form: str, arguments: Sequence[Any]) -> None:
     """`printf(form, *arguments)`."""
     if not form:
         return
-    words: list[Any] = []
-    for each in arguments:  # each in eight bytes but for what is narrower, as the C convention packs them
-        words.append(each)
-    if words:
-        kind = ir.LiteralStructType([each.type for each in words])
-        with b.goto_entry_block():
+    if arguments:
+        # A struct pads its members as C's convention for variable arguments does: each at a multiple of its size.
+        kind = ir.LiteralStructType([each.type for each in arguments])
+        with b.goto_entry_block():  # so that a print in a loop does not take stack in each iteration
             memory = b.alloca(kind)
-        for i, each in enumerate(words):
+        for i, each in enumerate(arguments):
             b.store(each, b.gep(memory, [i32c(0), i32c(i)], inbounds=True))
         block = b.bitcast(memory, ir.PointerType(I8))
     else:
@@ -90,7 +89,7 @@ def _argument(b: Any, spec: str, dtype: DTypeLike, value: Any) -> tuple[str, Any
         wide = widen(b, dtype, value)
         wide = b.fpext(wide, F64) if wide.type == F32 else wide
         nan = b.fcmp_unordered("uno", wide, wide)
-        return spec, b.select(nan, const(F64, math.nan), wide)  # no sign
+        return spec, b.select(nan, const(F64, math.nan), wide)  # without a sign, which Python does not print
     width = I64 if dtype.bits == 64 else I32
     if dtype.bits < 32:
         value = b.sext(value, I32) if dtype.is_signed else b.zext(value, I32)
@@ -99,22 +98,24 @@ def _argument(b: Any, spec: str, dtype: DTypeLike, value: Any) -> tuple[str, Any
 
 
 def _put(b: Any, dtype: DTypeLike, layout: Layout, value: Any, offset: int) -> None:
-    """A tile into shared memory, dense."""
+    """Write a tile to shared memory, in row-major order without gaps."""
     at = Coordinates(b, layout)
     for register, element in enumerate(unpack(b, value, layout.registers)):
         inside = at.inside(register)
         with b.if_then(const(I1, 1) if inside is None else inside):
+            # Coordinates anew: those of another branch do not dominate this one.
             where = flat_index(b, Coordinates(b, layout), register, row_major(layout.shape))
             b.store(to_memory(b, dtype, element), _place(b, dtype, where, offset))
 
 
 def _place(b: Any, dtype: DTypeLike, where: Any, offset: int) -> Any:
+    """A pointer to an element of a tile in shared memory, by its row-major number."""
     place = shared(b, b.add(b.mul(where, i32c(dtype.bits // 8)), i32c(offset)))
     return pointer(b, place, memory_type(dtype), SHARED)
 
 
 def _say_tile(b: Any, spec: str, dtype: DTypeLike, shape: Sequence[int], offset: int) -> None:
-    """The elements of a tile in shared memory, in brackets."""
+    """Print the elements of a tile in shared memory, in nested brackets."""
     total = math.prod(shape)
     before_loop = b.block
     loop, done = b.append_basic_block("element"), b.append_basic_block("printed")
@@ -153,7 +154,7 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
     """
 
     def generate(b: Any, operands: list[Any]) -> None:
-        form = _escaped(pieces[0])
+        form = ""  # with a NUL for each argument, whose `%` format is known only when all are printed
         arguments: list[tuple[str, DTypeLike, Any]] = []
         busy = fence
 
@@ -161,18 +162,31 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
             nonlocal form, arguments
             with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
                 parts = form.split("\0")
-                made = [_argument(b, *each) for each in arguments]
-                joined = parts[0] + "".join(spec + part for (spec, _), part in zip(made, parts[1:], strict=True))
-                _say(b, joined, [value for _, value in made])
+                formats = [_argument(b, *each) for each in arguments]
+                joined = parts[0] + "".join(spec + part for (spec, _), part in zip(formats, parts[1:], strict=True))
+                _say(b, joined, [value for _, value in formats])
             form, arguments = "", []
 
+        def add(spec: str, dtype: DTypeLike, value: Any) -> None:
+            nonlocal form
+            form += "\0"
+            arguments.append((spec, dtype, value))
+            if len(arguments) == MAX_ARGUMENTS:
+                flush()
+
+        def add_text(piece: str) -> None:
+            nonlocal form
+            first, *others = _escaped(piece).split("\0")
+            form += first
+            for other in others:  # a NUL would end the C string: it is an argument
+                add("%c", i32, i32c(0))
+                form += other
+
+        add_text(pieces[0])
         for (spec, dtype, layout), value, piece in zip(values, operands, pieces[1:], strict=True):
             if layout is None:
-                form += "\0"
-                arguments.append((spec, dtype, value))
-                form += _escaped(piece)
-                if len(arguments) == MAX_ARGUMENTS:
-                    flush()
+                add(spec, dtype, value)
+                add_text(piece)
                 continue
             flush()
             if busy:
@@ -182,7 +196,7 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
             with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
                 _say_tile(b, spec, dtype, layout.shape, offset)
             busy = True
-            form = _escaped(piece)
+            add_text(piece)
         flush()
 
     kinds = [frag(dtype, layout.registers if layout is not None else 0) for _, dtype, layout in values]
@@ -193,25 +207,29 @@ def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[s
     """Print `form` with 32-bit numbers, and end the kernel with an error.
 
     Args:
+        b: the builder.
+        form: a C format.
+        numbers: its arguments.
         message: for the driver's own report.
-        at: the kernel, file and line, likewise.
+        at: the kernel, file and line, for that report too.
     """
     kernel, file, line = at
     _say(b, f"{form}\n", numbers)
+    # What C's `assert` calls on the device; the last argument is the size of a character.
     call(b, "__assertfail", VOID, [text(b, message), text(b, file), i32c(line), text(b, kernel), const(I64, 1)])
 
 
 @cache
 def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
-    """`f(condition, report, x, y, z, *numbers)`: report a failure to the host.
+    """`f(condition, report, x, y, z, *numbers)`: report a failed assertion.
 
-    It does nothing if the condition holds; `failures.py` has the report. A call, such as of `vprintf`, would make
-    products by warpgroups wait for each other (the linker's remark C7510), and cost a stack frame.
+    Nothing happens if the condition holds. `failures.py` has the report's words. It is written without a call: a call,
+    such as of `vprintf`, would serialise products by warpgroups (the linker's remark C7510), and cost a stack frame.
 
     Args:
         site: the assertion's number.
         told: the dtypes of the numbers.
-        speaker: the thread that does so.
+        speaker: the thread that reports.
         flag: where in shared memory a 1 says that an assertion of this thread block failed. None if all threads are
             here, with the same condition: then they end.
     """
@@ -222,7 +240,8 @@ def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, fla
         speaks = b.icmp_unsigned("==", thread(b), i32c(speaker))
         with b.if_then(failed if flag is None else b.and_(failed, speaks), likely=False):
             if flag is not None:
-                # Volatile: what reads it is another warp, behind a barrier that this thread arrives at later.
+                # Volatile: another warp reads the flag, behind a barrier at which this thread arrives later (PTX ISA,
+                # "st.volatile").
                 text = "st.volatile.shared.b32 [$0], $1;"
                 asm(b, VOID, [address(b, flag), i32c(1)], text, "r,r,~{memory}", effect=True)
                 _report(b, report, site, told, numbers)
@@ -246,7 +265,8 @@ def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: 
         # In PTX, so that LLVM keeps the order of the words: the host looks while they are written.
         asm(b, VOID, [at, value], f"st.global.{kind} [$0], $1;", f"l,{letter},~{{memory}}", effect=True)
 
-    # The first of all threads takes it. In host memory, too, the device's atomics are atomic among its own threads.
+    # The first of all threads takes the report. In host memory, too, the device's atomics are atomic among its own
+    # threads (PTX ISA, "atom").
     text = f"atom.global.cas.b32 $0, [$1], 0, {WRITING};"
     before = asm(b, I32, [place], text, "=r,l,~{memory}", effect=True)
     with b.if_then(b.icmp_unsigned("==", before, i32c(0))):
@@ -258,8 +278,8 @@ def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: 
             if dtype.bits < 64:
                 each = b.sext(each, I64) if dtype.is_signed else b.zext(each, I64)
             put("b64", "l", NUMBERS + 2 * i, each)
-        # The host, which looks at this word first, sees the others once it sees that.
-        # `.sys`, since the host is no thread of the GPU (PTX ISA, "Scope").
+        # The host reads word 0 first: once it sees `WRITTEN` there, it sees the other words. `.sys`, since the host is
+        # no thread of the GPU (PTX ISA, "Scope").
         asm(b, VOID, [], "fence.acq_rel.sys;", "~{memory}", effect=True)
         put("b32", "r", 0, i32c(WRITTEN))
 
@@ -269,8 +289,10 @@ def has_failed(flag: int) -> Any:
     """`f() -> bool`: whether an assertion of this thread block failed, by its flag."""
 
     def generate(b: Any, _: list[Any]) -> Any:
-        text = "ld.volatile.shared.b32 $0, [$1];"  # set by another warp, ahead of an arrival that this one waited for
-        found = asm(b, I32, [address(b, flag)], text, "=r,r,~{memory}", effect=True)
-        return b.icmp_unsigned("!=", found, i32c(0))
+        # Volatile: another warp sets the flag, ahead of an arrival for which this warp has waited (PTX ISA,
+        # "ld.volatile").
+        text = "ld.volatile.shared.b32 $0, [$1];"
+        word = asm(b, I32, [address(b, flag)], text, "=r,r,~{memory}", effect=True)
+        return b.icmp_unsigned("!=", word, i32c(0))
 
     return intrinsic("has_failed", frag(bool_, 0), [], generate)

@@ -1,8 +1,8 @@
 """Products by warpgroups (`wgmma`, sm_90a) whose operands lie in any buffers.
 
-The left operand may be in registers. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": a product is begun,
-and goes on while the warpgroup does something else. Until it is waited for, its sums and the registers that it reads
-must not be touched.
+The left operand may be in registers. A product is begun, and goes on while the warpgroup does something else. Until it
+is waited for, its sums and the registers that it reads must not be touched (PTX ISA, "Asynchronous Warpgroup Level
+Matrix Multiply-Accumulate Instructions").
 """
 
 from functools import cache
@@ -40,9 +40,9 @@ from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 HALF_STEP_BITS = 128
-"""Bits of a row in half of an instruction's depth. One register of each of four lanes holds them."""
+"""Bits of a row in half of an instruction's depth: a register in each of four lanes."""
 HALF_BITS = 16
-"""Bits of half a word."""
+"""Bits of half a register."""
 
 
 def stage_address(b: Any, place: BufferStages, counter: Any) -> Any:
@@ -53,12 +53,13 @@ def stage_address(b: Any, place: BufferStages, counter: Any) -> Any:
 
 
 def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
-    """Registers behind a fence, for use in a product (PTX ISA, "wgmma.fence")."""
+    """Registers behind a fence, in the groups they came in, for use in a product."""
     flat = [register for group in groups for register in group]
     letters = ["f" if str(register.type) == "float" else "r" for register in flat]
     kind = ir.LiteralStructType([register.type for register in flat])
     listed = ",".join([*(f"={letter}" for letter in letters), *map(str, range(len(flat))), "~{memory}"])
-    # The fence of `begin_group`, with the registers as its inputs and outputs: `dot` says why, where it calls this.
+    # The fence of `begin_group`, with the registers as its inputs and outputs (PTX ISA, "wgmma.fence"): `dot` says why,
+    # where it calls this function.
     fenced = asm(b, kind, flat, "wgmma.fence.sync.aligned;", listed, effect=True, convergent=True)
     results = iter(b.extract_value(fenced, i) for i in range(len(flat)))
     return [[next(results) for _ in group] for group in groups]
@@ -67,24 +68,24 @@ def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
 class _FromRegisters(Instruction):
     """A product whose left operand is four registers of each thread.
 
-    They hold 32 bytes of each row. Of 16-bit elements, two neighbouring columns of sums make one register, in the order
-    in which `wgmma` takes its left operand: the result of one product is the operand of another, and no element moves.
-    Of 8 bits it takes four neighbours (`pack_quads`).
+    They hold 32 bytes of each row. A register has two neighbouring columns of 16-bit elements, which one thread has in
+    an accumulator too. So the result of one product is the operand of another, and no element moves. Of 8-bit elements
+    a register has four neighbours, which threads exchange before (`pack_quads`).
     """
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, right: SmemLayout) -> None:
         super().__init__(dtype, other, columns, right, right)
-        # An instruction has a flag for the contiguous axis of each operand that a descriptor gives. So there is none
-        # for this left operand. There is one for the right operand if its dtype allows either axis (16 bits).
+        # An instruction has a flag for the contiguous axis of each operand that has a descriptor: not for registers,
+        # but for the right operand, if its dtype allows either axis (16 bits; PTX ISA, "wgmma.mma_async").
         atom = MMA_ATOMS[dtype]
         self._flags = atom.flags + (f", {int(not right.k_major)}" if atom.any_major else "")
 
     def add(self, b: Any, sums: list[Any], x: Any, y: Any, added: Any = None) -> list[Any]:
-        """As `Instruction.add`, of four registers."""
+        """As `Instruction.add`; `x` is four registers."""
         return self.add_from(b, sums, x, y, added)
 
     def begin(self, b: Any, x: Any, y: Any) -> list[Any]:
-        """As `Instruction.begin`, of four registers."""
+        """As `Instruction.begin`; `x` is four registers."""
         letter = "r" if self._sums is I32 else "f"
         count = self._count
         # Four registers, as in `add_from`; then the right operand's descriptor.
@@ -113,10 +114,10 @@ class _Left:
         self._first = descriptor(b, left.smem_layout.descriptor, own)
 
     def at(self, m: int, k: int) -> Any:
-        """The operand of one instruction: the `m`th rows of the tile, from depth `k` on."""
+        """The operand of one instruction, at rows `m` (of 64 per warpgroup) and depth `k`."""
         if isinstance(self._left, Layout):
-            # A lane has a register for each half of the depth in each of two rows, which are 8 apart. An instruction
-            # takes both halves: four registers.
+            # A lane has a register for each half of the depth of each of two rows, 8 apart: four for an instruction
+            # (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
             first = m * self._per_row + k * self._bits // HALF_STEP_BITS * 2
             return self.words[first : first + 4]
         offset = self._left.smem_layout.offset(m * self._rows, k)
@@ -124,7 +125,7 @@ class _Left:
 
 
 def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
-    """Wait for products, and add each to the elements at its place, in f32."""
+    """Wait for partial accumulators, and add each to the sums at its place, in f32."""
     # Tied: the products are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
     flat = [partial for product in products for partial in product]
     partials = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", flat))
@@ -156,26 +157,26 @@ def dot(
         other: of the right one.
         acc: of the sums.
         layout: of the sums: a `group_accumulator` or an `across_accumulator`.
-        left: where the left operand's stages are: `f(counter, left counter, ...)`. Or the layout of its words of two
-            or four elements in registers, a `group_accumulator` too: `f(counter, words, ...)`.
+        left: where the left operand's stages are: `f(counter, left counter, ...)`. Or, of an operand in registers, the
+            layout of its words of two or four elements, a `group_accumulator` too: `f(counter, words, ...)`.
         right: where the right operand's stages are.
         depth: elements along K.
-        fresh: there are no sums to add to: `f(counter, left)`.
+        fresh: there are no sums to add to: `f(counter, left counter)`.
         together: both operands are in the stage of one counter: `f(counter, acc)`.
         replaces: `f(..., acc, added)`: if the bool `added` is false, the product replaces the sums.
-        promote_columns: columns of a partial accumulator: so many columns are multiplied, waited for, and then added to
-            the sums in f32. 0 for none: the tensor cores add to the sums.
+        promote_columns: columns of a partial accumulator, which is waited for and then added to the sums in f32. 0 for
+            none: the tensor cores add to the sums.
         left_first: the depth of the left operand's tile at which the product begins.
         right_first: the same of the right operand's.
     """
     rows, columns = layout.cover
     groups = layout.core[0] // WGMMA_ROWS
-    sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # groups that share the columns
+    sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # warpgroups that share the columns
     columns //= sharing  # of a warpgroup
-    wide = promote_columns or columns  # of an instruction
+    wide = promote_columns or columns  # columns of an instruction
     tall = range(-(-rows // (WGMMA_ROWS * groups)))  # the instructions of 64 rows that a warpgroup needs
     order = range(layout.registers)  # the register of each of the instruction's sums
-    if right.smem_layout.interleaved:
+    if right.smem_layout.interleaved:  # the operand's columns lie in another order, and so do the instruction's sums
         places = {offset: register for register, offset in enumerate(layout.offsets)}
         offsets = group_accumulator((rows, columns), groups).offsets
         order = [places[row, right.smem_layout.row_at(column)] for row, column in offsets]
@@ -185,15 +186,15 @@ def dot(
         instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
 
     def place(m: int, column: int) -> slice:
-        # A thread has one element for each two columns of 64 rows: 64 rows in 128 threads.
+        # Of 64 rows over 128 threads, a thread has one element in each two columns.
         first = layout.registers // len(tall) * m + column // 2
         return slice(first, first + wide // 2)
 
     def generate(b: Any, values: list[Any]) -> Any:
         counter, *more = values
         right_stage = None if together else stage_address(b, right, counter)
-        # A shuffle in each product is waited for. Once, ahead of loops, it takes a register instead, of which the
-        # gradients of attention, of 16 bits, have none to spare.
+        # The warpgroup's number comes by a shuffle, for which each product waits. Ahead of loops there is one shuffle,
+        # but the number takes a register: gradients of attention, all of 16 bits, have none to spare.
         once = dtype.bits == 8
         operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits, once=once)
         if right_stage is None and isinstance(left, BufferStages):
@@ -209,8 +210,8 @@ def dot(
             places = [place(m, column) for m in tall]
             products = [[] if starts_anew else elements[at] for at in places]
             if isinstance(left, Layout):
-                # Tied to the fence, the registers that the product reads are not defined while another is under way: a
-                # copy of them there would have the linker serialise both (ptxas C7513).
+                # The fence redefines the registers that the product reads. So ptxas has no reason to copy them while
+                # another product is under way, for which it would serialise both (its remark C7513).
                 *products, operand.words = _fenced(b, *products, operand.words)
             else:
                 begin_group(b)  # the sums may have been set by other instructions
@@ -239,11 +240,12 @@ def dot(
 
 
 LOWER, UPPER, LOWER_OTHERS, UPPER_OTHERS = 0x5410, 0x7632, 0x1054, 0x3276
-"""Selectors of `prmt`: the lower halves of two words, the first one's below; the upper ones; both the other way."""
+"""Selectors of `prmt`: the lower halves of two words, the first word's below; their upper halves; both with the second
+word's below (PTX ISA, "prmt")."""
 
 
 QUAD = 4
-"""Lanes that hold a row of sums between them; elements of 8 bits in a word."""
+"""Lanes that share a row of sums; elements of 8 bits in a word."""
 BYTE_BITS = 8
 
 
@@ -251,10 +253,10 @@ BYTE_BITS = 8
 def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
     """`f(tile)`: a tile of 8 bits as words of four elements, as `wgmma` takes it.
 
-    In a `group_accumulator` with four neighbours, a lane's neighbours are its words. Else lane t of a quad has columns
-    2t and 2t + 1 of each 8, and needs columns 4t to 4t + 3 of each 16. A lane first joins its elements of 16 columns to
-    one word, whose halves are 8 columns apart. Then lane t needs half t // 2 of lanes 2 (t % 2) and 2 (t % 2) + 1. Two
-    words are exchanged together: one shuffle brings that half of both.
+    In a `group_accumulator` with four neighbours, four neighbours of a lane are a word. Else lane t of a quad has
+    columns 2t and 2t + 1 of each 8, and needs columns 4t to 4t + 3 of each 16. A lane first joins its elements of 16
+    columns to one word, whose halves are 8 columns apart. Then lane t needs half t // 2 of the words of lanes
+    2 (t % 2) and 2 (t % 2) + 1. Words are exchanged by twos: one shuffle brings this half of both.
     """
     n = layout.registers // QUAD
 
@@ -267,15 +269,16 @@ def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
             words = [b.or_(low, b.shl(high, i32c(HALF_BITS))) for low, high in pairs]
         else:
             words = _exchange_halves(b, halves)
+        # Tied to empty PTX, so that LLVM joins the bytes here, and not while the product reads the words.
         return pack(b, tied(b, "", words), n)
 
     return intrinsic("pack_quads", frag(i32, n), [frag(dtype, QUAD * n)], generate)
 
 
 def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
-    """Words of four lanes whose halves are in two others, as `pack_quads` says."""
+    """Words whose halves are in two other lanes, as `pack_quads` says."""
 
-    def pick(x: Any, y: Any, selector: Any) -> Any:
+    def pick(x: Any, y: Any, selector: Any) -> Any:  # bytes of two words
         return call(b, "llvm.nvvm.prmt", I32, [x, y, selector])
 
     def either(condition: Any, then: int, otherwise: int) -> Any:
@@ -286,6 +289,7 @@ def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
     quad, twice = b.and_(lane, i32c(LANES - QUAD)), b.shl(b.and_(lane, i32c(1)), i32c(1))
     near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # lane 2 (t % 2) + t // 2 of the quad
     other = b.xor(near, i32c(1))
+    # An even lane is `near` for those that need lower halves, and `other` for those that need upper ones.
     sent_near, sent_other = either(odd, UPPER, LOWER), either(odd, LOWER, UPPER)
     lower_word, upper_word = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
     words: list[Any] = []
@@ -307,15 +311,16 @@ def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
 def wait(acc: DTypeLike, n: int, pending: int, words: int = 0, *, goes_on: bool = False) -> Any:
     """`f(acc)`: wait until at most `pending` groups of products are under way.
 
-    The sums that come out may be read, unless the product `goes_on`. With `words`, `f(acc, left)`: so many registers
-    that the product reads are kept until here.
+    The result may be read, unless the product `goes_on`. With `words`, `f(acc, left)`: `left` is the product's left
+    operand in so many registers, which stay as they are until here.
     """
     kind = frag(acc, n)
 
     def generate(b: Any, values: list[Any]) -> Any:
         text = f"wgmma.wait_group.sync.aligned {pending};"
         if goes_on:
-            # The sums are not touched before a later wait, so they are not tied to this one: a stage becomes free.
+            # A stage becomes free. The sums are not touched before a later wait, so they are not tied to this one (PTX
+            # ISA, "wgmma.wait_group").
             asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
             return values[0]
         # Tied to the sums, even where others are pending: this product's are read next (PTX ISA, "wgmma.wait_group").

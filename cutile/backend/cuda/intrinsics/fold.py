@@ -1,8 +1,7 @@
 """Reductions and scans by a function of scalars.
 
-The function is data: its operations are element-wise intrinsics of scalars. It takes `a...` (what is folded so far) and
-`b...` (the next elements). Its steps are pairs: an intrinsic, and the slots that it reads. The arguments are the first
-slots, and each step adds one.
+The function is data. It takes `a...` (the fold so far) and `b...` (the next elements). Its steps are pairs: an
+element-wise intrinsic, and the slots of its operands. The first slots are the arguments, and each step fills one more.
 """
 
 from collections.abc import Sequence
@@ -44,9 +43,9 @@ class _Function:
 
     def __call__(self, first: Row, second: Row) -> Row:
         slots = [*first, *second]
-        for made, where in self._steps:
-            slots.append(made.element(self._b, *(slots[each] for each in where)))
-        return [slots[each] for each in self._results]
+        for function, operands in self._steps:
+            slots.append(function.element(self._b, *(slots[slot] for slot in operands)))
+        return [slots[slot] for slot in self._results]
 
 
 def _results(b: Any, columns: Sequence[Sequence[Any]], dtypes: Sequence[DTypeLike], count: int) -> Any:
@@ -78,7 +77,13 @@ def fold(
     elements stay in order, so the function need not commute.
 
     Args:
-        offset: where in shared memory, in bytes.
+        steps: of the function, as at the top of this file.
+        results: the slots of its results.
+        dtypes: of the tiles, and of the results.
+        identities: of the function, one for each tile; they stand for elements past the edge.
+        layout: of the tiles.
+        axis: along which they are folded.
+        offset: where warps exchange results in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
     target = layout.collapse(axis)
@@ -103,15 +108,15 @@ def fold(
                 rows = _in_registers(function, rows, axis, stride)
             elif kind == "lane":
                 rows = {each: _across_lanes(b, function, dtypes, row, bit) for each, row in rows.items()}
-            elif waiting:  # all warps at once
+            elif waiting:  # all bits of the warps' numbers at once, at the first of them
                 rows = _across_warps(b, function, dtypes, rows, waiting, layout, axis, offset, fence)
                 waiting = []
         folded: dict[tuple[int, ...], Row] = {}
-        for each in sorted(rows):  # what repeats the core lies behind it
-            place = tuple(0 if a == axis else o for a, o in enumerate(each))
-            folded[place] = function(folded[place], rows[each]) if place in folded else rows[each]
-        made = [folded[each] for each in target.offsets]
-        return _results(b, list(zip(*made, strict=True)), dtypes, count)
+        for origin in sorted(rows):  # what is left are repeats of the core, one behind the other
+            place = tuple(0 if a == axis else o for a, o in enumerate(origin))
+            folded[place] = function(folded[place], rows[origin]) if place in folded else rows[origin]
+        totals = [folded[place] for place in target.offsets]
+        return _results(b, list(zip(*totals, strict=True)), dtypes, count)
 
     arguments = [frag(dtype, layout.registers) for dtype in dtypes]
     return intrinsic("fold", _result_type(dtypes, count), arguments, generate)
@@ -130,9 +135,9 @@ def _in_registers(
 
 
 def _across_lanes(b: Any, function: _Function, dtypes: Sequence[DTypeLike], row: Row, bit: int) -> Row:
-    """Fold with the lane that differs in one bit.
+    """Fold with the lane whose number differs in one bit.
 
-    Both lanes take the lower one's elements first.
+    In both lanes the lower lane's elements come first.
     """
     others = [exchange(b, dtype, each, 1 << bit) for dtype, each in zip(dtypes, row, strict=True)]
     upper = b.icmp_unsigned("!=", b.and_(thread(b), i32c(1 << bit)), i32c(0))
@@ -203,8 +208,8 @@ class _Part:
 
     Attributes:
         rows: their running results.
-        before: what all elements before them fold to, as far as is known.
-        has: whether there are any; a condition where threads differ.
+        before: the fold of the elements before them that are known so far.
+        has: whether there are any; an i1 where threads differ.
     """
 
     rows: dict[Place, Row]
@@ -214,11 +219,11 @@ class _Part:
 
 @dataclass
 class _Segment:
-    """Neighbours along the axis, of several threads: what this one has of them.
+    """This thread's part of a run of neighbours along the axis, over several threads.
 
     Attributes:
-        parts: in order.
-        total: what the segment folds to.
+        parts: of this thread, in order.
+        total: the fold of the whole run.
     """
 
     parts: list[_Part]
@@ -236,7 +241,7 @@ class _Scan:
         self._thread = thread(b)
 
     def _ordered(self, items: Sequence[Any]) -> list[Any]:
-        """In the direction of the scan."""
+        """Items along the axis, in the direction of the scan."""
         return list(reversed(items)) if self._reverse else list(items)
 
     def _select(self, condition: Any, first: Row, second: Row) -> Row:
@@ -245,7 +250,7 @@ class _Scan:
         return [self._b.select(condition, x, y) for x, y in zip(first, second, strict=True)]
 
     def _put_before(self, part: _Part, total: Row, has: Any) -> None:
-        """Further elements lie before a part, where `has` holds."""
+        """Put elements, which fold to `total`, before a part, where `has` holds."""
         if part.before is None:
             part.before, part.has = total, has
             return
@@ -268,7 +273,8 @@ class _Scan:
         for segment in segments[1:]:
             part = segment.parts[0]
             if len(parts) == len(segment.parts) == len(part.rows) == 1 and parts[0].before is part.before is None:
-                ((place, row),) = part.rows.items()  # a neighbour of scanned ones needs no more than the last of them
+                # One element behind a single part: folded at once, in place of a part of its own that is folded later.
+                ((place, row),) = part.rows.items()
                 total = self._function(total, row)
                 parts = [_Part({**parts[0].rows, place: total})]
                 continue
@@ -279,7 +285,7 @@ class _Scan:
         return _Segment(parts, total)
 
     def across_lanes(self, segments: dict[Place, _Segment], run: Run) -> None:
-        """Scan over lanes whose numbers follow each other, but for lower bits.
+        """Scan over lanes whose numbers differ in the neighbouring bits of `run`.
 
         Distances double (Kogge and Stone, 1973).
         """
@@ -306,7 +312,7 @@ class _Scan:
         return [from_lane(self._b, dtype, each, lane) for dtype, each in zip(self._dtypes, row, strict=True)]
 
     def across_warps(self, segments: dict[Place, _Segment], run: Run, offset: int) -> None:
-        """Every warp reads the totals of all, in their order."""
+        """Scan over warps: each reads the totals of all, in their order."""
         b, layout, dtypes = self._b, self._layout, self._dtypes
         lane, warp = lane_of(b, self._thread), b.lshr(self._thread, i32c(LANE_BITS))
         others = (LANES - 1) & ~lane_mask(layout, self._axis)
@@ -348,7 +354,7 @@ class _Scan:
             segment.total = total
 
     def finished(self, segments: dict[Place, _Segment]) -> dict[Place, Row]:
-        """The running results, with all that lies before them."""
+        """The running results, with all elements before them folded in."""
         rows: dict[Place, Row] = {}
         for part in (part for segment in segments.values() for part in segment.parts):
             for place, row in part.rows.items():
@@ -371,12 +377,13 @@ def scan(
 ) -> Any:
     """`f(*tiles)`: the running results along `axis`, in the same registers.
 
-    First among the neighbours that a thread holds, then of these across lanes, of these across warps, and then of what
-    repeats the core. What lies before an element is folded in once, at the end.
+    Neighbours of a thread are scanned first, then their totals across lanes, across warps, and over repeats of the
+    core. The elements before a part are folded into its results once, at the end.
 
     Args:
-        offset: where in shared memory, in bytes.
-        fence: whether an earlier use of that memory may still be under way.
+        steps, results, dtypes, identities, layout, offset, fence: as of `fold`.
+        axis: along which the tiles are scanned.
+        reverse: from the last element to the first.
     """
     runs = fold_runs(layout, axis)
 
@@ -387,7 +394,7 @@ def scan(
         columns = [unpack(b, value, layout.registers) for value in values]
         for register, elements in enumerate(zip(*columns, strict=True)):
             row, place = list(elements), layout.offsets[register]
-            if reverse and axis in layout.edge_axes(register):  # what lies past the edge comes first
+            if reverse and axis in layout.edge_axes(register):  # elements past the edge come first then
                 inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
                 neutral = [number(dtype, each) for dtype, each in zip(dtypes, identities, strict=True)]
                 row = [b.select(inside, each, none) for each, none in zip(row, neutral, strict=True)]
@@ -404,10 +411,10 @@ def scan(
                 work.across_warps(segments, run, start)
                 start += totals_bytes(dtypes, layout, axis, len(segments))
                 waits = False
-        segments = work.in_registers(segments, -1)  # what repeats the core
+        segments = work.in_registers(segments, -1)  # all bits that are left: the repeats of the core
         rows = work.finished(segments)
-        made = [rows[each] for each in layout.offsets]
-        return _results(b, list(zip(*made, strict=True)), dtypes, layout.registers)
+        ordered = [rows[place] for place in layout.offsets]
+        return _results(b, list(zip(*ordered, strict=True)), dtypes, layout.registers)
 
     arguments = [frag(dtype, layout.registers) for dtype in dtypes]
     return intrinsic("scan", _result_type(dtypes, layout.registers), arguments, generate)

@@ -1,10 +1,10 @@
 """`Frag`: a tile in registers as a Numba type, with its coordinates.
 
-A fragment is the elements that one thread holds, as one LLVM array; NVVM takes it apart into registers. Which element
-of the tile each one is stands in the layout, which the intrinsics close over. A count of 0 stands for a scalar, which
-every thread holds and which is a plain Numba number, so that loops and conditions are plain Python.
+A fragment is the elements that one thread holds, as one LLVM array, which NVVM splits into registers. The layout says
+which element of the tile each of them is; intrinsics close over the layout. A count of 0 stands for a scalar: a plain
+Numba number that every thread holds, so that loops and conditions are plain Python.
 
-The coordinates of a thread's elements in a tile are LLVM values: the layout's map, all constant but for the thread.
+The coordinates of a thread's elements are LLVM values: a constant of each register, and a part by the thread's number.
 """
 
 import importlib
@@ -54,6 +54,8 @@ class Frag(types.Type):
 
 
 class _FragModel(_models.PrimitiveModel):
+    """Its LLVM type: an array of elements."""
+
     def __init__(self, manager: Any, frag: Frag) -> None:
         _models.PrimitiveModel.__init__(self, manager, frag, ir.ArrayType(register_type(frag.dtype), frag.n))
 
@@ -68,29 +70,29 @@ def frag(dtype: DTypeLike, n: int) -> Any:
 
 
 def unpack(b: Any, value: Any, n: int) -> list[Any]:
-    """The elements of a fragment; of a scalar, the one.
+    """The elements of a fragment; of a scalar, the scalar alone.
 
-    Those that it was packed of, and those that were taken out in this block before, are not taken out again: LLVM would
-    find that, but llvmlite prints each of these instructions first, and NVVM parses it.
+    Elements that it was packed of, or that this block has extracted before, are not extracted again. LLVM would merge
+    the instructions, but llvmlite prints each of them first, and NVVM parses it.
     """
     if not n:
         return [value]
     block, elements = getattr(value, "cutile_elements", (None, None))
     if elements is None or block not in (None, b.block):
         elements = [b.extract_value(value, i) for i in range(n)]
-        value.cutile_elements = b.block, elements  # good in this block, behind this place: intrinsics append
+        value.cutile_elements = b.block, elements  # valid in this block: intrinsics append, so later code is behind
     return list(elements)
 
 
 def pack(b: Any, elements: Sequence[Any], n: int) -> Any:
-    """A fragment of elements; of a scalar, the one."""
+    """A fragment of elements; of a scalar, its one element."""
     if not n:
         return elements[0]
-    made = const(ir.ArrayType(elements[0].type, n), ir.Undefined)
+    fragment = const(ir.ArrayType(elements[0].type, n), ir.Undefined)
     for i, each in enumerate(elements):
-        made = b.insert_value(made, each, i)
-    made.cutile_elements = None, list(elements)  # they dominate it
-    return made
+        fragment = b.insert_value(fragment, each, i)
+    fragment.cutile_elements = None, list(elements)  # valid in any block: they dominate the fragment
+    return fragment
 
 
 Generate = Callable[[Any, list[Any]], Any]
@@ -99,23 +101,23 @@ Generate = Callable[[Any, list[Any]], Any]
 def intrinsic(name: str, result: Any, arguments: Sequence[Any], generate: Generate) -> Any:
     """An intrinsic `name(*arguments) -> result`.
 
-    `generate(builder, values)` writes its LLVM IR. `result` None means that it returns nothing. Numba converts numbers
-    to the declared types.
+    `generate(builder, values)` writes its LLVM IR. `result` and `arguments` are Numba types; without a result, `result`
+    is None. Numba converts the arguments of a call to the declared types.
     """
     returned = types.void if result is None else result
     signature = returned(*arguments)
 
     def generate_call(context: Any, builder: Any, _: Any, values: Any) -> Any:
-        made = generate(builder, list(values))
-        return context.get_dummy_value() if result is None else made
+        returned_value = generate(builder, list(values))
+        return context.get_dummy_value() if result is None else returned_value
 
     # Numba reads the number of parameters from the signature, so each arity needs a function of its own.
     parameters = "".join(f", a{i}" for i in range(len(arguments)))
-    scope: dict[str, Any] = {"made": (signature, generate_call)}
-    exec(f"def {name}(typing_context{parameters}):\n    return made", scope)
-    defined = _extending.intrinsic(scope[name])
-    defined.generate = generate  # what writes its LLVM IR, for a reader of another kind: tests run it on NumPy
-    return defined
+    scope: dict[str, Any] = {"typed": (signature, generate_call)}
+    exec(f"def {name}(typing_context{parameters}):\n    return typed", scope)
+    function = _extending.intrinsic(scope[name])
+    function.generate = generate  # for tests, which run it with a builder that computes on NumPy
+    return function
 
 
 def elementwise(name: str, dtypes: Sequence[DTypeLike], result: DTypeLike, n: int, element: Callable[..., Any]) -> Any:
@@ -136,13 +138,13 @@ def together(types_: Sequence[Any]) -> Any:
 
 
 def bundle(b: Any, values: Sequence[Any], kind: Any) -> Any:
-    """Several results as one value of the type `kind`."""
+    """Several results as one value of the type `kind`, which `together` gives."""
     inner = [value.type for value in values]
-    uniform = isinstance(kind, types.UniTuple)
-    made = const(ir.ArrayType(inner[0], len(inner)) if uniform else ir.LiteralStructType(inner), ir.Undefined)
+    uniform = isinstance(kind, types.UniTuple)  # which Numba represents as an array, other tuples as a struct
+    results = const(ir.ArrayType(inner[0], len(inner)) if uniform else ir.LiteralStructType(inner), ir.Undefined)
     for position, value in enumerate(values):
-        made = b.insert_value(made, value, position)
-    return made
+        results = b.insert_value(results, value, position)
+    return results
 
 
 class Coordinates:
@@ -156,9 +158,9 @@ class Coordinates:
         self._thread = [self._thread_part(axis) for axis in range(layout.rank)]
 
     def _thread_part(self, axis: int) -> Any:
-        """The contribution of lane and warp along an axis.
+        """The contribution of lane and warp to the coordinate along an axis.
 
-        Runs of bits that stay in order move as one.
+        Neighbouring bits of the thread's number that stay neighbours move in one shift.
         """
         b, layout = self._b, self._layout
         bases = [basis[axis] for basis in (*layout.lane, *layout.warp)]
@@ -181,7 +183,7 @@ class Coordinates:
         return i32c(0) if total is None else total
 
     def enter(self) -> None:
-        """Forget what was computed in a branch that does not reach this one."""
+        """Forget the coordinates of another branch, which does not dominate this one."""
         self._elements.clear()
 
     def thread_part(self, axis: int) -> Any:
@@ -206,7 +208,10 @@ class Coordinates:
         return inside
 
     def owner(self) -> Any | None:
-        """Whether this thread stores; None where every thread does."""
+        """Whether this thread stores its elements; None if no other thread has them.
+
+        Of the threads with the same elements, the first stores.
+        """
         mask = self._layout.free_lanes | self._layout.free_warps << LANE_BITS
         if not mask:
             return None

@@ -1,9 +1,9 @@
 """Products by the tensor cores (`mma.sync`), with operands from shared memory.
 
-One instruction takes 32 bytes of K of 16 rows and of 8 columns: 16 elements of 16 bits, 32 of 8 bits, 8 of tf32. The
-registers of its operands are 8 x 8 matrices of 16 bits as `ldmatrix` reads them, whatever the elements are; only of
-elements of 16 bits it also reads the transpose. Of tf32 that lies the other way each thread loads its own elements,
-and so it does of f64, of which one instruction takes 4 of K, or up to 16.
+One instruction takes 16 rows, 8 columns, and 32 bytes along K: 16 elements of 16 bits, 32 of 8 bits, 8 of tf32. The
+registers of its operands are 8 x 8 matrices of 16 bits as `ldmatrix` reads them, whatever the elements are. `ldmatrix`
+transposes elements of 16 bits alone, so each thread loads its own elements of a transposed operand of tf32. It also
+does for f64, of which one instruction takes 4 elements along K, or up to 16.
 """
 
 from collections.abc import Sequence
@@ -24,31 +24,31 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
     i8: ("s8", 32),
     u8: ("u8", 32),
 }
-"""An element type's name in PTX, and how many of K one instruction takes."""
+"""An element type's name in PTX, and its elements along K that one instruction takes."""
 Shifts = tuple[Any, Any]
-"""Of the left and the right operand, bytes from where its first stage is to where it is now."""
+"""Bytes from the first stage to the present one, of the left and of the right operand."""
 FP8_WITHOUT = 9
-"""The major capability between whose neighbours' products of 8-bit floats it has none of single warps: the assembler
-makes each of products of f16 in sums of their own, and adds these to the others."""
+"""The major capability without fp8 products of single warps, though 8.9 and later ones have them: `ptxas` makes each of
+f16 products with sums of their own, and adds these."""
 MATRIX = 8
 """Rows of a matrix that `ldmatrix` reads."""
 ROW_BYTES = 16
-"""Bytes of its rows."""
+"""Bytes of a matrix's row."""
 SUMS = 4
-"""A thread's sums of one product of 16 rows by 8 columns."""
+"""Sums of a thread in one product of 16 rows by 8 columns."""
 F64_BYTES = 8
 F64_TALL_SINCE: Capability = (9, 0)
-"""From when on f64 has products of 16 rows, and of up to 16 of K."""
+"""The first architecture whose f64 products have 16 rows, and up to 16 elements along K."""
 
 
 def tiles_along(layout: Layout, axis: int) -> list[int]:
-    """Where the cores of one warp begin along an axis."""
+    """Where the repeats of a layout's core begin along an axis."""
     count = next((n for a, n in layout.repeat if a == axis), 1)
     return [layout.core[axis] * i for i in range(count)]
 
 
 def _warp_coordinate(b: Any, layout: Layout, axis: int) -> Any:
-    """What the warp contributes to a coordinate."""
+    """The part of a coordinate along an axis that the warp's number decides."""
     number = thread(b)
     total: Any = i32c(0)
     for bit, basis in enumerate(layout.warp):
@@ -59,10 +59,7 @@ def _warp_coordinate(b: Any, layout: Layout, axis: int) -> Any:
 
 
 def _matrices(b: Any, address: Any, count: int, transposed: bool) -> list[Any]:
-    """`count` 8 x 8 matrices of 16-bit elements from shared memory.
-
-    One 32-bit register of each thread for each.
-    """
+    """`count` 8 x 8 matrices of 16-bit elements in shared memory, a register for each."""
     outputs = ", ".join(f"${i}" for i in range(count))
     kind = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
     result = ir.LiteralStructType([I32] * count)
@@ -74,14 +71,15 @@ def _matrices(b: Any, address: Any, count: int, transposed: bool) -> list[Any]:
 
 
 class _Side:
-    """One operand: the addresses from which a lane has its matrices read.
+    """One operand: the row of a matrix that a lane gives `ldmatrix`.
 
-    The matrices of a step are numbered by two bits: which half of the rows (or columns) of the result they belong to,
-    and which half of K. `left`: the registers of the instruction count the former faster; the right one's the latter.
+    The four matrices of a step are numbered by two bits: their half of the result's rows (or columns), and their half
+    of K. The instruction's registers number the halves of rows first in the left operand, the halves of K first in the
+    right operand.
     """
 
     def __init__(self, b: Any, stage: Stage, across: Any, stride: int, left: bool, shift: Any) -> None:
-        """Take `across` of the warp along M or N, and the `stride` between halves."""
+        """Take the warp's coordinate `across` M or N, and the `stride` between halves."""
         self._b, self._stage = b, stage
         self._size = stage.dtype.bits // 8
         # Lane l gives the address of row l % 8 of matrix l // 8, of which bit 3 and bit 4 are the two halves.
@@ -93,7 +91,8 @@ class _Side:
         self._left, self._stride = left, stride
         base = b.ptrtoint(shared(b, shift), I32)
         if self._transposed and self._size > 2:
-            # Of a matrix of 8 rows by 4 words, lane l has word l % 4 of row l // 4 (PTX ISA, "mma.sync").
+            # Of a matrix of 8 rows by 4 words, lane l has word l % 4 of row l // 4 (PTX ISA, "Matrix Fragments for
+            # mma.m16n8k8").
             self._base = self._word(base, b.add(across, b.lshr(lane, i32c(2))), b.and_(lane, i32c(3)))
             return
         along_k, along_other = b.mul(deep, i32c(ROW_BYTES // self._size)), b.add(across, b.mul(half, i32c(stride)))
@@ -114,7 +113,7 @@ class _Side:
         return b.add(base, b.add(where, i32c(self._stage.offset)))
 
     def _words(self, other: int, k: int, count: int) -> list[Any]:
-        """What `read` gives, one element of 32 bits after the other."""
+        """As `read`, for elements of 32 bits, which the lane loads one by one."""
         deeper = STEP_BYTES // self._size // 2
         places = [(half, deep) for deep in (0, deeper) for half in (0, self._stride)]
         if not self._left:
@@ -122,7 +121,8 @@ class _Side:
         words: list[Any] = []
         for half, deep in places[:count]:
             where = ((k + deep) * self._stage.pitch + other + half) * self._size
-            # As `ldmatrix`, in its place among the barriers, with the constant part of the address in the instruction.
+            # In PTX, so that it keeps its place among the barriers, as `ldmatrix` does, and the constant part of the
+            # address is in the instruction (PTX ISA, "ld").
             text = f"ld.shared.b32 $0, [$1+{where}];"
             words.append(asm(self._b, I32, [self._base], text, "=r,r", effect=True))
         return words
@@ -143,8 +143,8 @@ def _instruction(
     (left_name, k), (right_name, _) = NAMES[left_type], NAMES[right_type]
     whole = left_type in (i8, u8)
     sums, letter, kind = ("s32", "r", I32) if whole else ("f32", "f", F32)
-    # 4 registers of the left operand, 2 of the right one, 4 sums, which are tied to the results: PTX ISA, "Matrix
-    # Fragments for mma.m16n8k16" and the sections beside it.
+    # 4 registers of the left operand, 2 of the right one, and 4 sums, which are tied to the results (PTX ISA, "Matrix
+    # Fragments for mma.m16n8k16", and the sections of the other shapes).
     text = (
         f"mma.sync.aligned.m16n8k{k}.row.col.{sums}.{left_name}.{right_name}.{sums} "
         "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
@@ -155,7 +155,7 @@ def _instruction(
 
 
 def _as_halves(b: Any, dtype: DTypeLike, word: Any, capability: Capability) -> tuple[Any, Any]:
-    """Four floats of 8 bits as four of f16 in two registers."""
+    """Four floats of 8 bits, in a register, as four of f16 in two."""
     if capability >= FP8_SINCE:
         # Two at a time; f16 holds all numbers of both types (PTX ISA, "cvt").
         convert = f"cvt.rn.f16x2.{NAMES[dtype][0]}x2"
@@ -165,18 +165,19 @@ def _as_halves(b: Any, dtype: DTypeLike, word: Any, capability: Capability) -> t
     zero = i32c(0)
     halves: list[Any] = []
     for selector in (0x1404, 0x3424):
-        # Each byte into the upper half of 16 bits, over a zero: byte 4 is that of the other operand (PTX ISA, "prmt").
+        # Two bytes, each into the upper half of 16 bits; byte 4 is the other operand's, a zero (PTX ISA, "prmt").
         bits = asm(b, I32, [word, zero, i32c(selector)], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
-        if dtype is f8e5m2:
+        if dtype is f8e5m2:  # the upper byte of an f16
             halves.append(bits)
             continue
         # The sign stays; 4 bits of exponent and 3 of fraction move one down, to where f16 has its 5 and 10.
         sign, size = b.and_(bits, i32c(-0x7FFF8000)), b.lshr(b.and_(bits, i32c(0x7F007F00)), i32c(1))
-        # The exponent is 8 too small, which a product by 2 ** 8 (0x5C00) repairs, for subnormal numbers as well.
+        # The exponent is 8 too small (bias 7, not 15). A product by 2 ** 8 (0x5C00) repairs that, of subnormal numbers
+        # too (PTX ISA, "mul").
         scaled = asm(b, I32, [b.or_(sign, size), i32c(0x5C005C00)], "mul.rn.f16x2 $0, $1, $2;", "=r,r,r")
-        # All ones are NaN: only they carry into bit 14. NaN is 0x7E00 in f16.
-        top = b.and_(b.lshr(b.add(size, i32c(0x00800080)), i32c(14)), i32c(0x00010001))
-        halves.append(b.or_(scaled, b.mul(top, i32c(0x7E00))))
+        # NaN has all bits but the sign set, so that it alone carries into bit 14 here. In f16 NaN is 0x7E00.
+        is_nan = b.and_(b.lshr(b.add(size, i32c(0x00800080)), i32c(14)), i32c(0x00010001))
+        halves.append(b.or_(scaled, b.mul(is_nan, i32c(0x7E00))))
     return halves[0], halves[1]
 
 
@@ -188,25 +189,27 @@ def _product(
     acc: Sequence[Any],
     capability: Capability,
 ) -> list[Any]:
-    """One step of K of one core of the result."""
+    """Add one step of K to one core of the result."""
     if not types[0].is_float8 or (capability >= FP8_SINCE and capability[0] != FP8_WITHOUT):
         return _instruction(b, *types, left, right, acc)
-    # Before sm_89, and on sm_90, in f16, which holds both types. The order of K is free as long as both operands have
-    # the same: the first two of each four make one product, the last two another.
-    a = [_as_halves(b, types[0], each, capability) for each in left]
-    c = [_as_halves(b, types[1], each, capability) for each in right]
+    # Before sm_89, and on sm_90, as f16, which holds both types. The elements along K may come in any order that is the
+    # same in both operands: the first two of each four make one product, the last two another.
+    left_halves = [_as_halves(b, types[0], each, capability) for each in left]
+    right_halves = [_as_halves(b, types[1], each, capability) for each in right]
     for half in range(2):
-        first = [each[half] for each in a]
-        acc = _instruction(b, f16, f16, first, [each[half] for each in c], acc)
+        acc = _instruction(
+            b, f16, f16, [each[half] for each in left_halves], [each[half] for each in right_halves], acc
+        )
     return list(acc)
 
 
 def _f64_product(
     b: Any, left: Sequence[Sequence[Any]], right: Sequence[Any], acc: Sequence[Any], capability: Capability
 ) -> list[Any]:
-    """A core's product of f64, of 16 rows; before sm_90 in two halves.
+    """Add a product of f64 to one core, of 16 rows; before sm_90 in two halves.
 
-    `left` has, for each 4 of K, an element of the upper and one of the lower half of the rows; `right` has one.
+    For each 4 elements along K, `left` has an element of the upper and one of the lower half of the rows, `right` has
+    one element.
     """
     if capability >= F64_TALL_SINCE:
         # `$0` to `$3` are the sums. Then come the left operand, the right one, and the sums again, tied to
@@ -216,7 +219,7 @@ def _f64_product(
         places = [f"${i}" for i in range(4 + len(operands))]
         a, c = ", ".join(places[4 : 4 + 2 * depth]), ", ".join(places[4 + 2 * depth : 4 + 3 * depth])
         sums = ", ".join(places[4 + 3 * depth :])
-        # 4 of K for each register of the right operand.
+        # The right operand has a register for each 4 elements along K.
         text = (
             f"mma.sync.aligned.m16n8k{4 * depth}.row.col.f64.f64.f64.f64 {{$0,$1,$2,$3}}, {{{a}}}, {{{c}}}, {{{sums}}};"
         )
@@ -229,16 +232,16 @@ def _f64_product(
     for pair, other in zip(left, right, strict=True):
         for half in range(2):
             operands = [pair[half], other, *new[2 * half : 2 * half + 2]]
-            made = asm(b, ir.LiteralStructType([F64] * 2), operands, text, "=d,=d,d,d,0,1", convergent=True)
-            new[2 * half : 2 * half + 2] = [b.extract_value(made, i) for i in range(2)]
+            pair_sums = asm(b, ir.LiteralStructType([F64] * 2), operands, text, "=d,=d,d,d,0,1", convergent=True)
+            new[2 * half : 2 * half + 2] = [b.extract_value(pair_sums, i) for i in range(2)]
     return new
 
 
 def _by_f64(
     b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shifts: Shifts, capability: Capability
 ) -> list[Any]:
-    """Products of f64, of which each thread loads its own elements."""
-    # Lane l has row (or column) l // 4 and depth l % 4 of both operands (PTX ISA, as for `_f64_product`).
+    """Products of f64: each thread loads its own elements."""
+    # Lane l has row (or column) l // 4 and depth l % 4 of both operands (PTX ISA: the sections of `_f64_product`).
     lane = lane_of(b, thread(b))
     group, inner = b.lshr(lane, i32c(2)), b.and_(lane, i32c(3))
 
@@ -274,7 +277,7 @@ def _by_f64(
 
 
 def _rounded(b: Any, words: list[Any], capability: Capability) -> list[Any]:
-    """Elements of f32 as tf32."""
+    """Words of f32 as words of tf32."""
     return [converted(b, f32, tf32, b.bitcast(each, F32), capability=capability) for each in words]
 
 
@@ -307,10 +310,10 @@ def by_tensor_cores(
         a = [_rounded(b, each, capability) for each in a] if rounds else a
         parts: list[list[Any]] = []
         for first in range(0, len(across), 2):
-            pair = min(2, len(across) - first)
-            found = columns.read(across[first], k, 2 * pair)
-            found = _rounded(b, found, capability) if rounds else found
-            parts += [found[2 * i : 2 * i + 2] for i in range(pair)]
+            pair = min(2, len(across) - first)  # two cores of 8 columns in one `ldmatrix`
+            words = columns.read(across[first], k, 2 * pair)
+            words = _rounded(b, words, capability) if rounds else words
+            parts += [words[2 * i : 2 * i + 2] for i in range(pair)]
         for i in range(len(down)):
             for j in range(len(across)):
                 at = (i * len(across) + j) * SUMS

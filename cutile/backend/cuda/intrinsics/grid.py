@@ -19,7 +19,7 @@ def tile_block_id(axis: int, blocks: int = 1, *, alone: bool = False) -> Any:
     Args:
         axis: of the grid.
         blocks: thread blocks of each tile block.
-        alone: whether most grids have a single axis, and nothing is divided then.
+        alone: whether most grids have a single axis, so that a test for one is worth its cost: nothing is divided then.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:

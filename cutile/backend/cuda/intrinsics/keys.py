@@ -1,14 +1,14 @@
 """Keys by which elements are sorted.
 
-An element and its place make one key: unsigned words that are compared from the first on. No two keys of a row are
-equal, so the order is total, and a network that is not stable gives a stable sort. The words of a key:
+An element and its place make one key: unsigned words, of which the first that differs decides. No two keys of a row
+are equal, so the order is total, and a sorting network, which is not stable, sorts stably. The words of a key:
 
     8 or 16 bits    order << 16 | place << 1 | sign of a zero        one of 32 bits
     32 bits         order << 32 | place << 1 | sign of a zero        one of 64 bits
     64 bits         order, then place << 1 | sign of a zero          64 bits, then 32
 
 `order` is the element's bits, changed so that unsigned integers compare as the elements do. -0.0 has the order of 0.0,
-and every NaN that of the largest number.
+and every NaN has one order, behind infinity. The sign of a zero is kept to give the element back.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ SHORT, WORD, LONG = 16, 32, 64
 SHORT_MASK = (1 << SHORT) - 1
 
 Key = list[Any]
-"""The words of a key, the first one decides."""
+"""The words of a key: the second one decides where the first ones are equal."""
 
 
 class Keys:
@@ -52,7 +52,7 @@ class Keys:
         self._width = max(dtype.bits, SHORT)
 
     def last(self) -> Key:
-        """The key behind all others: of what lies beyond the edge."""
+        """The key behind all others, for places past the edge."""
         return [const(kind, -1) for kind in self.kinds]
 
     def encode(self, value: Any, place: Any) -> Key:
@@ -84,7 +84,7 @@ class Keys:
         return self._element(order, low), b.lshr(low, i32c(1))
 
     def _order(self, value: Any) -> tuple[Any, Any | None]:
-        """Bits that compare as elements do, of 32 bits at least; and whether it is -0.0."""
+        """Bits that compare as elements do, 32 at least; whether it is -0.0 (None: never)."""
         b, dtype = self._b, self._dtype
         if dtype is bool_:
             return b.zext(value, I32), None
@@ -93,7 +93,7 @@ class Keys:
             if dtype.kind == "uint":
                 return b.zext(value, kind) if dtype.bits < WORD else value, None
             wide = b.sext(value, kind) if dtype.bits < WORD else value
-            flipped = b.xor(wide, const(kind, 1 << (self._width - 1)))
+            flipped = b.xor(wide, const(kind, 1 << (self._width - 1)))  # negative numbers come first
             return b.and_(flipped, const(kind, SHORT_MASK)) if dtype.bits < WORD else flipped, None
         width = self._width
         kind = I64 if width == LONG else I32
@@ -102,9 +102,9 @@ class Keys:
         negative_zero = b.icmp_unsigned("==", bits, sign)
         negative = b.icmp_unsigned("!=", b.and_(bits, sign), const(kind, 0))
         ones = const(kind, (1 << width) - 1)
-        order = b.xor(bits, b.select(negative, ones, sign))
+        order = b.xor(bits, b.select(negative, ones, sign))  # the larger the bits of a negative number, the less it is
         order = b.select(negative_zero, sign, order)
-        if width == SHORT:  # above infinity, but for the sign
+        if width == SHORT:  # an integer in a register: bits above infinity's, but for the sign
             infinity = const(kind, bits_of(float("inf"), dtype))
             nan = b.icmp_unsigned(">", b.and_(bits, const(kind, SHORT_MASK >> 1)), infinity)
         else:
@@ -124,20 +124,20 @@ class Keys:
         positive = b.icmp_unsigned("!=", b.and_(order, sign), const(kind, 0))
         bits = b.xor(order, b.select(positive, sign, const(kind, (1 << width) - 1)))
         zero = b.and_(b.icmp_unsigned("==", order, sign), b.icmp_unsigned("!=", b.and_(low, i32c(1)), i32c(0)))
-        bits = b.select(zero, sign, bits)  # of a NaN they are those of a NaN: all but the sign are ones
+        bits = b.select(zero, sign, bits)  # the order of a NaN gives a NaN: all bits but the sign are ones
         if width == SHORT:
             return b.trunc(bits, I16)
         return b.bitcast(bits, F64 if width == LONG else F32)
 
     def quick(self, value: Any, place: Any) -> Key:
-        """The key of an element in fewer instructions, without the sign of a zero.
+        """The key of an element, without the sign of a zero, in fewer instructions.
 
-        Of two elements of f32 or bf16 it takes 5 in place of 12.
+        Two elements of f32 or bf16 take 5 instructions in place of 12. `signed` adds the sign.
         """
         b, dtype = self._b, self._dtype
         if dtype not in (f32, bf16):
             return self.encode(value, place)
-        # The sum is a +0.0 of either zero, and the one NaN that the hardware makes (PTX ISA, "add.f32").
+        # The sum with 0.0 is 0.0 of either zero, and the hardware's only NaN of any NaN (PTX ISA, "add.f32").
         bits = b.bitcast(b.fadd(widen(b, dtype, value), const(F32, 0.0)), I32)
         sign = 1 << (WORD - 1)
         flips = b.or_(b.ashr(bits, i32c(WORD - 1)), i32c(sign))
@@ -156,7 +156,7 @@ class Keys:
         negative_zero = b.icmp_unsigned("==", bits, const(bits.type, 1 << (dtype.bits - 1)))
         return [b.or_(key[0], b.zext(negative_zero, key[0].type))]
 
-    # Keys among keys.
+    # Comparisons and moves of keys.
 
     def less(self, x: Key, y: Key) -> Any:
         """Whether a key comes before another."""
@@ -172,12 +172,12 @@ class Keys:
         return [self._b.select(condition, mine, other) for mine, other in zip(x, y, strict=True)]
 
     def ordered(self, x: Key, y: Key) -> tuple[Key, Key]:
-        """Two keys, the first one first."""
+        """Two keys in their order."""
         first = self.less(x, y)
         return self.select(first, x, y), self.select(first, y, x)
 
     def lesser(self, x: Key, y: Key) -> Key:
-        """The one of two keys that comes first."""
+        """Of two keys, the one that comes first."""
         return self.select(self.less(x, y), x, y)
 
     def from_lane(self, key: Key, mask: Any) -> Key:
@@ -185,6 +185,7 @@ class Keys:
         b = self._b
 
         def exchange(word: Any) -> Any:
+            # The mask is a value here, so not by `shuffle_xor` (PTX ISA, "shfl.sync").
             operands = [i32c(ALL_LANES), word, mask, i32c(LANES - 1)]
             return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
 
@@ -197,7 +198,7 @@ class Keys:
                 parts.append(b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), const(I64, WORD))))
         return parts
 
-    # Keys in shared memory: of each word an array.
+    # Keys in shared memory: an array for each word of a key, so that lanes side by side use all banks.
 
     def _addresses(self, place: Any, offset: int, count: int) -> list[Any]:
         b, start = self._b, offset
@@ -222,16 +223,18 @@ class Keys:
 class Doubles(Keys):
     """Keys of f32 that compare as f64.
 
-    A sorting network is bound by instructions on integers, of which a comparison of 64 bits takes two. Units for f64,
-    where they are as fast, take one of their own.
+    A sorting network is bound by instructions on integers, and a comparison of 64 bits takes two of them. A comparison
+    of f64 is one instruction for other units, where the architecture has as many of these.
 
-        element << 32 | place << 1 | sign of a zero, all but the element inverted where it is negative
+        element << 32 | place << 1 | sign of a zero, the lower word inverted where the element is negative
+
+    The inversion keeps places in order: of negative numbers, the one with the larger lower word is less.
     """
 
     LAST = 0x7FE << 52  # exponent
-    """Behind every NaN's, and no NaN of f64."""
-    NAN = 0x7FC << 20  # exponent, and the first bit of the fraction
-    """A NaN of f32, which is a number as the upper half of an f64."""
+    """Bits with f64's largest exponent of a number: behind every NaN's key, and no NaN of f64."""
+    NAN = 0x7FC << 20  # f64's exponent; of an f32, the exponent and the first bit of the fraction
+    """Bits of a NaN of f32, which are a number as the upper half of an f64: that has three bits more of exponent."""
 
     def last(self) -> Key:
         return [const(I64, self.LAST)]

@@ -33,7 +33,7 @@ LANES = 32
 ALL_LANES = -1
 """The mask of a shuffle or a vote in which every lane takes part."""
 ARRAY_ALIGNMENT = 1024
-"""Bytes: the widest swizzle repeats after so many, so that a buffer's panels begin at a multiple."""
+"""Bytes. The widest swizzle repeats after so many, so each buffer begins at a multiple (PTX ISA, "Swizzling Modes")."""
 
 
 def register_type(dtype: DTypeLike) -> Any:
@@ -83,7 +83,14 @@ def asm(
 ) -> Any:
     """Inline PTX.
 
-    `effect`: it touches memory, or its order matters. `convergent`: the warp runs it together.
+    Args:
+        b: the builder.
+        result: its LLVM type: `VOID`, one register's, or a literal struct of several registers'.
+        operands: LLVM values.
+        text: PTX; the results are `$0` and so on, the operands follow.
+        constraints: those of LLVM's inline assembly.
+        effect: it touches memory, or its order matters. LLVM may merge, move or drop it otherwise.
+        convergent: all lanes of a warp run it together, so LLVM may not move it under another condition.
     """
     result = _named(b, result)
     assembly = ir.InlineAsm(
@@ -95,57 +102,58 @@ def asm(
     return b.call(assembly, operands, attrs=attributes)
 
 
-SPELLED_OUT = 8
-"""Registers up to which a type is written where it is used."""
+MAX_SPELLED_REGISTERS = 8
+"""Registers of a result type that is written out at each use; a type of more has a name."""
 
 
 def _named(b: Any, result: Any) -> Any:
-    """The type of inline PTX's result; that of many registers by a name.
+    """The result type of inline PTX; a named type for many registers.
 
-    `%"64 x float"`: each of the registers is taken out by an instruction that repeats the type. Three quarters of the
-    text of a kernel with products by warpgroups were such types, which llvmlite prints and NVVM parses.
+    Each register is extracted by an instruction that repeats the type. Written out, these types were three quarters of
+    the text of a kernel with `wgmma`, which llvmlite prints and NVVM parses. The name is short: `%"64 x float"`.
     """
-    if not isinstance(result, ir.LiteralStructType) or len(result.elements) <= SPELLED_OUT:
+    if not isinstance(result, ir.LiteralStructType) or len(result.elements) <= MAX_SPELLED_REGISTERS:
         return result
     runs = [(str(kind), len(list(same))) for kind, same in itertools.groupby(result.elements, str)]
     named = b.module.context.get_identified_type(", ".join(f"{count} x {kind}" for kind, count in runs))
-    if named.is_opaque:
+    if named.is_opaque:  # new: the context returns the same type for the same name
         named.set_body(*result.elements)
     return named
 
 
 def call(b: Any, name: str, result: Any, operands: Sequence[Any], *, convergent: bool = False) -> Any:
     """Call an NVVM intrinsic or a libdevice function, declared on first use."""
-    made = b.module.globals.get(name)
-    if made is None:
-        made = ir.Function(b.module, ir.FunctionType(result, [each.type for each in operands]), name)
-    return b.call(made, operands, attrs=("convergent",) if convergent else ())
+    function = b.module.globals.get(name)
+    if function is None:
+        function = ir.Function(b.module, ir.FunctionType(result, [each.type for each in operands]), name)
+    return b.call(function, operands, attrs=("convergent",) if convergent else ())
 
 
-_AT_BARRIERS: ContextVar[int] = ContextVar("threads at barriers", default=0)
+_BARRIER_THREADS: ContextVar[int] = ContextVar("threads at barriers", default=0)
+"""Threads that meet at each barrier; 0 for all. No argument: intrinsics are cached, and serve kernels of any roles."""
 
 
 @contextmanager
 def threads_at_barriers(count: int) -> Generator[None]:
-    """Make code, meanwhile, for barriers of a block's first `count` threads.
+    """Write barriers for a block's first `count` threads alone, within the `with`.
 
-    Those alone compute and meet. 0 means all threads.
+    The other threads run no code that has barriers. 0 means all threads.
     """
-    token = _AT_BARRIERS.set(count)
+    token = _BARRIER_THREADS.set(count)
     try:
         yield
     finally:
-        _AT_BARRIERS.reset(token)
+        _BARRIER_THREADS.reset(token)
 
 
 def address(b: Any, offset: Any) -> Any:
-    """The 32-bit address of a place in shared memory."""
+    """The 32-bit address of a byte offset in shared memory."""
     return b.ptrtoint(shared(b, offset), I32)
 
 
 def barrier(b: Any) -> None:
     """All threads that compute arrive, and see each other's shared and global memory."""
-    if count := _AT_BARRIERS.get():
+    if count := _BARRIER_THREADS.get():
         # Barrier 1, not 0: the producer's warps are no part of it, and 0 is the whole block's (PTX ISA, "bar").
         asm(b, VOID, [], f"bar.sync 1, {count};", "~{memory}", effect=True, convergent=True)
         return
@@ -154,13 +162,15 @@ def barrier(b: Any) -> None:
 
 
 def barrier_any(b: Any, flag: Any) -> Any:
-    """As `barrier`; gives every thread whether the flag (i1) of any of them holds."""
-    count = _AT_BARRIERS.get()
-    where = f"1, {count}" if count else "0"
+    """As `barrier`; the result, in every thread: whether any thread's flag (i1) holds."""
+    count = _BARRIER_THREADS.get()
+    barrier_operands = f"1, {count}" if count else "0"
     # One instruction waits and combines the flags (PTX ISA, "bar.red"); the barrier's number is that of `barrier`.
-    text = f"{{ .reg .pred p, q; setp.ne.b32 q, $1, 0; bar.red.or.pred p, {where}, q; selp.b32 $0, 1, 0, p; }}"
-    made = asm(b, I32, [b.zext(flag, I32)], text, "=r,r,~{memory}", effect=True, convergent=True)
-    return b.icmp_unsigned("!=", made, i32c(0))
+    text = (
+        f"{{ .reg .pred p, q; setp.ne.b32 q, $1, 0; bar.red.or.pred p, {barrier_operands}, q; selp.b32 $0, 1, 0, p; }}"
+    )
+    any_flag = asm(b, I32, [b.zext(flag, I32)], text, "=r,r,~{memory}", effect=True, convergent=True)
+    return b.icmp_unsigned("!=", any_flag, i32c(0))
 
 
 def synchronize_warp(b: Any) -> None:
@@ -172,7 +182,7 @@ def synchronize_warp(b: Any) -> None:
 def proxy_fence(b: Any) -> None:
     """Show this thread's writes to shared memory to TMA and to `wgmma`.
 
-    They see them behind a barrier that follows.
+    The writes are visible to them behind the barrier that follows.
     """
     # Both read through the async proxy, which ordinary writes do not reach by themselves (PTX ISA, "membar / fence").
     asm(b, VOID, [], "fence.proxy.async.shared::cta;", "~{memory}", effect=True)
@@ -180,7 +190,7 @@ def proxy_fence(b: Any) -> None:
 
 def device_fence(b: Any) -> None:
     """Order this thread's accesses to global memory, for all threads of the GPU."""
-    # `acq_rel` does: the atomic between two such fences makes the pattern (PTX ISA, "Release and Acquire Patterns").
+    # Ahead of an atomic this is a release, behind it an acquire (PTX ISA, "Release and Acquire Patterns").
     asm(b, VOID, [], "fence.acq_rel.gpu;", "~{memory}", effect=True)
 
 
@@ -215,9 +225,14 @@ def shuffle_xor(b: Any, bits: Any, mask: int) -> Any:
 def shuffle_from(b: Any, bits: Any, lane: Any) -> Any:
     """The 32 bits of another lane.
 
-    Of this number, or, if `lane` is an int, of so many lanes on; its own where there are not so many.
+    Args:
+        b: the builder.
+        bits: an i32 value.
+        lane: its number, an i32 value. Or an int: its distance from this lane. A lane without a neighbour at that
+            distance gets its own bits.
     """
-    # The last operand ends the search for a lane: at lane 31, and on the way up at lane 0 (PTX ISA, "shfl.sync").
+    # The last operand limits the source lane: to 31, and on the way up (`up` goes to lower lanes) to 0 (PTX ISA,
+    # "shfl.sync").
     if isinstance(lane, int):
         way, distance, end = ("up", -lane, 0) if lane < 0 else ("down", lane, LANES - 1)
         operands = [i32c(ALL_LANES), bits, i32c(distance), i32c(end)]
@@ -229,8 +244,8 @@ def shuffle_from(b: Any, bits: Any, lane: Any) -> Any:
 def shared(b: Any, offset: Any) -> Any:
     """A byte pointer into the block's dynamic shared memory.
 
-    `offset` is an int or an i32 value. Bytes, whatever is stored there: LLVM 7 drops stores to a typed shared array
-    through another type.
+    `offset` is an int or an i32 value. The array is one of bytes for all dtypes: LLVM 7 drops stores to a typed shared
+    array through another type.
     """
     module, name = b.module, "cutile_shared"
     array = module.globals.get(name)
@@ -264,22 +279,23 @@ def from_memory(b: Any, dtype: DTypeLike, bits: Any) -> Any:
 def from_shared(b: Any, dtype: DTypeLike, place: Any) -> Any:
     """The element at a place in shared memory.
 
-    Signed bytes pass through an instruction that NVVM does not look into. It joins 16 loads of neighbouring bytes into
-    one of four words. Of the lowest byte of each word it then takes the sign for known: it compares and divides
-    `byte + x` as 16 bits, of which the upper ones are the next byte's. All versions tried do so, 13.0.88 to 13.5.37;
-    unsigned bytes, and 16 bytes loaded as one vector, come out right.
+    Signed bytes pass through a move in PTX, into which NVVM does not look. NVVM joins 16 loads of neighbouring bytes to
+    one load of four words. It then takes the lowest byte of each word for sign-extended: it compares and divides
+    `byte + x` as 16 bits, whose upper ones are the next byte's. All versions tried do so, 13.0.88 to 13.5.37. Unsigned
+    bytes, and 16 bytes loaded as one vector, come out right.
     """
     element = from_memory(b, dtype, b.load(place))
     if dtype is not i8:
         return element
-    # A copy: what NVVM does not look into, it does not join with its neighbours.
+    # NVVM does not join loads whose bytes it loses sight of in this copy.
     return b.trunc(asm(b, I16, [b.zext(element, I16)], "mov.b16 $0, $1;", "=h,h"), I8)
 
 
 def widen(b: Any, dtype: DTypeLike, value: Any) -> Any:
     """An f16 or bf16 as an f32; other floats stay."""
     if dtype is f16:
-        # Not `fpext`: LLVM would compute in f16 in place of f32 and gather pairs that NVVM has no code for.
+        # Not `fpext`: LLVM would compute in f16 in place of f32, and gather pairs that NVVM has no code for (PTX ISA,
+        # "cvt").
         return asm(b, F32, [value], "cvt.f32.f16 $0, $1;", "=f,h")
     if dtype is bf16:
         return b.bitcast(b.shl(b.zext(value, I32), i32c(16)), F32)  # bf16 is the upper half of an f32
@@ -291,13 +307,13 @@ def narrow(b: Any, dtype: DTypeLike, value: Any) -> Any:
     if dtype is f16:
         return asm(b, I16, [value], "cvt.rn.f16.f32 $0, $1;", "=h,f")  # not `fptrunc`, as in `widen`
     if dtype is bf16:
-        # The older LLVM has no bf16.
+        # The older LLVM has no bf16 (PTX ISA, "cvt").
         return asm(b, I16, [value], "cvt.rn.bf16.f32 $0, $1;", "=h,f")
     return value
 
 
 HALF_BITS = 16
-"""Of an f16 or bf16."""
+"""Bits of an f16 or bf16."""
 
 
 def pair_of_halves(b: Any, low: Any, high: Any) -> Any:
@@ -321,23 +337,26 @@ def repeat(b: Any, count: Any, values: Sequence[Any], body: Callable[[Any, list[
     Returns the values behind it.
 
     Args:
+        b: the builder.
         count: an i32 value, the same in all threads that meet in the loop.
+        values: those that the loop carries, before its first iteration.
+        body: writes one iteration; its results are the values of the next.
     """
-    if hasattr(b, "repeat"):  # a builder of another kind, which has its own
+    if hasattr(b, "repeat"):  # the tests' builder, which runs intrinsics on NumPy and has no blocks
         return list(b.repeat(count, values, body))
     before = b.block
     head, turn, done = (b.append_basic_block(name) for name in ("head", "turn", "done"))
     b.branch(head)
     b.position_at_end(head)
-    number_ = b.phi(I32)
-    number_.add_incoming(i32c(0), before)
+    iteration = b.phi(I32)
+    iteration.add_incoming(i32c(0), before)
     carried = [b.phi(value.type) for value in values]
     for phi, value in zip(carried, values, strict=True):
         phi.add_incoming(value, before)
-    b.cbranch(b.icmp_unsigned("<", number_, count), turn, done)
+    b.cbranch(b.icmp_unsigned("<", iteration, count), turn, done)
     b.position_at_end(turn)
-    results = body(number_, list(carried))
-    number_.add_incoming(b.add(number_, i32c(1)), b.block)
+    results = body(iteration, list(carried))
+    iteration.add_incoming(b.add(iteration, i32c(1)), b.block)
     for phi, value in zip(carried, results, strict=True):
         phi.add_incoming(value, b.block)
     b.branch(head)
@@ -346,11 +365,11 @@ def repeat(b: Any, count: Any, values: Sequence[Any], body: Callable[[Any, list[
 
 
 def merge(b: Any, *branches: tuple[Sequence[Any], Any]) -> list[Any]:
-    """The values of the block that control comes from.
+    """Values that several branches compute, in the block behind them (phis).
 
     Args:
         b: builds the block behind the branches, which must be empty so far.
-        branches: values, as many of each, and the block that they come from.
+        branches: of each branch, its values, as many as of the others, and its last block.
     """
     merged: list[Any] = []
     for values in zip(*(values for values, _ in branches), strict=True):
@@ -362,7 +381,7 @@ def merge(b: Any, *branches: tuple[Sequence[Any], Any]) -> list[Any]:
 
 
 def select_lanes(b: Any, value: Any, mask: int) -> Any:
-    """The bits of the i32 `value` under `mask`, pushed together."""
+    """The bits of the i32 `value` that `mask` selects, moved to the lowest positions."""
     out: Any = None
     shift = 0
     for bit in range(LANES):

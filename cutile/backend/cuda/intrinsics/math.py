@@ -1,4 +1,4 @@
-"""Functions of floats, from libdevice or, where f32 may flush, the hardware's.
+"""Functions of floats: libdevice's, or the hardware's where f32 may flush to zero.
 
 They are as accurate as the operations state.
 """
@@ -63,14 +63,16 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
 
 
 HARDWARE = {"exp2_ftz": "ex2.approx.ftz.f32", "rsqrt_ftz": "rsqrt.approx.ftz.f32"}
+"""Functions that are one instruction, by their names in PTX."""
 TWO = ("pow", "atan2")
+"""Functions of two operands."""
 
 
 @cache
 def function(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x)` or `f(x, y)` for the operation `name` of `cutile.ops.math`.
 
-    A name that ends in `_ftz` flushes f32.
+    A function whose name ends in `_ftz` flushes subnormal numbers of f32 to zero.
     """
 
     def one(b: Any, *elements: Any) -> Any:
@@ -88,19 +90,19 @@ def function(name: str, dtype: DTypeLike, n: int) -> Any:
 LOG2_E = (np.float32(np.log2(np.e)), np.float32(np.log2(np.e) - np.float64(np.float32(np.log2(np.e)))))
 """log2(e) as the sum of two f32."""
 WHOLE = 1.5 * 2**23
-"""A number that leaves an f32 that is added to it no fraction, and its low bits are the whole number."""
+"""An f32 whose sum with a small number has no fraction: the low bits of the sum are that number, rounded."""
 MANTISSA_BITS = 23
 MOST_QUICK = 87.0
-"""Up to here e ** -x is a normal number."""
+"""The largest x whose e ** -x is surely a normal f32: e ** -87.4 is subnormal."""
 AT_ONCE = 16
-"""Elements that are tried together: one branch for all of them."""
+"""Elements under one branch, by the test of all of them."""
 
 
 @cache
 def negative_exp(n: int) -> Any:
     """`f(x) = e ** -x` of f32, quick between 0 and `MOST_QUICK`.
 
-    All elements that a thread tries together have to lie there. `rows.py` says of what they are.
+    It is quick only if all elements under a branch (`AT_ONCE`) lie there. `rows.py` says where they come from.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -114,11 +116,12 @@ def negative_exp(n: int) -> Any:
 def _negative_exps(b: Any, elements: Sequence[Any]) -> list[Any]:
     """The quick way, or the exact one for all.
 
-    As bits, what is below 0 and NaN are larger than any number up to the limit: one comparison finds all three.
+    As unsigned bits, NaN and numbers below 0 are larger than any number up to the limit: one comparison finds them and
+    numbers above it.
     """
     most = _greatest(b, [b.bitcast(x, I32) for x in elements])
     limit = int(np.float32(MOST_QUICK).view(np.uint32))
-    # Before the first of them is computed: else all would need two registers.
+    # Tested before the first exponential is computed: else every element would need two registers, before and after.
     with b.if_else(b.icmp_unsigned(">", most, i32c(limit)), likely=False) as (rare, usual):
         with rare:
             exact = [call(b, "__nv_expf", F32, [_negated(b, x)]) for x in elements]
@@ -130,21 +133,24 @@ def _negative_exps(b: Any, elements: Sequence[Any]) -> list[Any]:
 
 
 def _greatest(b: Any, words: Sequence[Any]) -> Any:
-    """In two chains, of which each instruction of Hopper takes two words more."""
+    """The greatest of some words, in two chains.
+
+    Hopper's instruction takes the greatest of three: a chain folds two words at a time.
+    """
 
     def greater(x: Any, y: Any) -> Any:
-        return b.select(b.icmp_unsigned(">", x, y), x, y)  # no signs, which linkers might drop (`compare.py`)
+        # Not `compare.greater`: the fault that it avoids is in operands with a sign, of which there are none here.
+        return b.select(b.icmp_unsigned(">", x, y), x, y)
 
     return functools.reduce(greater, [functools.reduce(greater, each) for each in (words[::2], words[1::2]) if each])
 
 
 def _quick_exp(b: Any, x: Any) -> Any:
-    """`e ** -x` as `2 ** (n + w)` of a whole `n` and a fraction `w`.
+    """`e ** -x` as `2 ** (n + w)`, of a whole `n` and a fraction `w`.
 
-    By six instructions.
-    It is within 1.94 units where it is a normal number (all floats tried on an H200). `__nv_expf` takes eight, as it
-    knows no limits. Five do without a whole number, and are off by 2.54 units: the hardware's powers of negative
-    numbers are worse.
+    It is within 1.94 units in the last place where it is a normal number (all floats tried on an H200). `__nv_expf`
+    takes eight, as it knows no limits. Five would do without a whole number, off by 2.54 units: the hardware's powers
+    of negative numbers are worse.
     """
     return _power(b, x, -1, const(F32, WHOLE))
 
@@ -152,10 +158,10 @@ def _quick_exp(b: Any, x: Any) -> Any:
 def _power(b: Any, x: Any, sign: int, start: Any) -> Any:
     """`2 ** (log2(e) * sign * x + start - WHOLE)`.
 
-    `start` is a whole number between `2**23` and `2**24`.
+    `start` is a whole number between `2**23` and `2**24`, where f32 have no fraction.
     """
     high, low = (const(F32, sign * float(part)) for part in LOG2_E)
-    # Down, so that the fraction is positive.
+    # Rounded down, so that the fraction is positive.
     shifted = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, start])
     whole = b.fsub(shifted, start)
     fraction = fused(b, f32, x, low, fused(b, f32, x, high, _negated(b, whole)))
@@ -163,29 +169,30 @@ def _power(b: Any, x: Any, sign: int, start: Any) -> Any:
 
 
 def _hardware_power(b: Any, x: Any) -> Any:
-    # An approximation (PTX ISA, "ex2").
+    """`2 ** x` of f32, approximately."""
+    # The hardware's approximation, which flushes (PTX ISA, "ex2").
     return asm(b, F32, [x], f"{HARDWARE['exp2_ftz']} $0, $1;", "=f,f")
 
 
 # -- exponentials of a row ------------------------------------------------------------------------
 
 LEAST_TOP, LARGEST_BARE, LARGEST_TOP = -64.0, 64.0, 128.0
-"""Largest elements of a row from and up to which its exponentials take few instructions. From 0 to the middle one they
-are `e ** x`, else over a power of 2."""
+"""A row whose largest element (its top) lies between the first and the last has quick exponentials. From 0 to the
+middle one they are `e ** x`, elsewhere `e ** x` over a power of 2."""
 LOWEST_QUICK = 86.5
-"""What an element may lack of the largest: e ** -x, over at most the square root of 2, is a normal number."""
+"""The largest difference x from the top whose e ** -x, over at most the square root of 2, is a normal number."""
 SHORT_LOG2_E = np.float32(47274 / 32768)
-"""log2(e) to 16 bits: its product with a bf16, which has 8, is exact in f32."""
+"""log2(e) to 16 bits: its product with a bf16, which has 8 bits, is exact in f32."""
 REST = np.float32(1 - float(SHORT_LOG2_E) / np.log2(np.e))
-"""What `e ** x` is above `2 ** (SHORT_LOG2_E * x)`, to first order, over `x`."""
+"""`e ** x` is `2 ** (SHORT_LOG2_E * x)` times about `1 + REST * x`, to first order."""
 
 
 @cache
 def row_exp(dtype: DTypeLike, n: int) -> Any:
     """`f(x, m) = e ** x / 2 ** M(m)`, of f16 or bf16 `x` and an f32 `m`.
 
-    `x` is not above `m`. `row_exp_unit` says what `M` is. Without a difference, and with two elements at once tried for
-    their range.
+    `x` is not above `m`. `row_exp_unit` defines `M`. No difference `x - m` is computed, and the range of two elements
+    is tested at once.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -215,7 +222,7 @@ def row_exp_unit(n: int) -> Any:
 def row_exp_sum(dtype: DTypeLike, layout: Layout, *, axis: int) -> Any:
     """`f(x, m)`: the sum of `row_exp(x, m)` along `axis`.
 
-    Each thread has all elements along it.
+    Each thread holds all elements along that axis.
     """
     target = layout.collapse(axis)
     where = {each: register for register, each in enumerate(target.offsets)}
@@ -233,7 +240,7 @@ def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list
     """The quick way, or the exact one for all."""
     with b.if_else(_are_quick(b, dtype, rows), likely=True) as (usual, rare):
         with usual:
-            # The compiler makes these of a register's halves where they are used, for nothing else uses them.
+            # These are the halves' only use, so the compiler splits a register where it needs them.
             powers = [b.fmul(*_row_power(b, dtype, *each)) for each in rows]
             behind_usual = b.block
         with rare:
@@ -243,9 +250,9 @@ def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list
 
 
 def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slots: Sequence[int]) -> list[Any]:
-    """Of the rows of each slot the sum of their exponentials.
+    """The sums of the exponentials of each slot's elements.
 
-    The products that these end with are added by the same instruction.
+    An exponential ends with a product, so one fused multiply-add also adds it.
     """
     sums: list[Any] = [const(F32, 0.0)] * (1 + max(slots))
     for first in range(0, len(rows), AT_ONCE):
@@ -269,24 +276,24 @@ def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slo
 
 
 def _are_quick(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> Any:
-    """Whether all are within the limits.
+    """Whether all (element, top) are within the limits.
 
-    Asked before the first of them is computed: else all would need two registers. Elements of one row have one `m`, and
-    the compiler finds that what is made of it is the same.
+    Tested before the first exponential is computed: else every element would need two registers. The tests of one row's
+    top are written for each element, and merged by the compiler.
     """
     halves, tops = (list(column) for column in zip(*rows, strict=True))
     quick = functools.reduce(b.and_, [_is_quick_top(b, m) for m in tops])
     top = functools.reduce(lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y), tops)
     lowest = b.fsub(top, const(F32, LOWEST_QUICK))
-    for least in _least(b, dtype, halves):  # false for NaN, which is the least of those that it is among
+    for least in _least(b, dtype, halves):  # NaN if an element is, for which the comparison is false
         quick = b.and_(quick, b.fcmp_ordered(">=", least, lowest))
     return quick
 
 
 def _row_power(b: Any, dtype: DTypeLike, x: Any, m: Any) -> tuple[Any, Any]:
-    """`e ** x / 2 ** M` of what is within the limits, as two factors: normal numbers.
+    """`e ** x / 2 ** M` within the limits, as two factors, which are normal numbers.
 
-    Of bf16 as `2 ** (c * x - M)` and `1 + REST * x`, by three instructions.
+    Of bf16 they are `2 ** (SHORT_LOG2_E * x - M)` and `1 + REST * x`, by three instructions.
     """
     wide, whole, one = widen(b, dtype, x), _whole(b, m), const(F32, 1.0)
     if dtype is not bf16:
@@ -296,7 +303,7 @@ def _row_power(b: Any, dtype: DTypeLike, x: Any, m: Any) -> tuple[Any, Any]:
 
 
 def _exact_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """The same of any numbers."""
+    """`e ** x / 2 ** M` of any numbers."""
     exact: list[Any] = []
     for x, m in rows:
         is_quick, is_bare = _is_quick_top(b, m), _is_bare(b, m)
@@ -308,7 +315,10 @@ def _exact_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -
 
 
 def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
-    """The least of each second one of some f16 or bf16, as f32; NaN if one of them is."""
+    """Up to three f32 whose least is that of some f16 or bf16; NaN if an element is.
+
+    Words of two elements fold to one: the least of the even elements, and of the odd ones. A last odd element is alone.
+    """
     words = [pair_of_halves(b, *both) for both in zip(halves[::2], halves[1::2], strict=False)]
     last = list(halves[len(words) * 2 :])
     if words:
@@ -333,7 +343,7 @@ def _whole(b: Any, m: Any) -> Any:
 
 
 def _rest(b: Any, m: Any) -> Any:
-    """What `log2(e) * m` is above that number."""
+    """`log2(e) * m` less `_whole(m)`."""
     high, low = (const(F32, float(part)) for part in LOG2_E)
     return fused(b, f32, m, low, fused(b, f32, m, high, _negated(b, _whole(b, m))))
 

@@ -1,8 +1,8 @@
 """Matrix products with accumulation, of operands in shared memory.
 
-The accumulator stays in registers. Tensor cores (`fragments.py`) multiply everything but f32, which they would round:
-it goes by outer products of fused multiply-adds. A batch is staged as a whole and multiplied one product after the
-other.
+The accumulator stays in registers. Tensor cores (`fragments.py`) multiply all dtypes but f32, which they would round to
+tf32: outer products of fused multiply-adds multiply f32. A batch is staged as a whole, and its products are computed
+one after the other.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,13 @@ F32_BYTES = 4
 def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between: int, shift: Any = None) -> None:
     """Write a tile to shared memory, in accesses as wide as registers and rows allow.
 
-    `between`: bytes from product to product of a batch, whose axis is the first of three. `shift`: to this stage.
+    Args:
+        b: the builder.
+        layout: of the tile.
+        elements: of this thread.
+        stage: where the operand goes, and how it lies there.
+        between: bytes from product to product of a batch, whose axis is the first of three.
+        shift: bytes from the operand's first stage to this one; None for 0.
     """
     size = stage.dtype.bits // 8
     kind = memory_type(stage.dtype)
@@ -71,13 +77,14 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
                 b.store(value, pointer(b, where, value.type, SHARED)).align = size * width
         if not whole:  # the tile ends within the access
             for i in range(width):
+                # Coordinates anew: those of another branch do not dominate this one.
                 with b.if_then(Coordinates(b, layout).inside(first + i)):
                     single = b.gep(where, [i32c(i * size)])
                     b.store(to_memory(b, stage.dtype, neighbours[i]), pointer(b, single, kind, SHARED)).align = size
 
 
 def _clear(b: Any, stage: Stage, depth: int, along_rows: bool, shift: int, threads: int) -> None:
-    """Write zeros to a stage beyond `depth` along K, up to whole steps."""
+    """Write zeros to a stage beyond `depth` along K, up to an instruction's steps."""
     rows = range(depth, stage.rows) if along_rows else range(stage.rows)
     columns = range(stage.columns) if along_rows else range(depth, stage.columns)
     count = len(rows) * len(columns)
@@ -94,7 +101,7 @@ def _clear(b: Any, stage: Stage, depth: int, along_rows: bool, shift: int, threa
 
 
 def _row_vector(b: Any, at: Any, count: int) -> list[Any]:
-    """`count` neighbours of f32, up to four, from a byte offset in shared memory."""
+    """`count` neighbours of f32, up to four, from byte `at` of shared memory on."""
     kind = ir.VectorType(F32, count)
     loaded = b.load(pointer(b, shared(b, at), kind, SHARED))
     loaded.align = F32_BYTES * count
@@ -106,9 +113,9 @@ def _by_outer_products(
 ) -> list[Any]:
     """Add the staged product of f32 to `sums`, by outer products.
 
-    Each k has one outer product, of a column and a row. Four columns of the left operand are read at once: it lies
-    with its neighbours along K. Up to 32 steps of K are written out, so that loads of later ones stand between the
-    products of earlier ones, and none are spilled.
+    Each step of K has one outer product, of a column and a row. Four columns of the left operand are read at once,
+    since it is contiguous along K. Up to 32 steps are unrolled, so that loads of later steps stand between products of
+    earlier ones, and no register spills.
     """
     at = Coordinates(b, accumulator)
     width = accumulator.vector(1)
@@ -118,7 +125,7 @@ def _by_outer_products(
     right_base = b.add(b.mul(at.thread_part(1), i32c(F32_BYTES)), i32c(right.offset))
     left_base, right_base = b.add(left_base, shifts[0]), b.add(right_base, shifts[1])
     depth = left.columns
-    # Up to 32 steps of K, which divide the depth.
+    # Up to 32 steps of K (8 vectors), a number that divides the depth.
     unroll = VECTOR * next(vectors for vectors in (8, 4, 2, 1) if depth % (VECTOR * vectors) == 0)
 
     entry = b.block
@@ -193,7 +200,7 @@ def mma(
         a: the layout of the left operand, M x K.
         b_layout: of the right operand, K x N.
         accumulator: of acc and the result: `mma_accumulator` or `outer_accumulator`, by `tensor_cores(dtype)`.
-        offset: where in shared memory, in bytes.
+        offset: where the operands go in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
         capability: of the architecture, whose instructions may be used.
     """
@@ -239,13 +246,15 @@ def stage_put(
     stage_bytes: int,
     offset: int,
 ) -> Any:
-    """`f(tile, turn)`: an operand of a staged product, from registers to its stage.
+    """`f(tile, turn)`: write an operand of a staged product to an iteration's stage.
 
     Args:
-        dtype, other, accumulator, depth, swaps: the product's.
+        dtype, other, accumulator, depth, swaps: as of `staged_mma`.
         layout: of the tile.
         right: whether it is the right operand.
-        stages, stage_bytes, offset: where it goes.
+        stages: of the operand.
+        stage_bytes: from stage to stage.
+        offset: of the first stage, in bytes.
     """
     place = replace(operand_stages(dtype, accumulator, depth, right=other, swaps=swaps)[right], offset=offset)
 
@@ -269,13 +278,13 @@ def staged_mma(
     capability: Capability = OLDEST,
     rounds: bool = False,
 ) -> Any:
-    """`f(acc, turn) = acc + a @ b`, with the operands in their stages of this turn.
+    """`f(acc, turn) = acc + a @ b`, with the operands in the stages of an iteration.
 
     Args:
         dtype, other, acc, accumulator, capability: as for `mma`.
-        depth: of the product; whole steps.
-        left, right: of each operand where its first stage is, in bytes; the stages; the bytes from stage to stage.
-        swaps: whether the operands lie transposed.
+        depth: of the product, in whole steps of an instruction.
+        left, right: for each operand, the offset of its first stage in bytes, its stages, the bytes between stages.
+        swaps: whether each operand lies transposed.
         rounds: whether they are f32, to be rounded to tf32.
     """
     places = left, right

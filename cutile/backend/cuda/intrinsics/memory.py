@@ -1,7 +1,7 @@
 """Tiles between global memory and registers.
 
-A tile wholly inside the tensor takes the fast path, wide accesses without a test; which path a block takes is the same
-for all its threads. At the tensor's edge each element is tested by itself: loads give zeros there, stores drop it.
+A tile wholly inside the tensor takes the fast path: wide accesses without a test. All threads of a block take the same
+path. At the tensor's edge each element is tested by itself: a load pads an element outside, a store drops it.
 """
 
 import math
@@ -37,7 +37,7 @@ from cutile.dtypes import DTypeLike, i32, i64
 
 @dataclass(frozen=True)
 class View:
-    """What is known of a tensor at compile time.
+    """Facts of a tensor at compile time.
 
     Attributes:
         dtype: the element type.
@@ -62,8 +62,8 @@ class View:
 class Access:
     """The addresses and the tests of one access, as LLVM values.
 
-    The tile at index `i` begins at the element `i * step`, the step being the tile's extent where `steps` is not given.
-    The tensor ends at a limit, the last of the values, on each axis in `limited`.
+    The tile at index `i` begins at the element `i * step`; without `steps`, the step is the tile's extent. On each axis
+    in `limited` the tensor ends at a limit: these are the last of the values.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Access:
         self._tests: dict[tuple[int, int], Any] = {}
 
     def enter(self) -> None:
-        """Forget what was computed in another branch, which does not reach this one."""
+        """Forget values that another branch computed, which does not dominate this one."""
         self._steps.clear()
         self._tests.clear()
         self.at.enter()
@@ -119,17 +119,17 @@ class Access:
         """A byte pointer to a register's element."""
         b, offset = self.b, self.layout.offsets[register]
         size = self.view.dtype.bits // 8
-        still = 0
-        moving: Any = None
+        constant = 0  # last, so that it becomes a part of the instruction
+        dynamic: Any = None
         for axis, count in enumerate(offset):
             stride = self.view.strides[axis]
             if stride is not None:
-                still += count * stride * size
+                constant += count * stride * size
             elif count:
                 step = self._step(axis, count * size)
-                moving = step if moving is None else b.add(moving, step)
-        made = self.base if moving is None else b.gep(self.base, [moving])
-        return b.gep(made, [const(I64, still)]) if still else made
+                dynamic = step if dynamic is None else b.add(dynamic, step)
+        place = self.base if dynamic is None else b.gep(self.base, [dynamic])
+        return b.gep(place, [const(I64, constant)]) if constant else place
 
     def _step(self, axis: int, count: int) -> Any:
         key = (axis, count)
@@ -139,17 +139,17 @@ class Access:
 
     def inside(self, register: int) -> Any:
         """Whether a register's element lies in the tile and in the tensor."""
-        b, found = self.b, self.started
+        b, inside = self.b, self.started
         for axis, offset in enumerate(self.layout.offsets[register]):
             key = (axis, offset)
             if key not in self._tests:
                 where = b.add(self.origin[axis], self.at.element(register, axis))
                 self._tests[key] = b.icmp_signed("<", where, self.limits[axis])
-            found = both(b, found, self._tests[key])
-        return as_flag(found)
+            inside = both(b, inside, self._tests[key])
+        return as_flag(inside)
 
     def bytes_inside(self, register: int, axis: int, width: int) -> Any:
-        """Bytes, of `width` neighbours along `axis`, in the tile and in the tensor."""
+        """Bytes of `width` neighbours along `axis` that lie in the tile and the tensor."""
         b, size = self.b, self.view.dtype.bits // 8
         rest = b.sub(self.limits[axis], b.add(self.origin[axis], self.at.element(register, axis)))
         rest = b.select(b.icmp_signed("<", rest, i32c(width)), rest, i32c(width))
@@ -167,7 +167,7 @@ _REGISTERS = {8: ("r", "u8", I32), 16: ("h", "b16", I16), 32: ("r", "b32", I32),
 F32_BYTES = 4
 WORD_BITS = 32
 VECTORS = (1, 2, 4)
-"""Words of an access (PTX ISA, "ld")."""
+"""Words that an access may have (PTX ISA, "ld")."""
 
 
 def _bits_of(dtype: DTypeLike, value: float) -> int:
@@ -176,14 +176,15 @@ def _bits_of(dtype: DTypeLike, value: float) -> int:
 
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any, fill: int = 0) -> Any:
-    """An element if `condition` holds, else the bits `fill`.
+    """An element if `condition` holds, else the bits `fill`, and nothing is read.
 
-    Nothing is read if it does not.
+    The register is filled before the address is read, hence the early clobber.
     """
     letter, kind, wide = _REGISTERS[dtype.bits]
-    zero = {"u8": "b32"}.get(kind, kind)
-    # Predicated, not a branch for each element; `volatile`, so that LLVM reads nothing where the predicate is false.
-    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{zero} $0, {fill}; @p ld.global.{kind} $0, [$1];}}"
+    register = {"u8": "b32"}.get(kind, kind)  # PTX has no registers of 8 bits
+    # Predicated, not a branch for each element. With an effect, so that LLVM does not read where the condition is false
+    # (PTX ISA, "Predicated Execution", "ld").
+    text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{register} $0, {fill}; @p ld.global.{kind} $0, [$1];}}"
     bits = asm(b, wide, [address, b.zext(condition, I32)], text, f"=&{letter},l,r", effect=True)
     return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
 
@@ -193,7 +194,7 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
     letter, kind, wide = _REGISTERS[dtype.bits]
     bits = to_memory(b, dtype, value)
     bits = b.zext(bits, wide) if dtype.bits == 8 else bits
-    # Predicated, as `_load_one`.
+    # Predicated, as `_load_one` (PTX ISA, "st").
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p st.global.{kind} [$1], $0;}}"
     asm(b, VOID, [bits, address, b.zext(condition, I32)], text, f"{letter},l,r,~{{memory}}", effect=True)
 
@@ -201,7 +202,7 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
 def vector_type(dtype: DTypeLike, width: int) -> Any:
     """The LLVM type of one wide access.
 
-    32-bit words if there are any, since vectors of 8 and 16 bits split up.
+    It has words of 32 bits if there are any: LLVM splits accesses of vectors of 8 and 16 bits.
     """
     bits = dtype.bits * width
     if bits <= 32 or width == 1:  # one word at most
@@ -213,7 +214,7 @@ def vector_type(dtype: DTypeLike, width: int) -> Any:
 def split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
     """The elements of one wide access.
 
-    Small ones by shifts: a vector of them would be loaded in small pieces.
+    Small elements come by shifts: LLVM would load a vector of them in small pieces.
     """
     if width == 1:
         return [from_memory(b, dtype, loaded)]
@@ -248,7 +249,7 @@ def join_words(b: Any, dtype: DTypeLike, bits: Sequence[Any]) -> list[Any]:
 
 
 def join(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
-    """One wide access's worth of elements."""
+    """Elements as the value of one wide access."""
     bits = [to_memory(b, dtype, each) for each in elements]
     if len(bits) > 1 and dtype.bits < 32:
         bits = join_words(b, dtype, bits)
@@ -271,10 +272,7 @@ def _words(b: Any, count: int, result: Any) -> Any:
 
 
 def _load_words(b: Any, address: Any, fill: Sequence[int], condition: Any) -> Any:
-    """1, 2 or 4 words in one access.
-
-    Those of `fill`, and nothing read, if `condition` does not hold.
-    """
+    """1, 2 or 4 words in one access if `condition` holds; else `fill`, without a read."""
     words = len(fill)
     registers = [f"${i}" for i in range(words)]
     listed = "{" + ", ".join(registers) + "}" if words > 1 else registers[0]
@@ -282,15 +280,15 @@ def _load_words(b: Any, address: Any, fill: Sequence[int], condition: Any) -> An
     access = f"ld.global.{f'v{words}.' if words > 1 else ''}b32 {listed}, [${words}];"
     text = f"{{.reg .pred p; setp.ne.b32 p, ${words + 1}, 0; {clear} @p {access}}}"
     result = ir.LiteralStructType([I32] * words) if words > 1 else I32
-    # As `_load_one`; the results are cleared before the address is read, hence the early clobbers.
+    # As `_load_one`, with several registers (PTX ISA, "ld").
     constraints = ",".join(["=&r"] * words) + ",l,r"
     return _words(b, words, asm(b, result, [address, b.zext(condition, I32)], text, constraints, effect=True))
 
 
 def load_words(b: Any, dtype: DTypeLike, address: Any, width: int, condition: Any) -> Any:
-    """`width` neighbours in one access of 4, 8 or 16 bytes, unsplit.
+    """`width` neighbours in one access of 4, 8 or 16 bytes, not split into elements.
 
-    Zeros, and nothing read, if `condition` does not hold.
+    If `condition` does not hold, they are zeros, and nothing is read.
     """
     words = _load_words(b, address, [0] * _whole_words(dtype, width), condition)
     return b.bitcast(words, vector_type(dtype, width))
@@ -305,9 +303,9 @@ def _whole_words(dtype: DTypeLike, width: int) -> int:
 def _load_wide(
     b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, condition: Any | None, fill: int = 0
 ) -> Any:
-    """`width` neighbouring elements in one access, unsplit.
+    """`width` neighbouring elements in one access, not split into elements.
 
-    `constant`: nothing writes there during the launch. `fill`: the bits of each if `condition` does not hold.
+    `constant`: nothing writes there during the launch. `fill`: the bits of each element if `condition` does not hold.
     """
     kind = vector_type(dtype, width)
     if condition is not None:
@@ -321,12 +319,12 @@ def _load_wide(
     loaded = b.load(pointer(b, address, kind, GLOBAL))
     loaded.align = dtype.bits * width // 8
     if constant:
-        loaded.set_metadata("invariant.load", b.module.add_metadata([]))
+        loaded.set_metadata("invariant.load", b.module.add_metadata([]))  # becomes `ld.global.nc` (PTX ISA)
     return loaded
 
 
 def _groups(layout: Layout, axis: int | None, width: int) -> list[list[int]]:
-    """The registers, in groups that one access serves."""
+    """The registers, in groups of one access each."""
     if width > 1 and (axis is None or layout.vector(axis) < width):
         raise ValueError(f"no {width} consecutive registers hold neighbours along axis {axis} in {layout}")
     return [list(range(first, first + width)) for first in range(0, layout.registers, width)]
@@ -346,15 +344,17 @@ def load(
 ) -> Any:
     """`f(base, *extents, *strides, *tile index, *limits)`: a tile.
 
-    It is padded past the tensor's edges. Extents and strides are those that are not known.
+    It is padded past the tensor's edges. The extents and strides are the dynamic ones.
 
     Args:
+        view: of the tensor.
+        layout: of the tile.
         vector: (axis, width) of a wide access along an axis of stride 1; base, strides and tile extent allow it.
-        wide_edges: of a tile that is cut off, what is whole is accessed as wide; else element by element.
+        wide_edges: in a tile that the tensor's edge cuts, whole groups are accessed as wide; else element by element.
         constant: nothing writes to the tensor during the launch.
         steps: elements from tile to tile along each axis, where they are not the tile's extents.
         limited: the axes on which the tensor ends at a limit.
-        padding: what lies past the edges.
+        padding: the elements past the edges.
     """
     dtype, count = view.dtype, layout.registers
     held = count if layout.rank else 0  # a tile without axes is a scalar
@@ -368,7 +368,7 @@ def load(
             access.enter()
             accesses: list[Any] = []
             for group in groups:
-                test = access.at.inside(group[0])  # the tile ends between groups: the width divides its extent
+                test = access.at.inside(group[0])  # of all of the group: the width divides the tile's extent
                 accesses.append(_load_wide(b, dtype, access.address(group[0]), width, constant, test))
             return accesses
 
@@ -401,7 +401,7 @@ def load(
                 accesses.append(words)
             return accesses
 
-        # The branches meet in whole accesses: small elements stay together in their words. One element needs no branch.
+        # The phis are of whole accesses: small elements stay together in their words. One element needs no branch.
         alone = math.prod(layout.shape) == 1 and not constant
         wide = edge() if alone else _either(b, access.interior, fast, edge)
         return pack(b, [each for loaded in wide for each in split(b, dtype, loaded, width)], held)
@@ -420,7 +420,7 @@ def pad(
 ) -> Any:
     """`f(tile, base, *extents, *strides, *tile index, *limits)`: the tile, padded.
 
-    Past the tensor's edges; the arguments are those of `load`.
+    It is padded past the tensor's edges. The arguments are those of `load`.
     """
     dtype, count = view.dtype, layout.registers
     per_word = max(1, 32 // dtype.bits)
@@ -468,22 +468,20 @@ def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Calla
 
 
 def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
-    """Add neighbouring elements of f32 to memory, two at a time.
-
-    PTX ISA, "red": of vectors since sm_90.
-    """
+    """Add neighbouring elements of f32 to memory, two at a time."""
     for first in range(0, len(elements), 2):
         pair = elements[first : first + 2]
         place = b.gep(address, [const(I64, F32_BYTES * first)])
         kind, listed = ("v2.f32", "{$1, $2}") if len(pair) == 2 else ("f32", "$1")
-        # Relaxed: updates of a tile have no order among each other, and nobody reads before the kernel's end.
+        # Relaxed: updates of a tile have no order among each other, and nobody reads before the kernel's end. Vectors
+        # need sm_90 (PTX ISA, "red").
         text = f"red.relaxed.gpu.global.add.{kind} [$0], {listed};"
         asm(b, VOID, [place, *pair], text, ",".join(["l", *["f"] * len(pair), "~{memory}"]), effect=True)
 
 
 def _add_one(b: Any, value: Any, address: Any, condition: Any) -> None:
     """Add an element of f32 where `condition` holds."""
-    # Predicated, as `_load_one`; relaxed, as `_add_wide`.
+    # Predicated, as `_load_one`; relaxed, as `_add_wide` (PTX ISA, "red").
     text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.f32 [$1], $0;}"
     asm(b, VOID, [value, address, b.zext(condition, I32)], text, "f,l,r,~{memory}", effect=True)
 
@@ -507,8 +505,8 @@ def store(
 ) -> Any:
     """`f(tile, base, *extents, *strides, *tile index, *limits)`: write a tile.
 
-    Past an edge nothing is written. The arguments are those of `load`. `adds`: elements of f32 are added to those that
-    are there, one by one atomically.
+    Past an edge nothing is written. The arguments are those of `load`. `adds`: f32 elements are added to the tensor's,
+    each one atomically.
     """
     dtype, count = view.dtype, layout.registers
     held = count if layout.rank else 0  # a tile without axes is a scalar

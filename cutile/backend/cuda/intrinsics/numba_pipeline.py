@@ -1,8 +1,8 @@
 """Numba's way from a generated function to LLVM IR, with the passes it needs.
 
-Generated text is calls of intrinsics, loops, branches and assignments. What Numba does about closures, `with`, raises,
-literals, inlining and array expressions finds nothing there, and walks the whole function each time. Machine code is
-the same to the byte without it (docs/benchmarks/compile has what it saves).
+Generated text is calls of intrinsics, loops, branches and assignments. Numba's passes for closures, `with`, raises,
+literals, inlining and array expressions find nothing there, and each walks the whole function. Without them machine
+code is the same to the byte (docs/benchmarks/compile has the time that this saves).
 """
 
 import gc
@@ -39,9 +39,9 @@ _lock: Any = _of("core.compiler_lock").global_compiler_lock
 
 @_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _TypeInference(_typed.NopythonTypeInference):
-    """Types, with registrations refreshed before and behind them.
+    """Type inference that loads new registrations once before it, and once behind it.
 
-    Numba refreshes at each call otherwise.
+    Numba would look for new ones at each call that it types.
     """
 
     _name = "cutile_type_inference"
@@ -49,7 +49,9 @@ class _TypeInference(_typed.NopythonTypeInference):
     def run_pass(self, state: Any) -> Any:
         context = _target.target_context
         context.refresh()
-        context.refresh = _nothing  # of this object; under Numba's lock, so that nobody else misses anything
+        # An attribute of this object, which hides the method. Under Numba's lock no other compilation is under way that
+        # could miss a registration.
+        context.refresh = _nothing
         try:
             return _typed.NopythonTypeInference.run_pass(self, state)
         finally:
@@ -58,7 +60,7 @@ class _TypeInference(_typed.NopythonTypeInference):
 
 
 def _nothing() -> None:
-    """What takes the place of a refresh."""
+    """Do nothing, in place of a refresh."""
 
 
 class _Pipeline(_compiler.CUDACompiler):
@@ -87,20 +89,20 @@ class _Pipeline(_compiler.CUDACompiler):
 def _no_collection() -> Generator[None]:
     """Keep Python's cyclic garbage collector off.
 
-    No object of a compilation is garbage before its end. It would walk all of them again and again. Where another
-    thread turns it off meanwhile, it comes on again.
+    No object of a compilation is garbage before its end, and the collector would walk all of them again and again. If
+    it was on before, it is on afterwards, even if another thread has turned it off meanwhile.
     """
-    was = gc.isenabled()
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_on:
             gc.enable()
 
 
 def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Architecture) -> Any:
-    """The code library that has a function for an architecture as LLVM IR.
+    """The code library with a function's LLVM IR for an architecture.
 
     Args:
         function: a Python function, generated.
@@ -109,8 +111,8 @@ def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Archit
         arch: the architecture.
     """
     flags = _flags()
-    flags.no_compile = True  # LLVM IR is what is asked for
-    flags.no_cpython_wrapper = True
+    flags.no_compile = True  # only LLVM IR is asked for: `build.py` links it
+    flags.no_cpython_wrapper = True  # nobody calls the function from Python
     flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"  # no exceptions: division by zero gives what NumPy gives
     flags.nvvm_options = {"opt": 3}

@@ -1,9 +1,10 @@
 """The barriers of a pipeline between producer and consumer warps (`mbarrier`).
 
-Stage `s` has the barrier `full` at `offset + 8 s` and `empty` behind all of them. A barrier completes a phase when all
-arrivals, and all bytes announced, have come; who waits names the parity of the phase. Stage counter `t` is use
-`t // stages` of its stage: its bytes complete phase `t // stages` of `full`, its consumers that of `empty`, so a
-producer waits for the phase before, which for the first use is taken as done.
+Stage `s` has a barrier `full` at `offset + 8 s`; the barriers `empty` follow behind those of all stages. A barrier
+completes a phase when all arrivals, and all announced bytes, have come. A wait names the parity of its phase. Stage
+counter `t` is use `t // stages` of its stage. The bytes of that use complete phase `t // stages` of `full`, and its
+consumers complete the same phase of `empty`. So the producer waits for the phase before, on `empty`; a wait for the
+phase before the first one ends at once (PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier").
 """
 
 from functools import cache
@@ -41,21 +42,23 @@ def full_barrier(b: Any, counter: Any, stages: int, offset: int) -> Any:
 
 
 def _parity(b: Any, counter: Any, stages: int) -> Any:
+    """The parity of the phase that a counter's use of its stage completes."""
     return b.and_(b.udiv(counter, i32c(stages)), i32c(1))
 
 
-LONGEST = 2 * 10**9
-"""Nanoseconds that a limited wait lasts. Waits of a sound kernel last microseconds."""
+MAX_WAIT_NS = 2 * 10**9
+"""Nanoseconds after which a limited wait ends the kernel. Waits of a sound kernel last microseconds."""
 
 
 def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
     """Wait until the phase of this parity is complete.
 
-    Convergent, so that LLVM does not unroll the loops around it. `scope`, ".acquire.cluster", says how far away the
-    writers are of what is then read; the block otherwise.
+    `scope` is ".acquire.cluster" if blocks of the cluster wrote the data that is read next; else threads of this block
+    or TMA did.
     """
     # `try_wait` sleeps a while and may fail before the phase is complete, hence the loop. By default it acquires, for
-    # the block: what came before the arrivals is seen behind it (PTX ISA, "mbarrier.test_wait / mbarrier.try_wait").
+    # the block: writes ahead of the arrivals are seen behind it (PTX ISA, "mbarrier.test_wait / mbarrier.try_wait").
+    # Convergent, so that LLVM does not unroll the loops around it.
     text = f"{{ .reg .pred p; W: mbarrier.try_wait.parity{scope}.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }}"
     asm(b, VOID, [barrier, parity], text, "r,r,~{memory}", effect=True, convergent=True)
 
@@ -63,20 +66,21 @@ def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
 def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, scope: str = "") -> None:
     """As `wait_parity`; a wait of over two seconds ends the kernel.
 
-    It says what `what` is wrong, for which stage counter. One thread of a warpgroup does so. The others wait on: were
-    they to end the kernel, nothing would be said.
+    One thread of a warpgroup prints `what` is wrong, and the stage counter. The others wait on: if they ended the
+    kernel first, nothing would be printed.
     """
     number = thread(b)
     speaks = b.zext(b.icmp_unsigned("==", b.and_(number, i32c(WARPGROUP - 1)), i32c(0)), I32)
-    # The same loop with a clock. `$0` is 1 if this thread gave up; early-clobbered, since it is set before the rest is
-    # read. The clock is read only where `try_wait` has failed.
+    # The same loop with a clock, which is read again only where `try_wait` has failed. `$0` is 1 if this thread gave
+    # up; early-clobbered, since it is set before the operands are read (PTX ISA, "mbarrier.test_wait /
+    # mbarrier.try_wait", "Special Registers: %globaltimer").
     late = asm(
         b,
         I32,
         [barrier, parity, speaks],
         "{ .reg .pred p; .reg .u64 since, now; mov.u32 $0, 0; mov.u64 since, %globaltimer; "
         f"W: mbarrier.try_wait.parity{scope}.shared::cta.b64 p, [$1], $2; @p bra D; mov.u64 now, %globaltimer; "
-        f"sub.u64 now, now, since; setp.gt.u64 p, now, {LONGEST}; setp.ne.and.b32 p, $3, 0, p; @!p bra W; "
+        f"sub.u64 now, now, since; setp.gt.u64 p, now, {MAX_WAIT_NS}; setp.ne.and.b32 p, $3, 0, p; @!p bra W; "
         "mov.u32 $0, 1; D: }",
         "=&r,r,r,r,~{memory}",
         effect=True,
@@ -91,14 +95,13 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
 def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0) -> Any:
     """`f()`: set up barriers, which all threads of the block see afterwards.
 
-    In a cluster they see them behind `cluster_wait`. The producers of a cluster need not know of the other blocks
-    then, but wait with the rest: racecheck of compute-sanitizer lets nobody past this barrier before all have come to
-    wait.
+    In a cluster they see the barriers behind `cluster_wait`. All threads wait there, also producers that need nothing
+    of other blocks yet: compute-sanitizer's racecheck lets no thread past before all have come to wait.
 
     Args:
-        barriers: where some begin, how many they are, and how many arrivals complete a phase of each.
-        cluster: whether blocks load together, or have something for each other later.
-        flag: where a word becomes 0, by which this thread block's assertions say that they failed; none if 0.
+        barriers: of each group the offset of its first barrier in bytes, their number, and the arrivals of a phase.
+        cluster: whether blocks load together, or send each other data later.
+        flag: the offset of a word that becomes 0: a failed assertion of this thread block sets it to 1. 0 for none.
     """
     begin = barriers[0][0]
 
@@ -108,15 +111,16 @@ def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0)
             for offset, count, arrivals in barriers:
                 for number in range(count):
                     where = b.add(base, i32c(offset - begin + number * BARRIER))
-                    # A phase completes when its pending arrivals and bytes are 0 (PTX ISA, "mbarrier.init").
+                    # The count is the arrivals of each phase (PTX ISA, "mbarrier.init").
                     text = f"mbarrier.init.shared::cta.b64 [$0], {arrivals};"
                     asm(b, VOID, [where], text, "r,~{memory}", effect=True)
             if flag:
-                # In PTX, so that LLVM keeps it in its place among the barriers.
+                # In PTX, so that LLVM keeps the store in its place among the barriers.
                 asm(b, VOID, [address(b, flag), i32c(0)], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
             # Shows the new barriers to other blocks of the cluster and to TMA (PTX ISA, "membar / fence").
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
-        # In a cluster nothing but the barriers is to be seen, and those have a fence of their own; but for the flag.
+        # Only the barriers must be visible to the cluster, and the fence above has released them, so the arrival may be
+        # relaxed. The flag's store needs a release (PTX ISA, "barrier.cluster", "bar").
         arrive = "barrier.cluster.arrive.release;" if flag else "barrier.cluster.arrive.relaxed;"
         text = arrive if cluster else "bar.sync 0;"  # of the whole block, the producer's warps too
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
@@ -129,7 +133,7 @@ def cluster_wait() -> Any:
     """`f()`: wait until all blocks of the cluster have set up their barriers."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        # The other half of `start`'s arrival (PTX ISA, "barrier.cluster"): work was done between the two.
+        # The other half of `start`'s arrival; other set-up ran between the two (PTX ISA, "barrier.cluster").
         asm(b, VOID, [], "barrier.cluster.wait.acquire;", "~{memory}", effect=True, convergent=True)
 
     return intrinsic("cluster_wait", None, [], generate)
@@ -140,7 +144,8 @@ def cluster_sync() -> Any:
     """`f()`: wait until no block of the cluster writes to this one any more."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        # A block that ends takes its shared memory with it, while others may still arrive on barriers or write there.
+        # A block that ends takes its shared memory with it, while others may still arrive on barriers or write there
+        # (PTX ISA, "barrier.cluster").
         text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
@@ -148,7 +153,7 @@ def cluster_sync() -> Any:
 
 
 def wait_empty(b: Any, counter: Any, stages: int, offset: int, limited: bool) -> Any:
-    """Wait until the counter's stage is empty; its barrier `full` is the result."""
+    """Wait until the counter's stage is empty; its result is the stage's `full`."""
     full = full_barrier(b, counter, stages, offset)
     before = b.xor(_parity(b, counter, stages), i32c(1))
     empty = b.add(full, i32c(stages * BARRIER))
@@ -165,7 +170,7 @@ def acquire(stages: int, offset: int, nbytes: int, limited: bool = False) -> Any
 
     def generate(b: Any, values: list[Any]) -> None:
         full = wait_empty(b, values[0], stages, offset, limited)
-        # The only arrival of the phase announces its bytes, which complete it (PTX ISA, "mbarrier.arrive").
+        # The phase's only arrival announces the bytes that complete it (PTX ISA, "mbarrier.arrive").
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
         asm(b, VOID, [full, i32c(nbytes)], text, "r,r,~{memory}", effect=True)
 
@@ -191,9 +196,9 @@ def wait(stages: int, offset: int, limited: bool = False) -> Any:
 def order_wait(offset: int, limited: bool = False) -> Any:
     """`f(number, step)`: wait until the other of two groups has handed over.
 
-    Each group has a barrier of its own, at `offset` and behind it, on which the warps of the other one arrive for each
-    of its tile blocks. For its tile block `n` the second group waits for phase `n` of its barrier; the first for the
-    one before, which for its first tile block is taken as done.
+    Each of two warpgroups has a barrier, the first at `offset`, the second behind it. The warps of the other warpgroup
+    arrive there once for each of their tile blocks. For its tile block `n = number // step`, the second warpgroup waits
+    for phase `n` of its barrier. The first waits for phase `n - 1`; its first wait ends at once.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -215,9 +220,10 @@ def order_arrive(offset: int) -> Any:
 
     def generate(b: Any, _: list[Any]) -> None:
         other = b.xor(group_of(b), i32c(1))
-        synchronize_warp(b)  # no lane of it still waits for its turn
+        synchronize_warp(b)  # no lane of the warp still waits for its turn
         with b.if_then(b.icmp_unsigned("==", b.and_(thread(b), i32c(LANES - 1)), i32c(0))):
-            # Every warp arrives, not one for the group: a late warp could otherwise miss a whole phase.
+            # Every warp arrives, not one for its warpgroup: a late warp could otherwise miss a whole phase (PTX ISA,
+            # "mbarrier.arrive").
             where = b.add(address(b, offset), b.mul(other, i32c(BARRIER)))
             asm(b, VOID, [where], "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", effect=True)
 
@@ -233,21 +239,21 @@ def group_of(b: Any) -> Any:
 def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
     """`f(counter, condition)`: a warpgroup arrives on the counter's `empty`.
 
-    It does so in every block of the cluster. With `warps` each warp does: they have read what is there themselves, one
-    maybe later than another. The arrival needs no release to the cluster: what follows it there is a copy, which no
-    ordinary write precedes.
+    It arrives in every block of the cluster, if the condition holds. With `warps` each warp arrives: its threads have
+    read the stage themselves, and one warp may be later than another. The arrival need not release to the cluster: TMA
+    overwrites the stage next, and no ordinary write of this block comes before that.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
         counter, condition = values
         empty = b.add(full_barrier(b, counter, stages, offset), i32c(stages * BARRIER))
         number = b.and_(thread(b), i32c((LANES if warps else WARPGROUP) - 1))
-        one = b.icmp_unsigned("<", number, i32c(cluster))
-        flag = b.zext(b.and_(one, condition), I32)
-        if warps:  # what its other lanes have read comes before the arrival too
+        arrives = b.icmp_unsigned("<", number, i32c(cluster))
+        flag = b.zext(b.and_(arrives, condition), I32)
+        if warps:  # the reads of its other lanes come before the arrival too
             synchronize_warp(b)
         if cluster == 1:
-            # Predicated: the warp does not branch for one lane's arrival.
+            # Predicated: the warp does not branch for one lane's arrival (PTX ISA, "mbarrier.arrive").
             text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
             asm(b, VOID, [empty, flag], text, "r,r,~{memory}", effect=True)
             return

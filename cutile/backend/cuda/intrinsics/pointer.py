@@ -1,7 +1,7 @@
-"""Elements by address, lane by lane: each thread accesses those of its registers.
+"""Elements by address: each thread accesses those of its registers.
 
-A register beyond the tile's edge has no element. Several threads may hold one element: the first of them alone writes
-it, or reads it in an order that counts, and hands the result to the others through shared memory.
+A register past the tile's edge has no element. Several threads may hold one element. The first of them alone writes it.
+If a memory order counts, the first alone reads it too, and hands the result to the others through shared memory.
 """
 
 import functools
@@ -36,19 +36,23 @@ from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, u64
 
 Exchange = tuple[int, bool]
-"""Where in shared memory elements are handed on, in bytes, and whether an earlier use of it may be under way."""
+"""Offset in bytes in shared memory, where elements are handed on; whether an earlier use of it may be under way."""
 
 SCOPES = {"tile_block": "cta", "device": "gpu", "system": "sys"}
-# An element of 8 bits is in a register of 32: PTX has none of 8.
-REGISTERS = {8: ("r", "b8", "b32", I32), 16: ("h", "b16", "b16", I16), 32: ("r", "b32", "b32", I32)}
-REGISTERS[64] = ("l", "b64", "b64", I64)
+"""The names of scopes in PTX (PTX ISA, "Scope")."""
+REGISTERS = {
+    8: ("r", "b8", "b32", I32),  # in a register of 32 bits: PTX has none of 8
+    16: ("h", "b16", "b16", I16),
+    32: ("r", "b32", "b32", I32),
+    64: ("l", "b64", "b64", I64),
+}
 """By bits: the constraint, the type in memory, the register's type, and the LLVM type."""
 
 
 class Lanes:
     """The registers of a tile of addresses, and the thread that acts for each.
 
-    Of one address if `layout` is None.
+    Without a layout there is one address, for which thread 0 acts.
     """
 
     def __init__(self, b: Any, layout: Layout | None) -> None:
@@ -92,7 +96,7 @@ class Lanes:
             at = Coordinates(b, self.layout)
             where = flat_index(b, at, register, row_major(self.layout.shape))
             inside = at.inside(register)
-            if inside is not None:  # past the tile's edge: read any other
+            if inside is not None:  # past the tile's edge: read any element
                 where = b.select(inside, where, i32c(0))
         place = shared(b, b.add(b.mul(where, i32c(size)), i32c(offset)))
         return pointer(b, place, memory_type(dtype), SHARED)
@@ -112,9 +116,9 @@ def narrowed(b: Any, dtype: DTypeLike, bits: Any) -> Any:
 def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
     """The order left to each element, once one fence has released for all.
 
-    A fence and a strong write after it are a release pattern of PTX's memory model (PTX ISA, "Release and Acquire
-    Patterns"), whichever write that is, and as many as there are. A release for each element would be as many fences,
-    which wait for all that the thread wrote. One access of a tile does not order its elements among themselves.
+    A fence and any strong write after it are a release pattern of PTX's memory model (PTX ISA, "Release and Acquire
+    Patterns"), so one fence serves all elements. A release for each element would be a fence for each, which waits for
+    all earlier writes of the thread. The elements of one access have no order among themselves.
     """
     left = {"release": "relaxed", "acq_rel": "acquire"}.get(order)
     if left is None or len(active) < 2:
@@ -127,8 +131,10 @@ def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
 
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, access: str, constant: bool) -> Any:
+    """An element, or the pad if the lane is not active."""
     letter, kind, register, wide = REGISTERS[dtype.bits]
-    # The pad, then over it the element if the lane is active; the early clobber keeps the address apart from `$0`.
+    # The pad, and over it the element if the lane is active. The early clobber keeps the address apart from `$0` (PTX
+    # ISA, "ld").
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{register} $0, $3; @p {access}.{kind} $0, [$1];}}"
     clobbers = "" if constant else ",~{memory}"
     constraints = f"=&{letter},l,r,{letter}{clobbers}"
@@ -139,8 +145,11 @@ def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, acc
 def _load_neighbours(
     b: Any, dtype: DTypeLike, group: Sequence[tuple[Any, Any, Any]], access: str, constant: bool
 ) -> Any:
-    """Elements that lie side by side, in one access if all of them are wanted."""
-    (first, *_), active = group[0], [each for _, each, _ in group]
+    """Elements that lie side by side, in one access if the lane is active for all.
+
+    `group` has the address, the flag and the pad of each.
+    """
+    (first, *_), active = group[0], [flag for _, flag, _ in group]
     every, any_active = functools.reduce(b.and_, active), functools.reduce(b.or_, active)
     pads = join(b, dtype, [pad for *_, pad in group])
     wide = b.select(every, load_words(b, dtype, first, len(group), every), pads)
@@ -168,11 +177,19 @@ def load(
 ) -> Any:
     """`f(addresses, mask, pad)`: the elements where the mask is set, `pad` elsewhere.
 
-    Of so many registers in a row (`width`) one access serves all, where all of their masks are set.
+    Args:
+        dtype: of the elements.
+        layout: of the tile of addresses; None for one address.
+        order: the memory order: "weak", "relaxed" or "acquire".
+        scope: of `SCOPES`.
+        constant: nothing writes there during the launch.
+        exchange: where the elements are handed to the other threads that hold them; None: each thread reads.
+        width: registers in a row whose elements lie side by side, and are read at once if all masks are set.
     """
     count = layout.registers if layout is not None else 0
-    behind = order == "acquire" and count > 1  # one fence behind all of a thread's loads, which then need not wait
-    left = "relaxed" if behind else order
+    # One fence behind all loads of a thread: each acquire of its own would hold up the loads behind it.
+    fences_once = order == "acquire" and count > 1
+    left = "relaxed" if fences_once else order
     access = "ld.global" if order == "weak" else f"ld.{left}.{SCOPES[scope]}.global"
     access += ".nc" if constant else ""
 
@@ -188,7 +205,8 @@ def load(
             loaded = [each for group in groups for each in _load_neighbours(b, dtype, group, access, constant)]
         else:
             loaded = [_load_one(b, dtype, address, active, pad, access, constant) for address, active, pad in rows]
-        if behind:  # an acquire pattern, as those before stores are release patterns: see `release_once`
+        if fences_once:
+            # An acquire pattern: strong reads, then a fence (PTX ISA, "Release and Acquire Patterns").
             asm(b, VOID, [], f"fence.acq_rel.{SCOPES[scope]};", "~{memory}", effect=True)
         if exchange is not None:
             loaded = lanes.hand_on(dtype, loaded, exchange)
@@ -202,7 +220,7 @@ def load(
 def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, width: int = 1) -> Any:
     """`f(addresses, value, mask)`: write the elements where the mask is set.
 
-    `width` is as in `load`.
+    The arguments of the factory are those of `load`; `order` is "weak", "relaxed" or "release".
     """
     count = layout.registers if layout is not None else 0
     letter, kind, _, _ = REGISTERS[dtype.bits]
@@ -212,7 +230,7 @@ def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, wi
         active = Lanes(b, layout).active(masks)
         left = release_once(b, order, scope, active)
         access = "st.global" if order == "weak" else f"st.{left}.{SCOPES[scope]}.global"
-        # Predicated: an inactive lane's address may be any. Order and scope are qualifiers of `st` (PTX ISA, "st").
+        # Predicated: an inactive lane's address may be anything. `st` has the order and the scope (PTX ISA, "st").
         text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p {access}.{kind} [$1], $0;}}"
         rows = list(zip(addresses, elements, active, strict=True))
 

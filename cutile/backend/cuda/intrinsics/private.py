@@ -1,7 +1,8 @@
 """Sums that a thread block keeps in shared memory until its end.
 
-Each element has a power of two of copies side by side, up to one for each lane: lanes of one warp then meet in no bank,
-whichever elements they add to. Elements that do not fit have none, and are updated where they are.
+Each element has a power of two of copies (cells) side by side, up to one for each lane. With one for each lane, no two
+lanes of a warp meet in a bank, whichever elements they add to. If the elements do not fit, they are updated in global
+memory.
 """
 
 from collections.abc import Generator
@@ -33,15 +34,16 @@ from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, bool_, i32, u64
 
 CELL_BITS = CELLS.bit_length() - 1
+"""Bits of a cell's number."""
 BYTES = 256
-"""How many numbers a byte may be."""
+"""Values that a byte may have."""
 
 
 def _copies(b: Any, extent: Any) -> tuple[Any, Any]:
-    """Whether the elements fit, and the logarithm of how many copies each has."""
-    before = b.sub(extent, i32c(1))
-    # Leading zeros of 32 bits.
-    bits = b.sub(i32c(32), call(b, "llvm.ctlz.i32", I32, [before, const(I1, 0)]))  # of the last element's number
+    """Whether the elements fit, and the logarithm of the copies of each."""
+    last = b.sub(extent, i32c(1))  # of no elements -1: 32 bits, which do not fit
+    # The bits of the last element's number: 32 less its leading zeros.
+    bits = b.sub(i32c(32), call(b, "llvm.ctlz.i32", I32, [last, const(I1, 0)]))
     fits = b.icmp_unsigned("<=", bits, i32c(CELL_BITS))
     room = b.sub(i32c(CELL_BITS), bits)
     most = i32c(LANES.bit_length() - 1)
@@ -50,7 +52,7 @@ def _copies(b: Any, extent: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def _spread(b: Any, count: Any, threads: int) -> Generator[Any]:
-    """A loop over numbers below `count`, every `threads`-th one in each thread."""
+    """A loop over the numbers below `count`: each thread has every `threads`-th."""
     first, before = thread(b), b.block
     test, body, done = (b.append_basic_block(name) for name in ("spread", "turn", "all"))
     b.branch(test)
@@ -92,12 +94,12 @@ def update(
     """`f(index, value, base, extent, limit, *masks)`: add to cells, or elements.
 
     Args:
-        index: the dtype of the elements' numbers; those that are not below `extent` are no element's.
-        dtype: of what is added.
-        layout: of both, and of the masks.
+        index: the dtype of the elements' numbers; a number that is not below `extent` is dropped.
+        dtype: of the values, i32 or u32.
+        layout: of both tiles, and of the masks.
         offset: of the cells, in bytes.
-        limited: whether there is a `limit`: the first lanes add that are as many.
-        masks: how many there are; lanes add where all hold.
+        limited: whether there is a `limit`: only the tile's first `limit` elements add.
+        masks: how many there are; an element adds where all hold.
     """
     count = layout.registers
 
@@ -117,10 +119,10 @@ def update(
         b.cbranch(b.and_(lanes.all_first(), b.icmp_unsigned("==", copies, i32c(LANE_BITS))), whole, part)
         # Each lane has its own copy, and no lane is beyond the limit: the usual case, with the fewest instructions.
         b.position_at_end(whole)
-        start_of = b.add(address(b, i32c(offset)), b.mul(number, i32c(WORD)))
-        spare = b.add(start_of, i32c(CELLS * WORD))
+        own_first = b.add(address(b, i32c(offset)), b.mul(number, i32c(WORD)))
+        spare = b.add(own_first, i32c(CELLS * WORD))
         for register in range(count):
-            cell = b.add(b.mul(lanes.number(register), i32c(LANES * WORD)), start_of)
+            cell = b.add(b.mul(lanes.number(register), i32c(LANES * WORD)), own_first)
             lanes.add_shared(register, cell, spare, lanes.active(register, whole=True))
         b.branch(done)
         b.position_at_end(part)
@@ -133,8 +135,8 @@ def update(
         b.branch(done)
         b.position_at_end(outside)
         for register in range(count):
-            far = b.mul(b.zext(lanes.number(register), I64), const(I64, WORD))
-            lanes.add_global(register, b.add(base, far), lanes.active(register, whole=False))
+            place = b.mul(b.zext(lanes.number(register), I64), const(I64, WORD))
+            lanes.add_global(register, b.add(base, place), lanes.active(register, whole=False))
         b.branch(done)
         b.position_at_end(done)
 
@@ -165,13 +167,13 @@ class _Adding:
 
     @property
     def _all_fit(self) -> bool:
-        """Whether every number of the index's dtype is one of 256 elements."""
+        """Whether the index's dtype has only the numbers of `BYTES` elements."""
         return self._index.bits == 8 and self._index.kind == "uint"
 
     def all_first(self) -> Any:
-        """Whether no lane is beyond the limit.
+        """Whether no element of the tile is beyond the limit.
 
-        Of bytes, also whether each is an element's number.
+        If the indices are bytes, also whether each byte is an element's number.
         """
         b, flag = self._b, const(I1, 1)
         if self._limit is not None:
@@ -190,14 +192,14 @@ class _Adding:
     def active(self, register: int, *, whole: bool) -> Any | None:
         """Whether a lane adds; None where it always does.
 
-        `whole`: what `all_first` says is so.
+        `whole`: in the branch where `all_first` is true.
         """
         b = self._b
         flag = self.at.inside(register)
         for mask in self._masks:
             flag = both(b, flag, mask[register])
         if not whole and self._limit is not None:
-            self.at.enter()  # what another branch computed
+            self.at.enter()  # coordinates of another branch do not dominate this one
             flag = both(b, flag, b.icmp_signed("<", self.at.element(register, 0), self._limit))
         if whole and self._all_fit:
             return flag
@@ -206,7 +208,7 @@ class _Adding:
     def add_shared(self, register: int, cell: Any, spare: Any, active: Any | None) -> None:
         """Add to a cell.
 
-        A lane that adds nothing adds to a spare one, which is cheaper than a branch.
+        An inactive lane adds to a spare cell, which is cheaper than a branch.
         """
         place = cell if active is None else self._b.select(active, cell, spare)
         # Relaxed, among the block's threads alone: nobody reads before a barrier (PTX ISA, "red").
@@ -216,14 +218,15 @@ class _Adding:
     def add_global(self, register: int, place: Any, active: Any | None) -> None:
         """Add to an element."""
         flag = self._b.zext(as_flag(active), I32)
-        # Predicated: an inactive lane's element may be anywhere (PTX ISA, "red").
+        # Predicated: an inactive lane's index may be outside. Relaxed: nobody reads before the kernel's end (PTX ISA,
+        # "red").
         text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.u32 [$0], $1;}"
         asm(self._b, VOID, [place, self._values[register], flag], text, "l,r,r,~{memory}", effect=True)
 
 
 @cache
 def end(*, offset: int, threads: int) -> Any:
-    """`f(base, extent)`: add the copies of each element, and the sum to the element."""
+    """`f(base, extent)`: add the sum of each element's copies to the element."""
 
     def generate(b: Any, values: list[Any]) -> None:
         base, extent = values
@@ -249,7 +252,8 @@ def end(*, offset: int, threads: int) -> Any:
                 b.position_at_end(done)
                 place = b.add(base, b.mul(b.zext(number, I64), const(I64, WORD)))
                 flag = b.zext(b.icmp_unsigned("!=", added, i32c(0)), I32)
-                # Of all thread blocks; relaxed, since nobody reads before the kernel's end (PTX ISA, "red").
+                # Other thread blocks add as well. Relaxed: nobody reads before the kernel's end. Predicated: a sum of 0
+                # costs no access (PTX ISA, "red").
                 text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.u32 [$0], $1;}"
                 asm(b, VOID, [place, added, flag], text, "l,r,r,~{memory}", effect=True)
 

@@ -1,4 +1,4 @@
-"""Tiles from a layout of wide accesses into that of an accumulator, by shuffles."""
+"""Tiles from a layout of wide accesses into an accumulator's, by shuffles."""
 
 from functools import cache
 from typing import Any
@@ -18,31 +18,31 @@ WORD_BITS = 32
 def exchange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
     """`f(x)`: a tile of `source` in the layout of `target`, by shuffles.
 
-    Bits of a lane's number have changed places with bits of a register's: each pair of words by one shuffle. Elements
-    of 16 bits stay two to a word.
+    Some bits of the lane's number and of the register's number have changed places (`swapped_bits`). For each such bit,
+    one shuffle exchanges a pair of words. Elements of 16 bits stay two to a word.
     """
-    together = WORD_BITS // dtype.bits
+    per_word = WORD_BITS // dtype.bits
     swaps = swapped_bits(source, target)
 
     def generate(b: Any, values: list[Any]) -> Any:
         words = join_all(b, [to_memory(b, dtype, each) for each in unpack(b, values[0], source.registers)])
-        held = dict(zip(source.offsets[::together], words, strict=True))
+        held = dict(zip(source.offsets[::per_word], words, strict=True))
         lane = lane_of(b, thread(b))
         for bit, old, new in swaps:
             upper = b.icmp_unsigned("!=", b.and_(lane, i32c(1 << bit)), i32c(0))
             after: dict[Coordinate, Any] = {}
             for offset, low in held.items():
-                if any(o & n for o, n in zip(offset, new, strict=True)):
+                if any(o & n for o, n in zip(offset, new, strict=True)):  # the upper word of a pair
                     continue
                 high = held[xor(offset, new)]
                 other = shuffle_xor(b, b.select(upper, low, high), 1 << bit)
                 after[offset] = b.select(upper, other, low)
                 after[xor(offset, old)] = b.select(upper, high, other)
             held = after
-        found = [split(b, dtype, held[offset], together) for offset in target.offsets[::together]]
-        return pack(b, [element for word in found for element in word], target.registers)
+        groups = [split(b, dtype, held[offset], per_word) for offset in target.offsets[::per_word]]
+        return pack(b, [element for group in groups for element in group], target.registers)
 
     def join_all(b: Any, elements: list[Any]) -> list[Any]:
-        return elements if together == 1 else join_words(b, dtype, elements)
+        return elements if per_word == 1 else join_words(b, dtype, elements)
 
     return intrinsic("exchange", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)

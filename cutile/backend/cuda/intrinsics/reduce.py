@@ -1,7 +1,7 @@
 """Reductions along an axis: in each thread, lanes, warps, blocks of a cluster.
 
-Lanes shuffle, warps meet in shared memory, blocks in that of each other (distributed shared memory, DSMEM). f16 and
-bf16 are reduced in f32 and rounded once; of their extremes, which are exact, a thread folds two at a time.
+Lanes shuffle, warps meet in shared memory, and blocks write to each other's (distributed shared memory, DSMEM). f16 and
+bf16 are reduced in f32 and rounded once. Their extremes are exact, so a thread folds two at a time.
 """
 
 import functools
@@ -63,7 +63,7 @@ KINDS = {
 def _identity(name: str, dtype: DTypeLike) -> Any:
     """The identity of a reduction.
 
-    For floats' extremes a NaN, which is dropped beside any number; infinity if it is not.
+    For an extreme of floats it is NaN, which is dropped beside any number; an infinity if NaN propagates.
     """
     if name in ("reduce_sum", "reduce_prod"):
         return number(dtype, int(name == "reduce_prod"))
@@ -80,10 +80,10 @@ def _by_words(b: Any, dtype: DTypeLike, value: Any, move: Callable[[Any], Any]) 
     kind = value.type
     if dtype.bits == 64:
         pair = b.bitcast(value, ir.VectorType(I32, 2))
-        made = const(ir.VectorType(I32, 2), ir.Undefined)
+        moved = const(ir.VectorType(I32, 2), ir.Undefined)
         for half in range(2):
-            made = b.insert_element(made, move(b.extract_element(pair, i32c(half))), i32c(half))
-        return b.bitcast(made, kind)
+            moved = b.insert_element(moved, move(b.extract_element(pair, i32c(half))), i32c(half))
+        return b.bitcast(moved, kind)
     if dtype is f32:
         return b.bitcast(move(b.bitcast(value, I32)), kind)
     if dtype.bits == 32:
@@ -97,9 +97,9 @@ def exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
 
 
 def from_lane(b: Any, dtype: DTypeLike, value: Any, lane: Any) -> Any:
-    """The element of a lane.
+    """The element of a lane, by its number (an i32 value) or its distance (an int).
 
-    Of this number, or, if `lane` is an int, of so many lanes on; any one where there are not so many.
+    A lane without a neighbour at that distance gets its own element.
     """
     return _by_words(b, dtype, value, lambda word: shuffle_from(b, word, lane))
 
@@ -111,7 +111,11 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
     The result is in the registers of `layout.collapse(axis)`. A tile of one axis reduces to a scalar.
 
     Args:
-        offset: where in shared memory, in bytes.
+        name: of `KINDS`.
+        dtype: of the tile and of the result.
+        layout: of the tile.
+        axis: along which it is reduced.
+        offset: where warps exchange results in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
     target = layout.collapse(axis)
@@ -128,7 +132,7 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
         identity = _identity(name, dtype if packs else wide)
         at = Coordinates(b, layout)
         elements = unpack(b, values[0], layout.registers)
-        rows: list[list[Any]] = [[] for _ in range(target.registers)]  # what each result is made of
+        rows: list[list[Any]] = [[] for _ in range(target.registers)]  # this thread's elements of each result
         for register, element in enumerate(elements):
             value = element if packs else widen(b, dtype, element)
             if axis in layout.edge_axes(register):
@@ -160,7 +164,7 @@ def _packed(b: Any, name: str, dtype: DTypeLike, elements: Sequence[Any]) -> Any
 
 
 def _exactly(b: Any, dtype: DTypeLike, value: Any) -> Any:
-    """An f32 that is a number of `dtype`: nothing is rounded."""
+    """An f32 that a number of `dtype` equals, as that number: nothing is rounded."""
     return b.trunc(b.lshr(b.bitcast(value, I32), i32c(HALF_BITS)), I16) if dtype is bf16 else narrow(b, dtype, value)
 
 
@@ -193,7 +197,7 @@ def _across_warps(
     for register, value in enumerate(partial):  # lanes that hold the same write the same
         b.store(to_memory(b, dtype, value), address(register, warp))
     barrier(b)  # all have written before anyone reads
-    choices = [0]
+    choices = [0]  # all combinations of the bits of a warp's number along the axis
     for bit in range(warp_bits.bit_length()):
         if warp_bits >> bit & 1:
             choices += [each | 1 << bit for each in choices]
@@ -214,18 +218,19 @@ def across_cluster(
 ) -> Any:
     """`f(x)`: the tiles of all blocks of a cluster, folded element by element.
 
-    In the order of the blocks, so that all have the same bits, and each time.
+    They are folded in the order of the blocks, so that all blocks get the same bits, and the same in each launch.
 
-    Of the threads that hold the same elements, each of the first warp's sends to one block: 32 of them reach as many
-    blocks at once. Nobody waits but for what is sent to this block.
+    Lanes that hold the same elements share the sending: each sends them to another block. Nobody waits but for the data
+    that is sent to its own block.
 
     Args:
-        kind: of the reduction.
-        layout: of the tile, which every block has.
+        kind: of `KINDS`.
+        dtype: of the tile and of the result.
+        layout: of the tile, the same in every block.
         blocks: of the cluster.
-        offset: the place of the blocks' tiles in shared memory, in bytes.
-        counter: that of the barrier which counts what has come, used once.
-        first: wait first until all blocks have arrived, since a block that does not run yet has no shared memory.
+        offset: where the tiles of all blocks go in shared memory, in bytes.
+        counter: where the barrier is that counts their bytes, used once; in bytes.
+        first: wait first until all blocks have arrived: a block that does not run yet has no shared memory.
     """
     operation, wide = BINARY[KINDS[kind]], reduced_in(dtype)
     count = layout.registers if layout.rank else 0
@@ -248,14 +253,15 @@ def across_cluster(
         elements = unpack(b, values[0], count)
         number = thread(b)
         holder = select_lanes(b, number, (layout.threads - 1) & ~free)
-        mine = b.add(address(b, offset), b.mul(holder, i32c(size)))  # of what the first block sends
+        mine = b.add(address(b, offset), b.mul(holder, i32c(size)))  # in the part of the first block
         there = b.add(mine, b.mul(cluster_rank(b), i32c(registers * threads * size)))
         barrier_ = address(b, counter)
         if first:
             # The other half of `pipeline.start`: loads have begun between the two (PTX ISA, "barrier.cluster").
             asm(b, VOID, [], "barrier.cluster.wait.acquire;", "~{memory}", effect=True, convergent=True)
         with b.if_then(b.icmp_unsigned("==", number, i32c(0))):
-            # The one arrival announces the bytes of all blocks, some of which may have come already.
+            # The phase's only arrival announces the bytes of all blocks, some of which may have come already (PTX ISA,
+            # "mbarrier.arrive").
             text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
             nbytes = i32c(blocks * registers * threads * size)
             asm(b, VOID, [barrier_, nbytes], text, "r,r,~{memory}", effect=True)
@@ -264,7 +270,7 @@ def across_cluster(
         for begin in range(0, blocks, senders):
             peer = b.add(receiver, i32c(begin)) if begin else receiver
             with b.if_then(b.and_(sends, b.icmp_unsigned("<", peer, i32c(blocks)))):
-                # The same places in the receiver's shared memory.
+                # The same places in the receiver's shared memory (PTX ISA, "mapa").
                 target, counts = (asm(b, I32, [each, peer], MAPA, "=r,r,r") for each in (there, barrier_))
                 for register, element in enumerate(elements):
                     text = (
@@ -272,8 +278,8 @@ def across_cluster(
                         f"[$0+{register * threads * size}], $1, [$2];"
                     )
                     operands = [target, bits_of(b, element), counts]
-                    # Counts its bytes on the receiver's barrier, so that nobody waits here (PTX ISA, "st.async"): a
-                    # barrier of the cluster would wait for all that a thread has under way in global memory, too.
+                    # It counts its bytes on the receiver's barrier, so that nobody waits here (PTX ISA, "st.async"). A
+                    # barrier of the cluster would also wait for the threads' accesses to global memory.
                     asm(b, VOID, operands, text, f"r,{letter},r,~{{memory}}", effect=True)
         wait_parity(b, barrier_, i32c(0), scope=ACQUIRE)
         totals: list[Any] = []
@@ -281,7 +287,8 @@ def across_cluster(
             total: Any = None
             for block in range(blocks):
                 place = (block * registers + register) * threads * size
-                text = f"ld.shared.{suffix} $0, [$1+{place}];"  # volatile: the other blocks have written there
+                # With an effect: other blocks have written there, of which LLVM knows nothing.
+                text = f"ld.shared.{suffix} $0, [$1+{place}];"
                 value = element_of(b, asm(b, word, [mine], text, f"={letter},r,~{{memory}}", effect=True))
                 total = value if total is None else operation(b, wide, total, value)
             totals.append(narrow(b, dtype, total))

@@ -1,7 +1,4 @@
-"""Warp specialisation and the tile scheduler.
-
-What each warp does, and the tile blocks that come to it.
-"""
+"""Warp specialisation and the tile scheduler: warps' roles and tile blocks."""
 
 from functools import cache
 from typing import Any
@@ -34,7 +31,7 @@ WORD_BYTES = 4
 
 @cache
 def is_producer(groups: int) -> Any:
-    """`f()`: whether this warp is the producer's, behind `groups` warpgroups."""
+    """`f()`: whether this warp is a producer; producers follow `groups` warpgroups."""
     return intrinsic(
         "is_producer", frag(bool_, 0), [], lambda b, _: b.icmp_unsigned("==", group_number(b), i32c(groups))
     )
@@ -56,10 +53,11 @@ def elected(groups: int) -> Any:
 
 @cache
 def set_max_registers(count: int, grow: bool) -> Any:
-    """`f()`: have `count` registers per thread from here on."""
+    """`f()`: change this warpgroup's registers per thread to `count`."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        # `inc` waits until other warpgroups have given registers up; all warps of one run it (PTX ISA, "setmaxnreg").
+        # All warps of a warpgroup run it. `inc` waits until others have released enough registers by `dec` (PTX ISA,
+        # "setmaxnreg").
         text = f"setmaxnreg.{'inc' if grow else 'dec'}.sync.aligned.u32 {count};"
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
@@ -70,7 +68,7 @@ def set_max_registers(count: int, grow: bool) -> Any:
 def grid_dependency_wait() -> Any:
     """`f()`: wait for the kernels ahead in the stream, and let the next one start.
 
-    All threads wait, so that none touches memory before. If nobody launched this kernel early, it is no wait at all.
+    All threads wait, so that none touches memory before. Without programmatic dependent launch nothing is waited for.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -86,7 +84,7 @@ def grid_dependency_wait() -> Any:
 def first_tile(cluster: int, pingpong: int = 1) -> Any:
     """`f()`: the first tile block of this thread block, or of its cluster.
 
-    Of a ping-pong kernel, whose `pingpong` warpgroups have tile blocks of their own, that of the thread's warpgroup.
+    In a ping-pong kernel each of `pingpong` warpgroups has tile blocks of its own: the first of the thread's warpgroup.
     """
 
     def generate(b: Any, _: list[Any]) -> Any:
@@ -110,14 +108,14 @@ def _clusters(b: Any, cluster: int) -> Any:
 def next_tile() -> Any:
     """`f(workspace, total)`: the number of tile blocks taken before.
 
-    Those that thread blocks begin with are not counted. Each thread block takes one for each that it works on, and
-    finds none at the last: `total` in all, so that the count, which begins anew behind `total - 1`, is 0 when the
-    kernel ends. Nothing is ordered by it but itself.
+    The tile blocks that thread blocks begin with are not counted. A thread block asks once for each tile block that it
+    works on, the last time in vain. These are `total` calls, and the counter wraps behind `total - 1`: it is 0 again
+    when the kernel ends. It orders no other accesses.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         place, last = b.ptrtoint(values[0], I64), b.sub(values[1], i32c(1))
-        # `inc` goes back to 0 behind `last`. Relaxed: tile blocks have no order among each other (PTX ISA, "atom").
+        # `inc` wraps to 0 behind `last`. Relaxed: tile blocks have no order among each other (PTX ISA, "atom").
         text = "atom.relaxed.gpu.global.inc.u32 $0, [$1], $2;"
         return asm(b, I32, [place, last], text, "=r,l,r,~{memory}", effect=True)
 
@@ -128,18 +126,20 @@ def next_tile() -> Any:
 def uniform() -> Any:
     """`f(number)`: the elected thread's number, uniform for the warp.
 
-    The elected thread is its warp's first. The compiler would else have each copy of TMA in a loop over the threads
-    that might want another one.
+    The elected thread is its warp's first. Without this the compiler puts each copy of TMA in a loop over the threads,
+    which might have different numbers.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
-        operands = [i32c(FIRST_LANE), values[0], i32c(0), i32c(LANES - 1)]  # no other lane is here
+        # Only the elected lane runs this, so the mask names no other (PTX ISA, "shfl.sync").
+        operands = [i32c(FIRST_LANE), values[0], i32c(0), i32c(LANES - 1)]
         return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
 
     return intrinsic("uniform", INTEGER, [INTEGER], generate)
 
 
 def _word(b: Any, counter: Any, stages: int, place: int) -> Any:
+    """The shared-memory address of the number in a counter's stage."""
     return b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(WORD_BYTES)))
 
 
@@ -150,7 +150,7 @@ def send_tile(stages: int, offset: int, place: int, limited: bool = False) -> An
     def generate(b: Any, values: list[Any]) -> None:
         counter, number = values
         full = wait_empty(b, counter, stages, offset, limited)
-        # The arrival releases the write ahead of it to those who wait for the phase.
+        # The arrival releases the write to the threads that wait for the phase (PTX ISA, "mbarrier.arrive").
         text = "st.shared.b32 [$0], $1; mbarrier.arrive.shared::cta.b64 _, [$2];"
         asm(b, VOID, [_word(b, counter, stages, place), number, full], text, "r,r,r,~{memory}", effect=True)
 
@@ -162,7 +162,7 @@ def receive_tile(stages: int, place: int) -> Any:
     """`f(counter)`: the number in the counter's stage, uniform for the warp."""
 
     def generate(b: Any, values: list[Any]) -> Any:
-        # The wait for the stage's phase has acquired what the producer wrote ahead of its arrival.
+        # In PTX, so that LLVM keeps it behind the wait for the stage, which has acquired the producer's write.
         text = "ld.shared.b32 $0, [$1];"
         number = asm(b, I32, [_word(b, values[0], stages, place)], text, "=r,r,~{memory}", effect=True)
         operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
@@ -173,25 +173,25 @@ def receive_tile(stages: int, place: int) -> Any:
 
 @cache
 def trip_count() -> Any:
-    """`f(start, stop, step)`: the iterations of a loop.
+    """`f(start, stop, step)`: the number of iterations of a loop with a positive step.
 
-    None if `stop` is not beyond `start`.
+    It is 0 if `stop` is not beyond `start`.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         start, stop, step = values
-        some = b.icmp_signed("<", start, stop)
+        runs = b.icmp_signed("<", start, stop)
         count = b.sdiv(b.add(b.sub(stop, start), b.sub(step, i32c(1))), step)
-        return b.select(some, count, i32c(0))
+        return b.select(runs, count, i32c(0))
 
     return intrinsic("trip_count", INTEGER, [INTEGER, INTEGER, INTEGER], generate)
 
 
 @cache
 def first_iteration() -> Any:
-    """`f(iterations)`: the first iteration of this warpgroup, counted over all.
+    """`f(iterations)`: this warpgroup's first iteration, counted over all warpgroups.
 
-    Each warpgroup before it has a tile block of so many iterations.
+    Each warpgroup before it has a tile block of `iterations`.
     """
     return intrinsic("first_iteration", INTEGER, [INTEGER], lambda b, values: b.mul(group_number(b), values[0]))
 
@@ -202,9 +202,9 @@ def tile_index(
 ) -> Any:
     """`f(number, grid_x, grid_y, grid_z)`: the index along `axis` of a tile block.
 
-    `group` tiles along the axis `rows` are gone through for each step along `columns`; the third axis is the slowest.
-    The blocks of a cluster are neighbours along the axis `along`, of which `number` counts whole clusters. Where it
-    goes `backwards`, the index is counted from the last.
+    Tiles come in groups of `group` along the axis `rows`: all of these for one step along `columns`, then the next
+    step. The third axis is the slowest. The blocks of a cluster are neighbours along the axis `along`; `number` then
+    counts clusters. `backwards` counts the index from the last.
     """
     (slow,) = {0, 1, 2} - {rows, columns}
 
@@ -224,14 +224,14 @@ def tile_index(
         plane = b.mul(grid[rows], grid[columns])
         if axis == slow:
             return b.udiv(number, plane)
-        rest = b.urem(number, plane)
-        full = b.mul(grid[columns], i32c(group))
-        first = b.mul(b.udiv(rest, full), i32c(group))
-        left = b.sub(grid[rows], first)
-        tall = b.select(b.icmp_unsigned("<", left, i32c(group)), left, i32c(group))
-        within = b.urem(rest, full)
+        in_plane = b.urem(number, plane)
+        group_tiles = b.mul(grid[columns], i32c(group))
+        first = b.mul(b.udiv(in_plane, group_tiles), i32c(group))
+        left = b.sub(grid[rows], first)  # rows from the group's first on: the last group may have fewer
+        group_rows = b.select(b.icmp_unsigned("<", left, i32c(group)), left, i32c(group))
+        in_group = b.urem(in_plane, group_tiles)
         if axis == rows:
-            return b.add(first, b.urem(within, tall))
-        return b.udiv(within, tall)
+            return b.add(first, b.urem(in_group, group_rows))
+        return b.udiv(in_group, group_rows)
 
     return intrinsic(f"tile_index_{axis}", INTEGER, [INTEGER] * (1 + len(GRID_NAMES)), generate)

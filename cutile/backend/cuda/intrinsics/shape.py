@@ -1,6 +1,6 @@
 """The same elements in other registers, or in other threads' registers.
 
-Those that change threads go through shared memory.
+Elements that change threads go through shared memory.
 """
 
 import math
@@ -29,7 +29,7 @@ from cutile.dtypes import DTypeLike, i32
 
 @cache
 def take(dtype: DTypeLike, n: int, registers: tuple[int, ...]) -> Any:
-    """`f(x)`: a permutation or a broadcast of registers.
+    """`f(x)`: a permutation or a repetition of registers.
 
     Register `i` of the result is register `registers[i]` of `x`.
     """
@@ -80,16 +80,16 @@ def first(dtype: DTypeLike, n: int) -> Any:
 @cache
 def synchronize() -> Any:
     """`f()`: all threads of the block arrive, and see each other's stores."""
-    return intrinsic("synchronize", None, [], lambda b, _: barrier(b))  # where the lowered IR says so
+    return intrinsic("synchronize", None, [], lambda b, _: barrier(b))  # the lowered IR says between which accesses
 
 
 def flat_index(b: Any, at: Coordinates, register: int, strides: Sequence[int]) -> Any:
-    """The row-major number of a register's element in a tile that has these strides."""
-    found: Any = None
+    """The number of a register's element in a tile with these strides (in elements)."""
+    index: Any = None
     for axis, stride in enumerate(strides):
         part = b.mul(at.element(register, axis), i32c(stride))
-        found = part if found is None else b.add(found, part)
-    return i32c(0) if found is None else found
+        index = part if index is None else b.add(index, part)
+    return i32c(0) if index is None else index
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -109,25 +109,26 @@ def _publish(
             b.store(to_memory(b, dtype, elements[register]), _place(b, dtype, flat_index(b, at, register, strides), to))
         else:
             with b.if_then(inside):
-                at = Coordinates(b, layout)
+                at = Coordinates(b, layout)  # anew: coordinates of this branch would not dominate the next register's
                 place = _place(b, dtype, flat_index(b, at, register, strides), to)
                 b.store(to_memory(b, dtype, elements[register]), place)
 
 
 def _collect(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], first: Any, offset: int) -> list[Any]:
-    """Read a tile's elements from shared memory; `first` is the place of element 0."""
+    """Read a tile's elements from shared memory; `first` is the number of element 0."""
     at = Coordinates(b, layout)
     elements: list[Any] = []
     for register in range(layout.registers):
         inside = at.inside(register)
         where = b.add(flat_index(b, at, register, strides), first)
-        if inside is not None:  # past the tile's edge: read any other
+        if inside is not None:  # past the tile's edge: read any element
             where = b.select(inside, where, i32c(0))
         elements.append(from_shared(b, dtype, _place(b, dtype, where, offset)))
     return elements
 
 
 def _place(b: Any, dtype: DTypeLike, index: Any, offset: int) -> Any:
+    """A pointer to the element with this number in shared memory."""
     where = b.add(b.mul(index, i32c(dtype.bits // 8)), i32c(offset))
     return pointer(b, shared(b, where), memory_type(dtype), SHARED)
 
@@ -136,7 +137,8 @@ def _place(b: Any, dtype: DTypeLike, index: Any, offset: int) -> Any:
 def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offset: int, fence: bool) -> Any:
     """`f(x, y)`: two tiles side by side along `axis`, through shared memory.
 
-    The result is in the registers of `target`. Where that lies as both do, no element moves.
+    The result is in the registers of `target`. If `target` repeats the layout that `x` and `y` share,
+    no element moves.
     """
     strides = row_major(target.shape)
     border = x.shape[axis] * strides[axis] * dtype.bits // 8
@@ -162,7 +164,7 @@ def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offse
 def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
     """`f(x, *index)`: the part of `target`'s shape at an index.
 
-    The index counts in such parts, and is brought inside.
+    The index counts such parts. An index outside is clamped to the nearest part.
     """
     strides = row_major(source.shape)
 
@@ -188,7 +190,7 @@ def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
 def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
     """`f(x)`: a tile of `source` in the registers of `target`.
 
-    If the shapes differ, elements correspond by row-major order.
+    If the shapes differ, elements correspond by their row-major numbers.
 
     Args:
         offset: where in shared memory, in bytes.
@@ -224,7 +226,7 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
         for register in range(target.registers):
             inside = at.inside(register)
             where = flat_index(b, at, register, strides)
-            if inside is not None:  # past the tile's edge: read any other
+            if inside is not None:  # past the tile's edge: read any element
                 where = b.select(inside, where, i32c(0))
             where = b.add(b.mul(where, i32c(size)), i32c(offset))
             moved.append(from_shared(b, dtype, pointer(b, shared(b, where), kind, SHARED)))
@@ -234,19 +236,19 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
 
 
 class _Places:
-    """Where this thread's elements lie in an exchange, in bytes."""
+    """The places of this thread's elements in an exchange, in bytes."""
 
     def __init__(self, b: Any, exchange: Exchange, layout: Layout, offset: int) -> None:
         self._b, self._exchange, self._layout, self._offset = b, exchange, layout, offset
         self.at = Coordinates(b, layout)
         self._first = self._of([self.at.thread_part(axis) for axis in range(layout.rank)])
         bases = (*layout.lane, *layout.warp)
-        self._reached = 0  # bits of a place that the thread's number decides
+        self._reached = 0  # the bits of a place that depend on the thread's number
         for basis in bases:
             self._reached |= exchange.place(basis) * exchange.size
 
     def _of(self, where: Sequence[Any]) -> Any:
-        """The place of an element at these coordinates."""
+        """The place of the element at these coordinates, but for `offset`."""
         b, exchange = self._b, self._exchange
         row: Any = i32c(0)
         for coordinate, stride in zip(where, exchange.strides, strict=True):
@@ -255,18 +257,20 @@ class _Places:
         along = where[exchange.axis]
         begin = along
         if exchange.mask:
-            turn = b.and_(b.lshr(row, i32c(exchange.shift)), i32c(exchange.mask))
-            begin = b.xor(along, b.mul(turn, i32c(exchange.chunk)))
+            flips = b.and_(b.lshr(row, i32c(exchange.shift)), i32c(exchange.mask))
+            begin = b.xor(along, b.mul(flips, i32c(exchange.chunk)))
         return b.mul(b.add(b.mul(row, i32c(exchange.pitch)), begin), i32c(exchange.size))
 
     def pointer(self, register: int, kind: Any) -> Any:
         """A pointer to a register's element, and to those behind it."""
         b, exchange = self._b, self._exchange
         if exchange.is_linear:
+            # Linear over exclusive or: the place is the thread's part, exclusive or the register's. Where their bits do
+            # not overlap that is a sum with a constant, which becomes part of the instruction.
             step = exchange.place(self._layout.offsets[register]) * exchange.size
-            turned = step & self._reached
-            where = b.xor(self._first, i32c(turned)) if turned else self._first
-            where = b.add(where, i32c(self._offset + step - turned))
+            overlap = step & self._reached
+            where = b.xor(self._first, i32c(overlap)) if overlap else self._first
+            where = b.add(where, i32c(self._offset + step - overlap))
         else:
             where = self._of([self.at.element(register, axis) for axis in range(self._layout.rank)])
             where = b.add(where, i32c(self._offset))
@@ -277,7 +281,7 @@ class _Places:
 def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
     """`f(x)`: a tile of `source` in the registers of `target`.
 
-    Through shared memory in wide accesses, spread over its banks; see `exchange.py`.
+    It goes through shared memory in wide accesses, spread over the banks; see `exchange.py`.
 
     Args:
         offset: where in shared memory, in bytes.
@@ -294,7 +298,7 @@ def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
         for first in range(0, source.registers, written):
             bits = join(b, dtype, elements[first : first + written])
             places.at.enter()
-            inside = places.at.inside(first)  # the tile ends between accesses: the width divides its extent
+            inside = places.at.inside(first)  # of all of the access: the width divides the tile's extent
             # threads with the same element write the same value
             with b.if_then(inside) if inside is not None else nullcontext():
                 places.at.enter()
@@ -306,7 +310,7 @@ def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
         for first in range(0, target.registers, read):
             where = places.pointer(first, kind)
             inside = places.at.inside(first)
-            if inside is not None:  # past the tile's edge: read any other
+            if inside is not None:  # past the tile's edge: read any element
                 where = b.select(inside, where, pointer(b, shared(b, offset), kind, SHARED))
             if read == 1:
                 moved.append(from_shared(b, dtype, where))

@@ -1,8 +1,8 @@
 """Products of f32 by fused multiply-adds (SIMT), of operands that TMA loaded.
 
-Each thread reads 16 bytes at a time: of an operand that is contiguous along K four steps of one row (or column), of one
-that is contiguous along the other axis four neighbours in one step. The places of all that it reads differ in constants
-but for the swizzle, which exchanges pieces of 16 bytes: as many addresses as there are pieces in a row serve a stage.
+Each thread reads 16 bytes at a time. If the operand is contiguous along K, these are four steps of one row (or column);
+else they are four neighbours in one step. The places that a thread reads differ in constants but for the swizzle, which
+exchanges pieces of 16 bytes: a stage needs as many addresses as a row has pieces.
 """
 
 from collections.abc import Iterator
@@ -19,22 +19,25 @@ from cutile.dtypes import f32
 
 VECTOR = 4
 """Elements of one read."""
-TOGETHER = 8
-"""Columns of a thread that are gone through together."""
+COLUMN_GROUP = 8
+"""Columns of a thread that are multiplied by all its rows before the next columns."""
 PIECE = 16
-"""Bytes that the swizzle keeps together, and of one read."""
+"""Bytes of one read, which the swizzle moves as a whole."""
 PIECE_SHIFT = 4
-"""Bits by which the number of a piece of 16 bytes is shifted to be its place."""
+"""Bits by which a piece's number is shifted left to be its place."""
 ROW_SHIFT = 7
-"""An address, shifted by so many bits, is the number of its row of 128 bytes, by which the swizzle permutes pieces."""
+"""Bits by which a place is shifted right to be the number of its 128 bytes, by which the swizzle permutes pieces."""
 
 
 class _Operand:
     """One operand of a stage, as a thread reads it.
 
     Args:
-        axis: of the sums along which it runs: 0 of the left one, 1 of the right one.
-        stage: bytes to where it lies.
+        b: the builder.
+        smem_layout: how it lies in shared memory.
+        layout: of the sums.
+        axis: of the sums that the operand shares: 0 for the left one, 1 for the right one.
+        stage: its offset in shared memory, in bytes.
     """
 
     def __init__(self, b: Any, smem_layout: SmemLayout, layout: Layout, axis: int, stage: Any) -> None:
@@ -47,6 +50,7 @@ class _Operand:
         else:
             panel = b.mul(b.udiv(mine, i32c(span)), i32c(smem_layout.panel_bytes))
             place = b.add(panel, b.mul(b.urem(mine, i32c(span)), i32c(smem_layout.size)))
+        # Stages begin at multiples of the swizzle's period, so it may be applied to the place alone.
         self._base = b.add(b.ptrtoint(shared(b, stage), I32), place)
         self._starts: dict[int, Any] = {}
 
@@ -59,15 +63,12 @@ class _Operand:
         return self._smem_layout.swizzle // PIECE - 1
 
     def _permuted(self, place: Any) -> Any:
-        """The bits that the swizzle flips of a place in a panel.
-
-        Bits from the 4th on are flipped by bits from the 7th on.
-        """
-        # PTX ISA, "Swizzling Modes".
+        """The bits of a place in a panel that the swizzle flips."""
+        # Bits from `ROW_SHIFT` on flip those from `PIECE_SHIFT` on (PTX ISA, "Swizzling Modes").
         return self._b.and_(self._b.lshr(place, i32c(ROW_SHIFT - PIECE_SHIFT)), i32c(self._mask() << PIECE_SHIFT))
 
     def _start(self, piece: int) -> Any:
-        """Where pieces of this number begin, but for constants."""
+        """The address of the thread's pieces of this number, but for constants."""
         if piece not in self._starts:
             self._starts[piece] = self._b.xor(self._base, i32c(piece << PIECE_SHIFT)) if piece else self._base
         return self._starts[piece]
@@ -94,7 +95,7 @@ def multiply(layout: Layout, left: BufferStages, right: BufferStages, depth: int
 
     Args:
         layout: of the sums: an `outer_groups`.
-        left, right: where the operands' stages are, of one counter.
+        left, right: where the operands' stages are; both are in the stage of one counter.
         depth: elements along K.
     """
     where = {offset: register for register, offset in enumerate(layout.offsets)}
@@ -119,7 +120,7 @@ def multiply(layout: Layout, left: BufferStages, right: BufferStages, depth: int
 
 
 class _Reads:
-    """Elements of both operands, each read where it is wanted for the first time."""
+    """Elements of both operands, each read ahead of its first use."""
 
     def __init__(self, x: _Operand, y: _Operand) -> None:
         self._x, self._y = x, y
@@ -143,12 +144,12 @@ class _Reads:
 
 
 def _order(rows: list[int], columns: list[int]) -> Iterator[tuple[int, int, int]]:
-    """(row, column, step) of four steps, to and fro along some columns at a time.
+    """(row, column, step) of four steps, to and fro along a few columns at a time.
 
-    Neighbours share an operand, which the multiplier then need not read again.
+    Neighbours share an operand, which the multiplier then need not read from the registers again.
     """
     for step in range(VECTOR):
-        for first in range(0, len(columns), TOGETHER):
-            group = columns[first : first + TOGETHER]
+        for first in range(0, len(columns), COLUMN_GROUP):
+            group = columns[first : first + COLUMN_GROUP]
             for number, row in enumerate(rows):
                 yield from ((row, column, step) for column in (group if number % 2 == 0 else group[::-1]))

@@ -29,7 +29,7 @@ from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, i32
 
 PART = 8
-"""Elements of a thread that are looked at only if the best of them is a candidate."""
+"""Keys that are compared together: of a thread, those that are passed over if the first of them is no candidate."""
 
 
 class _Network:
@@ -37,7 +37,7 @@ class _Network:
 
     A row has `length` keys in each of `1 << bits` threads, whose numbers differ in their lowest bits. A step compares
     keys whose positions differ in the bits of a mask. The first step of a merge mirrors: its mask has all bits below a
-    power of two, and no run ever has to descend.
+    power of two. So every run ascends, where the usual network needs descending runs as well.
     """
 
     def __init__(self, b: Any, keys: Keys, layout: Layout, axis: int, offset: int) -> None:
@@ -63,12 +63,12 @@ class _Network:
         return rows
 
     def _stages(self, rows: list[Key], first: int, count: int) -> list[Key]:
-        """The merges whose longest distance is of thread bits from `first` on."""
+        """`count` merges, whose first steps cross the thread bits from `first` on."""
         b = self._b
         through_memory = first >= LANE_BITS
 
-        def merge(number_: Any, rows: list[Key]) -> list[Key]:
-            bit = b.add(number_, i32c(first))
+        def merge(merge_index: Any, rows: list[Key]) -> list[Key]:
+            bit = b.add(merge_index, i32c(first))
             top = b.shl(i32c(1), bit)
             mask = b.sub(b.shl(top, i32c(1)), i32c(1))
             rows = self._across(rows, mask, top, mirrored=True, through_memory=through_memory)
@@ -82,29 +82,32 @@ class _Network:
                 return self._across(rows, mask, mask, mirrored=False, through_memory=False)
 
             if through_memory:
-                rows = self._repeat(number_, rows, between_warps)
+                rows = self._repeat(merge_index, rows, between_warps)
             rows = self._repeat(i32c(LANE_BITS) if through_memory else bit, rows, between_lanes)
             return self._merged(rows, self._length // 2)
 
         return self._repeat(i32c(count), rows, merge)
 
     def _repeat(self, count: Any, rows: list[Key], body: Any) -> list[Key]:
+        """A loop that carries the words of keys: `rows = body(i, rows)`."""
         width = len(self._keys.kinds)
 
-        def flat(number_: Any, words: list[Any]) -> list[Any]:
+        def flat(iteration: Any, words: list[Any]) -> list[Any]:
             rows = [words[at : at + width] for at in range(0, len(words), width)]
-            return [word for key in body(number_, rows) for word in key]
+            return [word for key in body(iteration, rows) for word in key]
 
         words = repeat(self._b, count, [word for key in rows for word in key], flat)
         return [words[at : at + width] for at in range(0, len(words), width)]
 
     def _merged(self, rows: list[Key], stride: int) -> list[Key]:
+        """The steps of a merge within a thread, at distances from `stride` down to 1."""
         while stride:
             rows = self._in_registers(rows, stride)
             stride //= 2
         return rows
 
     def _in_registers(self, rows: list[Key], mask: int) -> list[Key]:
+        """A step within a thread."""
         rows = list(rows)
         for at in range(len(rows)):
             other = at ^ mask
@@ -113,7 +116,7 @@ class _Network:
         return rows
 
     def _across(self, rows: list[Key], mask: Any, top: Any, *, mirrored: bool, through_memory: bool) -> list[Key]:
-        """A step between threads: the one with the bit `top` keeps the later key."""
+        """A step between threads: the one with the bit `top` set keeps the later key."""
         b, keys = self._b, self._keys
         later = b.icmp_unsigned("!=", b.and_(self._thread, top), i32c(0))
         partners = [at ^ (self._length - 1) if mirrored else at for at in range(len(rows))]
@@ -127,6 +130,7 @@ class _Network:
         ]
 
     def _through_memory(self, rows: list[Key], partners: list[int], partner: Any) -> list[Key]:
+        """The keys of the thread `partner`, those of its registers `partners`."""
         b, keys = self._b, self._keys
 
         def place(of: Any, register: int) -> Any:
@@ -142,7 +146,10 @@ class _Network:
 def _encoded(
     b: Any, keys: Keys, layout: Layout, axis: int, elements: Sequence[Any], encode: Any, only: Any | None = None
 ) -> list[Key]:
-    """The keys of a thread's elements; the last key where there is none."""
+    """The keys of a thread's elements.
+
+    They are the last key past the edge, and where the i1 `only` is false.
+    """
     at = Coordinates(b, layout)
     rows: list[Key] = []
     for register, element in enumerate(elements):
@@ -166,13 +173,17 @@ def sort(
 ) -> Any:
     """`f(x)`: the elements of a tile in order along `axis`, and their places.
 
-    They are in the registers that the tile is in.
+    Both are in the registers of `layout`.
 
     Args:
-        layout: as `along` makes it.
+        dtype: of the elements.
+        layout: of the tile, as `sort_lowering.along` makes it.
+        axis: along which it is sorted.
+        descending: whether the largest comes first.
         by_double: whether keys of f32 are compared as f64.
-        offset: where in shared memory, in bytes.
-        fence: whether an earlier use of that memory may still be under way; a network waits for it by itself.
+        offset: where keys are exchanged in shared memory, in bytes.
+        fence: whether an earlier use of that memory may still be under way. Not needed: a network begins each exchange
+            with a barrier.
     """
     kind = together([frag(dtype, layout.registers), frag(i32, layout.registers)])
 
@@ -189,13 +200,16 @@ def sort(
 def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, offset: int, fence: bool) -> Any:
     """`f(x)`: the largest elements of a tile along `axis`, and their places.
 
-    Elements come in the layout `source` and go in the layout `target`.
-
-    Of many rows, or of a `k` that is a large part of a row, all is sorted. Of one row few elements are candidates, and
+    Many rows, or rows of which `k` is a large part, are sorted as a whole. In one row few elements are candidates, and
     these alone are ranked.
 
     Args:
-        offset: where in shared memory, in bytes.
+        dtype: of the elements.
+        source: the layout of the tile.
+        target: the layout of the results.
+        axis: along which the largest are looked for.
+        k: how many, the largest first.
+        offset: of the room in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
     kind = together([frag(dtype, target.registers), frag(i32, target.registers)])
@@ -217,7 +231,7 @@ def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, o
         for register in range(target.registers):
             inside = at.inside(register)
             place = flat_index(b, at, register, strides)
-            place = place if inside is None else b.select(inside, place, i32c(0))  # past the edge: read any other
+            place = place if inside is None else b.select(inside, place, i32c(0))  # past the edge: read any key
             rows.append(keys.read(place, offset + room.results, room.count))
         return _decoded(b, keys, dtype, rows, kind)
 
@@ -227,9 +241,9 @@ def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, o
 def _sort_all(
     b: Any, keys: Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
 ) -> None:
-    """Sort, and write the first keys of each row.
+    """Sort, and write the first `k` keys of each row.
 
-    Rows of few elements are one warp's: no warp waits for another.
+    If one warp holds the whole tile, only the first warp sorts, and no warp waits for another.
     """
     if layout.free_warps and not warp_mask(layout, axis):
         with b.if_then(b.icmp_unsigned("<", thread(b), i32c(LANES))):
@@ -248,7 +262,7 @@ def _write_sorted(
         wanted = b.icmp_unsigned("<", at.element(register, axis), i32c(k))
         inside = at.inside(register)
         with b.if_then(wanted if inside is None else b.and_(wanted, inside)):
-            at = Coordinates(b, layout)
+            at = Coordinates(b, layout)  # anew: coordinates of this branch would not dominate the next register's
             keys.write(key, flat_index(b, at, register, strides), offset + room.results, room.count)
 
 
@@ -257,28 +271,28 @@ def _rank_candidates(
 ) -> None:
     """Write the first `k` keys of the only row.
 
-    Threads are put to groups. The first keys of the `k` best groups are `k` elements, so what comes behind the last of
-    these is none of the result. What is left are few, and each counts how many come before it.
+    Threads form groups, and each group has a first key. The `k` first of these keys are `k` elements, so no key behind
+    the last of them (the limit) is in the result. Few candidates are left, and each counts the keys before it.
     """
     threads, groups = layout.threads, room.groups
     at = Coordinates(b, layout)
     me = thread(b)
     own = _encoded(b, keys, layout, axis, elements, keys.quick, at.owner())
     parts = [reduce(keys.lesser, own[begin : begin + PART]) for begin in range(0, len(own), PART)]
-    best = reduce(keys.lesser, parts)
+    best = reduce(keys.lesser, parts)  # the first key of this thread
     keys.write(best, me, offset + room.threads, threads)
     count = pointer(b, shared(b, offset + room.counter), I32, SHARED)
     with b.if_then(b.icmp_unsigned("==", me, i32c(0))):
         b.store(i32c(0), count)
-        keys.write(keys.last(), i32c(0), offset + room.limit, 1)  # for a row of less than k groups with elements
-    barrier(b)  # all have written their best, before groups read them
+        # The limit for a row of which fewer than k groups have elements: no group has rank k - 1 then.
+        keys.write(keys.last(), i32c(0), offset + room.limit, 1)
+    barrier(b)  # all threads have written their first keys, before groups read them
     leads = b.icmp_unsigned("<", me, i32c(groups))
     group = best
     with b.if_then(leads):
         group = keys.read(me, offset + room.threads, threads)
-        for other in range(
-            1, threads // groups
-        ):  # lanes side by side are in different groups, as rows that ascend want
+        # Neighbouring lanes are in different groups: in a sorted row the first keys of all are neighbours.
+        for other in range(1, threads // groups):
             member = keys.read(b.add(me, i32c(other * groups)), offset + room.threads, threads)
             group = keys.lesser(group, member)
         keys.write(group, me, offset + room.bests, groups)
@@ -307,8 +321,8 @@ def _rank_candidates(
     barrier(b)  # all candidates are there before they are ranked
     total = b.load(count)
 
-    def turn(number_: Any, _: list[Any]) -> list[Any]:
-        place = b.add(b.mul(number_, i32c(threads)), me)
+    def rank_candidates(iteration: Any, _: list[Any]) -> list[Any]:
+        place = b.add(b.mul(iteration, i32c(threads)), me)
         with b.if_then(b.icmp_unsigned("<", place, total)):
             mine = keys.read(place, offset + room.candidates, room.capacity)
             rank = _rank(b, keys, mine, total, offset + room.candidates, room.capacity)
@@ -316,33 +330,37 @@ def _rank_candidates(
                 keys.write(mine, rank, offset + room.results, room.count)
         return []
 
-    turns = b.lshr(b.add(total, i32c(threads - 1)), i32c(threads.bit_length() - 1))
-    repeat(b, turns, [], turn)
+    iterations = b.lshr(b.add(total, i32c(threads - 1)), i32c(threads.bit_length() - 1))
+    repeat(b, iterations, [], rank_candidates)
 
 
 def _rank(b: Any, keys: Keys, mine: Key, count: Any, offset: int, length: int, together: int = 1) -> Any:
-    """How many of the first keys of an array come before one.
+    """How many of an array's first `together * count` keys come before `mine`.
 
-    Of `together * count` keys.
+    `together` keys are read at once; the array has room for `length` keys.
     """
 
-    def turn(number_: Any, words: list[Any]) -> list[Any]:
-        first, before = b.mul(number_, i32c(together)), words[0]
+    def count_before(iteration: Any, words: list[Any]) -> list[Any]:
+        first, before = b.mul(iteration, i32c(together)), words[0]
         for key in [keys.read(b.add(first, i32c(more)), offset, length) for more in range(together)]:
             before = b.add(before, b.zext(keys.less(key, mine), I32))
         return [before]
 
-    return repeat(b, count, [i32c(0)], turn)[0]
+    return repeat(b, count, [i32c(0)], count_before)[0]
 
 
 @cache
 def take_along_axis(dtype: DTypeLike, source: Layout, places: Layout, axis: int, offset: int, fence: bool) -> Any:
     """`f(x, places)`: the elements of a tile of `source` at places along `axis`.
 
-    They are in the registers of `places`.
+    They are in the registers of `places`. A place outside is clamped to the first or the last.
 
     Args:
-        offset: where in shared memory, in bytes.
+        dtype: of the elements.
+        source: the layout of the tile.
+        places: the layout of the places, and of the result.
+        axis: that the places count along.
+        offset: where the tile goes in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
     strides = row_major(source.shape)
@@ -361,7 +379,7 @@ def take_along_axis(dtype: DTypeLike, source: Layout, places: Layout, axis: int,
             inside = at.inside(register)
             # threads with the same element write the same value
             with b.if_then(const(I1, 1) if inside is None else inside):
-                at = Coordinates(b, source)
+                at = Coordinates(b, source)  # anew: coordinates of this branch would not dominate the next register's
                 b.store(to_memory(b, dtype, element), address(b, flat_index(b, at, register, strides)))
         barrier(b)  # all have written before anyone reads
         at = Coordinates(b, places)
@@ -369,13 +387,13 @@ def take_along_axis(dtype: DTypeLike, source: Layout, places: Layout, axis: int,
         elements_taken: list[Any] = []
         for register, place in enumerate(unpack(b, values[1], places.registers)):
             inside = at.inside(register)
-            near = b.select(b.icmp_signed("<", place, i32c(0)), i32c(0), place)
-            near = b.select(b.icmp_signed(">", near, last), last, near)
-            where = b.mul(near, i32c(strides[axis]))
+            clamped = b.select(b.icmp_signed("<", place, i32c(0)), i32c(0), place)
+            clamped = b.select(b.icmp_signed(">", clamped, last), last, clamped)
+            where = b.mul(clamped, i32c(strides[axis]))
             for other, stride in enumerate(strides):
                 if other != axis:
                     where = b.add(where, b.mul(at.element(register, other), i32c(stride)))
-            where = where if inside is None else b.select(inside, where, i32c(0))  # past the edge: read any other
+            where = where if inside is None else b.select(inside, where, i32c(0))  # past the edge: read any element
             elements_taken.append(from_shared(b, dtype, address(b, where)))
         return pack(b, elements_taken, places.registers)
 

@@ -1,6 +1,6 @@
 """Split-K through a workspace in global memory: work units and their fix-up.
 
-`pipeline/accumulators.py` says how.
+A work unit is one split of one tile. `pipeline/accumulators.py` describes the scheme.
 """
 
 from collections.abc import Callable
@@ -34,25 +34,26 @@ VECTOR = 4
 AT_ONCE = 64
 """Registers of a thread for sums that are on their way from the workspace."""
 MAX_AHEAD = 8
-"""Splits that are on their way at once."""
+"""Splits of which sums are on their way at once."""
 SUM_BYTES = 4
 COUNTER_BYTES = 4
 
 
-def _turns(b: Any, start: Any, stop: Any, step: Any) -> Any:
-    """Of `range(start, stop, step)`, whose step is positive."""
+def _iterations(b: Any, start: Any, stop: Any, step: Any) -> Any:
+    """The length of `range(start, stop, step)`, whose step is positive."""
     length = b.sub(stop, start)
     whole = b.sdiv(b.add(length, b.sub(step, i32c(1))), step)
     return b.select(b.icmp_signed(">", length, i32c(0)), whole, i32c(0))
 
 
 Numbers = Callable[[], list[Any]]
+"""Writes the code that computes some i32 values."""
 
 
-def _chosen(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[Any]:
-    """Numbers computed if a condition holds, else other ones.
+def _computed_if(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[Any]:
+    """The numbers of `then` if a condition holds, else `orelse`.
 
-    Divisions take a while, and are seldom needed.
+    By a branch, not by a selection: the numbers take divisions, which are slow and seldom needed.
     """
     before = b.block
     there, after = b.append_basic_block("divided"), b.append_basic_block("known")
@@ -71,31 +72,31 @@ def _chosen(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[An
 
 @cache
 def splits(most: int, least: int, whole: bool = False) -> Any:
-    """`f(tiles, start, stop, step)`: the splits of each of so many tiles.
+    """`f(tiles, start, stop, step)`: the number of splits of each of so many tiles.
 
-    They are 1 to `most`, no more than thread blocks, of `least` iterations or more. With `whole` there are 1 or `most`,
-    which takes as many thread blocks as that makes.
+    Splits have `least` iterations or more, and all splits together are no more than the thread blocks. A tile has 1 to
+    `most` splits. With `whole` it has `most` if the thread blocks are exactly `tiles * most`, else 1.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         tiles, *bounds = values
         blocks = call(b, "llvm.nvvm.read.ptx.sreg.nctaid.x", I32, [])
-        turns = _turns(b, *bounds)
+        iterations = _iterations(b, *bounds)
         if whole:
-            enough = b.icmp_unsigned(">=", turns, i32c(most * least))
-            each = b.icmp_unsigned("==", b.mul(tiles, i32c(most)), blocks)
-            return b.select(b.and_(enough, each), i32c(most), i32c(1))
-        enough = b.icmp_unsigned(">=", turns, i32c(2 * least))
+            enough = b.icmp_unsigned(">=", iterations, i32c(most * least))
+            matches = b.icmp_unsigned("==", b.mul(tiles, i32c(most)), blocks)
+            return b.select(b.and_(enough, matches), i32c(most), i32c(1))
+        enough = b.icmp_unsigned(">=", iterations, i32c(2 * least))
         few = b.icmp_unsigned("<=", b.mul(tiles, i32c(2)), blocks)
         counted = b.icmp_unsigned("<=", tiles, i32c(COUNTERS))
 
         def divided() -> list[Any]:
             many = b.udiv(blocks, tiles)
-            for limit in (i32c(most), b.udiv(turns, i32c(least))):
+            for limit in (i32c(most), b.udiv(iterations, i32c(least))):
                 many = b.select(b.icmp_unsigned("<", many, limit), many, limit)
             return [many]
 
-        return _chosen(b, b.and_(b.and_(enough, few), counted), divided, [i32c(1)])[0]
+        return _computed_if(b, b.and_(b.and_(enough, few), counted), divided, [i32c(1)])[0]
 
     return intrinsic("splits", INTEGER, [INTEGER] * 4, generate)
 
@@ -109,13 +110,13 @@ def work_unit() -> Any:
         unit, start, stop, step, count = values
 
         def divided() -> list[Any]:
-            tile, turns = b.udiv(unit, count), _turns(b, start, stop, step)
-            piece = b.sub(unit, b.mul(tile, count))
-            ends = [b.udiv(b.mul(turns, each), count) for each in (piece, b.add(piece, i32c(1)))]
-            return [tile, piece, *(b.add(start, b.mul(each, step)) for each in ends)]
+            tile, iterations = b.udiv(unit, count), _iterations(b, start, stop, step)
+            split = b.sub(unit, b.mul(tile, count))
+            ends = [b.udiv(b.mul(iterations, at), count) for at in (split, b.add(split, i32c(1)))]
+            return [tile, split, *(b.add(start, b.mul(end, step)) for end in ends)]
 
-        some = b.icmp_unsigned(">", count, i32c(1))
-        return bundle(b, _chosen(b, some, divided, [unit, i32c(0), start, stop]), kind)
+        several = b.icmp_unsigned(">", count, i32c(1))
+        return bundle(b, _computed_if(b, several, divided, [unit, i32c(0), start, stop]), kind)
 
     return intrinsic("work_unit", kind, [INTEGER] * 5, generate)
 
@@ -123,7 +124,8 @@ def work_unit() -> Any:
 class _Workspace:
     """The sums of all splits in global memory, behind a counter for each tile.
 
-    `width` registers of a thread lie side by side, then those of the next thread, so that a warp's access is one piece.
+    `width` registers of a thread lie side by side, then those of the next thread, so that a warp accesses one piece of
+    memory.
     """
 
     def __init__(self, dtype: DTypeLike, layout: Layout) -> None:
@@ -141,7 +143,7 @@ class _Workspace:
     def write(self, b: Any, place: Any, elements: list[Any]) -> None:
         """Write this thread's sums of one split."""
         for first in range(0, self.count, self.width):
-            # In PTX, with the width chosen here, and in its place ahead of the fence.
+            # In PTX, with the width chosen here, so that LLVM keeps the store ahead of the fence (PTX ISA, "st").
             text = f"st.global{self._suffix} [$0+{first * self.threads * SUM_BYTES}], {self._listed(1)};"
             constraints = ",".join(["l", *[self.letter] * self.width, "~{memory}"])
             asm(b, VOID, [place, *elements[first : first + self.width]], text, constraints, effect=True)
@@ -150,7 +152,7 @@ class _Workspace:
         """This thread's sums of one split."""
         width, sums = self.width, list[Any]()
         for first in range(0, self.count, width):
-            # Relaxed, and so past the first-level cache, which knows nothing of other multiprocessors (PTX ISA, "ld").
+            # Relaxed for the GPU, and so not from the L1 cache, which does not see other SMs' writes (PTX ISA, "ld").
             text = (
                 f"ld.relaxed.gpu.global{self._suffix} {self._listed(0)}, [${width}+{first * self.threads * SUM_BYTES}];"
             )
@@ -162,8 +164,8 @@ class _Workspace:
 
 
 def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
-    """Count this split; whether all others have been counted, known to every thread."""
-    # Each thread's sums are released here, and counted by one thread behind the barrier.
+    """Count this split; the result, in every thread: whether it is the tile's last."""
+    # Each thread releases its sums here, and one counts behind the barrier (PTX ISA, "Release and Acquire Patterns").
     device_fence(b)
     barrier(b)  # no thread counts before all have written
     leads = b.icmp_unsigned("==", thread(b), i32c(0))
@@ -174,17 +176,17 @@ def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
     )
     before_last = b.sub(splits_, i32c(1))
     operands = [counter, before_last, b.zext(leads, I32)]
-    # `inc` goes from the last split's number back to 0, which the next launch finds (PTX ISA, "atom"). Threads that do
-    # not count get a number that no split has.
+    # `inc` wraps behind the last split's number, so that the next launch finds 0 (PTX ISA, "atom"). Threads that do not
+    # count get a number that no split has.
     counted = asm(b, I32, operands, text, "=&r,l,r,r,~{memory}", effect=True)
-    last = barrier_any(b, b.icmp_unsigned("==", counted, before_last))  # tells all threads what the one has found
-    # The other side: every thread acquires what the counting thread has seen of other blocks.
+    last = barrier_any(b, b.icmp_unsigned("==", counted, before_last))  # only the counting thread's flag can hold
+    # Every thread acquires the sums whose counts the counting thread has seen.
     device_fence(b)
     return last
 
 
 def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits_: Any) -> list[Any]:
-    """The sums of all splits, in their order; several are on their way at once."""
+    """Add up the sums of all splits, in their order; several splits are read ahead."""
     ahead = max(1, min(MAX_AHEAD, AT_ONCE // sums.count))
     before = b.block
     loop, done = b.append_basic_block("pieces"), b.append_basic_block("added")
@@ -199,7 +201,7 @@ def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits
     for further in range(ahead):
         number = b.add(split, i32c(further))
         exists = b.icmp_unsigned("<", number, splits_)
-        there = b.select(exists, number, i32c(0))  # no split: read any, and do not add it
+        there = b.select(exists, number, i32c(0))  # past the last split: read any, and do not add it
         place = b.add(base, b.mul(b.zext(there, I64), const(I64, sums.split_bytes)))
         loaded.append((exists, sums.read(b, place)))
     new: list[Any] = list(totals)
@@ -219,8 +221,8 @@ def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits
 def fixup(dtype: DTypeLike, layout: Layout) -> Any:
     """`f(sums, workspace, tile, split, splits)`: sums; whether they are the result.
 
-    Of one split, these are its own sums. Else they are written to the workspace, and the thread block that counts last
-    adds them up: it has the sums of all splits. The counter then stands at 0 again.
+    A tile of one split has its own sums as the result. Else each thread block writes its sums to the workspace. The one
+    that counts last adds all of them up, and has the result. The tile's counter is 0 again then.
     """
     sums = _Workspace(dtype, layout)
     n = sums.count

@@ -29,7 +29,7 @@ COPY = 16
 
 
 def stage_shift(b: Any, turn: Any, stages: int, size: int) -> Any:
-    """Byte offset of an iteration's stage."""
+    """Bytes from the first stage to the stage of iteration `turn`."""
     return b.mul(b.urem(turn, i32c(stages)), i32c(size))
 
 
@@ -61,11 +61,14 @@ def stage_tile(
 
     `f(base, *extents, *strides, *tile index, *limits, turn)`.
 
-    Elements outside of the tensor become 0. `extents` and `strides` are the tensor's dynamic ones.
+    Elements outside of the tensor become 0. `extents` and `strides` are the tensor's dynamic ones; `turn` is the
+    iteration's number.
 
     Args:
+        view: of the tensor.
         layout: which thread copies which elements. Neighbours along `axis` are adjacent in memory and in the stage.
-        width: elements of one copy: 4, 8 or 16 bytes.
+        axis: the contiguous one.
+        width: elements of one copy, of 4, 8 or 16 bytes.
         strides: of the tile in a stage, in elements.
         stages: number of stages.
         stage_bytes: from stage to stage.
@@ -112,14 +115,14 @@ def stage_row(
 
     `f(base, *extents, *strides, *tile index)`.
 
-    In a tensor it is one stretch of memory, which one thread copies for all. Where the tensor ends in it, each thread
-    copies what it reads itself, and elements outside become 0.
+    The tile is one stretch of memory, which one thread copies for all. If the tensor ends within the tile, each thread
+    copies the elements that it will read, and elements outside become 0.
 
     Args:
+        view, layout, axis, width, strides: as of `stage_tile`.
         nbytes: of the tile.
-        counter: where the barrier is that counts what has come, used once.
-
-    The others are as of `stage_tile`.
+        offset: where the tile goes in shared memory, in bytes.
+        counter: where the barrier is that counts its bytes, used once; in bytes.
     """
     size = view.dtype.bits // 8
 
@@ -138,16 +141,17 @@ def stage_row(
                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$1], [$2], "
                 f"{nbytes}, [$0];"
             )
-            # The fence shows the barrier to who copies (PTX ISA, "mbarrier.init", "cp.async.bulk").
+            # The fence shows the new barrier to the copy, which counts its bytes there (PTX ISA, "mbarrier.init",
+            # "mbarrier.arrive", "cp.async.bulk").
             asm(b, VOID, [arrived, target, access.address(0)], text, "r,r,l,~{memory}", effect=True)
-        barrier(b)  # the barrier is there before anyone waits at it
+        barrier(b)  # the mbarrier is set up before anyone waits at it
         wait_parity(b, arrived, i32c(0))
         b.branch(done)
         b.position_at_end(edge)
         access.enter()
         for register in range(0, layout.registers, width):
             _copy(b, access, register, target, axis, width, strides, False)
-        # For the copies of this thread alone, which nobody else reads (PTX ISA, "cp.async.wait_all").
+        # It waits for this thread's copies alone, which no other thread reads (PTX ISA, "cp.async.wait_all").
         asm(b, VOID, [], "cp.async.wait_all;", "~{memory}", effect=True)
         b.branch(done)
         b.position_at_end(done)
@@ -169,7 +173,7 @@ def _copy(
         operands.append(access.bytes_inside(register, axis, width))
         text, constraints = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}"
     inside = access.at.inside(register)
-    # Asynchronous, until `wait`. The last operand is the bytes to read; zeros fill the rest (PTX ISA, "cp.async").
+    # Asynchronous, until `wait`. The last operand is the bytes to read; zeros fill the copy up (PTX ISA, "cp.async").
     if inside is None:
         asm(b, VOID, operands, text, constraints, effect=True)
         return
@@ -190,20 +194,20 @@ def stage_read(
 ) -> Any:
     """`f(turn)`: the tile in a stage, in registers.
 
-    `layout` says which thread reads which elements; the others are as of `stage_tile`.
+    `layout` says which thread reads which elements. The other arguments are those of `stage_tile`.
     """
     size, width = dtype.bits // 8, widest(layout, axis, strides, dtype)
 
     def generate(b: Any, values: list[Any]) -> Any:
         at = Coordinates(b, layout)
         base = b.add(stage_shift(b, values[0], stages, stage_bytes), i32c(offset))
-        thread = b.add(b.mul(_thread_place(b, at, strides, axis), i32c(size)), base)
+        own = b.add(b.mul(_thread_place(b, at, strides, axis), i32c(size)), base)
         elements: list[Any] = []
         for register in range(0, layout.registers, width):
-            moved = sum(o * stride for o, stride in zip(layout.offsets[register], strides, strict=True)) * size
-            where = b.add(thread, i32c(moved))
+            step = sum(o * stride for o, stride in zip(layout.offsets[register], strides, strict=True)) * size
+            where = b.add(own, i32c(step))
             inside = at.inside(register)
-            if inside is not None:  # past the tile's edge: read the stage's first, which is always there
+            if inside is not None:  # past the tile's edge: read the stage's first element
                 where = b.select(inside, where, base)
             kind = vector_type(dtype, width)
             place = pointer(b, shared(b, where), kind, SHARED)
@@ -223,7 +227,8 @@ def commit() -> Any:
     """`f()`: the copies begun since the last commit are one group."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        # Each thread counts groups of its own; one without a copy counts as well (PTX ISA, "cp.async.commit_group").
+        # Each thread counts its own groups, empty ones as well, so that all count alike (PTX ISA,
+        # "cp.async.commit_group").
         asm(b, VOID, [], "cp.async.commit_group;", "~{memory}", effect=True)
 
     return intrinsic("commit", None, [], generate)
@@ -237,9 +242,10 @@ def wait(pending: int, meet: bool = True) -> Any:
     """
 
     def generate(b: Any, _: list[Any]) -> None:
-        # Waits for the copies of this thread alone (PTX ISA, "cp.async.wait_group").
+        # It waits for the copies of this thread alone (PTX ISA, "cp.async.wait_group").
         asm(b, VOID, [], f"cp.async.wait_group {pending};", "~{memory}", effect=True)
         if meet:
-            barrier(b)  # makes the others' copies visible; and nobody reads the stage any more that is copied to next
+            # The other threads' copies are visible behind it, and nobody still reads the stage that is filled next.
+            barrier(b)
 
     return intrinsic("wait", None, [], generate)

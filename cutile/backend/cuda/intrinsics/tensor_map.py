@@ -26,6 +26,8 @@ class _TensorMap(types.Type):
 
 
 class _TensorMapModel(_models.PrimitiveModel):
+    """Its LLVM type: a pointer to the descriptor."""
+
     def __init__(self, manager: Any, kind: Any) -> None:
         _models.PrimitiveModel.__init__(self, manager, kind, ir.PointerType(MAP))
 
@@ -37,7 +39,7 @@ TENSOR_MAP: Any = _TensorMap()
 
 
 def address(b: Any, map: Any) -> Any:
-    """The generic address (i64) of a tensor map, as TMA takes it."""
+    """The generic address (i64) of a tensor map, which TMA's instructions take."""
     return b.ptrtoint(map, I64)
 
 
@@ -46,7 +48,7 @@ def prefetch() -> Any:
     """`f(map)`: bring a descriptor into its cache, ahead of the first copy."""
 
     def generate(b: Any, values: list[Any]) -> None:
-        # The descriptor's cache is read through its generic address (PTX ISA, "prefetch").
+        # A generic address, which must lie in the constant, parameter or global space (PTX ISA, "prefetch").
         asm(b, VOID, [address(b, values[0])], "prefetch.tensormap [$0];", "l,~{memory}", effect=True)
 
     return intrinsic("prefetch", None, [TENSOR_MAP], generate)

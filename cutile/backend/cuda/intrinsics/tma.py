@@ -1,7 +1,7 @@
 """Tiles copied by the tensor memory accelerator (TMA, `cp.async.bulk.tensor`).
 
-One thread begins a copy for all. A load says on an mbarrier that its bytes have arrived; stores are waited for in
-groups (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
+One thread begins a copy for all. A load's bytes complete a phase of an mbarrier; stores are waited for in groups (PTX
+ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
 """
 
 import math
@@ -36,21 +36,22 @@ from cutile.dtypes import DTypeLike, f32, i32
 WARP_ROWS = 16
 """Rows of a product by warpgroups that one warp holds."""
 OUTSIDE = -(2**30)
-"""A coordinate from which no tile reaches a tensor's first element."""
+"""A coordinate so far below 0 that no tile from there reaches a tensor's first element."""
 WARP_SHIFT = 5
-"""A thread's number shifted by so many bits is its warp's."""
+"""Bits by which a thread's number is shifted right to be its warp's."""
 PIECE_SHIFT = 4
-"""Bits by which the number of a piece of 16 bytes is shifted to be its place: the swizzle moves whole pieces."""
+"""Bits by which the number of a piece of 16 bytes is shifted left to be its place: the swizzle moves whole pieces."""
 HALF_BITS = 16
-"""Bits of an element that is stored here: two make a 32-bit register."""
+"""Bits of an element that `store` writes: a 32-bit register has two."""
 F32_BYTES = 4
-"""Of an element that is added."""
+"""Bytes of an element that `add` adds."""
 EVICT_NORMAL, EVICT_FIRST = 0x1000000000000000, 0x12F0000000000000
-"""Policies of the L2 cache for all of an access, by the values of CUTLASS (`TMA::CacheHintSm90`)."""
+"""Policies of the L2 cache for a whole access. Their bits are opaque in PTX: these are the values of CUTLASS
+(`TMA::CacheHintSm90`)."""
 MATRIX = 8
 """Rows, and columns of 16 bits, of a matrix that `stmatrix` writes."""
 MATRICES = 4
-"""Matrices that one `stmatrix` writes: one register of each thread for each."""
+"""Matrices that one `stmatrix` writes, one register of each thread for each."""
 
 
 @cache
@@ -69,7 +70,7 @@ def load(
 ) -> Any:
     """`f(map, *tile index, counter, *tile blocks)`: begin to load a tile into a stage.
 
-    Its bytes arrive on `full`. Of a tile that all blocks of a cluster need, each loads its part for all of them.
+    Its bytes arrive on `full`. If all blocks of a cluster need the tile, each loads a part of it for all of them.
 
     Args:
         smem_layout: how the tile lies in shared memory.
@@ -81,8 +82,8 @@ def load(
         offset: where the pipeline's barriers are.
         cluster: blocks that need the tile.
         steps: elements from tile to tile along each axis, where tiles do not lie side by side.
-        shared: along so many axes of the grid tile blocks load the same tile, and the last arguments count them. Where
-            all counts are 1, the L2 cache evicts the tile first. None: no such arguments.
+        shared: the number of `tile blocks` arguments. They count the tile blocks that load this tile, along each axis
+            of the grid. If all counts are 1, the L2 cache evicts the tile first. None: no such arguments, and no hint.
     """
     count, rows, part_bytes = smem_layout.part(cluster)
     split = smem_layout.split(cluster)
@@ -95,9 +96,10 @@ def load(
         full = full_barrier(b, counter, stages, offset)
         origin = [b.mul(at, i32c(step)) for at, step in zip(index, steps or shape, strict=True)]
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
-            if step % extent:  # what begins before a tensor's first element lies outside as a whole, not in part
+            if step % extent:  # a tile that begins before a tensor's first element is wholly outside, not in part
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
-        # A number comes with its neighbours: a row that begins at no multiple of 16 bytes is an illegal instruction.
+        # A single element comes with its aligned group: a box's inner row must begin and end at multiples of 16 bytes
+        # (PTX ISA, "Tensor Mode").
         if smem_layout.width > shape[axis]:
             origin[axis] = b.and_(origin[axis], i32c(-smem_layout.span))
         text, letters = _load_text(len(shape), cluster > 1, shared is not None)
@@ -114,14 +116,15 @@ def load(
                 moves = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
                 start = [b.add(origin[a], i32c(moves.get(a, 0))) for a in order]
                 operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *everyone, *hint]
-                # One box per panel: a box is at most as wide as the swizzle. Even rows and odd ones are one each.
+                # One box per panel, since a box is at most as wide as the swizzle; if rows are interleaved, one for
+                # even rows and one for odd rows. `_load_text` has the instruction.
                 asm(b, VOID, operands, text, letters, effect=True)
 
     return intrinsic("load", None, [TENSOR_MAP, *[INTEGER] * (len(shape) + 1 + (shared or 0))], generate)
 
 
 def _policy(b: Any, counts: Sequence[Any]) -> Any:
-    """The L2 cache's policy for a tile that so many tile blocks load, along axes."""
+    """The L2 cache's policy for a tile, by how many tile blocks load it, along axes."""
     policy = const(I64, EVICT_FIRST)
     for count in counts:
         policy = b.select(b.icmp_signed("==", count, i32c(1)), policy, const(I64, EVICT_NORMAL))
@@ -145,11 +148,11 @@ def _load_text(rank: int, multicast: bool, hinted: bool) -> tuple[str, str]:
 
 @cache
 def prefetch() -> Any:
-    """`f(map)`: one thread brings the descriptor into the cache of descriptors."""
+    """`f(map)`: one thread brings the tensor map into its cache."""
 
     def generate(b: Any, values: list[Any]) -> None:
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-            # The first copy then need not fetch the 128 bytes from memory (PTX ISA, "prefetch").
+            # The first copy then need not fetch the map's 128 bytes from memory (PTX ISA, "prefetch").
             asm(b, VOID, [map_address(b, values[0])], "prefetch.tensormap [$0];", "l,~{memory}", effect=True)
 
     return intrinsic("prefetch", None, [TENSOR_MAP], generate)
@@ -165,13 +168,11 @@ def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
 
 @cache
 def pack_pairs(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile)`: 16-bit elements as `n` words of two.
-
-    They are made here, and not where they are used.
-    """
+    """`f(tile)`: 16-bit elements as `n` words of two."""
 
     def generate(b: Any, values: list[Any]) -> Any:
         words = _pairs(b, dtype, unpack(b, values[0], 2 * n))
+        # Tied to empty PTX, so that LLVM joins the elements here, and not where the words are used.
         return pack(b, tied(b, "", words), n)
 
     return intrinsic("pack_pairs", frag(i32, n), [frag(dtype, 2 * n)], generate)
@@ -179,18 +180,19 @@ def pack_pairs(dtype: DTypeLike, n: int) -> Any:
 
 def _wait_until_read(b: Any, pending: int) -> None:
     """Wait until TMA has read all but the last `pending` stores of this thread."""
-    # `.read`: not until the results are in global memory (PTX ISA, "cp.async.bulk.wait_group").
+    # `.read`: until shared memory has been read, not until global memory is written (PTX ISA,
+    # "cp.async.bulk.wait_group").
     asm(b, VOID, [], f"cp.async.bulk.wait_group.read {pending};", "~{memory}", effect=True)
 
 
 def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, adds: bool = False) -> None:
-    """Have TMA store a box that lies at `source`, or add it to what is there.
+    """Have TMA store the box at `source`, or add it to the tensor's elements.
 
-    It is a group of its own, which `_wait_until_read` counts.
+    Each box is a group of its own, which `_wait_until_read` counts.
     """
     places = ", ".join(f"${2 + i}" for i in range(len(coordinates)))
     name, how = ("cp.reduce.async", "add.tile") if adds else ("cp.async", "tile")
-    # What lies past the tensor's edges is dropped (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
+    # Elements past the tensor's edges are dropped (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
     # "cp.async.bulk.commit_group").
     text = (
         f"{name}.bulk.tensor.{len(coordinates)}d.global.shared::cta.{how}.bulk_group [$0, {{{places}}}], "
@@ -201,9 +203,9 @@ def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, 
 
 
 def _write_matrices(b: Any, place: Any, words: Sequence[Any], *, transposed: bool = False) -> None:
-    """Write 8 x 8 matrices of 16 bits, a register of each thread for each.
+    """Write 8 x 8 matrices of 16 bits, each from one register of each lane.
 
-    `place` is the lane's row of one of them.
+    `place` is the address of the row of a matrix that the lane gives.
     """
     count = len(words)
     names = ", ".join(f"${1 + i}" for i in range(count))
@@ -229,15 +231,19 @@ def store(
 ) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements by TMA.
 
-    Each warp writes its 16 rows by `span` columns to shared memory (`stmatrix`), its first lane has TMA store them,
-    and so on in turn over `buffers` places; a place is written again when TMA has read what was there.
+    Each warp writes its 16 rows by `span` columns to a place in shared memory (`stmatrix`), and its first lane has TMA
+    store them. The warp's `buffers` places take turns: one is written again when TMA has read it.
 
     Args:
+        dtype: of the elements.
         layout: of the tile: a `group_accumulator`.
-        span, buffers: columns at a time; places per warp.
-        place, first: where the places are in shared memory, in bytes; the number of the one that comes first.
-        begins: whether this is its tile's first piece, which waits for all places: a main loop lies in between.
-        packed, dropped: the tile comes as words of two elements; one whose first index is below zero is not stored.
+        span: columns at a time.
+        buffers: places per warp.
+        place: where the places are in shared memory, in bytes.
+        first: the number of the place that comes first.
+        begins: whether this is the first subtile of a result. It waits for all places, since a main loop has passed.
+        packed: the tile comes as words of two elements.
+        dropped: a tile whose first index is below zero is not stored.
         shape: of the tile in the tensor, whose axes ahead of the last are the rows; the layout's by default.
     """
     rows, columns = layout.shape
@@ -269,7 +275,7 @@ def store(
                 synchronize_warp(b)  # the first lane begins when all have written
                 with b.if_then(stores):
                     source = b.add(mine, i32c(buffer * step))
-                    within = *_apart(b, b.add(first_row, i32c(m * layout.core[0])), ahead), i32c(column)
+                    within = *_row_index(b, b.add(first_row, i32c(m * layout.core[0])), ahead), i32c(column)
                     _begin_store(b, map_, source, [b.add(*each) for each in zip(origins, within, strict=True)][::-1])
                 buffer = (buffer + 1) % buffers
 
@@ -279,7 +285,8 @@ def store(
 
 def _late_lane_and_warp(b: Any) -> tuple[Any, Any]:
     """The numbers of lane and warp, read at this place and no earlier."""
-    # With an effect, so that no address made of it is kept in a register while the products before the store run.
+    # With an effect, so that no address that depends on it is kept in a register while the products before the store
+    # run (PTX ISA, "Special Registers: %tid").
     number = asm(b, I32, [], "mov.u32 $0, %tid.x;", "=r", effect=True)
     return lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
 
@@ -287,24 +294,25 @@ def _late_lane_and_warp(b: Any) -> tuple[Any, Any]:
 def _leads(b: Any, lane: Any, row: Any, dropped: bool) -> tuple[Any, Any]:
     """Whether the lane is its warp's first, and whether TMA stores the tile then."""
     leads = b.icmp_unsigned("==", lane, i32c(0))
-    # TMA drops what lies past a tensor's end: each result that ends within a tile relies on that. It does not drop rows
-    # ahead of the first, so that for such a tile nothing is begun at all.
+    # TMA drops rows past a tensor's end, on which each result that ends within a tile relies. It does not drop rows
+    # ahead of the first, so no store is begun for such a tile.
     return leads, b.and_(leads, b.icmp_signed(">=", row, i32c(0))) if dropped else leads
 
 
 def _write_rows(b: Any, base: Any, unit: Any, mask: Any, words: Sequence[Any]) -> None:
-    """Write a warp's words of 16 rows to the pieces that the swizzle gives them."""
+    """Write a warp's words of 16 rows to the pieces where the swizzle puts them."""
     for first in range(0, len(words), MATRICES):
         piece = b.xor(b.add(unit, i32c(first // 2)), mask)
         _write_matrices(b, b.add(base, b.shl(piece, i32c(PIECE_SHIFT))), words[first : first + MATRICES])
 
 
 def _lane_row(b: Any, smem_layout: SmemLayout, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
-    """The row that a lane gives `stmatrix`: address, piece, and swizzle.
+    """The row that a lane gives `stmatrix`: address, the lane's piece, and swizzle.
 
-    The piece of 16 bytes there, and the bits of its number that the swizzle flips.
+    A piece has 16 bytes. The swizzle is the bits of the piece's number that are flipped in this row.
     """
-    # Lane l gives the address of row l % 8 of matrix l // 8: rows 0 and 8, then the next 8 columns of both.
+    # Lane l gives the address of row l % 8 of matrix l // 8 (PTX ISA, "stmatrix"): matrices from rows 0 and 8, then
+    # those of the next 8 columns.
     row = b.and_(lane, i32c(2 * MATRIX - 1))
     unit = b.lshr(lane, i32c(4))
     bits = smem_layout.swizzle.bit_length() - 5  # of the piece's number in a row, which has swizzle // 16 pieces
@@ -324,13 +332,15 @@ def _warp_of_tile(b: Any, layout: Layout, axis: int, warp: Any) -> Any:
 def store_transposed(
     dtype: DTypeLike, layout: Layout, *, span: int, buffers: int, place: int, dropped: bool = False
 ) -> Any:
-    """`f(tile, map, *tile index)`: as `store`, of a tile of which a warp has columns.
+    """`f(tile, map, *tile index)`: as `store`, of a tile whose columns warps share.
 
-    Matrices are turned on their way (`stmatrix.trans`): rows of 16 columns, `span` of them at a time.
+    Each warp has 16 columns.
+
+    `stmatrix.trans` transposes matrices on their way: a place has `span` rows of 16 columns.
 
     Args:
         dtype, place, dropped: as of `store`.
-        layout: of the tile: a `group_accumulator` whose axes have changed places.
+        layout: of the tile: a transposed `group_accumulator`.
         span: rows at a time.
         buffers: places per warp.
     """
@@ -344,11 +354,13 @@ def store_transposed(
         number = thread(b)
         lane, warp = lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * smem_layout.nbytes)))
-        # Lane l gives the address of row l % 8 of matrix l // 8: the upper 8 columns of 8 rows, then the next 8 rows.
+        # Lane l gives the address of row l % 8 of matrix l // 8 (PTX ISA, "stmatrix"): 8 columns of 8 rows, the next 8
+        # columns, then the same of the next 8 rows.
         row = b.or_(b.and_(lane, i32c(MATRIX - 1)), b.shl(b.lshr(lane, i32c(4)), i32c(3)))
         piece = b.and_(b.lshr(lane, i32c(3)), i32c(1))  # the matrix's lowest bit
-        turned = b.xor(piece, b.and_(b.lshr(row, i32c(2)), i32c(1)))  # rows of 32 bytes: by the fourth row
-        at_row = b.add(mine, b.add(b.mul(row, i32c(smem_layout.swizzle)), b.shl(turned, i32c(PIECE_SHIFT))))
+        # Rows of 32 bytes have two pieces, which change places every fourth row (PTX ISA, "Swizzling Modes").
+        swizzled = b.xor(piece, b.and_(b.lshr(row, i32c(2)), i32c(1)))
+        at_row = b.add(mine, b.add(b.mul(row, i32c(smem_layout.swizzle)), b.shl(swizzled, i32c(PIECE_SHIFT))))
         leads, stores = _leads(b, lane, index[0], dropped)
         among = _warp_of_tile(b, layout, 1, warp)
         origin_row = b.mul(index[0], i32c(rows))
@@ -376,8 +388,8 @@ def store_transposed(
     return intrinsic("store_transposed", None, [frag(dtype, layout.registers), TENSOR_MAP, INTEGER, INTEGER], generate)
 
 
-def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
-    """The index of a row, given its number, over axes of these extents."""
+def _row_index(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
+    """The index of a row over axes of these extents, by the row's number."""
     rows = math.prod(extents)
     index: list[Any] = []
     for extent in reversed(extents):
@@ -391,16 +403,15 @@ def _apart(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
 def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int, ...] = (), part: str = "") -> Any:
     """`f(tile, map, *tile index)`: add a tile of f32 to memory by TMA.
 
-    In two parts, `write` is `f(tile)`, which only writes to shared memory, and `begin` is `f(map, *tile index)`.
-
-    As `store`; each element is added atomically. All places are written at once, and waited for before: results may go
-    by way of them between two tiles.
+    As `store`, but each element is added atomically. All places are waited for, and then written together: between two
+    tiles other results may have used them.
 
     Args:
         layout: of the tile: a `group_accumulator` or an `across_accumulator`.
         span: columns at a time, of 128 bytes.
         buffers, place, shape: as of `store`.
-        part: which part of two; all by default.
+        part: "write", `f(tile)`, writes to shared memory alone; "begin", `f(map, *tile index)`, has TMA add from there.
+            Both by default.
     """
     rows, columns = layout.shape
     ahead = shape[:-1] or (rows,)
@@ -409,14 +420,15 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
     origins = sorted({(row - row % WARP_ROWS, column - column % span) for row, column in registers})
 
     writes, begins = part != "begin", part != "write"
-    assert not part or len(origins) <= buffers, "each part is of all boxes"
+    assert not part or len(origins) <= buffers, "a part takes all boxes at once"
 
     def generate(b: Any, values: list[Any]) -> None:
         elements = unpack(b, values[0], layout.registers) if writes else []
         map_, *index = values[writes:] if begins else [None, *[i32c(0)] * (len(ahead) + 1)]
         lane, warp = _late_lane_and_warp(b)
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * nbytes)))
-        # Lane l has columns 2 (l % 4) and the next one of each 8, in rows l // 4 and 8 more: half a piece.
+        # Of each 8 columns lane l has 2 (l % 4) and the next one, half a piece, in row l // 4 and in the row 8 below
+        # (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
         row, unit = b.lshr(lane, i32c(2)), b.and_(b.lshr(lane, i32c(1)), i32c(1))
         half = b.shl(b.and_(lane, i32c(1)), i32c(3))
         at_row = b.add(b.add(mine, b.mul(row, i32c(span * F32_BYTES))), half)
@@ -435,7 +447,8 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
                         to = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
                         for below in (0, MATRIX):
                             pair = [elements[registers[down + below, across + column + side]] for side in range(2)]
-                            # Two columns are half a piece, which the swizzle moves as one (PTX ISA, "Swizzling Modes").
+                            # Two columns are half a piece, which the swizzle keeps together (PTX ISA, "Swizzling
+                            # Modes").
                             text = f"st.shared.v2.f32 [$0+{below * span * F32_BYTES}], {{$1, $2}};"
                             asm(b, VOID, [to, *pair], text, "r,f,f,~{memory}", effect=True)
             if not begins:
@@ -445,7 +458,7 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
             with b.if_then(leads):
                 for buffer, (down, across) in boxes:
                     source = b.add(mine, i32c(buffer * nbytes))
-                    within = *_apart(b, b.add(corner[0], i32c(down)), ahead), b.add(corner[1], i32c(across))
+                    within = *_row_index(b, b.add(corner[0], i32c(down)), ahead), b.add(corner[1], i32c(across))
                     coordinates = [b.add(*each) for each in zip(starts, within, strict=True)][::-1]
                     _begin_store(b, map_, source, coordinates, adds=True)
 
@@ -467,7 +480,8 @@ def store_wait() -> Any:
     """`f()`: wait until TMA has read all that this thread had stored."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        # Shared memory must outlive its readers. That the results are written, the kernel's end says.
+        # A thread block that ends gives up its shared memory, which TMA may still read. Writes are complete at the
+        # kernel's end.
         _wait_until_read(b, 0)
 
     return intrinsic("store_wait", None, [], generate)

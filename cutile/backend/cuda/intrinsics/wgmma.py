@@ -1,8 +1,8 @@
 """Matrix products by warpgroups of four warps (`wgmma`, sm_90a).
 
-Operands are in shared memory, accumulators in registers. PTX ISA, "Asynchronous Warpgroup Level Matrix
-Multiply-Accumulate Instructions": a product is begun, and goes on while the warpgroup does something else. Until it is
-waited for, its accumulator must not be touched, and its operands stay.
+Operands are in shared memory, accumulators in registers. A product is begun, and goes on while the warpgroup does
+something else. Until it is waited for, its accumulator must not be touched, and its operands must stay (PTX ISA,
+"Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
 """
 
 from functools import cache
@@ -29,11 +29,11 @@ from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF
-"""The bits of an address in shared memory, in units of 16 bytes; above them is the block's number in its cluster."""
+"""Mask of a shared-memory address in units of 16 bytes; above it is the block's number in its cluster."""
 ADDRESS_SHIFT = 4
-"""A descriptor has addresses in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
+"""Bits: a descriptor has addresses in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
 BLOCK = 8
-"""Columns of an accumulator of which a thread has two neighbours, in each of two rows."""
+"""Columns of an accumulator, of which a thread has two neighbours in each of two rows."""
 
 
 def group_number(b: Any, *, once: bool = False) -> Any:
@@ -41,20 +41,20 @@ def group_number(b: Any, *, once: bool = False) -> Any:
 
     Args:
         b: the builder.
-        once: whether it is to be worked out ahead of loops, where whole warps run: 60 cycles less for each product.
+        once: whether LLVM may compute it once, ahead of loops, where whole warps run: saves 60 cycles in each product.
     """
     number = b.lshr(thread(b), i32c(WARPGROUP.bit_length() - 1))
-    # Lane 0's, which is every lane's: only a shuffle lets the compiler keep it in a uniform register.
-    if once:  # in PTX that LLVM may move, as it moves no call of the intrinsic
+    # Lane 0's number, which all lanes share: only behind a shuffle the compiler keeps it in a uniform register.
+    if once:  # PTX without an effect, which LLVM may move, unlike a call of the intrinsic (PTX ISA, "shfl.sync")
         return asm(b, I32, [number], f"shfl.sync.idx.b32 $0, $1, 0, {LANES - 1}, {ALL_LANES};", "=r,r")
     operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
     return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
 
 
 def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: str = "") -> list[Any]:
-    """Inline PTX that changes elements in place.
+    """Inline PTX that changes elements in place; the elements after it.
 
-    `$0` and so on are the elements; the operands come behind them.
+    `$0` and so on are the elements as results, then come the elements as inputs, and then the operands.
     """
     count = len(elements)
     kind = elements[0].type
@@ -69,14 +69,14 @@ def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: st
 def descriptor(b: Any, base: int, address_: Any) -> Any:
     """The matrix descriptor for an address in shared memory.
 
-    The block's number in its cluster is no part of it.
+    The block's number in its cluster, which an address may have, is masked out.
     """
     place = b.zext(b.and_(b.lshr(address_, i32c(ADDRESS_SHIFT)), i32c(ADDRESS_BITS)), I64)
     return b.or_(place, const(I64, base - (1 << 64) if base >> 63 else base))  # as a signed number of 64 bits
 
 
 class Instruction:
-    """One form of `wgmma`, of so many columns, and the operands of one stage."""
+    """`wgmma` of two dtypes and a number of columns, of operands in given layouts."""
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: SmemLayout, right: SmemLayout) -> None:
         form = MMA_ATOMS[dtype]
@@ -94,21 +94,23 @@ class Instruction:
         return STEP_BYTES // (dtype.bits // 8)
 
     def add(self, b: Any, sums: list[Any], x: Any, y: Any, added: Any = None) -> list[Any]:
-        """Begin to add a product to sums.
+        """Begin to add a product to sums, or to replace them if `added` is false.
 
-        Or to replace them, if the flag `added` does not hold.
+        `x` and `y` are the operands' descriptors.
         """
         first = 2 * self._count
         operands = f"${first}, ${first + 1}"
         if added is None:
             return tied(b, self._text(operands, "1"), sums, x, y, constraints="l,l")
-        # scale-d, the predicate behind the operands: where it is false the product replaces the accumulator.
+        # The predicate scale-d follows the operands: if it is false, the product replaces the accumulator (PTX ISA,
+        # "wgmma.mma_async").
         text = f"{{ .reg .pred p; setp.ne.b32 p, ${first + 2}, 0; {self._text(operands, 'p')} }}"
         return tied(b, text, sums, x, y, b.zext(added, I32), constraints="l,l,r")
 
     def add_from(self, b: Any, sums: list[Any], x: list[Any], y: Any, added: Any = None) -> list[Any]:
         """As `add`, with the left operand in four registers."""
-        # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts": 64 rows by 32 bytes, over 128 threads.
+        # Four registers of 128 threads are 64 rows by 32 bytes (PTX ISA, "Register Fragments and Shared Memory Matrix
+        # Layouts").
         first = 2 * self._count
         operands = f"{{${first}, ${first + 1}, ${first + 2}, ${first + 3}}}, ${first + 4}"
         if added is None:
@@ -121,7 +123,7 @@ class Instruction:
         letter = "r" if self._sums is I32 else "f"
         constraints = ",".join([f"={letter}"] * self._count + ["l", "l"])
         kind = ir.LiteralStructType([self._sums] * self._count)
-        # scale-d is 0: the accumulator is only written, and needs no zeros.
+        # scale-d is 0: the accumulator is only written, and needs no zeros (PTX ISA, "wgmma.mma_async").
         sums = asm(b, kind, [x, y], self._text(f"${self._count}, ${self._count + 1}", "0"), constraints, effect=True)
         return [b.extract_value(sums, i) for i in range(self._count)]
 
@@ -132,27 +134,24 @@ class Instruction:
 
 def begin_group(b: Any) -> None:
     """Order products after earlier accesses to the registers that they read and write."""
-    # Without it, what a product finds in an accumulator that was written before is undefined (PTX ISA, "wgmma.fence").
+    # A product that reads registers written before is undefined without it (PTX ISA, "wgmma.fence").
     asm(b, VOID, [], "wgmma.fence.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
 def commit(b: Any) -> None:
-    """Make one group of the products begun since the last commit.
-
-    They are waited for together.
-    """
-    # Only groups can be waited for (PTX ISA, "wgmma.commit_group").
+    """Make one group of the products begun since the last commit."""
+    # Waits are for groups, not for products (PTX ISA, "wgmma.commit_group").
     asm(b, VOID, [], "wgmma.commit_group.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
 @cache
 def undef(dtype: DTypeLike, n: int) -> Any:
-    """`f()`: registers with anything in them, without an instruction that sets them."""
+    """`f()`: registers with any values, without an instruction that sets them."""
 
     def generate(b: Any, _: list[Any]) -> Any:
         kind = ir.LiteralStructType([I32 if dtype is i32 else F32] * n)
         letter = "r" if dtype is i32 else "f"
-        # No instruction that has outputs: an `undef` of LLVM may be another number at each use.
+        # Empty PTX with outputs: an `undef` of LLVM may be another value at each use.
         registers = asm(b, kind, [], "", ",".join([f"={letter}"] * n), effect=True)
         return pack(b, [b.extract_value(registers, i) for i in range(n)], n)
 
@@ -161,16 +160,14 @@ def undef(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def zero_unless(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile, condition)`: the tile, or zeros if the condition does not hold.
-
-    By a jump, which is the rare case.
-    """
+    """`f(tile, condition)`: the tile, or zeros if the condition does not hold."""
     kind = frag(dtype, n)
     zero = "mov.b32 ${}, 0;" if dtype is i32 else "mov.f32 ${}, 0f00000000;"
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], n)
         zeros = " ".join(zero.format(i) for i in range(n))
+        # A jump over the moves, not a selection of each register (PTX ISA, "bra").
         text = f"{{ .reg .pred p; setp.ne.b32 p, ${2 * n}, 0; @p bra D; {zeros} D: }}"
         return pack(b, tied(b, text, elements, b.zext(values[1], I32), constraints="r"), n)
 
@@ -179,10 +176,11 @@ def zero_unless(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def optimization_barrier(dtype: DTypeLike, n: int) -> Any:
-    """`f(tile)`: the tile, in registers of its own."""
+    """`f(tile)`: the tile, in registers that the compiler takes for new ones."""
     kind = frag(dtype, n)
 
     def generate(b: Any, values: list[Any]) -> Any:
+        # Empty PTX changes the elements in place, as far as LLVM knows.
         return pack(b, tied(b, "", unpack(b, values[0], n)), n)
 
     return intrinsic("optimization_barrier", kind, [kind], generate)
@@ -190,13 +188,13 @@ def optimization_barrier(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def subtile(dtype: DTypeLike, source: Layout, target: Layout, number: int) -> Any:
-    """`f(x)`: the `number`th columns of `target`'s shape, of a tile of `source`.
+    """`f(x)`: subtile `number` of a tile: as many columns as `target` has.
 
-    A choice among registers.
+    No element moves: each thread takes some of its registers.
     """
     where = {offset: register for register, offset in enumerate(source.offsets)}
-    moved = number * target.shape[1]
-    registers = [where[row, column + moved] for row, column in target.offsets]
+    first = number * target.shape[1]
+    registers = [where[row, column + first] for row, column in target.offsets]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], source.registers)
