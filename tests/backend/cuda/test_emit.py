@@ -99,6 +99,27 @@ def test_the_text_is_what_ruff_would_have_written(name: str) -> None:
     assert max(map(len, code)) <= 88
 
 
+def test_names_of_the_user_give_way_to_those_of_the_abi_and_of_python() -> None:
+    text = """
+        def f(y: Mut, x: Tensor, x_extent_0: i32, grid_x: i32, report: f32):
+            def twice(t):
+                range = t + report
+                return range * range
+
+            t = ct.load_tile_like(x, y)
+            for grid_y in range(x_extent_0, grid_x):
+                t = twice(t)
+            y.store(t)
+        """
+    parameters = {"x_extent_0": scalar(i32), "grid_x": scalar(i32), "report": scalar()}
+    made = source(written(textwrap.dedent(text).lstrip(), {"y": mut(128), "x": tensor(1), **parameters}))
+    (function,) = (node for node in ast.parse(made.text).body if isinstance(node, ast.FunctionDef))
+    names = [argument.arg for argument in function.args.args]
+    own = ["y", "y_extent_0", "x", "x_extent_0", "x_extent_0_1", "grid_x_1", "report"]
+    assert names == [*own, "grid_x", "grid_y", "grid_z"]
+    assert "for grid_y_1 in range(x_extent_0_1, grid_x_1):\n    range_1 = " in body(made)
+
+
 def test_the_names_of_the_user_survive() -> None:
     assert (
         emitted(

@@ -1,6 +1,6 @@
 """Loops and branches.
 
-A value that a loop carries becomes one variable: set before the loop, and set anew at the end of each iteration.
+A value that a loop carries becomes one variable: assigned before the loop, and again at the end of each iteration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _assign(names: Sequence[str], values: Sequence[Value], kernel: Kernel) -> None:
-    """Set variables together: none is overwritten before the others have read it."""
+    """Assign variables together: none is overwritten before the others have read it."""
     pairs = [(name, kernel.typed(value)) for name, value in zip(names, values, strict=True)]
     pairs = [(name, expression) for name, expression in pairs if name != expression]
     clash = any(_mentions(expression, name) for i, (name, _) in enumerate(pairs) for _, expression in pairs[i + 1 :])
@@ -33,6 +33,7 @@ def _assign(names: Sequence[str], values: Sequence[Value], kernel: Kernel) -> No
 
 
 def _mentions(expression: Expression, name: str) -> bool:
+    """Whether an expression reads a variable."""
     if isinstance(expression, str):
         return expression == name
     return any(_mentions(each, name) for each in expression.arguments)
@@ -43,7 +44,7 @@ def _variables(
 ) -> list[str]:
     """One variable for each carried value.
 
-    The initial value's own if nothing else needs it, else a new one.
+    It is the variable of the initial value if nothing else needs that, else a new one.
     """
     names: list[str] = []
     for result, argument, initial in zip(results, arguments, carried, strict=True):
@@ -59,27 +60,29 @@ def _variables(
 def _last_use(value: Value, block: Block, end: int, kernel: Kernel) -> int:
     """The position in `block` of the last operation whose text may mention `value`.
 
-    The operation at `end` is written where it stands; others may be written inside those that use them.
+    The operation at `end` is a statement. The calls of others may be written where their results are used.
     """
     last = -1
     for position, op in enumerate(block.operations):
         if value in op.operands or any(value in each.operands for r in op.regions for each in r.walk()):
             inlined = position != end and kernel.could_inline(op)
             last = max(last, position, _last_use(op.result, block, end, kernel) if inlined else -1)
-        if isinstance(op, For | While):  # what begins as `value` may go on in its variable
+        if isinstance(op, For | While):  # a loop that begins with `value` may keep its variable for the result
             for initial, result in zip(op.carried, op.results, strict=True):
                 last = max(last, _last_use(result, block, end, kernel) if initial is value else -1)
     return last
 
 
 def _settle(block: Block, names: Sequence[str], old: Sequence[Value], kernel: Kernel) -> None:
-    """Let a block's results be computed straight into their variables.
+    """Let a block's results be assigned to their variables at once, without a copy at the end.
 
-    Where nothing reads the old value any more.
+    `names` are the variables, `old` the values that they hold before. A result is assigned at once if nothing reads the
+    old value behind its operation.
     """
     yields = block.terminator.operands
     for position, (name, value) in enumerate(zip(names, yields, strict=True)):
         where = next((i for i, op in enumerate(block.operations) if value in op.results), None)
+        # Not a value from outside, not one that something else reads too, not a loop's or a branch's own variable.
         if where is None or kernel.uses(value) != 1 or block.operations[where].regions:
             continue
         if not kernel.is_computed(block.operations[where]):
@@ -117,7 +120,10 @@ def for_(op: For, kernel: Kernel) -> None:
 
 
 def while_(op: While, kernel: Kernel) -> None:
-    """`while True:` with the condition and a `break` at the top."""
+    """`while True:` with the condition and a `break` at the top.
+
+    The condition may take statements, for which `while condition:` has no place.
+    """
     names = _variables(op.results, op.condition.arguments, op.carried, kernel)
     for name, argument in zip(names, op.body.arguments, strict=True):
         kernel.name(argument, name)
@@ -147,7 +153,7 @@ def if_(op: If, kernel: Kernel) -> None:
 
 
 def roles(op: Roles, kernel: Kernel) -> None:
-    """`if is_producer():`, what the producer warps do, `else:`, what the consumers do."""
+    """`if is_producer():` with the producer's code, `else:` with the consumers'."""
     kernel.body.write("if ", Call(kernel.bind("is_producer", "roles.is_producer", str(op.warpgroups)), ()), ":")
     _nested(op.producer, kernel, (), ())
     kernel.body.write("else:")

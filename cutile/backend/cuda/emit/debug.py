@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def say(op: debug.Print, kernel: Kernel) -> Call:
     """`say(x, y)`."""
-    facts = op.attributes
+    facts = op.attributes  # `sources` are the layouts of tiles, None for scalars
     values = [
         f"({quoted(spec)}, {kernel.dtype(value.tile.dtype)}, {kernel.layout(name) if name else None})"
         for spec, value, name in zip(op.specs, op.values, facts["sources"], strict=True)
@@ -29,7 +29,7 @@ def say(op: debug.Print, kernel: Kernel) -> Call:
 
 def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
     """`fail_unless(condition, report, block_0, block_1, block_2, k)`."""
-    told = "".join(f"{kernel.dtype(each.tile.dtype)}, " for each in op.numbers[3:])
+    told = "".join(f"{kernel.dtype(each.tile.dtype)}, " for each in op.numbers[3:])  # behind the block's index
     function = kernel.bind(
         "fail_unless",
         "debug.fail_unless",

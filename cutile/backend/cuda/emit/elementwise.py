@@ -33,8 +33,8 @@ def flushing(op: math.Flushing, kernel: Kernel) -> Call:
 
 def _bound(op: Op, name: str, kernel: Kernel) -> Call:
     dtype = kernel.dtype(op.result.tile.dtype)
-    made = kernel.bind(name, "math.function", f'"{name}"', dtype, str(kernel.count(op)))
-    return Call(made, tuple(map(kernel.use, op.operands)))
+    bound = kernel.bind(name, "math.function", f'"{name}"', dtype, str(kernel.count(op)))
+    return Call(bound, tuple(map(kernel.use, op.operands)))
 
 
 # Every operation of the family is a function of libdevice: `LIBDEVICE` in `intrinsics/math.py` has their names.
@@ -45,7 +45,7 @@ Reshaping = shape.Broadcast | shape.Reshape | shape.Permute | ConvertLayout
 
 
 def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
-    """By the decision in `how`; `keep` is no code at all."""
+    """`broadcast(x)` and others, by the attribute `how`; "keep" is no code."""
     facts, dtype = op.attributes, kernel.dtype(op.x.tile.dtype)
     how, x = facts["how"], kernel.use(op.x)
     if how == "keep":
@@ -68,7 +68,7 @@ def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
 
 
 MOVED = ("dtype", "source", "layout")
-"""What factories of functions that move elements between threads take."""
+"""Facts that the factories of moves between threads take."""
 
 _SHAPE: dict[type[Op], Callable[[Any, Any], Expression]] = {
     **dict.fromkeys((shape.Broadcast, shape.Reshape, shape.Permute, ConvertLayout), reshaping),

@@ -1,6 +1,6 @@
-"""The emitter of declared intrinsics, told of this backend's resources.
+"""The emitter of declared intrinsics, with this backend's resources.
 
-Below it stand the keyword arguments that emitters of other operations share.
+Other emitters share its keyword arguments for buffers, barriers and their offsets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def emitter(intrinsic: Intrinsic) -> Callable[[Op, Kernel], Call]:
 
 
 def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
-    """A buffer's panels, or the offset of a resource."""
+    """A declared fact as an argument: a layout in shared memory, or a resource's offset."""
     if fact == "smem_layout":
         (buffer,) = buffer_types(op.operands)
         yield kernel.smem_layout(SmemLayout(*buffer.smem_layout))
@@ -42,7 +42,7 @@ def _dtype(op: Op) -> DTypeLike:
 
 
 def _places(op: Op, intrinsic: Intrinsic, kernel: Kernel) -> Iterator[str]:
-    """Where the resources among the operands lie, those aside that are facts."""
+    """Keyword arguments of the resources among the operands, but for those that are facts."""
     by_position = [getattr(op, fact) for fact in intrinsic.facts if fact in op.fields and fact not in op.attributes]
     for value in op.operands:
         if value in by_position:
@@ -59,7 +59,7 @@ def _places(op: Op, intrinsic: Intrinsic, kernel: Kernel) -> Iterator[str]:
 
 
 def places(buffer: Value, kernel: Kernel) -> list[str]:
-    """Where a buffer's stages are."""
+    """Keyword arguments of a buffer: its stages, and their places in bytes."""
     attributes = kernel.definition(buffer).attributes
     stages, stage_bytes = attributes["stages"], attributes["stage_bytes"]
     return [f"stages={stages}", f"stage_bytes={stage_bytes}", f"place={attributes['offset']}"]

@@ -40,7 +40,7 @@ Emitter = Callable[[Any, Any], Any]
 DECLARED: dict[type[Op], Emitter] = {
     op: emitter(op.intrinsic) for name in ops.__all__ if hasattr(op := getattr(ops, name), "intrinsic")
 }
-"""Those of this backend's operations that say themselves which intrinsic they become."""
+"""This backend's operations that declare their intrinsic."""
 
 EMITTERS: dict[type[Op], Emitter] = {
     **DECLARED,
@@ -54,10 +54,16 @@ EMITTERS: dict[type[Op], Emitter] = {
 """Operation to emitter. A test compares it with the language's operations."""
 
 IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math")
-"""Facts that are for readers, or stand in the text in another form."""
+"""Facts for readers of the dump alone, or that the text has in another form."""
 
 INLINE = ("arith", "rounding", "math", "compare", "cast", "create")
-"""Families whose calls may stand inside another call: they touch neither memory nor other threads."""
+"""Families whose calls may be arguments of another call: they touch neither memory nor other threads."""
+MAX_INLINE = 60
+"""Characters of a call that is an argument of another one; a longer call gets a variable."""
+
+
+_OF_ARGUMENTS = ("pointer", "scalar")
+"""Kinds of parameters that have the names of the kernel's own parameters."""
 
 
 def emit(function: Function, target: Target, options: CompileOptions) -> Source:
@@ -65,10 +71,11 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
     if function.stage != "cuda":
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
     source = Kernel(function, target).source()
+    # What `build.py` may change if the kernel spills, unless the user has asked for it.
     hoped = source.facts["min_blocks"] > 1 and options.occupancy is None
     more: dict[str, Any] = {"may_have_fewer_blocks": True} if hoped else {}
     few = source.facts["warps"] < MAX_MMA_WARPS and any(isinstance(op, Mma | StagedMma) for op in function.walk())
-    if few and options.num_worker_warps is None:  # what to try if it spills
+    if few and options.num_worker_warps is None:
         more["more_warps"] = MAX_MMA_WARPS
     return replace(source, facts={**source.facts, **more}) if more else source
 
@@ -81,9 +88,9 @@ def _import(module: str, names: Iterable[str]) -> list[str]:
 
 
 def _stem(op: Op) -> str:
-    """The name of a value that has none: `x_tile`, `block_0`, `reduce_max_of_t`.
+    """The name of a value that the user gave none: `x_tile`, `block_0`, `max_of_t`.
 
-    Others are named after their family.
+    Results of other operations are named after their family.
     """
     if isinstance(op, LoadTile | LoadView):
         return f"{op.x.name or 'view'}_tile"
@@ -112,7 +119,7 @@ def _defined(block: Block) -> Iterator[Value]:
 
 
 def _tensor_maps(function: Function) -> Iterator[Parameter]:
-    """The parameters by which TMA sees tensors: their descriptors."""
+    """The parameters that are tensor maps, which TMA takes."""
     maps: tuple[tuple[Any, ...], ...] = function.facts.get("tensor_maps", ())
     for name, position, *form in maps:
         dtype = function.parameters[int(position)].tensor.dtype
@@ -163,7 +170,7 @@ class Kernel:
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Of the architecture compiled for: what decides which instructions there are."""
+        """The compute capability compiled for, on which the instructions depend."""
         arch = architecture(self._target.arch)
         return arch.major, arch.minor
 
@@ -184,7 +191,7 @@ class Kernel:
         return self._layout_names[name]
 
     def smem_layout(self, smem_layout: SmemLayout) -> str:
-        """How an operand lies in shared memory, in the file."""
+        """An operand's layout in shared memory, as the file writes it."""
         self._smem_types.add("SmemLayout")
         return repr(smem_layout)
 
@@ -193,7 +200,7 @@ class Kernel:
         return self._defining[value]
 
     def place(self, *fields: Expression) -> Call:
-        """Where a buffer's stages are, in the file."""
+        """A buffer's stages, as the file writes them."""
         self._smem_types.add("BufferStages")
         return Call("BufferStages", fields)
 
@@ -217,7 +224,7 @@ class Kernel:
         return self._bound[key]
 
     def use(self, value: Value) -> Expression:
-        """A value where it is used: a name, a number, or the call that makes it."""
+        """A value as an argument: a name, a number, or the call that computes it."""
         if value in self._inline:
             return self._inline[value]
         return self._values[value]
@@ -227,7 +234,7 @@ class Kernel:
         return self._parts.get((tensor, kind, axis), f"{tensor.name}_{kind}_{axis}")
 
     def set_part(self, tensor: Value, kind: str, axis: int, name: str) -> None:
-        """Say which variable holds an extent or a stride of a tensor that is no parameter."""
+        """Name the variable of an extent or a stride, of a tensor that is no parameter."""
         self._parts[tensor, kind, axis] = name
 
     def float_text(self, number: float) -> str:
@@ -243,20 +250,20 @@ class Kernel:
         return value in self._values
 
     def name(self, value: Value, name: str) -> None:
-        """Say which variable holds a value."""
+        """Name the variable that holds a value."""
         self._values[value] = name
 
     def may_overwrite(self, value: Value) -> bool:
         """Whether a loop may take over the variable of its initial `value`.
 
-        Nothing else in this block needs it then.
+        It may if this block computed the value, and nothing but the loop uses it.
         """
-        mine = self._home.get(value) is self._open[-1]
-        return mine and value in self._computed and self._uses[value] == 1
+        computed_here = self._home.get(value) is self._open[-1]
+        return computed_here and value in self._computed and self._uses[value] == 1
 
     def is_computed(self, op: Op) -> bool:
         """Whether an operation's result becomes a variable by a statement of its own."""
-        return type(op) in EMITTERS and op.attributes.get("how") not in ("keep",)
+        return type(op) in EMITTERS and op.attributes.get("how") != "keep"
 
     def could_inline(self, op: Op) -> bool:
         """Whether an operation's call may be written where its result is used."""
@@ -271,7 +278,7 @@ class Kernel:
     def typed(self, value: Value) -> Expression:
         """A value to assign to a variable.
 
-        Numbers get their type there, lest Numba infer another.
+        A number gets its dtype by an intrinsic: Numba would take any integer for 64 bits, and any float for f64.
         """
         expression = self.use(value)
         if isinstance(expression, str) and not self.has_name(value) and isinstance(value.type, TileType):
@@ -316,7 +323,7 @@ class Kernel:
             else:
                 self._values[op.result] = self.part(op.x, "extent", op.axis)
             return
-        if isinstance(op, RESOURCES):  # those who use them are told where they are
+        if isinstance(op, RESOURCES):  # no code: the calls that use them have their offsets
             return
         self.body.at(line)
         expression = EMITTERS[type(op)](op, self)
@@ -326,7 +333,7 @@ class Kernel:
             self._assign_all(op, expression)
         elif self._may_inline(op, expression, used_here):
             self._inline[op.result] = expression
-        elif isinstance(expression, str):  # the same variable under another type
+        elif isinstance(expression, str):  # the operand's variable, of an operation that is no code
             self._values[op.result] = expression
         else:
             self._assign(op, expression)
@@ -339,7 +346,7 @@ class Kernel:
         self.body.write(f"{self._values[value]} = ", expression)
 
     def _assign_all(self, op: Op, expression: Expression) -> None:
-        """Several results, by one call."""
+        """Assign several results of one call."""
         for value in op.results:
             if value not in self._values:
                 self._values[value] = self.fresh(value, _stem(op))
@@ -350,10 +357,11 @@ class Kernel:
         value = op.result
         cheap = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
         once = self._uses[value] == 1 and value in used_here and value not in self._values
-        return cheap and once and not value.name and len(str(expression)) < 60 and not isinstance(op, Select)
+        return cheap and once and not value.name and len(str(expression)) < MAX_INLINE and not isinstance(op, Select)
 
     def _constant(self, op: Constant, used_here: set[Value]) -> None:
         value, dtype = op.result, op.dtype
+        # A plain number converts to the dtype of an argument, but for dtypes whose scalars are bits in an integer.
         if value.tile.is_scalar and dtype not in (f16, bf16) and dtype.kind != "storage":
             self._inline[value] = self.number(op.value, dtype)
             return
@@ -369,7 +377,7 @@ class Kernel:
             self._inline[value] = call
 
     def number(self, number: bool | int | float, dtype: DTypeLike) -> str:
-        """A number as it is written."""
+        """A number as the file writes it."""
         if dtype.kind == "bool":
             return str(bool(number))
         if dtype.kind not in ("float", "storage"):
@@ -382,12 +390,15 @@ class Kernel:
     # The file.
 
     def source(self) -> Source:
-        """Write everything."""
+        """Write the file."""
         function = self._function
-        for each in self.parameters:
-            self.names.user(each.name)
-        for value in function.parameters:
-            self._values[value] = value.name
+        # Emitters write these names as they are, and `range` of Python, so users' names give way to them.
+        for name in ("range", *(each.name for each in self.parameters if each.kind not in _OF_ARGUMENTS)):
+            self.names.user(name)
+        names = [self.names.user(p.name) if p.kind in _OF_ARGUMENTS else p.name for p in self.parameters]
+        for parameter, name in zip(self.parameters, names, strict=True):
+            if parameter.kind in _OF_ARGUMENTS:
+                self._values[function.parameters[parameter.argument]] = name
         entry = self.names.user(function.name)
         self.block(function.body)
         if not self.body.lines:
@@ -395,7 +406,7 @@ class Kernel:
         head = self._header()
         head += self._imports()
         head += self._definitions()
-        signature = Call(f"def {entry}", tuple(each.name for each in self.parameters))
+        signature = Call(f"def {entry}", tuple(names))
         head += ["", "", *wrap("", signature, ":", "")]
         lines = {len(head) + i + 1: at for i, at in enumerate(self.body.origin) if at is not None}
         text = "\n".join([*head, *self.body.lines]) + "\n"
@@ -407,7 +418,7 @@ class Kernel:
 
     def _header(self) -> list[str]:
         function, facts = self._function, self._function.facts
-        # A cell's file is temporary, and its number another when it runs again, which is no reason to compile.
+        # A notebook cell's file has another name whenever the cell runs: in the text it would make a new cache key.
         named = function.file and not cell_of(function.file)
         where = f"  ({PurePath(function.file).name})" if named else ""
         types = [f"# {'types' if not i else '':8} {v.name}: {v.type}" for i, v in enumerate(function.parameters)]
@@ -420,18 +431,18 @@ class Kernel:
         ]
 
     def _imports(self) -> list[str]:
-        made: list[str] = []
+        lines: list[str] = []
         if self._math:
-            made += [f"from math import {', '.join(sorted(self._math))}", ""]
+            lines += [f"from math import {', '.join(sorted(self._math))}", ""]
         if self._modules:
-            made += _import("cutile.backend.cuda.intrinsics", self._modules)
+            lines += _import("cutile.backend.cuda.intrinsics", self._modules)
         if self._layout_names:
-            made.append("from cutile.backend.gpu.layout import Layout")
+            lines.append("from cutile.backend.gpu.layout import Layout")
         if self._smem_types:
-            made += _import("cutile.backend.cuda.smem_layout", self._smem_types)
+            lines += _import("cutile.backend.cuda.smem_layout", self._smem_types)
         if self._dtypes:
-            made += _import("cutile.dtypes", self._dtypes)
-        return made
+            lines += _import("cutile.dtypes", self._dtypes)
+        return lines
 
     def _definitions(self) -> list[str]:
         lines: list[str] = [""]

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 def _capability(dtype: DTypeLike, kernel: Kernel) -> tuple[str, ...]:
-    """The architecture's, where the instructions depend on it."""
+    """The keyword argument `capability`, if the instructions for a dtype depend on it.
+
+    The factories' default is 8.0, the oldest.
+    """
     varies = not dtype.computes or dtype is f64
     return (f"capability={kernel.capability}",) if varies and kernel.capability > (8, 0) else ()
 
@@ -55,7 +58,7 @@ def mma(op: matmul.Mma, kernel: Kernel) -> Call:
 
 
 def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...]:
-    """Where the stages are, as keywords."""
+    """Keyword arguments of the stages: their number, size and first offset, in bytes."""
     first, stages, stage_bytes = stage
     return f"stages={stages}", f"stage_bytes={stage_bytes}", f"offset={facts['offset'] + first}"
 
@@ -63,7 +66,7 @@ def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...
 def stage_tile(op: StageTile, kernel: Kernel) -> Call:
     """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the iteration.
 
-    What is copied whole has none.
+    A row that one thread copies whole (`op.whole`) has no such argument.
     """
     facts = op.attributes
     axis, width = facts["vector"]
@@ -132,6 +135,7 @@ def stage_put(op: StagePut, kernel: Kernel) -> Call:
 
 
 def _moved(stage: tuple[int, int, int], offset: int) -> tuple[int, int, int]:
+    """The same stages, from an offset in shared memory on."""
     return (stage[0] + offset, *stage[1:])
 
 
@@ -159,6 +163,7 @@ def staged_mma(op: StagedMma, kernel: Kernel) -> Call:
 
 
 def _stages(buffer: Value, k_major: bool, kernel: Kernel) -> Call:
+    """A buffer as an operand; the product says along which axis K is."""
     (kind,) = buffer_types([buffer])
     smem_layout = replace(SmemLayout(*kind.smem_layout), k_major=k_major)
     return kernel.place(kernel.smem_layout(smem_layout), *places(buffer, kernel))
@@ -167,13 +172,13 @@ def _stages(buffer: Value, k_major: bool, kernel: Kernel) -> Call:
 def dot(op: Dot, kernel: Kernel) -> Call:
     """`begin_dot(counter, left, acc)`.
 
-    `begin_dot(counter, acc)` where one counter tells of both operands.
+    `begin_dot(counter, acc)` if one counter serves both operands.
     """
     left = kernel.layout(op.attributes["source"]) if op.from_registers else _stages(op.left, op.left_k_major, kernel)
     together = op.left_counter is op.counter
     left_argument = [] if together else [op.left if op.left_counter is None else op.left_counter]
     how = ("replaces", "promote_columns", "left_first", "right_first")
-    if not op.a_from_registers:  # there it is always so
+    if not op.a_from_registers:  # there both operands have one counter, and sums to add to
         how = ("fresh", "together", *how)
     facts = {**op.attributes, "together": together}
     function = kernel.bind(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def view(tensor: TensorType, kernel: Kernel) -> str:
-    """What is known of a tensor at compile time."""
+    """Facts of a tensor at compile time, as the file writes them."""
     return f"{kernel.module('memory')}.View({kernel.dtype(tensor.dtype)}, {tensor.shape!r}, {tensor.strides!r})"
 
 
@@ -32,7 +32,7 @@ def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expre
 
 
 def options(attributes: dict[str, Any]) -> list[str]:
-    """What an access's intrinsic is told of how it is done."""
+    """Keyword arguments of an access: its width, and whether the memory is constant."""
     vector = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
     flags = [f"{name}=True" for name in ("constant", "wide_edges") if attributes.get(name)]
     return vector + flags
@@ -117,9 +117,9 @@ def _lanes(op: Op, kernel: Kernel) -> str:
 
 
 def _exchange(op: Op) -> str:
-    """Where the result of an access is handed on to other threads.
+    """Where the result of an access is handed on to other threads, as the file writes it.
 
-    None if every thread has what it needs.
+    "None" if every thread reads its own.
     """
     if not op.attributes.get("exchange"):
         return "None"
@@ -143,7 +143,7 @@ def load_pointer(op: pointer.LoadPointer, kernel: Kernel) -> Call:
 
 
 def _width(op: Op) -> list[str]:
-    """`width=2`, where one instruction moves two elements that lie side by side."""
+    """`width=2`, if one instruction moves two elements that lie side by side."""
     return [f"width={op.attributes['width']}"] if op.attributes.get("width", 1) > 1 else []
 
 
@@ -205,7 +205,7 @@ def private_start(op: PrivateStart, kernel: Kernel) -> Call:
 def private_update(op: PrivateUpdate, kernel: Kernel) -> Call:
     """`private_update(index, value, base, extent, limit, masks...)`."""
     dtypes = [kernel.dtype(each.tile.dtype) for each in (op.index, op.value)]
-    masks = len(op.conditions) - op.limited  # the first condition is a number of lanes, where there is one
+    masks = len(op.conditions) - op.limited  # if `limited`, the first condition is the limit
     how = [_lanes(op, kernel), f"offset={op.attributes['offset']}", f"limited={op.limited}", f"masks={masks}"]
     return Call(kernel.bind("private_update", "private.update", *dtypes, *how), tuple(map(kernel.use, op.operands)))
 

@@ -24,7 +24,7 @@ def barriers_start(op: BarriersStart, kernel: Kernel) -> Call:
     counted: list[tuple[int, int, int]] = []
     for value in op.of:
         first, type_ = offset(value, kernel), value.type
-        if isinstance(type_, PipelineType):  # `full` completes by one arrival and its bytes
+        if isinstance(type_, PipelineType):  # `full` completes by one arrival, of the producer, and its bytes
             behind = first + BARRIER_BYTES * type_.stages
             counted += [(first, type_.stages, 1), (behind, type_.stages, type_.arrivals)]
         elif isinstance(type_, BarriersType):
@@ -56,7 +56,7 @@ def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
 def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
     """`store_z(tile, z_map, i, j)`, or `add_to_z`.
 
-    Of the latter in two parts, `write_z(tile)` and `begin_z(z_map, i, j)`.
+    An addition in two parts is `write_z(tile)` and `begin_z(z_map, i, j)`.
     """
     tile = [kernel.dtype(op.x.tensor.dtype), kernel.layout(op.attributes["layout"])]
     how = [*numbers(op, "span", "buffers"), f"place={offset(op.through, kernel)}"]
@@ -80,7 +80,7 @@ def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
 
 
 def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:
-    """`read_x(counter)`; of a number, `read_x(counter, k)`."""
+    """`read_x(counter)`; of a single element, `read_x(counter, k)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
         f"read_{op.buffer.name.removesuffix('_buffer')}",

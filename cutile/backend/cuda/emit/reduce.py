@@ -49,6 +49,7 @@ def cluster_arrive(op: ClusterArrive, kernel: Kernel) -> Call:
 
 
 def _tuple(items: Iterable[str]) -> str:
+    """A tuple as the file writes it."""
     listed = list(items)
     return f"({', '.join(listed)}{',' * (len(listed) == 1)})"
 
@@ -58,18 +59,18 @@ def _function(op: reduce.Folding, kernel: Kernel) -> tuple[str, str]:
 
     A step is a scalar intrinsic, and the slots that it reads.
     """
-    from cutile.backend.cuda.emit.kernel import EMITTERS
+    from cutile.backend.cuda.emit.kernel import EMITTERS  # which has this file's emitters: imported when called
 
     slots = {value: str(slot) for slot, value in enumerate(op.body.arguments)}
     steps: list[str] = []
-    for inner in op.body.operations[:-1]:
+    for inner in op.body.operations[:-1]:  # the last one yields
         for value in inner.operands:
-            kernel.name(value, slots[value])
+            kernel.name(value, slots[value])  # so that the call's arguments are slots
         if isinstance(inner, Constant):
             steps.append(f"({kernel.scalar(inner)}, ())")
         else:
-            made = EMITTERS[type(inner)](inner, kernel)
-            steps.append(f"({made.function}, {_tuple(map(str, made.arguments))})")
+            call = EMITTERS[type(inner)](inner, kernel)
+            steps.append(f"({call.function}, {_tuple(map(str, call.arguments))})")
         slots[inner.result] = str(len(slots))
     return _tuple(steps), _tuple(slots[value] for value in op.body.terminator.operands)
 
@@ -100,7 +101,7 @@ EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     **dict.fromkeys((reduce.Fold, reduce.Scan), folding),
     ClusterArrive: cluster_arrive,
     ClusterReduce: across_cluster,
-    # Not "sort": so is the module called.
+    # Not "sort", which is the name of the module in the file.
     sort.Sort: emitter(
         Intrinsic(
             "sort.sort",
