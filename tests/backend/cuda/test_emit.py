@@ -112,12 +112,12 @@ def test_names_of_the_user_give_way_to_those_of_the_abi_and_of_python() -> None:
             y.store(t)
         """
     parameters = {"x_extent_0": scalar(i32), "grid_x": scalar(i32), "report": scalar()}
-    made = source(written(textwrap.dedent(text).lstrip(), {"y": mut(128), "x": tensor(1), **parameters}))
-    (function,) = (node for node in ast.parse(made.text).body if isinstance(node, ast.FunctionDef))
+    generated = source(written(textwrap.dedent(text).lstrip(), {"y": mut(128), "x": tensor(1), **parameters}))
+    (function,) = (node for node in ast.parse(generated.text).body if isinstance(node, ast.FunctionDef))
     names = [argument.arg for argument in function.args.args]
     own = ["y", "y_extent_0", "x", "x_extent_0", "x_extent_0_1", "grid_x_1", "report"]
     assert names == [*own, "grid_x", "grid_y", "grid_z"]
-    assert "for grid_y_1 in range(x_extent_0_1, grid_x_1):\n    range_1 = " in body(made)
+    assert "for grid_y_1 in range(x_extent_0_1, grid_x_1):\n    range_1 = " in body(generated)
 
 
 def test_the_names_of_the_user_survive() -> None:

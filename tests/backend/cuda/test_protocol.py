@@ -46,7 +46,7 @@ def _gemm() -> Function:
 
 def test_the_protocol_is_what_the_lowered_kernel_does() -> None:
     model = example(tiles=2, turns=2)
-    assert (model.slots, model.arrivals, model.groups, model.cluster) == (4, 2, 2, 1)
+    assert (model.stages, model.arrivals, model.groups, model.cluster) == (4, 2, 2, 1)
     assert [each.what for each in model.loads] == ["acquire", "load", "load"] * 4
     one_tile = ["wait", "begin", "finish", "wait", "begin", "finish", "release", "finish", "release"]
     assert [each.what for each in model.reads] == one_tile * 2

@@ -76,7 +76,7 @@ def test_the_pieces_of_a_tile_block_are_all_its_turns(pieces: int) -> None:
     assert model is not None
     assert check(model) == 2 * 9
     with pytest.raises(ProtocolError):
-        check(type(model)(model.slots, model.arrivals, model.groups, model.cluster, model.loads, model.reads[:-1]))
+        check(type(model)(model.stages, model.arrivals, model.groups, model.cluster, model.loads, model.reads[:-1]))
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)

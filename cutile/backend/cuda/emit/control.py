@@ -74,7 +74,7 @@ def _last_use(value: Value, block: Block, end: int, kernel: Kernel) -> int:
 
 
 def _settle(block: Block, names: Sequence[str], old: Sequence[Value], kernel: Kernel) -> None:
-    """Let a block's results be assigned to their variables at once, without a copy at the end.
+    """Let a block's results be assigned to their variables where they are computed.
 
     `names` are the variables, `old` the values that they hold before. A result is assigned at once if nothing reads the
     old value behind its operation.

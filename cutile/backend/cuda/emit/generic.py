@@ -24,7 +24,7 @@ def emitter(intrinsic: Intrinsic) -> Callable[[Op, Kernel], Call]:
 
 
 def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
-    """A declared fact as an argument: a layout in shared memory, or a resource's offset."""
+    """A fact as an argument: a layout in shared memory, or a resource's offset."""
     if fact == "smem_layout":
         (buffer,) = buffer_types(op.operands)
         yield kernel.smem_layout(SmemLayout(*buffer.smem_layout))
@@ -42,7 +42,7 @@ def _dtype(op: Op) -> DTypeLike:
 
 
 def _places(op: Op, intrinsic: Intrinsic, kernel: Kernel) -> Iterator[str]:
-    """Keyword arguments of the resources among the operands, but for those that are facts."""
+    """Keyword arguments of the resources among the operands that are not facts."""
     by_position = [getattr(op, fact) for fact in intrinsic.facts if fact in op.fields and fact not in op.attributes]
     for value in op.operands:
         if value in by_position:

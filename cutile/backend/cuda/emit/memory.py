@@ -117,7 +117,7 @@ def _lanes(op: Op, kernel: Kernel) -> str:
 
 
 def _exchange(op: Op) -> str:
-    """Where the result of an access is handed on to other threads, as the file writes it.
+    """Where the result of an access is handed to other threads, as text.
 
     "None" if every thread reads its own.
     """

@@ -1,8 +1,8 @@
-"""A model of `cp.async` stages: what is there, and who may touch it.
+"""A model of `cp.async` stages: their elements, and which accesses may race.
 
-Threads run alike, and each may be anywhere between two barriers. So a barrier must lie between a thread's write and
-another thread's read or write of the same bytes. A thread sees its own copies after it has waited for their group (PTX
-ISA, "cp.async.wait_group").
+All threads run the same program, and each may be anywhere between two barriers. So a barrier must lie between a
+thread's write and another thread's read or write of the same bytes. A thread sees its own copies after it has waited
+for their group (PTX ISA, "cp.async.wait_group").
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class _Stage:
     """A stage: bytes of shared memory.
 
     Attributes:
-        begin, end: where it is.
-        elements: what is there.
-        written_at: barriers passed when it was written, or its copy arrived.
+        begin, end: its offsets in shared memory.
+        elements: its contents.
+        written_at: barriers passed when it was written, or when its copy arrived.
         read_at: barriers passed when another thread last read it; -1 for never.
-        copied: whether a copy wrote it: each thread copies to the same bytes of a stage each time, so that it may write
-            over what it copied itself.
+        copied: whether a copy wrote it. Each thread copies to the same bytes of a stage each time, so a new copy needs
+            no barrier after the old one.
         under_way: whether a copy to it is under way.
     """
 
@@ -48,9 +48,9 @@ class Copies:
         self._stages: dict[int, _Stage] = {}
 
     def _write(self, begin: int, elements: Array) -> _Stage:
-        """Write a stage, in place of all that overlaps it.
+        """Write a stage, in place of all stages that overlap it.
 
-        What is left of those is not read any more.
+        Stages are read as a whole, so nobody reads the rest of an overlapped one.
 
         Raises:
             ProtocolError: another thread may still read or write there, or a copy is under way.
@@ -68,13 +68,13 @@ class Copies:
         return stage
 
     def copy(self, begin: int, elements: Array) -> None:
-        """Begin to copy elements to a place, in bytes."""
+        """Begin to copy elements to byte `begin`."""
         stage = self._write(begin, elements)
         stage.under_way = stage.copied = True
         self._begun.append(stage)
 
     def put(self, begin: int, elements: Array) -> None:
-        """Write elements to a place from registers."""
+        """Write elements from registers to byte `begin`."""
         self._write(begin, elements)
 
     def commit(self) -> None:
@@ -102,8 +102,9 @@ class Copies:
 
         Args:
             begin: the byte. Stages are read as a whole.
-            own: whether each thread reads only bytes that it copied itself, for which it needs no barrier: it also is
-                the one that will copy there again.
+            own: whether each thread reads only bytes that it copied itself. It needs no barrier for that, nor one
+            before
+                it copies there again.
 
         Raises:
             ProtocolError: the copy is not complete, or no barrier has followed it.

@@ -1,13 +1,13 @@
-"""What happens before what: a graph of events, the same in every run."""
+"""The happens-before order of events: one graph for all runs."""
 
 Node = tuple[str, int, int]
-"""An event: its name, the number of a block or reader, and the turn (of a reader: the place in its program)."""
+"""An event: its name, the number of its block or reader, and its iteration (a reader's: its place in the program)."""
 
 
 class Order:
-    """Events of which some happen before others, in every run.
+    """A partial order of events.
 
-    An edge leads from an event to one that waits for it.
+    An edge leads from an event to another that waits for it.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Order:
         self._before.setdefault(first, 0)
 
     def knows(self, node: Node) -> bool:
-        """Whether this ever happens."""
+        """Whether an event is part of the order."""
         return node in self._before
 
     def stuck(self) -> list[Node]:
-        """What never happens: it waits for itself, by way of others."""
+        """The events of cycles, and those behind them: none ever happens."""
         waiting = dict(self._before)
         free = [node for node, count in waiting.items() if not count]
         while free:

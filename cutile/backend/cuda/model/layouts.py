@@ -1,8 +1,8 @@
 """A check that each operation finds its operands in the layout it expects.
 
-In shared memory too: a product says which axis of a buffer its K is, and that axis has to be as long as the product is
-deep. The IR's types say nothing of which thread holds what: lowered operations name layouts in their attributes, and
-the maker of a tile and its reader must name the same.
+The IR's types do not say which thread holds which element. Lowered operations name layouts in their attributes, and
+the operation that makes a tile must name the same layout as those that read it. Buffers in shared memory are checked
+too: a product names the axis of a buffer that is its K, and this axis must be as long as the product is deep.
 """
 
 from collections.abc import Iterator
@@ -34,14 +34,15 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
 _AS_MADE = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
-"""What takes its tile as it leaves it, or as it says where there is nothing left."""
+"""Operations whose operand has the layout `layout`: that of the result, if there is one."""
 _FROM_SOURCE = (
     PackQuads, ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK,
 )  # fmt: skip
+"""Operations whose first operand has the layout `source`."""
 
 
 def check_layouts(function: Function) -> int:
-    """Check the layouts of a lowered kernel's tiles; return the operands seen.
+    """Check the layouts of a lowered kernel's tiles; return how many operands it saw.
 
     Raises:
         IRError: an operation takes a tile to be in another layout than it is in.
@@ -60,7 +61,7 @@ class _Layouts:
 
     def _operation(self, op: Op) -> int:
         count = 0
-        for value, expected in _taken(op):
+        for value, expected in _expected(op):
             actual = self._known.get(value)
             if actual is not None:
                 count += 1
@@ -84,11 +85,13 @@ class _Layouts:
         return count
 
     def _carry(self, values: tuple[Value, ...], to: tuple[Value, ...]) -> None:
+        """Give other values the layouts of some."""
         for value, other in zip(values, to, strict=True):
             if value in self._known:
                 self._known[other] = self._known[value]
 
     def _same(self, op: Op, values: tuple[Value, ...], others: tuple[Value, ...]) -> int:
+        """Check that pairs of values have the same layout; return how many have one."""
         pairs = [(self._known.get(x), self._known.get(y)) for x, y in zip(values, others, strict=True)]
         both = [(x, y) for x, y in pairs if x is not None and y is not None]
         for x, y in both:
@@ -98,7 +101,7 @@ class _Layouts:
 
 
 def _operands_fit(op: Dot) -> int:
-    """Check that buffers are as deep and wide as their product; return how many."""
+    """Check that buffers are as deep and wide as a product; return how many there are."""
     rows, columns = op.shape
     operands = [(op.right, op.right_k_major, columns, op.right_first)]
     if not op.from_registers:
@@ -113,18 +116,18 @@ def _operands_fit(op: Dot) -> int:
     return len(operands)
 
 
-def _taken(op: Op) -> Iterator[tuple[Value, str]]:
-    """The tiles that an operation takes, and the layouts in which it takes them to be."""
-    said = op.attributes
-    if isinstance(op, _FROM_SOURCE) and "source" in said:
-        yield op.operands[0], said["source"]
+def _expected(op: Op) -> Iterator[tuple[Value, str]]:
+    """The tiles that an operation reads, and the layouts in which it expects them."""
+    attributes = op.attributes
+    if isinstance(op, _FROM_SOURCE) and "source" in attributes:
+        yield op.operands[0], attributes["source"]
     elif isinstance(op, _AS_MADE) or (isinstance(op, TmaStore) and not op.packed):
         tile = op.value if isinstance(op, Store | TmaStore) else op.operands[0]
-        if "layout" in said:
-            yield tile, said["layout"]
+        if "layout" in attributes:
+            yield tile, attributes["layout"]
     elif isinstance(op, Dot):
-        yield from ((tile, said["layout"]) for tile in op.sums[:1])
-    elif family(type(op)) in ELEMENTWISE and "layout" in said and not isinstance(op, PackPairs):
+        yield from ((tile, attributes["layout"]) for tile in op.sums[:1])  # a second one is a flag
+    elif family(type(op)) in ELEMENTWISE and "layout" in attributes and not isinstance(op, PackPairs):
         for value in op.operands:
             if is_tile(value):
-                yield value, said["layout"]
+                yield value, attributes["layout"]

@@ -1,17 +1,17 @@
-"""Models of what warp specialisation needs, beside its pipelines.
+"""Properties of warp-specialised kernels, beside those of their pipelines.
 
-They go through the events that `protocol.py` reads from the lowered IR, in their order.
+The checks go through the events that `protocol.py` reads from the lowered IR, in their order.
 
-- The order barrier of ping-pong kernels, warp by warp. Two groups with tile blocks of their own hand over to each other
-  (`pipeline/mainloop_rules.py`). A warp that is late, with its result yet to be written, waits to take over when others
-  of its group already have: it must not miss that, for the next but one handing over would look the same to it. What
-  keeps a group's warps together is that each product is made by all of them.
+- The order barrier of ping-pong kernels, warp by warp. Two warpgroups hand the tensor cores over to each other
+  (`pipeline/mainloop_rules.py`). A warp that still writes its result may wait for the barrier later than the others of
+  its warpgroup. It must not miss a phase: the next phase but one has the same parity. The products keep the warps of a
+  warpgroup together, since all of them issue each.
 - Failed assertions: no warp leaves, and nothing more is stored.
 - Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first, and each
-  warp has places of its own, but for the sums that other thread blocks send, which lie across all of them.
-- Operands that consumers write to shared memory, each a part. Barriers of all consumers order them: between a write and
-  the products that read it, and between these, once they are waited for, and the next write to the same stage. What is
-  shown of one group's events in their order holds between any two.
+  warp has places of its own. Only the sums that other thread blocks send lie across the places of all warps.
+- Operands that consumers write to shared memory, each a part. Barriers of all consumers stand between a write and the
+  products that read it, and between the wait for these products and the next write to the same stage. A barrier orders
+  the events of any two warpgroups, so the events of one, in their order, show this for all.
 """
 
 from collections.abc import Sequence
@@ -34,25 +34,26 @@ from cutile.ops.view import StoreView
 
 
 def check_handing_over(protocol: Protocol) -> None:
-    """Check that every warp sees one arrival of the order barrier before the next.
+    """Check that every warp sees each phase of the order barrier before the next one.
 
     Raises:
         ProtocolError: a warp may miss it.
     """
     order, seen = Order(), list[tuple[int, int, Node]]()
-    for group in range(protocol.groups if protocol.alone else 0):
+    for group in range(protocol.groups if protocol.pingpong else 0):
         for warp in range(WARPS):
             _hand_over(protocol, group, warp, order, seen)
     for group, count, node in seen:
+        # The next phase needs all arrivals: one of them behind this wait is enough.
         again = [_handed(1 - group, warp, count + 1) for warp in range(protocol.handing)]
         if order.knows(again[0]) and not any(order.follows(arrival, node) for arrival in again):
             raise ProtocolError(f"a warp of group {group} may miss that it is handed over to for the {count}th time")
 
 
 def _hand_over(protocol: Protocol, group: int, warp: int, order: Order, seen: list[tuple[int, int, Node]]) -> None:
-    """One warp's events, in their order.
+    """Add one warp's events to the order.
 
-    `seen` collects the arrivals that were waited for: of which group, the how manieth, and where.
+    `seen` collects its waits for the order barrier: the warp's group, the number of the phase, and the event.
     """
     last: Node = ("starts", group * WARPS + warp, 0)
     handed, under_way = 0, list[int]()
@@ -64,14 +65,14 @@ def _hand_over(protocol: Protocol, group: int, warp: int, order: Order, seen: li
             under_way.append(place)
         elif event.what == "finish":
             finished = max(0, len(under_way) - event.count)
-            for begun in under_way[:finished]:
+            for begun in under_way[:finished]:  # a product is finished when all warps of the group have begun it
                 for other in range(WARPS):
                     order.edge(("does", group * WARPS + other, begun), node)
             del under_way[:finished]
         elif event.what == "hand over" and warp < protocol.handing:
             order.edge(node, _handed(group, warp, handed))
             handed += 1
-        elif event.what == "take over" and (group or event.count):
+        elif event.what == "take over" and (group or event.count):  # the first group's first wait ends at once
             count = event.count if group else event.count - 1
             for other in range(protocol.handing):
                 order.edge(_handed(1 - group, other, count), node)
@@ -79,97 +80,101 @@ def _hand_over(protocol: Protocol, group: int, warp: int, order: Order, seen: li
 
 
 def _handed(group: int, warp: int, count: int) -> Node:
+    """The event that a warp of `group` hands over for the `count`th time."""
     return ("hands over", group * WARPS + warp, count)
 
 
 def check_failures(function: Function) -> int:
     """Check the assertions of warps with roles; return how many there are.
 
-    None ends its warp, so that every barrier is reached. Each sets a flag that is cleared before the roles begin. The
-    consumers read it behind their main loop, and all that they store from there on goes where the flag says: to an
-    index below zero, for which TMA is given nothing.
+    No assertion ends its warp, so that every barrier is reached. Each sets a flag, which is cleared before the roles
+    begin. The consumers read the flag behind their main loop, and the index of each later store depends on it: after a
+    failure it is below zero, where TMA stores nothing.
 
     Raises:
         ProtocolError: a warp leaves, or something is stored in spite of a failure.
     """
     inside = [op for roles in function.walk() if isinstance(roles, Roles) for op in _inside(roles)]
-    asserted = [op for op in inside if isinstance(op, FailUnless)]
-    if not asserted:
+    assertions = [op for op in inside if isinstance(op, FailUnless)]
+    if not assertions:
         return 0
-    if any(op.leaves for op in asserted):
+    if any(op.leaves for op in assertions):
         raise ProtocolError("a warp leaves where an assertion fails, and others wait for it")
     (start,) = (op for op in function.walk() if isinstance(op, BarriersStart))
-    questions = [op for op in inside if isinstance(op, Failed)]
-    if start.flag is None or {op.flag for op in (*asserted, *questions)} != {start.flag}:
+    reads = [op for op in inside if isinstance(op, Failed)]
+    if start.flag is None or {op.flag for op in (*assertions, *reads)} != {start.flag}:
         raise ProtocolError("the flag of failed assertions is not the one that is cleared, set and read")
-    if not questions:
+    if not reads:
         raise ProtocolError("nobody asks whether an assertion failed")
-    told = _told(function)
-    behind = inside[inside.index(questions[0]) :]
+    dependent = _dependent_on_failures(function)
+    behind = inside[inside.index(reads[0]) :]
     for op in behind:
-        if isinstance(op, Store | StoreView | TmaStore) and op.index[0] not in told:
+        if isinstance(op, Store | StoreView | TmaStore) and op.index[0] not in dependent:
             raise ProtocolError(f"{op.name} stores where an assertion failed")
         if isinstance(op, TmaStore) and not op.dropped:
             raise ProtocolError("TMA is given rows before a tensor's begin")
-    return len(asserted)
+    return len(assertions)
 
 
 def _inside(op: Op) -> list[Op]:
     return [each for block in op.regions for each in block.walk()]
 
 
-def _told(function: Function) -> set[Value]:
+def _dependent_on_failures(function: Function) -> set[Value]:
     """The values that depend on whether an assertion failed."""
-    told: set[Value] = set()
+    dependent: set[Value] = set()
     count = -1
-    while count != len(told):
-        count = len(told)
-        _tell(function.body, told)
-    return told
+    while count != len(dependent):  # until no more come: a loop carries a value back to its begin
+        count = len(dependent)
+        _add_dependent(function.body, dependent)
+    return dependent
 
 
-def _tell(block: Block, told: set[Value]) -> None:
+def _add_dependent(block: Block, dependent: set[Value]) -> None:
+    """Add the results of a block's operations that read a dependent value."""
     for op in block.operations:
         for nested in op.regions:
-            _tell(nested, told)
+            _add_dependent(nested, dependent)
         if isinstance(op, For):
             ends = op.body.terminator.operands
             for before, inside, end, result in zip(op.carried, op.body.arguments[1:], ends, op.results, strict=True):
-                if before in told or end in told:
-                    told.update((inside, result))
+                if before in dependent or end in dependent:
+                    dependent.update((inside, result))
         elif isinstance(op, If):
             ends = zip(op.then.terminator.operands, op.orelse.terminator.operands, strict=True)
-            told.update(result for result, pair in zip(op.results, ends, strict=True) if told.intersection(pair))
-        elif isinstance(op, Failed) or any(each in told for each in op.operands):
-            told.update(op.results)
+            pairs = zip(op.results, ends, strict=True)
+            dependent.update(result for result, pair in pairs if dependent.intersection(pair))
+        elif isinstance(op, Failed) or any(each in dependent for each in op.operands):
+            dependent.update(op.results)
 
 
 def check_stores(function: Function) -> None:
-    """Check that each piece of each result is stored once, where nothing else is.
+    """Check that each subtile of each result is stored once, from a place of its own.
 
     No place is written while TMA, or another warp, may still read it. A delayed result is stored before the next one.
-    Stages of the pipeline are written when nothing is loaded any more, and all products are over.
+    A cluster's sums come to places that no result is stored through.
 
     Raises:
         ProtocolError: a place is written too early, or not all of a result.
     """
     if not any(isinstance(op, TmaStore) for op in function.walk()):
         return
-    put_off = any(isinstance(op, TmaStore) and op.packed for op in function.walk())
-    for tiles, turns in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
-        events = first_group(function, tiles, turns)
+    delayed = any(isinstance(op, TmaStore) and op.packed for op in function.walk())
+    # No iterations, fewer than a pipeline has stages, and more; one tile block, and several.
+    for tiles, iterations in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
+        events = first_group(function, tiles, iterations)
         _check_places(events)
-        _check_pieces(events, tiles, put_off)
+        _check_subtiles(events, tiles, delayed)
     if any(isinstance(op, ScatterPartials) for op in function.walk()):
-        pieces = int(function.facts["persistent"])
-        for piece in (0, pieces - 1):
-            events = first_group(function, 1, 2 * pieces, pieces, piece)
+        splits = int(function.facts["persistent"])
+        for split in (0, splits - 1):
+            events = first_group(function, 1, 2 * splits, splits, split)
             _check_places(events)
             _check_sums(events)
 
 
 def _check_places(events: Sequence[Event]) -> None:
-    """That a place is written when TMA has read it, and is stored once then."""
+    """Check that a place is written only when TMA has read it, and then stored once."""
     under_way: list[int] = []
     filled: list[int] = []
     for event in events:
@@ -187,12 +192,12 @@ def _check_places(events: Sequence[Event]) -> None:
         raise ProtocolError(f"what was written to the places {filled} is not stored")
 
 
-def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:
-    """That the pieces of results are stored in order, delayed ones before the next.
+def _check_subtiles(events: Sequence[Event], tiles: int, delayed: bool) -> None:
+    """Check that results are stored subtile by subtile, delayed ones before the next.
 
-    If none is delayed, what is kept in words is the left operand of a product.
+    If none is delayed, a tile that is kept as words is the left operand of a product, and no result.
     """
-    stores = [event for event in events if event.what == "store" or (put_off and event.what == "keep")]
+    stores = [event for event in events if event.what == "store" or (delayed and event.what == "keep")]
     results = count = 0
     for tensor in dict.fromkeys(event.tensor for event in stores if event.what == "store"):
         pieces = [event.count for event in stores if event.what == "store" and event.tensor is tensor]
@@ -205,9 +210,9 @@ def _check_pieces(events: Sequence[Event], tiles: int, put_off: bool) -> None:
 
 
 def _check_sums(events: Sequence[Event]) -> None:
-    """That partial sums come to a place of their own, and all warps read them.
+    """Check that partial sums come to a place of their own.
 
-    They read it before it is used again.
+    All warps read them before the place is used again.
     """
     stored: set[int] = set()
     unread: set[int] = set()
@@ -225,7 +230,7 @@ def _check_sums(events: Sequence[Event]) -> None:
 
 
 def check_written(function: Function) -> None:
-    """Check that all consumers read what was written, and wrote what is read.
+    """Check the buffers that consumers write: for races of writes and reads.
 
     Raises:
         ProtocolError: a barrier, or a wait for a product, is missing.
@@ -233,29 +238,30 @@ def check_written(function: Function) -> None:
     buffers = {op.buffer for op in function.walk() if isinstance(op, WriteOperand)}
     if not buffers:
         return
-    for tiles, turns in ((1, 1), (1, 3), (2, 2)):
-        events = first_group(function, tiles, turns)
+    for tiles, iterations in ((1, 1), (1, 3), (2, 2)):  # one and several, of tile blocks and of iterations
+        events = first_group(function, tiles, iterations)
         for buffer, kind in zip(buffers, buffer_types(list(buffers)), strict=True):
-            _check(events, buffer, kind.stages)
+            _check_written_buffer(events, buffer, kind.stages)
 
 
-def _check(events: Sequence[Event], buffer: Value, stages: int) -> None:
-    under_way: list[int] = []  # of each product the counter of what it reads of the buffer, or -1
-    to_meet = set[int]()  # those that a warpgroup may still be reading
-    last, written = -1, ""
+def _check_written_buffer(events: Sequence[Event], buffer: Value, stages: int) -> None:
+    """Check one buffer, by one warpgroup's events."""
+    under_way: list[int] = []  # for each product the stage counter that it reads of the buffer, or -1
+    unmet = set[int]()  # counters that another warpgroup may still read: no barrier has followed the wait
+    last, written = -1, ""  # the last counter that was written, and by whom
     for event in events:
         if event.what == "begin":
             read = dict(event.reads).get(buffer, -1)
             if read >= 0 and (read, written) != (last, "by all"):
                 raise ProtocolError(f"{buffer.name} is read before all warpgroups have written it")
             under_way.append(read)
-            to_meet |= {read} - {-1}
+            unmet |= {read} - {-1}
         elif event.what == "finish":
             del under_way[: max(0, len(under_way) - event.count)]
         elif event.what == "meet":
-            to_meet = {*under_way} - {-1}
+            unmet = {*under_way} - {-1}
             written = "by all" if written else ""
         elif event.what == "write" and event.reads[0][0] is buffer:
             last, written = event.reads[0][1], "by one"
-            if any((last - read) % stages == 0 for read in to_meet):
+            if any((last - read) % stages == 0 for read in unmet):
                 raise ProtocolError(f"{buffer.name} is written while a warpgroup may still read it")

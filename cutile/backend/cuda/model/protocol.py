@@ -1,7 +1,8 @@
-"""The pipelines of a lowered kernel as data: what each warp does to them.
+"""The pipelines of a lowered kernel as data: the events of producer and consumers.
 
-Producer and consumers share stages of buffers and two barriers for each (`ops/pipeline.py`). Their events come in the
-order of the IR. What consumers store through shared memory is read here too. `rings.py` checks both.
+They share stages of buffers, and two barriers for each (`ops/pipeline.py`). The events come in the order in which the
+IR runs. Events of results that consumers store through shared memory are among them. `rings.py` checks the pipelines,
+`properties.py` the rest.
 """
 
 from __future__ import annotations
@@ -63,29 +64,36 @@ from cutile.ops.grid import NumTileBlocks
 from cutile.ops.reduce import Reduce, ReduceMax, ReduceMin, ReduceProd, ReduceSum
 
 WARPS = 4
-"""Warps of a group."""
+"""Warps of a warpgroup."""
 _WORD = 4
-"""Bytes of a tile block's number."""
+"""Bytes of a tile block's number, which the producer sends to the consumers."""
 
 
 class ProtocolError(IRError):
-    """The two sides of a ring do not fit together."""
+    """Producer and consumers of a pipeline do not fit together."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a pipeline, of a result, or of an operand that is written.
+    """One event of a pipeline, of a result, or of an operand that consumers write.
 
-    Of a pipeline: acquire, load, wait, begin, finish, release; `read`, if threads read a stage by themselves; take over
-    from another warpgroup for the `count`th time, or hand over to it. Of a result: it is kept, a piece of it is stored,
-    partial sums of a cluster are dealt out or added up, the consumers meet. Of a product's operand: it is written.
+    Events of a pipeline: acquire, load, wait, begin (a product), finish (wait for products), release; read (threads
+    read a stage themselves); take over, hand over (the order barrier). Events of results: keep (a delayed result, as
+    words), fill (write a place in shared memory), store (TMA begins), deal out and add up (a cluster's partial sums),
+    meet (a barrier of the consumers). Event of an operand: write.
 
     Attributes:
-        count: the iteration, or -1 of a product that reads nothing of this pipeline; of `finish`, the products that may
-            still be under way; of `store`, the piece of the tile of `tensor`.
-        nbytes: what is copied or announced, of `load` and `acquire`.
-        place: where a store writes, when TMA has read all stores before it but the last `pending`.
-        base: where places begin in shared memory.
+        what: its name.
+        count: the stage counter, which is an iteration over all tile blocks; -1 of a product that reads nothing of this
+            pipeline. Of `finish`, the products that may still be under way; of `store`, the number of the subtile; of
+            `take over`, how often before.
+        nbytes: bytes that are copied or announced, of `load` and `acquire`.
+        place: the number of the place that is filled or stored.
+        pending: stores that TMA may still be reading when the place is filled.
+        base: identifies the shared memory of the places.
+        pipeline: that the event is about; None for all.
+        reads: of `begin` and `write`, each pipeline or buffer with its stage counter.
+        tensor: that a subtile is stored to.
     """
 
     what: str
@@ -99,7 +107,7 @@ class Event:
     tensor: Value | None = None
 
     def seen_from(self, pipeline: Value) -> Event | None:
-        """What this is to a pipeline; None where it is about another one."""
+        """The event as a pipeline sees it; None if it is about another pipeline."""
         if self.what == "begin":
             return replace(self, count=dict(self.reads).get(pipeline, -1), reads=())
         return None if self.pipeline not in (None, pipeline) else replace(self, pipeline=None)
@@ -107,42 +115,44 @@ class Event:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What both sides of a ring do.
+    """The events of producer and consumers of one pipeline.
 
     Attributes:
-        slots: of the ring.
+        stages: of the pipeline.
         arrivals: that complete a phase of `empty`.
-        groups: warpgroups of a block that read, or warps, where each says for itself that it has read.
-        cluster: blocks that load a part each for all of them, and read all.
-        loads: the loading side's events.
+        groups: readers of a block: warpgroups, or warps if each warp releases stages for itself.
+        cluster: blocks that each load a part of a tile for all of them.
+        loads: the producer's events.
         reads: the first warpgroup's events.
-        others: the events of those after it, where they are not the same.
-        alone: whether groups have tile blocks, and so turns, of their own.
-        handing: where they have, the warps of a group that hand over.
+        others: the other warpgroups' events, if they differ.
+        pingpong: whether each warpgroup has tile blocks, and so iterations, of its own.
+        handing: of a ping-pong kernel, the warps of a warpgroup that hand over.
     """
 
-    slots: int
+    stages: int
     arrivals: int
     groups: int
     cluster: int
     loads: tuple[Event, ...]
     reads: tuple[Event, ...]
     others: tuple[tuple[Event, ...], ...] = ()
-    alone: bool = False
+    pingpong: bool = False
     handing: int = 0
 
     @property
     def sharing(self) -> int:
-        """Groups of a block that read each turn."""
-        return 1 if self.alone else self.groups
+        """Readers of a block that read each stage."""
+        return 1 if self.pingpong else self.groups
 
     def reads_of(self, reader: int) -> tuple[Event, ...]:
-        """The events of a reader's warpgroup; readers count through the cluster."""
+        """The events of a reader's warpgroup; readers are numbered through the cluster."""
         every = (self.reads, *self.others)
+        # Of `groups` readers, which may be several warps of each warpgroup.
         return every[reader % self.groups * len(every) // self.groups]
 
 
-def _whole_quotient(x: int, y: int) -> int:
+# `operator.floordiv` and `operator.and_` have no types.
+def _floor_quotient(x: int, y: int) -> int:
     return x // y
 
 
@@ -154,22 +164,23 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Add: operator.add,
     Sub: operator.sub,
     Mul: operator.mul,
-    FloorDiv: _whole_quotient,
+    FloorDiv: _floor_quotient,
     Eq: operator.eq,
     Ne: operator.ne,
     Lt: operator.lt,
     Ge: operator.ge,
     And: _both,
 }
+"""Operations whose result is known if their operands are."""
 OF_RESULTS = ("keep", "fill", "store", "deal out", "add up", "meet", "write")
-"""What events are about results, or operands that consumers write, and not about the ring."""
+"""Events that are not of a pipeline, but of results, or of operands that consumers write."""
 
 
 class _Walk:
-    """Runs one side's numbers.
+    """Runs the numbers of the producer, or of one warpgroup, and gives the events.
 
-    What only a launch knows, the iterations of a main loop, is `turns`. A thread block goes through all splits of all
-    tile blocks, or has one `piece` of the last.
+    A number that only a launch knows, such as the iterations of a main loop, is taken for `turns`. A thread block goes
+    through all splits of all tile blocks, or has the split `piece` of the last tile block.
     """
 
     def __init__(
@@ -219,7 +230,7 @@ class _Walk:
         return 0 if self.piece is None else (self.blocks - 1) * self.pieces + self.piece
 
     def next_tile(self, op: NextTile) -> int:
-        """Of one thread block: it takes all, one by one."""
+        """The next number of a tile block: the only thread block takes all, one by one."""
         self.taken += 1
         return self.taken - 1
 
@@ -229,7 +240,7 @@ class _Walk:
         return _FOLDED[type(op)](self.number(op.x), self.number(op.y))
 
     def extreme(self, op: Min | Max) -> None:
-        if not self.stays_unknown(op):  # else a loop from here on has its iterations too
+        if not self.stays_unknown(op):  # an unknown bound: a loop that ends there has `turns` iterations
             extreme = min if isinstance(op, Min) else max
             self.known[op.result] = extreme(self.number(op.x), self.number(op.y))
 
@@ -281,28 +292,28 @@ class _Walk:
 
     def begin(self, *reads: tuple[Value, Value]) -> Event:
         """A product that reads stages of buffers."""
-        found = [(self.pipeline_of.get(buffer, buffer), self.number(counter)) for buffer, counter in reads]
-        return Event("begin", found[0][1], reads=tuple(dict.fromkeys(found)))
+        counters = [(self.pipeline_of.get(buffer, buffer), self.number(counter)) for buffer, counter in reads]
+        return Event("begin", counters[0][1], reads=tuple(dict.fromkeys(counters)))
 
     def stays_unknown(self, op: Min | Max) -> bool:
         """Whether the extreme of two numbers stays unknown.
 
-        What only a launch knows is not below zero.
+        Numbers that only a launch knows are not below zero: the larger of 0 and such a number is that number.
         """
         known = [self.known[value] for value in op.operands if value in self.known]
         return not known or (isinstance(op, Max) and known == [0])
 
     def assume_range(self, start: Value, stop: Value) -> None:
-        """Take the first of two bounds for 0, if only a launch knows them.
+        """Take the first of two bounds for 0, if only a launch knows both.
 
-        The loop then has `turns` iterations.
+        A loop between them then has `turns` iterations.
         """
         if start not in self.known and stop not in self.known:
             self.known[start] = 0
 
     def iterations(self, op: For | TripCount | WorkUnit) -> range:
         self.assume_range(op.start, op.stop)
-        self.known.setdefault(op.start, self.turns)  # what else asks for it has to be told the same
+        self.known.setdefault(op.start, self.turns)  # other operations must see the same number
         start, stop, step = (self.number(bound) for bound in (op.start, op.stop, op.step))
         if step == 0:
             raise ProtocolError(f"{op.name} has the step 0, and never ends")
@@ -320,10 +331,10 @@ class _Walk:
     def while_loop(self, op: While) -> Iterator[Event]:
         """A loop whose condition only a launch may know: it then has `turns` iterations."""
         carried = [self.known.get(value) for value in op.carried]
-        for turn in itertools.count():
+        for iteration in itertools.count():
             self.carry(op.condition.arguments, carried)
             yield from self.events(op.condition)
-            if not self.known.get(op.condition.terminator.operands[0], turn < self.turns):
+            if not self.known.get(op.condition.terminator.operands[0], iteration < self.turns):
                 break
             self.carry(op.body.arguments, carried)
             yield from self.events(op.body)
@@ -337,7 +348,7 @@ class _Walk:
 
 
 def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
-    """The pieces of a tile that are stored."""
+    """The subtiles of a stored tile: each fills a place, and is stored from there."""
     facts = op.attributes
     for number in range(layout.registers * 2 // facts["span"]):
         begins = number % facts["buffers"] == 0 if op.adds else facts["begins"] and number == 0
@@ -364,7 +375,7 @@ _NUMBERS: Mapping[type[Op], Callable[[_Walk, Any], Any]] = {
     NextTile: _Walk.next_tile,
     Uniform: lambda walk, op: walk.number(op.x),
 }
-"""The result of an operation that is one number."""
+"""By operation, the number that is its result."""
 
 _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     Min: _Walk.extreme,
@@ -395,15 +406,15 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     **dict.fromkeys((ReduceSum, ReduceProd, ReduceMax, ReduceMin), _Walk.reduce),
     TmaStore: lambda walk, op: _stored(op, walk.layouts[op.attributes["layout"]]),
 }
-"""The events of an operation, or what it does to the walk's numbers."""
+"""By operation, its events; or it only changes the walk's numbers."""
 
 
 def first_group(
     function: Function, tiles: int, turns: int, pieces: int = 1, piece: int | None = None
 ) -> tuple[Event, ...]:
-    """All that the first warpgroup of a lowered kernel does, in some tile blocks.
+    """The events of a lowered kernel's first warpgroup, in `tiles` tile blocks.
 
-    Each has some iterations. Where `pieces` splits are a cluster, it does one `piece` of a tile block.
+    Each has `turns` iterations. Where `pieces` splits are a cluster, it does the split `piece` of one tile block.
     """
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     walk = _Walk(layouts_of(function), tiles, turns, pieces, piece=piece, conditions=_asked(function))
@@ -411,10 +422,10 @@ def first_group(
 
 
 def _asked(function: Function) -> frozenset[Value]:
-    """The comparisons that decide what a role does.
+    """The comparisons that decide on branches, selections and releases.
 
-    Those that assertions alone ask are left out: the producer alone asserts, so that what is assumed of its numbers
-    would be unknown to the consumers.
+    Comparisons of assertions alone are left out. Only the producer has assertions, so the consumers would not share the
+    numbers that the walk assumes for them.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     pending = [op.condition for op in function.walk() if isinstance(op, If | Select | PipelineRelease)]
@@ -429,10 +440,10 @@ def _asked(function: Function) -> frozenset[Value]:
 
 
 def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> list[Protocol]:
-    """The protocol of each pipeline, for some tile blocks of some iterations each.
+    """The protocol of each pipeline, for `tiles` tile blocks of `turns` iterations.
 
-    Where iterations may be split, one thread block goes through all `pieces` of each tile block. Where the splits are
-    the thread blocks of a cluster, each has one of them, and this is the last.
+    If iterations may be split, one thread block goes through all `pieces` splits of each tile block. If the splits are
+    the thread blocks of a cluster, this is the thread block of the last one.
 
     Raises:
         ProtocolError: a load fills a buffer of one pipeline and arrives on another; barriers are not set up, or are for
@@ -453,9 +464,9 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     along = {op.along for op in function.walk() if isinstance(op, TileIndex)}
     blocks = tiles * cluster if along == {0} else tiles
-    nearby = any(isinstance(op, ScatterPartials) for op in function.walk())
+    in_cluster = any(isinstance(op, ScatterPartials) for op in function.walk())
     layouts = layouts_of(function)
-    piece = pieces - 1 if nearby and pieces > 1 else None
+    piece = pieces - 1 if in_cluster and pieces > 1 else None
     walk = partial(
         _Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_asked(function)
     )
@@ -465,7 +476,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
         for group in range(roles.warpgroups)
     ]
     orders = [op.barriers.type for op in function.walk() if isinstance(op, OrderBarrierWait)]
-    alone = bool(orders)
+    pingpong = bool(orders)
     by_warps = {op.pipeline for op in function.walk() if isinstance(op, PipelineRelease) and op.warps}
     handing = max((each.arrivals for each in orders if isinstance(each, BarriersType)), default=0)
     if len(pipelines) > 1:
@@ -474,11 +485,13 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     for op, kind in zip(pipelines, kinds, strict=True):
         own = _seen(loads, op.result)
         reads, *others = (_seen(events, op.result) for events in every)
-        if all(each == reads for each in others) and not alone:
+        if all(each == reads for each in others) and not pingpong:
             others = []
         stages, arrivals = kind.stages, kind.arrivals
         readers = roles.warpgroups * (WARPS if op.result in by_warps else 1)
-        protocols_.append(Protocol(stages, arrivals, readers, kind.cluster, own, reads, tuple(others), alone, handing))
+        protocols_.append(
+            Protocol(stages, arrivals, readers, kind.cluster, own, reads, tuple(others), pingpong, handing)
+        )
     return protocols_
 
 
@@ -494,6 +507,11 @@ def _check_reserved(op: Pipeline, started: Collection[Value]) -> None:
 
 def check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:
     """Check that pipelines do not wait for each other: one thread fills all of them.
+
+    Args:
+        stages: of each pipeline.
+        loads: the producer's events.
+        every: the events of each warpgroup.
 
     Raises:
         ProtocolError: an acquisition or a wait never comes to an end.

@@ -1,7 +1,7 @@
 """A model of pipelines that looks for deadlock, overwriting and lost phases.
 
 It works on a protocol read from the lowered IR (`protocol.py`), for more iterations than the pipeline has stages. It
-needs no device: what it finds is in every run, or in none.
+needs no device: a fault that it finds is in every run.
 """
 
 import math
@@ -15,8 +15,8 @@ from cutile.backend.cuda.ops import KSplits, Roles, ScatterPartials
 from cutile.ir import Block, For, Function
 
 
-def _turns_loaded(protocol: Protocol) -> int:
-    """How many turns are loaded, having checked that each announces what it copies."""
+def _count_loads(protocol: Protocol) -> int:
+    """Check that each load announces the bytes that it copies; return their number."""
     announced: list[int] = []
     copied: list[int] = []
     for event in protocol.loads:
@@ -35,52 +35,49 @@ def _turns_loaded(protocol: Protocol) -> int:
 
 
 Places = dict[tuple[int, int], Node]
-"""By (reader, turn)."""
+"""Events by (reader, iteration)."""
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What is known of a protocol's runs.
+class _Runs:
+    """The order of a protocol's events, which all runs share, and events in it.
 
     Attributes:
-        order: what happens before what.
-        seen: where readers have seen a turn arrive.
-        over: where its product is known to be over.
-        asked: what readers did before they waited for a turn.
-        taken: by (group that hands over, how often before), where the other group has seen that.
+        order: which event happens before which.
+        seen: a reader has seen an iteration's load arrive.
+        over: a reader's product of an iteration is finished.
+        before_wait: the last event of a reader before it waits for an iteration.
+        seen_handovers: by (the warpgroup that hands over, how often before), the wait of the other one that sees it.
     """
 
     order: Order
     seen: Places
     over: Places
-    asked: Places
-    taken: Places
+    before_wait: Places
+    seen_handovers: Places
 
 
 def _order_loads(order: Order, protocol: Protocol, turns: int) -> None:
-    """A load follows the one before, and the release of its stage.
-
-    Its bytes arrive in all blocks of the cluster.
-    """
+    """Add the loads: each follows the one before, and the release of its stage."""
     blocks = range(protocol.cluster)
     for block in blocks:
         for turn in range(turns):
             loads = ("loads", block, turn)
             if turn:
                 order.edge(("loads", block, turn - 1), loads)
-            if turn >= protocol.slots:
-                order.edge(("empty", block, turn - protocol.slots), loads)
+            if turn >= protocol.stages:
+                order.edge(("empty", block, turn - protocol.stages), loads)
             for other in blocks:  # a block's part of a tile arrives in all of them
                 order.edge(loads, ("full", other, turn))
 
 
-def _order(protocol: Protocol, turns: int) -> _Known:
-    """The order of a protocol."""
+def _order(protocol: Protocol, turns: int) -> _Runs:
+    """The order of a protocol's events, for `turns` loads."""
     order = Order()
     seen: Places = {}
     over: Places = {}
-    befores: Places = {}
-    handed_over: Places = {}
+    before_wait: Places = {}
+    seen_handovers: Places = {}
     blocks = range(protocol.cluster)
     _order_loads(order, protocol, turns)
     for reader in range(protocol.groups * protocol.cluster):
@@ -91,7 +88,7 @@ def _order(protocol: Protocol, turns: int) -> _Known:
             order.edge(last, node)
             before, last = last, node
             if event.what == "wait":
-                befores[reader, event.count] = before
+                before_wait[reader, event.count] = before
                 order.edge(("full", block, event.count), node)
                 seen[reader, event.count] = node
             elif event.what == "begin":
@@ -109,31 +106,28 @@ def _order(protocol: Protocol, turns: int) -> _Known:
             elif event.what == "hand over":
                 order.edge(node, ("hands over", reader, handed))
                 handed += 1
-            elif event.what == "take over" and (group or event.count):
+            elif event.what == "take over" and (group or event.count):  # the first group's first wait ends at once
                 other, count = (reader - 1, event.count) if group else (reader + 1, event.count - 1)
                 order.edge(("hands over", other, count), node)
-                handed_over[other, count] = node
-    return _Known(order, seen, over, befores, handed_over)
+                seen_handovers[other, count] = node
+    return _Runs(order, seen, over, before_wait, seen_handovers)
 
 
 def _check_reads(protocol: Protocol, turns: int) -> None:
-    """Check that a reader waits before it reads, and releases each stage once.
-
-    It releases no stage before it has read it.
-    """
+    """Check that readers wait for each load, read it, and release its stage once."""
     for event in (event for reads in (protocol.reads, *protocol.others) for event in reads):
         if event.what == "wait" and event.count >= turns:
             raise ProtocolError(f"deadlock: turn {event.count} is waited for, {turns} are loaded")
-    given_up = [_given_up(reads) for reads in (protocol.reads, *protocol.others)]
-    if protocol.alone:
-        given_up = [[turn for some in given_up for turn in some]]
-    for released in given_up:
+    every_release = [_releases(reads) for reads in (protocol.reads, *protocol.others)]
+    if protocol.pingpong:  # each warpgroup reads the loads of its own tile blocks
+        every_release = [[turn for released in every_release for turn in released]]
+    for released in every_release:
         if sorted(released) != list(range(turns)):
             raise ProtocolError(f"turns {released} are given up, {turns} are loaded")
 
 
-def _given_up(reads: Sequence[Event]) -> list[int]:
-    """The turns that a reader gives up."""
+def _releases(reads: Sequence[Event]) -> list[int]:
+    """The iterations whose stages a reader releases, in its order."""
     waited: set[int] = set()
     under_way: list[int] = []
     released: list[int] = []
@@ -159,16 +153,16 @@ def _given_up(reads: Sequence[Event]) -> list[int]:
 
 
 def check(protocol: Protocol) -> int:
-    """Check a protocol in all its runs; return the number of turns.
+    """Check a protocol in all its runs; return the number of loads.
 
-    The barriers only ever count up, so what must have happened before each event is the same in every run. That is a
-    graph, of which is asked: does everything happen (no deadlock)? is a slot loaded after all its readers are done? and
-    is a barrier never two phases ahead of who waits for it, so that a parity tells phases apart?
+    Barriers only ever count up, so the events that must happen before an event are the same in every run: a graph. The
+    checks on it: every event happens (no deadlock); a stage is loaded after all its readers are done; no barrier is two
+    phases ahead of a thread that waits for it, so that a parity tells phases apart.
 
     Raises:
-        ProtocolError: a side waits for ever, or a slot is loaded or read too early.
+        ProtocolError: a warp waits for ever, or a stage is loaded or read too early.
     """
-    turns = _turns_loaded(protocol)
+    turns = _count_loads(protocol)
     readers = range(protocol.groups * protocol.cluster)
     if protocol.arrivals != protocol.sharing * protocol.cluster:
         raise ProtocolError(f"{protocol.sharing * protocol.cluster} groups read, `empty` waits for {protocol.arrivals}")
@@ -179,12 +173,12 @@ def check(protocol: Protocol) -> int:
         raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")
     _check_phases(protocol, runs)
     check_handing_over(protocol)
-    for turn in range(turns - protocol.slots):
-        later = turn + protocol.slots
+    for turn in range(turns - protocol.stages):
+        later = turn + protocol.stages
         for block in range(protocol.cluster):
             for reader in readers:
                 if (reader, turn) not in over:
-                    continue  # another group's
+                    continue  # another warpgroup reads it
                 if not order.follows(("loads", block, later), over[reader, turn]):
                     raise ProtocolError(f"turn {later} is loaded over turn {turn}, which is still being read")
                 gives_up = ("gives up", reader, later)
@@ -195,42 +189,43 @@ def check(protocol: Protocol) -> int:
     return turns
 
 
-def _check_phases(protocol: Protocol, runs: _Known) -> None:
+def _check_phases(protocol: Protocol, runs: _Runs) -> None:
     """Check that each thread that waits for a phase has passed the one before.
 
-    A parity does not tell a phase from the next but one. For the order barrier likewise: no warpgroup arrives a second
-    time before the first was seen.
+    A parity does not tell a phase from the next but one. So also no warpgroup hands over a second time before the other
+    has seen the first time.
     """
-    for (reader, count), node in runs.taken.items():
+    for (reader, count), node in runs.seen_handovers.items():
         if not runs.order.follows(node, ("starts", reader, 0)):
             raise ProtocolError(f"a group waits to be handed over to for the {count}th time, which does not happen")
         again = ("hands over", reader, count + 1)
         if runs.order.knows(again) and not runs.order.follows(again, node):
             raise ProtocolError(f"a group hands over for the {count + 1}th time before that was seen")
-    for (reader, turn), before in runs.asked.items():
-        earlier = ("full", reader // protocol.groups, turn - protocol.slots)
-        if turn >= protocol.slots and not runs.order.follows(before, earlier):
+    for (reader, turn), before in runs.before_wait.items():
+        earlier = ("full", reader // protocol.groups, turn - protocol.stages)
+        if turn >= protocol.stages and not runs.order.follows(before, earlier):
             raise ProtocolError(
-                f"turn {turn} is waited for before turn {turn - protocol.slots} arrives, which looks the same"
+                f"turn {turn} is waited for before turn {turn - protocol.stages} arrives, which looks the same"
             )
 
 
 def check_function(function: Function) -> int:
-    """Check the pipelines of a lowered kernel; return the iterations gone through.
+    """Check the pipelines of a lowered kernel; return how many loads were checked.
 
-    0 for a kernel without pipelines.
+    It is 0 for a kernel without pipelines.
 
     Raises:
         ProtocolError: as `check`.
     """
-    found = 0
+    count = 0
     check_stores(function)
     check_written(function)
     check_failures(function)
     pipelines = protocols(function, 1, 0)
     if not pipelines:
         return 0
-    stages = max(each.slots for each in pipelines)
+    stages = max(each.stages for each in pipelines)
+    # (tile blocks, iterations, splits): none, fewer than stages, once and twice around the stages and one more.
     several = [(2, stages + 1, 2), (1, 2 * stages + 1, 3), (1, 1, 2)]
     whole = [(1, 0, 1), (2, 1, 1), (1, 2 * stages + 1, 1), (2, stages + 1, 1), (3, 2, 1)]
     divided = any(isinstance(op, KSplits) for op in function.walk())
@@ -238,15 +233,15 @@ def check_function(function: Function) -> int:
         pieces = int(function.facts["persistent"])
         several = [(1, turns * pieces, pieces) for turns in (1, stages + 1, 2 * stages + 1)]
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    deep = max(1, _deepest(roles.producer) - 1)  # the outermost loop is that over tile blocks
+    deep = max(1, _deepest(roles.producer) - 1)  # the outermost loop is over tile blocks
     for tiles, turns, pieces in whole + several * divided:
-        # A loop in a loop has so many turns in all: the check takes the square of their number.
+        # Nested loops share the iterations: each has a root of their number. A check takes the square of the number.
         each = math.ceil(turns ** (1 / deep))
-        found += sum(map(check, protocols(function, tiles, each, pieces)))
-    return found
+        count += sum(map(check, protocols(function, tiles, each, pieces)))
+    return count
 
 
 def _deepest(block: Block) -> int:
-    """How many loops are in one another."""
+    """How deep loops are nested."""
     inner = [isinstance(op, For) + max(map(_deepest, op.regions)) for op in block.operations if op.regions]
     return max(inner, default=0)

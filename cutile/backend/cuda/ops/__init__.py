@@ -1,14 +1,15 @@
 """Operations that only this backend's lowered IR has.
 
-Every decision about them stands in their attributes. Lowered operations of the language keep their classes and carry
-further attributes:
+Every decision about them stands in their attributes. The language's operations keep their classes when they are
+lowered, and get further attributes:
 
-- `layout`: the name of the result's layout; `source`, of the operand's (of both operands' for `mma`). The function's
-  fact `layouts` has the layouts by name.
-- `vector`: the axis and width of wide accesses.
+- `layout`: the name of the result's layout. `source`: the name of the operand's layout; of `mma`, of both operands'
+  layouts. The function's fact `layouts` has the layouts by name.
+- `vector`: the axis and the width of wide accesses.
 - `offset` and `fence`: the place in shared memory, in bytes, and whether it may still be in use.
 
-Most name the `intrinsic` that they become, which `emit/generic.py` writes; the others have emitters of their own.
+Most operations name the `intrinsic` that they become, which `emit/generic.py` writes. The others have emitters of their
+own.
 """
 
 from cutile.backend.cuda.ops import memory, mma, pipeline, private, roles

@@ -2,8 +2,9 @@
 
 All threads of a block take part, but for copies by the tensor memory accelerator (TMA), which one thread begins.
 
-Copies by `cp.async` go to stage `iteration % stages` of a place. `stage` says where: its first byte from the begin of
-the loop's reservation (the attribute `offset`), its stages, and the bytes from stage to stage.
+A copy by `cp.async` goes to stage `iteration % stages` of a place in shared memory. The attribute `stage` has the
+place's first byte, counted from the loop's reservation (the attribute `offset`), its stages, and the bytes from stage
+to stage.
 """
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE, SCRATCH
@@ -60,7 +61,7 @@ __all__ = (
 class Again(Op, name="cuda.again", effect=Effect.WRITE):
     """The same tile, which the compiler takes for another one.
 
-    So what is computed of it is computed anew.
+    Values that depend on it are then computed anew, and need no registers in between.
     """
 
     x: Value = operand(ANY_TILE)
@@ -72,10 +73,10 @@ class Again(Op, name="cuda.again", effect=Effect.WRITE):
 
 
 class RowQuotient(Op, name="cuda.row_quotient"):
-    """`x / y`, rounded to bf16. Neighbours have one divisor.
+    """`x / y`, rounded to bf16; the elements of a row have the same divisor.
 
     Attributes:
-        packs: whether there is arithmetic on two u16 in one word.
+        packs: whether the architecture adds two u16 in one word.
     """
 
     x: Value = operand(ANY_TILE)
@@ -89,7 +90,7 @@ class RowQuotient(Op, name="cuda.row_quotient"):
 
 
 class NegativeExp(Op, name="cuda.negative_exp"):
-    """`e ** -x`, where few elements are below 0 or have no normal result."""
+    """`e ** -x`, quick if no element is below 0 or has a result that is not normal."""
 
     x: Value = operand(ANY_TILE)
     intrinsic = Intrinsic("math.negative_exp", ("count",))
@@ -116,9 +117,10 @@ class ProductHalf(Op, name="cuda.product_half"):
 
 
 class RowExp(Op, name="cuda.row_exp"):
-    """`e ** x` over a power of 2, of f16 or bf16 not above `m`.
+    """`e ** x` over a power of 2, of f16 or bf16 `x` not above `m`.
 
-    Few have no normal result. Which power it is depends on `m` alone: mostly 1 (`intrinsics/math.py`, `row_exp_unit`).
+    The power depends on `m` alone, and is mostly 1 (`intrinsics/math.py`, `row_exp_unit`). It is quick if all results
+    are normal numbers.
     """
 
     x: Value = operand(ANY_TILE)
@@ -144,7 +146,7 @@ class RowExpSum(Op, name="cuda.row_exp_sum"):
 
 
 class RowExpUnit(Op, name="cuda.row_exp_unit"):
-    """What a sum of `RowExp` times is a sum of `e ** (x - m)`."""
+    """The factor from a sum of `RowExp` to the sum of `e ** (x - m)`."""
 
     m: Value = operand(ANY_TILE)
     intrinsic = Intrinsic("math.row_exp_unit", ("count",))
@@ -155,9 +157,9 @@ class RowExpUnit(Op, name="cuda.row_exp_unit"):
 
 
 class Compact(Op, name="cuda.compact", effect=Effect.WRITE):
-    """Put the elements of a tile where a mask holds side by side in shared memory.
+    """Put the elements of a tile whose mask holds side by side in shared memory.
 
-    How many there are lies behind the tile's room, behind `counts` counts.
+    Their number lies there too, behind the tile's room and `counts` counts.
     """
 
     value: Value = operand(ANY_TILE)
@@ -168,9 +170,10 @@ class Compact(Op, name="cuda.compact", effect=Effect.WRITE):
 
 
 class StoreCompacted(Op, name="cuda.store_compacted", effect=Effect.WRITE):
-    """Write what a `Compact` of `extent` elements has put together.
+    """Write the elements that a `Compact` has put together.
 
-    The first element is written at index `first` of the array at `base`, all at indices from 0 up to `limit` alone.
+    The first goes to index `first` of the array at `base`. Indices below 0, or from `limit` on, are dropped. `extent`
+    is the size of the tile that was compacted.
     """
 
     base: Value = operand(SCALAR_INT)
@@ -184,7 +187,7 @@ class StoreCompacted(Op, name="cuda.store_compacted", effect=Effect.WRITE):
 
 
 class Store(Op, name="cuda.store", effect=Effect.WRITE):
-    """Write a tile at a tile index; what lies past the edges is dropped."""
+    """Write a tile at a tile index; elements past the edges are dropped."""
 
     x: Value = operand(ANY_MUT)
     value: Value = operand(ANY_TILE)
@@ -206,7 +209,7 @@ class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
 
     @property
     def starts(self) -> tuple[Value, ...]:
-        """The index, as stores of views call it."""
+        """The index, by the name that stores of views have for it."""
         return self.index
 
     def infer(self) -> tuple[Type, ...]:
@@ -216,8 +219,7 @@ class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
 class StoreSubtile(Op, name="cuda.store_subtile", effect=Effect.WRITE):
     """Write subtile `part` of `parts` of this block's own tile.
 
-    A subtile is a part of the tile along `axis`. It becomes a store of its own. `number`, if there is one, replaces
-    `part`.
+    Subtiles divide the tile along `axis`. `number`, if there is one, is the subtile's number in place of `part`.
     """
 
     x: Value = operand(ANY_MUT)
@@ -243,8 +245,8 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 class ConvertLayout(Op, name="cuda.convert_layout"):
     """The same tile in another layout.
 
-    Registers are renamed (`how` is "take"), four lanes shuffle ("exchange"), or shared memory is used: element by
-    element ("move"), or in wide accesses ("swizzle").
+    The attribute `how` says in which way: by other names for registers ("take"), by shuffles of four lanes
+    ("exchange"), or through shared memory, element by element ("move") or in wide accesses ("swizzle").
     """
 
     x: Value = operand(ANY_TILE)
@@ -259,9 +261,14 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
     One `thread` writes the assertion's number `site`, the tile block and some numbers to the launch's report.
 
     Attributes:
-        rest: the tile block's index along three axes, then the numbers that the condition is about.
-        leaves: the thread block ends, with all its threads. Else the last of `rest` is a flag in shared memory, which
-            is set; all threads go on, so that none waits for one that has left.
+        condition: of the assertion.
+        rest: the tile block's index along three axes, then the numbers that the message shows.
+        message: of the assertion.
+        where: the kernel, the file, the line and its text.
+        site: the assertion's number in the kernel.
+        thread: that writes the report.
+        leaves: the thread block ends, with all its threads. Else a flag in shared memory, the last of `rest`, is set;
+            all threads go on, so that none waits for one that has left.
     """
 
     condition: Value = operand(SCALAR_BOOL)
@@ -274,12 +281,12 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
 
     @property
     def numbers(self) -> tuple[Value, ...]:
-        """The tile block's index, and what the condition is about."""
+        """The tile block's index, and the numbers that the message shows."""
         return self.rest if self.leaves else self.rest[:-1]
 
     @property
     def flag(self) -> Value | None:
-        """Where a failure is noted for the other warps; None where all threads leave."""
+        """The flag of a failure, for the other warps; None if all threads leave."""
         return None if self.leaves else self.rest[-1]
 
     def infer(self) -> tuple[Type, ...]:
@@ -289,7 +296,7 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
 class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
     """Whether an assertion of this thread block has failed, by `flag`.
 
-    It knows of assertions ahead of the arrivals that were waited for.
+    It sees assertions that the producer made ahead of the arrivals for which this warp has waited.
     """
 
     intrinsic = Intrinsic("debug.has_failed", facts=("flag",))
@@ -306,9 +313,14 @@ Stages = tuple[int, int, int]
 class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     """Begin to copy the tile at a tile index; zeros past the edges.
 
-    `index`, `steps` and `limited` are those of a `load_view`. Element `c` of the tile lies `sum(c * strides)` elements
-    into the stage. `held`: it stays for the whole kernel, and the number of stages is that of its slices. `whole`: of
-    those, all at once, and it is there behind the operation.
+    Attributes:
+        x, index, steps, limited: as of a `load_view`.
+        iteration: whose stage the tile goes to.
+        shape: of the tile.
+        strides: the element at coordinates `c` lies `sum(c * strides)` elements into the stage.
+        stage: the place.
+        held: the row stays for the whole kernel; each of its slices has a stage of its own.
+        whole: a held row in one copy, which is complete behind the operation.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -327,7 +339,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
 
 
 class StageCommit(Op, name="cuda.stage_commit", effect=Effect.WRITE):
-    """What was begun since the last commit is one group."""
+    """Make one group of the copies begun since the last commit."""
 
     intrinsic = Intrinsic("stage.commit")
 
@@ -338,7 +350,7 @@ class StageCommit(Op, name="cuda.stage_commit", effect=Effect.WRITE):
 class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
     """Wait until at most `pending` groups of this thread's copies are under way.
 
-    `meet`: wait for all threads too; then all see what has arrived.
+    `meet`: a barrier follows, so that all threads see all threads' copies.
     """
 
     intrinsic = Intrinsic("stage.wait", facts=("pending",), stem="wait_{pending}")
@@ -353,7 +365,7 @@ class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
     """The tile in a stage, in registers.
 
     Attributes:
-        own: each thread reads the elements that it copied.
+        own: each thread reads only elements that it copied itself.
         of: the tensor's name.
     """
 
@@ -370,10 +382,7 @@ class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
 
 
 class PadEdges(Op, name="cuda.pad_edges"):
-    """A tile of `x`, as `load_view` would load it.
-
-    `padding` is in place of what lies past the edges.
-    """
+    """A tile of `x` with `padding` past the tensor's edges, as `load_view` pads it."""
 
     value: Value = operand(ANY_TILE)
     x: Value = operand(ANY_TENSOR)
@@ -405,10 +414,16 @@ class StagePut(Op, name="cuda.stage_put", effect=Effect.WRITE):
 
 
 class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
-    """`acc` plus the product of the operands in their stages of this iteration.
+    """`acc` plus the product of the operands in an iteration's stages.
 
-    `dtype` and `other` are the operands' types, `swaps` says which of them lie transposed, `rounds` that they are f32
-    to be rounded to tf32.
+    Attributes:
+        acc: the sums.
+        iteration: whose stages the operands are in.
+        dtype, other: of the left and of the right operand.
+        depth: elements along K.
+        swaps: whether each operand lies transposed.
+        left, right: the operands' places.
+        rounds: the operands are f32, to be rounded to tf32.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -439,19 +454,17 @@ class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
 class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
     """Begin to load the tile at a tile index into a stage of a buffer.
 
-    Zeros past the edges. Its bytes arrive on the stage's barrier `full`. The tile lies there as panels one after the
-    other, each as wide as the swizzle along the contiguous `axis`; one copy loads one panel.
+    Elements past the edges are zeros. The bytes arrive on the stage's barrier `full`. The tile lies in the stage as
+    panels, one after the other, each as wide as the swizzle along the contiguous `axis`. One copy loads one panel.
 
     Attributes:
         map: the parameter that has the tensor's descriptor.
         axis: the contiguous one.
-        cluster: blocks that share the tile: each loads its part for all, some of the panels or some of each panel's
-            rows.
+        cluster: blocks that share the tile. Each loads a part for all of them: some panels, or some rows of each.
         steps: elements from tile to tile along each axis, if tiles do not lie side by side.
-        shape: the tile's, if the buffer was reserved for tiles of another shape that lie there alike.
-        shared_along: axes of the grid along which tile blocks load the same tile. Where the grid has one tile block
-            along each of them, the tile is read once by all, and the L2 cache lets go of it first; None asks nothing
-            of the cache.
+        shape: the tile's, if the buffer was reserved for another shape with the same layout in shared memory.
+        shared_along: axes of the grid along which tile blocks load the same tile. If the grid has one tile block along
+            each of them, the tile is read only once, and the L2 cache evicts it first. None: no hint to the cache.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -473,8 +486,8 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
 class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     """Write a tile at a tile index through shared memory.
 
-    Elements past the edges are dropped. Each warp writes its own rows to shared memory, `span` columns at a time, to
-    `buffers` places of `through` in turn, and TMA stores them. It waits only before it writes to a place again.
+    Elements past the edges are dropped. Each warp writes its own rows to shared memory, `span` columns at a time, and
+    TMA stores them. The `buffers` places of `through` take turns: a warp waits only before it writes a place again.
 
     Attributes:
         map: the parameter that has the tensor's descriptor.
@@ -482,8 +495,8 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
         dropped: a tile whose first index is below zero is not stored.
         shape: the tile's in the tensor, if the value's rows are several axes there.
         transposed: a warp has 16 columns, of which `span` rows at a time are stored.
-        adds: the elements, of f32, are added to those that are there, each atomically.
-        part: of what adds, `write` only writes to shared memory, `begin` is the rest: the fence, and TMA's part.
+        adds: the elements, of f32, are added to the tensor's, each atomically.
+        part: an addition in two operations: "write" writes to shared memory, "begin" is the fence and TMA's addition.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -503,9 +516,9 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
 
 
 class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
-    """Wait until TMA has read all that it is to store.
+    """Wait until TMA has read all places from which it stores.
 
-    Shared memory must live until then.
+    A block that ends before gives up its shared memory.
     """
 
     intrinsic = Intrinsic("tma.store_wait")

@@ -21,7 +21,10 @@ __all__ = (
 
 
 class Undef(Op, name="cuda.undef", effect=Effect.WRITE):
-    """A tile of registers with anything in them: sums that the first product replaces."""
+    """A tile of registers with any values: sums that the first product replaces.
+
+    Its effect keeps passes from merging two of them, which are different registers.
+    """
 
     intrinsic = Intrinsic("wgmma.undef", facts=("dtype", "count"))
     dtype: DTypeLike = attribute()
@@ -43,7 +46,7 @@ class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
 
 
 class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WRITE):
-    """The same tile, hidden from the compiler: it does not compute it anew."""
+    """The same tile, whose origin is hidden from the compiler: it is not recomputed."""
 
     intrinsic = Intrinsic("wgmma.optimization_barrier", facts=("dtype", "count"))
     x: Value = operand(ANY_TILE)
@@ -55,7 +58,7 @@ class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WR
 class Subtile(Op, name="cuda.subtile"):
     """Subtile `part` of `parts` of an accumulator: some of its columns.
 
-    A choice among each thread's registers.
+    No element moves: each thread takes some of its registers.
     """
 
     intrinsic = Intrinsic(
@@ -73,17 +76,23 @@ class Subtile(Op, name="cuda.subtile"):
 class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     """Begin to multiply by warpgroups (`wgmma`), and to add to sums, if any.
 
-    `rest` is the left operand and the sums: a buffer and the counter of its stage, or a tile in registers; then the
-    sums, unless the product is `fresh`; then, if it `replaces` them, whether they are added to or replaced. The result
-    may be read after a `DotWait` alone, and stages and registers that it reads be given up likewise.
-
-    `left_k_major` and `right_k_major` say of operands in shared memory whether the axis that is contiguous there is the
-    product's K. Two products that read one buffer need not agree on it. `left_first` and `right_first` say at which
-    depth of theirs the product begins.
+    Only behind a `DotWait` may the result be read, the stages be released and the registers be written.
 
     Attributes:
+        right: the right operand's buffer.
+        counter: of its stage.
+        rest: the left operand: a buffer and the counter of its stage, or a tile in registers. Then the sums, unless the
+            product is `fresh`. Then, if it `replaces`, a bool: whether it adds to the sums or replaces them.
+        left_dtype, right_dtype, acc_dtype: of the operands and of the sums.
+        shape: of the sums.
         depth: elements along K.
-        promote_columns: columns that are multiplied apart, waited for, and added in f32; 0 adds to the sums themselves.
+        from_registers: the left operand is a tile in registers.
+        fresh: there are no sums to add to.
+        replaces: a flag decides whether the product replaces the sums.
+        left_k_major, right_k_major: whether an operand in shared memory is contiguous along the product's K. Two
+            products that read one buffer need not agree.
+        left_first, right_first: the depth of each operand's tile at which the product begins.
+        promote_columns: columns of a partial accumulator, which is waited for and added in f32; 0 for none.
         a_from_registers: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
     """
 
@@ -107,17 +116,17 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
 
     @property
     def left(self) -> Value:
-        """A buffer, or a tile."""
+        """The left operand: a buffer, or a tile in registers."""
         return self.rest[0]
 
     @property
     def left_counter(self) -> Value | None:
-        """Of the left operand's stage; None where it comes from registers."""
+        """The counter of the left operand's stage; None if it is in registers."""
         return None if self.from_registers else self.rest[1]
 
     @property
     def sums(self) -> tuple[Value, ...]:
-        """The sums, unless there are none yet, and whether they are added to."""
+        """The sums, if there are any, and then the flag, if there is one."""
         return self.rest[1 if self.from_registers else 2 :]
 
     def infer(self) -> tuple[Type, ...]:
@@ -125,9 +134,9 @@ class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
 
 
 class PackQuads(Op, name="cuda.pack_quads", effect=Effect.WRITE):
-    """A tile of 8-bit elements, as words of four of a left operand.
+    """A tile of 8-bit elements, as words of four, for a product's left operand.
 
-    The tile lies as a product's sums do, or as a left operand; the words as a product takes them.
+    The tile has the layout of a product's sums, or of a left operand. The words have the layout that a product takes.
     """
 
     intrinsic = Intrinsic("dot.pack_quads", facts=("dtype", "source"), stem="pack")
@@ -141,7 +150,7 @@ class PackQuads(Op, name="cuda.pack_quads", effect=Effect.WRITE):
 class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
     """Write a tile, as 32-bit words of two elements, to a stage of a buffer.
 
-    Each warpgroup writes its rows; products that begin behind a barrier of all may read the buffer.
+    Each warpgroup writes its rows. Products may read the buffer behind a barrier of all warpgroups.
     """
 
     words: Value = operand(NUMBER_TILE)
@@ -155,11 +164,12 @@ class WriteOperand(Op, name="cuda.write_operand", effect=Effect.WRITE):
 class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
     """Wait until at most `pending` products that began later are under way.
 
-    The result may be read, unless it `goes_on`: then a later product adds to it, and stages alone are given up. `left`
-    are the registers that the product reads: until here they stay what they are.
-
     Attributes:
-        groups: groups in which one product is begun.
+        acc: the product's result; the result of the wait is the same tile, which may be read.
+        left: the registers that the product reads: they stay as they are until here.
+        pending: products.
+        groups: groups (`wgmma.commit_group`) of each product.
+        goes_on: a later product adds to the result, which must not be read yet: only the stages may be released.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -175,7 +185,7 @@ class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
 class SimtMma(Op, name="cuda.simt_mma", effect=Effect.READ):
     """Add the product of a stage's operands to `acc`, by fused multiply-adds of f32.
 
-    When it is over, a warp has read all that it needs of the stage.
+    Behind it, a warp has read all its elements of the stage.
     """
 
     acc: Value = operand(NUMBER_TILE)

@@ -1,14 +1,14 @@
-"""Shared memory, and the barriers by which warps pass it on, as values.
+"""Shared memory, and the barriers by which warps hand it to each other, as values.
 
     %x_buffer = cuda.buffer() {dtype = !f16, shape = [128, 64], smem_layout = [...], stages = 4} : buffer<...>
     %y_buffer = cuda.buffer() {...} : buffer<...>
     %pipeline = cuda.pipeline(%x_buffer, %y_buffer) {stages = 4, arrivals = 2} : pipeline<...>
     cuda.barriers_start(%pipeline)
 
-A pipeline has two barriers for each stage: `full`, on which what is copied there arrives, and `empty`, on which its
-consumers do. A stage counter says which stage is meant: counter `t` is stage `t % stages`, used for the
-`t // stages`-th time, which tells the phase to wait for (PTX ISA, "Phase of the mbarrier object"). Where things are,
-the attribute `offset` says, in bytes; a buffer's `stage_bytes` lead from stage to stage.
+A pipeline has two barriers for each stage: the bytes of a copy arrive on `full`, and consumers arrive on `empty`. A
+stage counter `t` names stage `t % stages`, and the phase `t // stages` to wait for (PTX ISA, "Phase of the mbarrier
+object"). The attribute `offset` is a resource's place in shared memory, in bytes; a buffer's `stage_bytes` are those
+from stage to stage.
 """
 
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ class BufferType(ResourceType, head="buffer"):
     Attributes:
         dtype: of its elements.
         shape: of the tile, in the tensor's order of axes.
-        smem_layout: how it lies there (`smem_layout.SmemLayout`), as plain data.
-        stages: places.
+        smem_layout: its layout in shared memory: the fields of `smem_layout.SmemLayout`.
+        stages: how many places there are.
     """
 
     dtype: DTypeLike
@@ -77,7 +77,7 @@ class PipelineType(ResourceType, head="pipeline"):
 
 @dataclass(frozen=True)
 class BarriersType(ResourceType, head="barriers"):
-    """Barriers of a protocol of its own.
+    """Barriers that are not a pipeline's, such as the order barrier of ping-pong.
 
     Attributes:
         count: of barriers.
@@ -90,7 +90,7 @@ class BarriersType(ResourceType, head="barriers"):
 
 @dataclass(frozen=True)
 class ScratchType(ResourceType, head="scratch"):
-    """Shared memory that operations share as they say.
+    """Shared memory for any use: each operation that takes it says for which.
 
     Attributes:
         nbytes: its size.
@@ -109,7 +109,7 @@ STARTED = Constraint(
 PLACE = Constraint("a buffer or scratch memory", lambda t: isinstance(t, BufferType | ScratchType))
 
 
-# Two resources with equal attributes are two: the effect keeps passes from merging them.
+# An effect, for all operations that reserve: passes would merge two resources with equal attributes.
 class Buffer(Op, name="cuda.buffer", effect=Effect.WRITE):
     """Reserve a buffer."""
 
@@ -135,7 +135,7 @@ class Pipeline(Op, name="cuda.pipeline", effect=Effect.WRITE):
 
 
 class Barriers(Op, name="cuda.barriers", effect=Effect.WRITE):
-    """Reserve barriers of a protocol of their own."""
+    """Reserve barriers that are not a pipeline's."""
 
     count: int = attribute()
     arrivals: int = attribute()
@@ -154,13 +154,13 @@ class Scratch(Op, name="cuda.scratch", effect=Effect.WRITE):
 
 
 RESOURCES = (Buffer, Pipeline, Barriers, Scratch)
-"""What reserves shared memory, and does nothing when the kernel runs."""
+"""Operations that reserve shared memory, and do nothing when the kernel runs."""
 
 
 class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
     """Set up barriers, of pipelines and others; clear a flag in scratch memory.
 
-    All threads see them then. In a `cluster`, its other blocks see them behind a `ClusterStart`.
+    All threads of the block see them behind it. In a `cluster`, all threads see them behind a `ClusterStart`.
     """
 
     of: tuple[Value, ...] = operands(STARTED)
@@ -168,7 +168,7 @@ class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
 
     @property
     def flag(self) -> Value | None:
-        """The word that is cleared; None where nothing is cleared."""
+        """The word that is cleared; None if there is none."""
         return next((value for value in self.of if isinstance(value.type, ScratchType)), None)
 
     def infer(self) -> tuple[Type, ...]:
@@ -210,7 +210,7 @@ class PipelineAcquire(Op, name="cuda.pipeline_acquire", effect=Effect.WRITE):
 
 
 class PipelineWait(Op, name="cuda.pipeline_wait", effect=Effect.WRITE):
-    """Wait until what is copied to a stage has arrived."""
+    """Wait until the bytes of a stage have arrived."""
 
     intrinsic = Intrinsic("pipeline.wait")
     pipeline: Value = operand(A_PIPELINE)
@@ -222,9 +222,9 @@ class PipelineWait(Op, name="cuda.pipeline_wait", effect=Effect.WRITE):
 
 
 class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
-    """Say that this warpgroup has read a stage, if `condition` holds.
+    """Arrive on a stage's `empty`: this warpgroup has read it, if `condition` holds.
 
-    All blocks of the pipeline's cluster are told. `warps`: each of its warps says so for itself.
+    It arrives in all blocks of the pipeline's cluster. `warps`: each warp arrives for itself.
     """
 
     intrinsic = Intrinsic("pipeline.release", pipeline=("stages", "offset", "cluster"))
@@ -240,8 +240,9 @@ class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
 class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
     """Wait until the other warpgroup has begun all products of its tile block.
 
-    For ping-pong kernels, whose warpgroups have tile blocks of their own. Only behind it is known which phase of a
-    stage comes next. `number` is the tile block's, `step` leads from one of the warpgroup's to its next.
+    For ping-pong kernels, whose warpgroups have tile blocks of their own. Only behind it this warpgroup may wait for
+    its stages: before, a parity would not tell their phases from earlier ones. `number` is the tile block's, `step`
+    leads from one of the warpgroup's tile blocks to its next.
     """
 
     intrinsic = Intrinsic("pipeline.order_wait")
@@ -270,8 +271,8 @@ class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRI
 class ReadBuffer(Op, name="cuda.read_buffer", effect=Effect.WRITE):
     """The tile in a stage of a buffer, in registers.
 
-    Each thread reads its own elements, so each warp releases the stage for itself. `axis` is the contiguous one. Of a
-    number `place` is its index along that axis: the stage has its neighbours, too.
+    Each thread reads its own elements, so each warp releases the stage for itself. `axis` is the contiguous one. If the
+    tile is a single element, `place` is its index along that axis: the stage has the aligned group around it.
     """
 
     buffer: Value = operand(A_BUFFER)

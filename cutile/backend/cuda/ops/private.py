@@ -1,7 +1,7 @@
-"""What a thread block keeps: sums in shared memory until its end, and long rows.
+"""Sums that a thread block keeps in shared memory until its end, and long rows.
 
-Of sums, `extent` is how many elements there are; whether they fit is found out when the kernel runs. Rows lie in shared
-memory as they came (`held_rows.py`), or are spread over the blocks of a cluster (`long_rows.py`).
+`extent` is the number of elements that are summed; the kernel tests when it runs whether they fit. Rows lie in shared
+memory as they were loaded (`held_rows.py`), or are spread over the blocks of a cluster (`long_rows.py`).
 """
 
 from cutile.backend.common.abi import GRID_NAMES
@@ -36,7 +36,7 @@ __all__ = (
 
 
 class PrivateStart(Op, name="cuda.private_start", effect=Effect.WRITE):
-    """Set the block's sums to zero, if they fit; all threads see that."""
+    """Set the block's sums to zero, if they fit; a barrier follows."""
 
     extent: Value = operand(SCALAR_INT)
 
@@ -45,10 +45,15 @@ class PrivateStart(Op, name="cuda.private_start", effect=Effect.WRITE):
 
 
 class PrivateUpdate(Op, name="cuda.private_update", effect=Effect.WRITE):
-    """Add to the block's sums, or to the elements themselves where sums do not fit.
+    """Add to the block's sums, or to the elements in global memory if sums do not fit.
 
-    Lanes whose index is no element's add nothing. `base` is the address of the first element. Of `conditions` the first
-    is, where it is `limited`, how many of the tile's first lanes add; the others are masks.
+    Attributes:
+        index: of the elements; an index outside of `extent` adds nothing.
+        value: what is added.
+        base: the address of the first element.
+        extent: how many elements there are.
+        conditions: masks; if `limited`, the number of the tile's first elements that add comes before them.
+        limited: whether there is such a number.
     """
 
     index: Value = operand(INT_TILE)
@@ -73,16 +78,19 @@ class PrivateEnd(Op, name="cuda.private_end", effect=Effect.WRITE):
 
 
 class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
-    """Bring the tile at a tile index to shared memory, and wait until it is there.
+    """Copy the tile at a tile index to shared memory, and wait until it is there.
 
-    It lies there in `parts` slices, each as a thread block reads it, with zeros past the tensor's edges. A thread
-    brings what it reads itself, so none waits for another.
+    It lies there in `parts` slices, each as a thread block reads it, with zeros past the tensor's edges. Each thread
+    copies the elements that it reads, so none waits for another.
 
     Attributes:
-        row: a number, by which slices name it.
+        x: the tensor.
+        index: of the tile.
+        row: a number, by which slices name the row.
         shape: of a slice.
         axis: along which the slices follow each other.
-        at_once: by one copy, where the row is one stretch of memory.
+        parts: how many slices there are.
+        at_once: by one copy, if the row is one stretch of memory.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -111,7 +119,7 @@ class HeldSlice(Op, name="cuda.held_slice", effect=Effect.READ):
 
 
 class ClusterRank(Op, name="cuda.cluster_rank"):
-    """This thread block's number in its cluster: which slice of a row it has."""
+    """This thread block's number in its cluster, which is also that of its slice."""
 
     intrinsic = Intrinsic("grid.cluster_rank")
 
@@ -122,7 +130,7 @@ class ClusterRank(Op, name="cuda.cluster_rank"):
 class ClusterTileBlockId(Op, name="cuda.cluster_tile_block_id"):
     """The tile block's index along an axis of the grid.
 
-    `blocks` thread blocks have one tile block. `alone`: grids of a single axis are quick.
+    `blocks` thread blocks share one tile block. `alone`: a grid of a single axis is tested for, and needs no division.
     """
 
     intrinsic = Intrinsic("grid.tile_block_id", ("axis",), stem="tile_block_id_{axis}", call=GRID_NAMES[1:])
@@ -135,9 +143,10 @@ class ClusterTileBlockId(Op, name="cuda.cluster_tile_block_id"):
 
 
 class ClusterArrive(Op, name="cuda.cluster_arrive", effect=Effect.WRITE):
-    """Set up a barrier for each of so many reductions, and say that this block runs.
+    """Set up a barrier for each reduction, and arrive on the cluster's barrier.
 
-    Others may then write to its shared memory: the first `ClusterReduce` waits for that.
+    The first `ClusterReduce` waits for all blocks' arrivals: others write to a block's shared memory only while it
+    runs.
     """
 
     reductions: int = attribute()
