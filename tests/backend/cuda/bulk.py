@@ -1,5 +1,7 @@
-"""The smallest kernels of their kinds: one with tensor maps, in which each block copies one box from a tensor to
-another through shared memory; and one with clusters and a workspace, in which each block says where it is.
+"""The smallest kernels with tensor maps, and with clusters and a workspace.
+
+In the first, each block copies one box from a tensor to another through shared memory. In the second, each block counts
+itself by the size of its cluster.
 """
 
 from __future__ import annotations

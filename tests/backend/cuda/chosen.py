@@ -1,9 +1,9 @@
-"""Every product that the library may launch on a GPU: its own calls, with tensors that are only described.
+"""Every product that the library may launch on a GPU, by its own calls, with tensors without memory.
 
     python -m tests.backend.cuda.chosen                       # all for sm_90a: what spills, if anything does
     python -m tests.backend.cuda.chosen --arch sm_80 --processes 16 --only residual
 
-Needs no GPU. Of these kernels the tests compile some, and see to it that what the library chooses is among them.
+It needs no GPU. Tests compile some of these kernels, and check that the library's choices are among them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ UNITS = {"sm_90a": 132, "sm_80": 108, "sm_100a": 148}
 RESULTS: dict[type[DType], type[DType]] = {f8e4m3fn: bf16, i8: i32}
 LIES: tuple[Lie, ...] = ("along", "right across", "left across", "both across", "otherwise")
 SIZE = (1024, 1024, 1024)
-"""Of a product of which only the tile matters."""
+"""Extents of a product of which only the tile matters."""
 
 
 @cache
 def described(arch: str) -> Device:
-    """A GPU that is not there."""
+    """A device with a GPU's properties, on the simulated driver."""
     device = Device.from_driver(SimDriver())
     device.properties = DeviceProperties("cuda", 0, f"a described {arch}", arch, UNITS[arch], 50 << 20, 80 << 30)
     return device
@@ -55,11 +55,11 @@ class Kind:
     """A kind of product: one call of the library, but for the extents.
 
     Attributes:
-        call: of which function.
+        call: the function.
         dtype: of the operands.
-        lie: how they lie; rows begin at odd places where that is "otherwise".
-        bias, activation, residual: what follows the product.
-        fast: whether sums of 8-bit floats are left to the tensor cores.
+        lie: their layout in memory; "otherwise": rows begin at odd places.
+        bias, activation, residual: the epilogue.
+        fast: whether the tensor cores accumulate 8-bit floats, without partial accumulators.
     """
 
     call: Call
@@ -80,7 +80,7 @@ class Kind:
         return f"{self.call} of {self.dtype}, {self.lie}" + "".join(f", {each}" for each in after)
 
     def tensors(self, device: Device, extents: Extents) -> tuple[Tensor, Tensor, Tensor]:
-        """Its operands, and where its result goes."""
+        """Its operands and its result."""
         m, n, k = (extent | 1 if self.lie == "otherwise" else extent for extent in extents)
         lead = (8,) if self.call == "batched" else ()
         meta = partial(api.meta, device=device)
@@ -90,7 +90,7 @@ class Kind:
         return x, y, meta((*lead, m, n), RESULTS.get(self.dtype, self.dtype))
 
     def request(self, device: Device, extents: Extents, tile: Choice | None = None) -> Request:
-        """What is compiled for such a product, with the tile that the library chooses, or with another one."""
+        """The request to compile such a product, with the library's tile, or with another one."""
         (launch,) = launches_of(lambda: self._op(*self.tensors(device, extents), tile), device=device)
         request = launch.request()
         assert request is not None
@@ -125,7 +125,7 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """All of them, but for element types and activations that differ from others in nothing that registers see."""
+    """All kinds, but for dtypes and activations that take the same registers as others."""
     floats = (bf16, f8e4m3fn, f32)
     for dtype, lie in product(floats, LIES):
         yield Kind("matmul", dtype, lie)
@@ -142,14 +142,14 @@ def kinds() -> Iterator[Kind]:
 
 
 def machine_code(request: Request) -> Executable:
-    """Through all stages, past the caches."""
+    """Compile through all stages, without the caches."""
     made_by = backend(request.target.backend)
     lowered = lower(request, run_passes(front(request).function), True)
     return made_by.build(made_by.emit(lowered, request.target, request.options), request.target)
 
 
 def faults(executable: Executable) -> str:
-    """What is not as it should be in machine code; empty where all is."""
+    """The faults of machine code, as text; empty if there are none."""
     facts = executable.facts
     if not facts["registers"]:
         return f"the linker said nothing: {executable.log!r}"  # a log that is not there has no complaints
@@ -158,7 +158,7 @@ def faults(executable: Executable) -> str:
 
 
 def _tried(kind: Kind, tile: Choice, arch: str) -> str:
-    """A line that says what is not as it should be."""
+    """A line with a kernel's faults; empty if it has none."""
     try:
         found = faults(machine_code(kind.request(described(arch), SIZE, tile)))
     except KernelError as error:
@@ -167,7 +167,7 @@ def _tried(kind: Kind, tile: Choice, arch: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile; return 1 where something is not as it should be."""
+    """Compile; return 1 if a kernel has a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.backend.cuda.chosen", description="compile the products")
     parser.add_argument("--arch", default="sm_90a", choices=sorted(UNITS), help="what for (default sm_90a)")
     parser.add_argument("--only", default="", metavar="TEXT", help="kinds with this in their names")

@@ -1,9 +1,9 @@
-"""The generated text of pipelines, run for its counters alone: which stage is taken, filled and released, in order.
+"""The generated text of pipelines, run for its stage counters: each acquire, wait and release, in order.
 
     turns(text, grid=(2, 3, 1), n=5) -> {("wait", 98304): [0, 1, 2, ...], ...}
 
-The models read the lowered IR. What the emitter makes of it, such as which variable holds which counter, only the text
-can show. Tiles are nothing here: what is no number computes none.
+The models read the lowered IR. Only the text shows the emitter's part, such as which variable holds which counter.
+Tiles have no values here: only numbers are computed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NUMBERS: Mapping[str, Any] = {
     "lt": operator.lt,
     "ne": operator.ne,
 }
-"""What is computed with counters and the bounds of loops."""
+"""Operations on counters and on the bounds of loops."""
 
 
 class _Nothing:
-    """A value of no meaning, and a function that returns one."""
+    """A value without a meaning; called, or asked for an attribute, it gives itself."""
 
     def __call__(self, *_: Any, **__: Any) -> _Nothing:
         return self
@@ -44,12 +44,12 @@ class _Nothing:
 
 
 def _of_numbers(kind: str, dtype: DTypeLike, axes: int) -> Callable[..., Any]:
-    """What computes with numbers, or with tiles, which are nothing."""
+    """An operation on numbers; on tiles it gives nothing."""
     return NUMBERS.get(kind, _Nothing()) if dtype is i32 and not axes else _Nothing()
 
 
 def _always(value: Any, *_: Any) -> Callable[..., Any]:
-    """A function that returns the value, whatever it is called with."""
+    """A function of any arguments that returns the value."""
 
     def answer(*_: Any) -> Any:
         return value
@@ -58,7 +58,7 @@ def _always(value: Any, *_: Any) -> Callable[..., Any]:
 
 
 class _Intrinsics:
-    """One role's intrinsics of a family: numbers are computed, barriers noted, all else is nothing."""
+    """One role's intrinsics of a family: they compute numbers and note barriers."""
 
     def __init__(self, family: str, turns: dict[tuple[str, int], list[int]], *, loads: bool) -> None:
         self._family = family
@@ -89,7 +89,7 @@ class _Intrinsics:
 
 
 def turns(text: str, entry: str, grid: tuple[int, int, int], **numbers: int) -> dict[tuple[str, int], list[int]]:
-    """The counters with which each pipeline's stages are acquired, waited for and released, by what and by offset."""
+    """The counters of each acquire, wait and release, by its name and the barriers' offset."""
     seen: dict[tuple[str, int], list[int]] = defaultdict(list)
     for loads in (True, False):
 

@@ -1,7 +1,7 @@
-"""A builder of LLVM IR that computes instead: each instruction at once, on NumPy arrays of one element per thread.
+"""A builder that runs intrinsics without a GPU: each LLVM instruction is computed on NumPy arrays.
 
-What intrinsics write can so be run without a GPU. All threads do each instruction together, so it shows whether the
-right elements meet, not whether a barrier is missing.
+An array has an element for each thread. All threads run each instruction together, so tests show whether the right
+elements meet, but not whether a barrier is missing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Array = np.ndarray[Any, Any]
 
 
 def _fused(x: Array, y: Array, z: Array) -> Array:
-    """In double precision, rounded once more: exact for what tests multiply."""
+    """In f64, then rounded to f32: exact for the numbers of the tests."""
     return x.astype(np.float64) * y + z
 
 
 def _whole_below(x: Array, y: Array, z: Array) -> Array:
-    """Rounded down, of sums so large that f32 has no fraction there."""
+    """Rounded down to a whole number: the sums are so large that f32 has no fraction there."""
     return np.floor(_fused(x, y, z))
 
 
@@ -37,6 +37,7 @@ LIBRARY: dict[str, Any] = {
     "llvm.fabs.f32": np.abs, "llvm.fabs.f64": np.abs,
     "llvm.fma.f32": _fused, "llvm.nvvm.fma.rm.f": _whole_below, "__nv_expf": np.exp,
 }  # fmt: skip
+"""Functions of libdevice, and intrinsics of LLVM, by their names."""
 
 
 def _bits_of_bf16(x: Array) -> Array:
@@ -44,7 +45,7 @@ def _bits_of_bf16(x: Array) -> Array:
 
 
 def _by_halves(function: Any, kind: Any = np.uint16) -> Any:
-    """A function of the halves of words."""
+    """A function of words, by its meaning for their halves."""
 
     def of_words(*words: Array) -> Array:
         return function(*(np.ascontiguousarray(word).view(kind) for word in words)).astype(kind).view(np.uint32)
@@ -53,7 +54,7 @@ def _by_halves(function: Any, kind: Any = np.uint16) -> Any:
 
 
 def _extreme(function: Any, kind: Any = bf16.numpy) -> Any:
-    """Of two f16 or bf16 in a word; the larger of two zeros is the positive one."""
+    """An extreme of two f16 or bf16 in a word; of two zeros, 0.0 is the larger."""
 
     def of_halves(x: Array, y: Array) -> Array:
         zeros = (x == 0) & (y == 0)
@@ -96,7 +97,7 @@ PTX: dict[str, Any] = {
     "max.NaN.bf16x2": _extreme(np.maximum), "min.NaN.bf16x2": _extreme(np.minimum),
     "min.NaN.f16x2": _extreme(np.minimum, np.float16), "cvt.f32.f16": _from_f16,
 }  # fmt: skip
-"""Instructions by their names."""
+"""Inline PTX, by the name of its first instruction."""
 
 
 def numpy_type(kind: Any) -> Any:
@@ -114,7 +115,7 @@ _where: Any = np.where
 
 
 class Vector:
-    """A value of every thread: an array, or for aggregates a list of these."""
+    """The value of every thread: an array, or for an aggregate a list of vectors."""
 
     def __init__(self, type: Any, data: Any) -> None:
         self.type = type
@@ -122,7 +123,7 @@ class Vector:
 
 
 class Phi(Vector):
-    """What threads have that did not go through a branch, then what those have that did."""
+    """A phi of two incoming values: of threads that skipped a branch, then of those that took it."""
 
     def __init__(self, type: Any, taken: Array) -> None:
         super().__init__(type, None)
@@ -135,7 +136,7 @@ class Phi(Vector):
 
 
 class _Globals:
-    """Every function is known, by its name."""
+    """The module's globals: every function is there, and is its name."""
 
     def get(self, name: str) -> str:
         return name
@@ -177,6 +178,7 @@ class Emulated:
         return data if data.dtype in (np.bool_, object) else data.view(f"i{data.dtype.itemsize}")
 
     def _made(self, type: Any, data: Any) -> Vector:
+        """A value of an LLVM type."""
         return Vector(type, np.asarray(data).astype(numpy_type(type)))
 
     # arithmetic
@@ -232,7 +234,7 @@ class Emulated:
 
     def fadd(self, x: Any, y: Any) -> Vector:
         total = self._binary(np.add, x, y)
-        if total.data.dtype == np.float32:  # the one NaN that the hardware makes
+        if total.data.dtype == np.float32:  # the hardware's only NaN (PTX ISA, "add.f32")
             total.data[np.isnan(total.data)] = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
         return total
 
@@ -335,7 +337,8 @@ class Emulated:
             size = np.dtype(numpy_type(kind.element)).itemsize
             parts = [Vector(ir.PointerType(kind.element), pointer.data + i * size) for i in range(kind.count)]
             return Vector(kind, [self.load(each) for each in parts])
-        places = np.where(self._active[:, None], self._bytes(pointer), 0)  # the others do not read
+        # Threads that are not active do not read: their addresses may be outside, and become 0.
+        places = np.where(self._active[:, None], self._bytes(pointer), 0)
         raw = np.ascontiguousarray(self.memory[places])
         return Vector(kind, raw.view(numpy_type(kind)).reshape(-1))
 
@@ -350,15 +353,15 @@ class Emulated:
         return pointer
 
     def repeat(self, count: Any, values: Sequence[Any], body: Any) -> Sequence[Any]:
-        """A loop that all threads go through as often as the first one that is active."""
+        """A loop: every active thread must have the same count."""
         counts = self._of(count)[self._active]
         for number in range(int(counts[0]) if len(counts) else 0):
-            assert (counts == counts[0]).all(), "threads in a loop disagree on how often"
+            assert (counts == counts[0]).all(), "threads in a loop disagree on its iterations"
             values = body(Vector(I32, np.full(self._threads, number, np.uint32)), list(values))
         return values
 
     def atomic_rmw(self, operation: str, pointer: Vector, value: Any, order: str) -> Vector:
-        """Each active thread in its turn."""
+        """The threads that are active, one after the other."""
         assert operation == "add"
         kind = numpy_type(pointer.type.pointee)
         places, data = self._bytes(pointer), self._of(value)
@@ -369,7 +372,7 @@ class Emulated:
         return Vector(pointer.type.pointee, old)
 
     block = None
-    """Where instructions stand: of no account here, where all of them run."""
+    """The basic block; unused, since each instruction runs at once."""
 
     @contextmanager
     def if_then(self, condition: Any, likely: bool | None = None) -> Generator[None]:
@@ -379,7 +382,7 @@ class Emulated:
         self._active = before
 
     def phi(self, kind: Any) -> Phi:
-        """A value from ahead of the latest branch, or from within it."""
+        """A value from ahead of the latest branch, or from inside it."""
         return Phi(kind, self._taken)
 
     @contextmanager
@@ -393,7 +396,7 @@ class Emulated:
 
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
         if not isinstance(function, str):
-            if not function.asm:  # what comes out is what went in
+            if not function.asm:  # empty PTX: the results are the operands
                 kind = ir.LiteralStructType([each.type for each in operands])
                 return Vector(kind, [Vector(each.type, self._of(each)) for each in operands])
             if "bar.warp.sync" in function.asm:  # all threads do each instruction together
@@ -419,22 +422,22 @@ class Emulated:
             number = np.arange(self._threads)
             lane, distance = number % 32, values[2].astype(np.int64)
             way = function.removeprefix("llvm.nvvm.shfl.sync.").removesuffix(".i32")
-            wanted = {"up": lane - distance, "down": lane + distance, "idx": distance}[way]
-            there = (wanted >= 0) & (wanted < 32)
-            return Vector(I32, values[1][number - lane + np.where(there, wanted, lane)])
+            origin = {"up": lane - distance, "down": lane + distance, "idx": distance}[way]
+            in_warp = (origin >= 0) & (origin < 32)
+            return Vector(I32, values[1][number - lane + np.where(in_warp, origin, lane)])
         if function == "llvm.nvvm.barrier0":
             return None
         if function == "llvm.ctpop.i32":
             return Vector(I32, np.bitwise_count(values[0]).astype(np.uint32))
         if function == "llvm.nvvm.prmt":
             octets = np.stack([value >> 8 * i & 255 for value in values[:2] for i in range(4)])
-            chosen = [octets[values[2] >> 4 * i & 7, np.arange(self._threads)] << 8 * i for i in range(4)]
-            return Vector(I32, np.bitwise_or.reduce(chosen).astype(np.uint32))
+            selected = [octets[values[2] >> 4 * i & 7, np.arange(self._threads)] << 8 * i for i in range(4)]
+            return Vector(I32, np.bitwise_or.reduce(selected).astype(np.uint32))
         return self._made(operands[0].type, LIBRARY[function](*values))
 
 
 def scatter(tile: Array, layout: Layout, dtype: DTypeLike) -> Vector:
-    """A tile as the fragment that each thread holds; what lies beyond its edge is poison."""
+    """A tile as a fragment of each thread; registers past the tile's edge hold 0x5A."""
     kind = register_type(dtype)
     flat = np.full((layout.registers, layout.threads), 0x5A, np.uint8).astype(dtype.numpy)
     for where, register, lane, warp in layout.elements():
@@ -444,7 +447,7 @@ def scatter(tile: Array, layout: Layout, dtype: DTypeLike) -> Vector:
 
 
 def collect(value: Vector, layout: Layout, dtype: DTypeLike) -> Array:
-    """The tile of a fragment; every thread that holds an element must have the same."""
+    """The tile of a fragment; threads that hold the same element must agree on it."""
     tile = np.zeros(layout.shape, dtype.numpy)
     seen = np.zeros(layout.shape, np.bool_)
     rows = [np.ascontiguousarray(each.data).view(dtype.numpy) for each in value.data]
@@ -458,7 +461,7 @@ def collect(value: Vector, layout: Layout, dtype: DTypeLike) -> Array:
 
 
 def everywhere(value: Vector, dtype: DTypeLike) -> Any:
-    """A scalar, which every thread must have."""
-    found = np.ascontiguousarray(value.data).view(dtype.numpy)
-    assert len({each.tobytes() for each in found}) == 1, "threads disagree on a scalar"
-    return found[0]
+    """A scalar, on which all threads must agree."""
+    scalars = np.ascontiguousarray(value.data).view(dtype.numpy)
+    assert len({each.tobytes() for each in scalars}) == 1, "threads disagree on a scalar"
+    return scalars[0]

@@ -1,13 +1,13 @@
-"""A lowered kernel of specialised warps run by NumPy, with the barriers, stages and products under way that a GPU has.
+"""A warp-specialised lowered kernel run by NumPy, with a GPU's barriers, stages and asynchronous products.
 
-The producer and each consumer warpgroup is a coroutine, and which of them goes on is drawn. Barriers have phases that a
-parity tells apart; copies arrive some time after they begin; products read their stages until they are waited for.
-Tiles are whole arrays: who holds which element is the business of `model/layouts.py`.
+The producer and each consumer warpgroup is a coroutine; a random draw says which goes on. Barriers have phases that a
+parity tells apart. Copies arrive some time after they begin. Products read their stages until they are waited for.
+Tiles are whole arrays: `model/layouts.py` checks which thread holds which element.
 
     execute(function, arrays, grid, blocks=2, seed=0)
 
-What must not be is said at once, whatever the order was: a stage that is read without having been waited for, or after
-it was released; one that is released, or filled, while a product reads it; sums that are read while under way.
+A fault is an error at once, in any order of the draws: a stage that is read without a wait, or after its release; a
+stage that is released or filled while a product reads it; sums that are read while their product is under way.
 """
 
 from __future__ import annotations
@@ -73,31 +73,31 @@ from cutile.ir.core import Block, Function, Op, Value
 
 Array = np.ndarray[Any, Any]
 Waiting = Generator["Callable[[], bool]", None, Any]
-"""A coroutine: it yields what it waits for."""
+"""A coroutine: it yields the conditions that it waits for."""
 WARPS = 4
-"""Of a warpgroup."""
+"""Warps of a warpgroup."""
 NOTHING = (TmaStoreWait, TmaPrefetch, GridDependencyWait, SetMaxRegisters, Scratch)
-"""What has no meaning here."""
+"""Operations without a meaning for whole arrays."""
 SAME = (ConvertLayout, OptimizationBarrier, Uniform)
-"""What gives the same elements."""
+"""Operations whose result has the elements of the operand."""
 
 
 class Executed(ProtocolError):
-    """Something that must not be."""
+    """A fault of a kernel while it runs."""
 
 
 @dataclass(eq=False)
 class Fill:
-    """What one use of a stage was filled with.
+    """The contents of a stage in one of its uses.
 
     Attributes:
-        tiles: what has arrived, by buffer.
-        missing: bytes that are announced, or copied, and not both.
-        released: the warpgroups that have given it up.
-        announced: whether the producer has acquired the stage for it.
-        number: of the tile block that comes next, where that is sent through the stage.
+        tiles: that have arrived, by buffer.
+        missing: bytes that are announced and have not arrived.
+        announced: whether the producer has acquired the stage for this use.
+        number: of the next tile block, if the stage hands that on.
+        released: the warpgroups that have released the stage.
         readers: products under way that read it.
-        multiplied: the warpgroups with a product that has read it.
+        multiplied: the warpgroups that have begun a product that reads it.
     """
 
     tiles: dict[Value, Array] = field(default_factory=dict[Value, Array])
@@ -114,9 +114,9 @@ class Stage:
     """A stage of a pipeline, with its two barriers.
 
     Attributes:
-        full, empty: phases that are over.
-        arrived: warpgroups that have released it in this phase of `empty`.
-        fill: what is there.
+        full, empty: how many phases of each barrier are complete.
+        arrived: arrivals in this phase of `empty`.
+        fill: its contents.
     """
 
     full: int = 0
@@ -127,14 +127,14 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A tile of 16-bit elements, two to a word: nothing but a product takes it."""
+    """A tile as packed words, which only products, writes of operands and delayed stores take."""
 
     tile: Array
 
 
 @dataclass(eq=False)
 class Begun:
-    """A product under way: sums that may not be read, the fills that it reads, its left operand if in registers."""
+    """A product under way: its sums, the fills that it reads, and a left operand in registers."""
 
     value: Array
     reads: list[Fill]
@@ -144,8 +144,15 @@ class Begun:
 
 @dataclass
 class Warpgroup:
-    """A warpgroup's own: values, products under way, what it has seen arrive, and how often it has met the others."""
+    """The state of a warpgroup; the producer's number is -1.
 
+    Attributes:
+        number: of the warpgroup.
+        walker: its values.
+        under_way: its products that have not been waited for.
+        seen: fills for whose arrival it has waited.
+        met: barriers of the consumers that it has reached.
+    """
     number: int
     walker: Walker
     under_way: list[Begun] = field(default_factory=list[Begun])
@@ -154,7 +161,7 @@ class Warpgroup:
 
 
 class ThreadBlock:
-    """One of `blocks` thread blocks, which takes every so many tile blocks of a grid, or takes them from a count."""
+    """One of `blocks` thread blocks: it has every `blocks`-th tile block, or takes them from a counter."""
 
     def __init__(
         self,
@@ -183,7 +190,7 @@ class ThreadBlock:
         """Go through its tile blocks.
 
         Raises:
-            Executed: a warp waits for ever, or something else must not be.
+            Executed: a warp waits for ever, or makes another fault.
         """
         start = Warpgroup(-1, Walker(self._values, (0, 0, 0), self._grid))
         roles = None
@@ -216,7 +223,7 @@ class ThreadBlock:
                 del running[at]
 
     def _block_of(self, block: Block, group: Warpgroup) -> Generator[Callable[[], bool], None, list[Any]]:
-        """Run a block; what its terminator yields."""
+        """Run a block; the result is the values that its terminator yields."""
         for op in block.operations:
             if op.terminates:
                 return [group.walker.values[value] for value in op.operands]
@@ -234,7 +241,8 @@ class ThreadBlock:
             case If():
                 results = yield from self._block_of(op.then if values[op.condition] else op.orelse, group)
             case TmaStore() if op.adds:
-                if group.number == 0 and op.part != "write":  # as below
+                # As `AddTile` below; "begin" has the value too, so "write" is nothing here.
+                if group.number == 0 and op.part != "write":
                     index, value = [int(values[each]) for each in op.index], self._read(values[op.value], op)
                     value = value.reshape(op.shape) if op.shape else value
                     store(values[op.x], load(values[op.x], value.shape, index) + value, index)
@@ -250,7 +258,7 @@ class ThreadBlock:
             case WriteOperand():
                 self._write(op, group)
             case AddTile():
-                if group.number == 0:  # tiles are whole here, and of each element one thread adds its own
+                if group.number == 0:  # tiles are whole arrays: one warpgroup adds for all
                     index, value = [int(values[each]) for each in op.index], self._read(values[op.value], op)
                     store(values[op.x], load(values[op.x], value.shape, index) + value, index)
             case Dot():
@@ -273,7 +281,7 @@ class ThreadBlock:
             case ReadBuffer():
                 held, _ = self._operand(op, op.buffer, op.counter, group)
                 shape = op.result.tile.shape
-                for place in op.place:  # of a number, among those that came with it
+                for place in op.place:  # a single element, of the group that came with it
                     held = held[..., int(values[place]) % held.shape[-1] :][..., :1]
                 results = [(held if op.axis == len(shape) - 1 else held.T).reshape(shape)]
             case FirstTile():
@@ -288,7 +296,7 @@ class ThreadBlock:
                 columns = tile.shape[1] // op.parts
                 tile = tile[:, op.part * columns : (op.part + 1) * columns]
                 results = [Words(tile) if isinstance(x, Words) else tile]
-            case Undef():  # who reads it finds what no result holds
+            case Undef():  # a number that no result has, so that a use of it shows
                 results = [np.full(op.shape, -77, op.dtype.numpy)]
             case ZeroUnless():
                 results = [self._read(values[op.x], op) * values[op.condition]]
@@ -346,7 +354,7 @@ class ThreadBlock:
 
     @staticmethod
     def _read(value: Any, op: Op) -> Any:
-        """A value that is there, and no words."""
+        """A value that may be read: no words, and no sums under way."""
         if isinstance(value, Words):
             raise Executed(f"{op.name} takes words of two elements for elements")
         if isinstance(value, Begun):
@@ -398,7 +406,7 @@ class ThreadBlock:
         index = [int(values[each]) for each in op.index]
         shape = op.shape or type_.shape
         starts = [at * step for at, step in zip(index, op.steps or shape, strict=True)]
-        if (row := SmemLayout(*type_.smem_layout)).width > shape[op.axis]:  # a number, with those around it
+        if (row := SmemLayout(*type_.smem_layout)).width > shape[op.axis]:  # a single element, with its group
             starts[op.axis] -= starts[op.axis] % row.span
             shape = (*shape[: op.axis], row.span, *shape[op.axis + 1 :])
         tile = load_view(values[op.x], shape, starts, {}, 0.0)
@@ -447,7 +455,7 @@ class ThreadBlock:
     def _operand(
         self, op: Dot | ReadBuffer | SimtMma, buffer: Value, counter: Value, group: Warpgroup
     ) -> tuple[Array, Fill]:
-        """What is in a stage of a buffer: rows of what is contiguous in memory."""
+        """A tile in a stage of a buffer, with the contiguous axis last; and the stage's fill."""
         name = buffer.name
         if (fill := self._written.get(self._place(buffer, counter, group))) is not None:
             return fill.tiles[buffer], fill
@@ -468,7 +476,7 @@ class ThreadBlock:
         return buffer, int(group.walker.values[counter]) % kind.stages
 
     def _write(self, op: WriteOperand, group: Warpgroup) -> None:
-        """The rows of a warpgroup, which every so many times 64 are; or its columns, where all have the same rows."""
+        """Write a warpgroup's part: every so many 64 rows, or some columns if all share the rows."""
         words = group.walker.values[op.words]
         if not isinstance(words, Words):
             raise Executed(f"{op.name} takes elements for words of two")
@@ -488,7 +496,7 @@ class ThreadBlock:
         fill.tiles[op.buffer] = held
 
     def _added(self, op: SimtMma, group: Warpgroup) -> Array:
-        """Sums with a product that is over when it has begun."""
+        """Sums with a product of threads, which is finished at once."""
         sides: list[Array] = []
         for buffer in (op.left, op.right):
             held, _ = self._operand(op, buffer, op.counter, group)
@@ -535,17 +543,17 @@ class ThreadBlock:
                 fill.readers -= 1
         del group.under_way[:count]
         values = group.walker.values
-        given_up = [values[value] for value in op.left]
-        if any(begun.left is words for begun in group.under_way for words in given_up):
+        freed = [values[value] for value in op.left]
+        if any(begun.left is words for begun in group.under_way for words in freed):
             raise Executed("registers of a left operand are given up while a product reads them")
         return values[op.acc]
 
 
 def execute(function: Function, arguments: Sequence[Any], grid: Grid, blocks: int = 1, seed: int = 0) -> None:
-    """Run a kernel lowered to pipelines, on arrays: what it stores is stored there.
+    """Run a kernel lowered to pipelines on arrays, which it stores to.
 
     Raises:
-        ProtocolError: its warps do what they must not.
+        ProtocolError: its warps make a fault.
     """
     draw, numbers = random.Random(seed), itertools.count()
     for block in range(blocks):

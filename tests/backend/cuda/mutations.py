@@ -1,8 +1,9 @@
-"""Lowered pipelines broken on purpose, each in one place; which faults the models find, and which running them does.
+"""Lowered pipelines broken on purpose, each in one place: the faults that models find, and that runs find.
 
     python -m tests.backend.cuda.mutations         # the share that is found, by kind of fault
 
-The models are those of `model/`, which need no arguments; running is `executed.py`, with results that NumPy judges.
+The models are those of `cutile/backend/cuda/model/`, which need no arguments. `executed.py` runs a kernel, and its
+results are compared with NumPy's.
 """
 
 from __future__ import annotations
@@ -69,12 +70,12 @@ def dropped_wait(function: Function) -> Iterator[Fault]:
 
 
 def dropped_release(function: Function) -> Iterator[Fault]:
-    """A stage is never given up."""
+    """A stage is never released."""
     yield from _dropped(function, PipelineRelease)
 
 
 def dropped_acquire(function: Function) -> Iterator[Fault]:
-    """A stage is filled without a look at who reads it."""
+    """A stage is filled without a wait for its readers."""
     yield from _dropped(function, PipelineAcquire)
 
 
@@ -84,7 +85,7 @@ def dropped_load(function: Function) -> Iterator[Fault]:
 
 
 def early_release(function: Function) -> Iterator[Fault]:
-    """A stage is given up ahead of the products of its block."""
+    """A stage is released ahead of the products of its block."""
     for block, op in _of(function, PipelineRelease):
         dots = [place for place, other in enumerate(block.operations) if isinstance(other, Dot)]
         place = block.operations.index(op)
@@ -105,7 +106,7 @@ def _place(block: Block, value: Value) -> int:
 
 
 def late_products(function: Function) -> Iterator[Fault]:
-    """One more product may be under way than there may."""
+    """A wait leaves one product too many under way."""
     for _, op in _of(function, DotWait):
         yield lambda op=op: op.attributes.update(pending=op.attributes["pending"] + 1)
 
@@ -173,7 +174,7 @@ def wrong_bytes(function: Function) -> Iterator[Fault]:
 
 
 def not_started(function: Function) -> Iterator[Fault]:
-    """Barriers are used that no thread has set up, and no fence shown to the others."""
+    """Barriers are used that no thread has set up."""
     yield from _dropped(function, BarriersStart)
     for _, op in _of(function, BarriersStart):
         for place in range(len(op.operands)):
@@ -243,7 +244,7 @@ class Subject:
         return False
 
     def found_by_running(self, function: Function) -> bool:
-        """Whether it does what it must not when it runs, or computes something else."""
+        """Whether a broken form makes a fault when it runs, or computes something else."""
         arguments = self._fresh()
         try:
             execute(function, arguments, self._grid)

@@ -105,7 +105,7 @@ def compiled(function: Function, arch: str = "sm_90a", **options: Any) -> Execut
 
 
 def ptx(function: Function, arch: str = "sm_90a") -> str:
-    """What NVVM makes of a kernel where it writes PTX, as people read it, and not the linker's own form."""
+    """A kernel's PTX, which NVVM writes if it is not asked for the linker's form."""
     nvvm: Any = importlib.import_module("cuda.bindings.nvvm")
     unit = nvvm.create_program()
     try:
@@ -128,7 +128,7 @@ def nvdisasm() -> Path:
 
 
 _LATEST: dict[bytes, str] = {}
-"""The machine code that was disassembled last: tests look at the same kernel more than once."""
+"""The latest disassembly: tests look at the same kernel more than once."""
 
 
 def disassembly(executable: Executable, folder: Path) -> str:
@@ -145,7 +145,7 @@ def disassembly(executable: Executable, folder: Path) -> str:
 
 
 def innermost_loop(executable: Executable, name: str, folder: Path) -> int:
-    """Instructions of the loop that most of those of this name are in, and no smaller loop."""
+    """The number of instructions of the innermost loop with the most of this name."""
     places: dict[str, int] = {}
     loops: list[tuple[int, int]] = []
     lines: list[str] = []

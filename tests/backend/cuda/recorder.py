@@ -1,4 +1,4 @@
-"""A stream that remembers what a launch asked of the runtime."""
+"""A stream that records a launch's calls of the runtime."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 
 class Reported:
-    """A report that is not there.
+    """A report without memory.
 
     Attributes:
-        read: what makes an exception of its bytes.
+        address: a number that stands for its address.
+        read: makes an exception of its bytes.
         lasting: whether it is for launches that are repeated.
         expected: how often a launch was enqueued.
     """
@@ -29,14 +30,14 @@ class Reported:
 
 @dataclass(frozen=True)
 class Memory:
-    """A workspace that is not there; its address is its size, shifted."""
+    """A workspace without memory; its address is its size, shifted."""
 
     address: int
     nbytes: int
 
 
 class Recorder:
-    """A stream of a GPU that is not there; parameters are read when the driver would copy them.
+    """A stream without a GPU; parameters are read when the driver would copy them.
 
     Args:
         device: stands for the device.
@@ -44,13 +45,13 @@ class Recorder:
 
     Attributes:
         loads: image, entry and shared bytes of each function loaded.
-        early: of each of them, whether it may be launched before the work ahead has ended.
+        early: for each of them, whether it may start before the work ahead has ended.
         launches: function, grid, block, shared bytes and the parameters' bytes of each launch.
         encoded: what each tensor map was made from. Its bytes begin with the tensor's address and extents as text.
-        resident: how many blocks the device says it holds.
-        asked: function, threads, shared bytes and cluster of each time it was asked.
-        workspaces: those wanted.
-        reports: those wanted.
+        resident: the answer of `resident_blocks`.
+        asked: function, threads, shared bytes and cluster of each call of `resident_blocks`.
+        workspaces: that were asked for.
+        reports: that were asked for.
     """
 
     def __init__(self, device: str = "gpu0", sizes: tuple[int, ...] = ()) -> None:

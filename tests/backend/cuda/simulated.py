@@ -1,7 +1,7 @@
-"""The generated CUDA file run by Python: its control flow is real, NumPy stands in for the intrinsics. No tests.
+"""The generated CUDA file run by Python, with NumPy functions for the intrinsics. No tests.
 
-A fragment is the whole tile here, so that one thread is all there is. Element-wise operations on integers and bool, and
-reductions to a scalar: this is about which statements run in which order, not about registers.
+One thread has the whole tile as its fragment. There are element-wise operations on integers and bool, and reductions
+to a scalar: tests look at the control flow, not at registers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Step = Callable[..., Any]
 
 
 def _meaning(name: str, dtype: Any = i32, **attributes: Any) -> Step:
-    """What an operation means, by its definition; literals among its operands are of `dtype`."""
+    """The NumPy meaning of an operation; literals among its operands are of `dtype`."""
     op = object.__new__(OPS[name])
     defaults = {key: each.default for key, each in op.fields.items() if each.kind == "attribute"}
     op.attributes = {**defaults, **attributes}

@@ -1,4 +1,4 @@
-"""A lowered kernel of one group of threads, run on NumPy: its stages are those of the model of copies. No tests."""
+"""A lowered kernel without warp specialisation run on NumPy, with stages of `model/copies.py`. No tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Array = np.ndarray[Any, Any]
 
 
 def row_exp_unit(m: Array) -> Array:
-    """What `RowExp` leaves out, as `math.row_exp_unit` states it."""
+    """`2 ** M / e ** m`, as `intrinsics/math.py` states it for `row_exp_unit`."""
     power = np.log2(np.e) * m.astype(np.float64)
     whole = np.where((m >= 0) & (m <= LARGEST_BARE), 0, np.rint(power))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -140,12 +140,12 @@ class StagedWalker(Walker):
         return []
 
     def _at(self, op: StageTile | StageRead | StagePut | StagedMma, place: tuple[int, int, int]) -> int:
-        """Where a stage is in this turn."""
+        """The offset of an iteration's stage."""
         first, count, stage_bytes = place
         return int(op.attributes["offset"]) + first + int(self.values[op.iteration]) % count * stage_bytes
 
     def _copied(self, op: StageTile) -> Array:
-        """A tile as it lies in its stage, and rubbish where it does not."""
+        """A tile as it lies in its stage; places without an element hold 99."""
         array, index = self.values[op.x], [int(self.values[each]) for each in op.index]
         if op.steps:
             starts = [at * step for at, step in zip(index, op.steps, strict=False)]

@@ -141,7 +141,8 @@ def _say_tile(b: Any, spec: str, dtype: DTypeLike, shape: Sequence[int], offset:
 
 
 def _escaped(piece: str) -> str:
-    return piece.replace("%", "%%")
+    """A text as a part of a C format, without NULs, of which one would end it."""
+    return piece.replace("%", "%%").replace("\0", "")
 
 
 @cache
@@ -154,7 +155,7 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
     """
 
     def generate(b: Any, operands: list[Any]) -> None:
-        form = ""  # with a NUL for each argument, whose `%` format is known only when all are printed
+        form = _escaped(pieces[0])  # with a NUL for each argument, whose `%` format is known only when it is printed
         arguments: list[tuple[str, DTypeLike, Any]] = []
         busy = fence
 
@@ -167,26 +168,13 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
                 _say(b, joined, [value for _, value in formats])
             form, arguments = "", []
 
-        def add(spec: str, dtype: DTypeLike, value: Any) -> None:
-            nonlocal form
-            form += "\0"
-            arguments.append((spec, dtype, value))
-            if len(arguments) == MAX_ARGUMENTS:
-                flush()
-
-        def add_text(piece: str) -> None:
-            nonlocal form
-            first, *others = _escaped(piece).split("\0")
-            form += first
-            for other in others:  # a NUL would end the C string: it is an argument
-                add("%c", i32, i32c(0))
-                form += other
-
-        add_text(pieces[0])
         for (spec, dtype, layout), value, piece in zip(values, operands, pieces[1:], strict=True):
             if layout is None:
-                add(spec, dtype, value)
-                add_text(piece)
+                form += "\0"
+                arguments.append((spec, dtype, value))
+                form += _escaped(piece)
+                if len(arguments) == MAX_ARGUMENTS:
+                    flush()
                 continue
             flush()
             if busy:
@@ -196,7 +184,7 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
             with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
                 _say_tile(b, spec, dtype, layout.shape, offset)
             busy = True
-            add_text(piece)
+            form = _escaped(piece)
         flush()
 
     kinds = [frag(dtype, layout.registers if layout is not None else 0) for _, dtype, layout in values]
