@@ -153,6 +153,7 @@ class Warpgroup:
         seen: fills for whose arrival it has waited.
         met: barriers of the consumers that it has reached.
     """
+
     number: int
     walker: Walker
     under_way: list[Begun] = field(default_factory=list[Begun])

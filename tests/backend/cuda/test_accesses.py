@@ -1,4 +1,4 @@
-"""Accesses by address, prints and assertions in machine code, without a device: which instructions, which waits."""
+"""Accesses by address, prints and assertions: their instructions and waits in machine code."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ ROWS = (
     (f32, "sm_80", 0), (f32, "sm_90a", 2), (f32, "sm_100a", 2), (f16, "sm_90a", 1), (bf16, "sm_90a", 1),
 ])  # fmt: skip
 def test_rows_are_added_in_wide_updates(dtype: DTypeLike, arch: str, at_once: int, tmp_path: Path) -> None:
-    """16 bytes each, of lines that were asked for before; without spills. An architecture that lacks them has none."""
+    """16 bytes each, of prefetched lines, without spills; none where the architecture has no such updates."""
     y = replace(tensor(2, dtype), stable=False)
     executable = compiled(safe(ROWS, y=y, x=tensor(2, dtype), index=tensor(1, i32)), arch)
     lines = disassembly(executable, tmp_path).splitlines()

@@ -1,4 +1,4 @@
-"""Conversions as LLVM IR: what inline PTX takes and gives has the types that its constraints say, for every pair."""
+"""Conversions as LLVM IR: operands and results of inline PTX have the types of its constraints, for every pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated kernels through Numba, NVVM and the linker, without a device: what the machine code looks like."""
+"""Generated kernels through Numba, NVVM and the linker, without a device: their machine code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.support.programs import mut, scalar, tensor
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
 DIALECTS = ("sm_80", "sm_100a")
-"""One architecture for each of NVVM's two forms of LLVM IR: what has the same text on all is compiled for these."""
+"""One architecture for each of NVVM's two forms of LLVM IR, for kernels whose text is the same on all."""
 
 
 CHOSEN = {"sm_80": ("gemm f32", "gemm f16", "gemm bf16"), "sm_90a": ("gemm f32", "gemm f16")}
@@ -57,7 +57,7 @@ CHOSEN = {"sm_80": ("gemm f32", "gemm f16", "gemm bf16"), "sm_90a": ("gemm f32",
 
 
 def shipped() -> dict[str, Function]:
-    """Every shipped kernel as it is launched on a GPU, and with tiles that are no powers of two."""
+    """Every shipped kernel with the tiles of its launches, and with tiles that are no powers of two."""
     return {
         "saxpy": saxpy_program(2048),
         "saxpy 2-D": saxpy_program(32, 128),
@@ -114,7 +114,7 @@ def test_shipped_kernels_compile_clean(arch: str, tmp_path: Path) -> None:
 
 
 def meant(arch: str, name: str) -> tuple[str, ...]:
-    """The instructions that a product of 16-bit floats is meant to become."""
+    """The instructions that a product of 16-bit floats should become."""
     if "96x80" in name:  # its rows are no whole number of a warp group's
         return ("HMMA.16816.F32", "LDSM")
     if arch == "sm_90a":
@@ -288,7 +288,7 @@ def test_stored_types_are_converted_moved_and_rounded(arch: str) -> None:
 )
 @pytest.mark.parametrize("count", [16, 4096])
 def test_functions_of_many_halves_compile(count: int, expression: str) -> None:
-    """LLVM must not gather what a thread holds of them into pairs: NVVM has no code for that."""
+    """LLVM must not pair a thread's elements of f16: NVVM has no code for that."""
     text = f"def f(y: Mut, x: Tensor):\n    t = x.load_tile(({count},), (0,))\n    y.store({expression})\n"
     function = written(text, {"y": mut(count, dtype=f16), "x": tensor(1, f16)})
     for arch in DIALECTS:

@@ -1,4 +1,4 @@
-"""The counters of pipelines in the generated text: every stage in its turn, whatever loops and variables there are."""
+"""Stage counters in the generated text: in every form of loops, each stage comes in its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands that lie across K: read by threads into the right registers, without two lanes in one bank."""
+"""Operands that lie across K: threads read the right elements, and no two lanes meet in a bank."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _permuted(low: int, high: int, selector: int) -> int:
 
 
 def in_panels(tile: Array, smem_layout: SmemLayout) -> Array:
-    """The bytes of a tile, (along, across), as TMA lays them."""
+    """The bytes of a tile, (along, across), as TMA writes them to shared memory."""
     place = np.zeros(smem_layout.place_bytes, np.uint8)
     size = smem_layout.size
     for panel in range(smem_layout.count):

@@ -1,4 +1,4 @@
-"""Intrinsics that move and combine elements, run on NumPy: in every layout the right elements meet."""
+"""Intrinsics that move and combine elements, run on NumPy: the right elements meet in every layout."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def affine() -> tuple[Any, tuple[int, ...]]:
 
 
 def maps(factor: Any, addend: Any, axis: int) -> Any:
-    """What the maps make of 0, up to each place along an axis; they wrap."""
+    """The maps up to each place along an axis, applied to 0; integers wrap."""
     factor, addend = np.moveaxis(factor, axis, 0), np.moveaxis(addend, axis, 0)
     held, totals = np.zeros_like(addend[0]), np.empty_like(addend)
     with np.errstate(over="ignore"):
@@ -153,7 +153,7 @@ def test_a_scan_keeps_the_order(layout: Layout, reverse: bool) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_of_what_is_no_number(reverse: bool) -> None:
-    """Infinities and NaN stay in what comes behind them, and lanes past the edge add nothing."""
+    """Infinities and NaN reach only the sums behind them; lanes past the edge add nothing."""
     layout = LAYOUTS["one axis"]
     tile = integers(layout, f32)
     tile[[100, 300, 500]] = -np.inf, np.inf, np.nan

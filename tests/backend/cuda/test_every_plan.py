@@ -1,4 +1,4 @@
-"""The ring of every plan that the library's products get on Hopper, whatever the tile that is chosen for them."""
+"""The pipelines of every plan of the library's products on Hopper, for any tile that may be chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowered pipelines run by NumPy: they compute what the kernel means, and what must not be is said."""
+"""Lowered pipelines run by NumPy: they compute the kernel's results, and faults are found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shared(z: Mut, x: Tensor, y: Tensor, u: Tensor, n: i32):
         acc = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(u, (96, 64), (j, k)).transpose(), acc)
     z.store(ct.convert_tile(acc, z.dtype))
 """
-"""Tiles of two shapes that lie alike in shared memory, both along K, have one buffer."""
+"""Tiles of two shapes with one layout in shared memory, both contiguous along K, share a buffer."""
 AGAIN = """
 def again(z: Mut, x: Tensor, y: Tensor, n: i32):
     i, j, _ = ct.get_tile_block_id()
@@ -102,7 +102,7 @@ def started(z: Mut, x: Tensor, y: Tensor, n: i32):
         acc = ct.mma(s, ct.load_tile(y, (64, 64), (k, j)), acc)
     z.store(ct.convert_tile(acc + count, z.dtype))
 """
-"""The first iteration stands ahead of the others, and there what is counted is a constant."""
+"""The first iteration stands ahead of the loop, and its counters are constants."""
 
 PLAIN = """
 def plain(z: Mut, x: Tensor, y: Tensor, n: i32):
@@ -143,7 +143,7 @@ def compare(function: Function, out: tuple[int, ...], arguments: list[Any], grid
     ("tile", "dtype"), [((64, 64), bf16), ((128, 64), bf16), ((24, 128), bf16), ((64, 64), f32), ((64, 64), f8e4m3fn)]
 )
 def test_plain_products_are_what_the_kernel_means(tile: tuple[int, int], dtype: DTypeLike, count: int) -> None:
-    """Few rows too, whose operands change places, and a result that waits while the next one is added up."""
+    """Also of few rows, whose operands change places, and with a delayed epilogue."""
     right = TensorType(dtype, (None, None), (1, None), 16) if dtype is f8e4m3fn else tensor(2, dtype)
     types: dict[str, Type] = {"z": mut(*tile, dtype=bf16), "x": tensor(2, dtype), "y": right, "n": scalar(i32)}
     x, y = (whole(*shape, seed=seed).astype(dtype.numpy) for seed, shape in enumerate(((150, 300), (300, 140))))

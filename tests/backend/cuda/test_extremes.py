@@ -1,4 +1,4 @@
-"""The lesser and the greater of integers, with linkers that drop the sign of the one in the middle of three."""
+"""The lesser and the greater of integers, with linkers that drop the sign of the middle one of three."""
 
 from __future__ import annotations
 

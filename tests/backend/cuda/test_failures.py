@@ -1,4 +1,4 @@
-"""Assertions and index checks that stay in a kernel: what they cost, who goes on, and what the host is told."""
+"""Assertions and index checks in a kernel: their cost, the warps that go on, and the host's error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def split(text: str, tile: tuple[int, int]) -> Function:
 
 
 def calls(executable: Executable, folder: Path) -> list[str]:
-    """The calls in machine code, but for those of the assembler's own divisions, which have no frame; and traps."""
+    """The calls and traps in machine code, but for calls of the assembler's own divisions, which have no frame."""
     found = re.findall(r"\b(?:CALL|BPT)\S*", disassembly(executable, folder))
     return [each for each in found if "NOINC" not in each]
 
@@ -191,7 +191,7 @@ def test_the_model_sees_what_the_copy_engine_is_given(form: str) -> None:
 
 
 def begun_if(text: str) -> list[set[str]]:
-    """Of each store of TMA in PTX, the comparisons that decide whether it is begun."""
+    """For each store of TMA in PTX, the comparisons that decide whether it begins."""
     definitions = {name: line for line in text.splitlines() for name in re.findall(r"^\s*[\w.]+\s+(%p\d+),", line)}
     guards: list[set[str]] = []
     for before in text.split("cp.async.bulk.tensor.2d.global")[:-1]:

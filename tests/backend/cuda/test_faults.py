@@ -1,4 +1,4 @@
-"""Rings that are broken on purpose: the model finds it without a GPU, and on one a limited wait ends the kernel."""
+"""Pipelines broken on purpose: the model finds the fault, and on a GPU a limited wait ends the kernel."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_model_finds_it(fault: str, message: str) -> None:
 
 
 class BuiltError(Exception):
-    """The kernel came as far as Numba."""
+    """The error that shows that a kernel has reached Numba."""
 
 
 @pytest.mark.parametrize(("setting", "raised"), [("1", ProtocolError), ("", BuiltError), ("0", BuiltError)])

@@ -1,4 +1,4 @@
-"""Pipelines that are broken in one place are found to be, whatever the fault is."""
+"""Pipelines that are broken in one place: models and runs find the fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.backend.cuda.mutations import FAULTS, Fault, Subject, copy_of, score,
 
 @pytest.mark.slow
 def test_the_models_find_every_kind_of_fault() -> None:
-    """In one kernel here, in all by command."""
+    """One kernel here; `python -m tests.backend.cuda.mutations` takes all."""
     reports = score(("two loops",), every=3)
     # It has one pipeline, and waits for its products at the end alone.
     assert reports.keys() == {fault.__name__ for fault in FAULTS} - {"early_release", "other_pipeline"}

@@ -1,4 +1,4 @@
-"""Pieces of a tile block that are a cluster: their sums meet in its shared memory."""
+"""Split-K in a cluster: the sums of the splits meet in distributed shared memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kernel(z: Mut, x: Tensor, y: Tensor):
     total = ct.reduce_sum(acc, 1).reshape((64, 1)).broadcast((64, 64))
     z.store(ct.convert_tile(acc / total, z.dtype))
 """
-"""What is done to a row needs all its columns."""
+"""A computation on rows, which needs all columns of each."""
 
 
 def fused(rows: int, columns: int) -> Function:
@@ -78,7 +78,7 @@ def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
     ("tile", "pieces", "parts"), [(*each, n) for each, n in zip(TILES, (4, 8, 2, 3, 1, 8, 2), strict=True)]
 )
 def test_each_thread_block_adds_up_some_columns(tile: tuple[int, int], pieces: int, parts: int) -> None:
-    """Of 64 columns five pieces have eight parts; those of few rows are added up by one."""
+    """Five splits of 64 columns have eight parts; the sums of few rows are added up by one block."""
     lowering = lowered(gemm_program(bf16, tile, 64), num_pieces=pieces)
     (found,) = (op for op in lowering.walk() if isinstance(op, ReducePartials))
     assert (found.parts, found.blocks) == (parts, pieces)
@@ -129,7 +129,7 @@ def test_there_are_all_pieces_or_one(blocks: int, tiles: int, turns: int, wanted
 
 
 def test_a_launch_has_a_thread_block_for_each_piece_or_as_many_as_fit() -> None:
-    """Two rounds of quarters take half as long as one of whole tile blocks; four of them no less."""
+    """Two rounds of quarter tile blocks take half the time of one round of whole ones; four take no less."""
     residency = PersistentGrid(lowered(gemm_program(bf16, (64, 128), 64), num_pieces=4).facts)
     for tiles, wanted in ((1, 4), (32, 128), (33, 132), (64, 256), (97, 128), (128, 128), (1000, 128)):
         assert residency.blocks(tiles, 128) == wanted
@@ -251,7 +251,7 @@ def test_a_wait_for_sums_that_never_come_ends_too() -> None:
 
 
 def test_a_result_is_not_stored_over_sums_that_another_warp_has_yet_to_add_up() -> None:
-    """What is sent to a thread block lies where it stores from; the row sums need no other warp's part."""
+    """A thread block's sums arrive in the places that it stores from; row sums need no other warp's part."""
     lowering = lowered(row_sums(), num_pieces=4)
     check_stores(lowering)
     assert any(isinstance(op, TmaStore) for op in lowering.walk())

@@ -1,4 +1,4 @@
-"""Numba's passes, chosen for generated text: the machine code is that of all of them, and nothing is left changed."""
+"""Numba's passes for generated text: the machine code is that of all passes, and Numba stays unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def branches(y: Mut, x: Tensor, n: i32):
 
 
 def every_pass(function: Any, name: str, kinds: tuple[Any, ...], arch: Architecture) -> Any:
-    """The code library as `numba.cuda` makes it for anybody."""
+    """The code library that `numba.cuda` makes with all its passes."""
     compiler: Any = importlib.import_module("numba.cuda.compiler")
     types: Any = importlib.import_module("numba.cuda").types
     compilation = compiler.compile_cuda(
@@ -85,7 +85,7 @@ def test_the_collector_and_numbas_context_are_as_they_were(collecting: bool) -> 
 
 
 def test_types_of_many_registers_have_names() -> None:
-    """A product by warpgroups yields 64 sums: each is taken out of a type that is written once."""
+    """A product by warpgroups yields 64 sums, each extracted from a type that is written once."""
     source = BACKEND.emit(
         BACKEND.lower(gemm_program(bf16, (128, 128), 64), HOPPER, DEFAULT_OPTIONS), HOPPER, DEFAULT_OPTIONS
     )

@@ -1,4 +1,4 @@
-"""Products of f32 by specialised warps: the layouts of their sums, what threads read, and the machine code."""
+"""SIMT products of f32 by specialised warps: layouts of the sums, the threads' reads, machine code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def layout(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layou
 
 
 def in_panels(smem_layout: SmemLayout, tile: Array) -> Array:
-    """The bytes of a tile, (mn, k), as TMA lays them: 16-byte pieces of a row permuted by its number."""
+    """The bytes of a tile, (mn, k), as TMA writes them: 16-byte pieces of a row, permuted by its number."""
     memory = np.zeros(smem_layout.place_bytes, np.uint8)
     pieces = smem_layout.swizzle // 16
     rows = tile if smem_layout.k_major else tile.T
@@ -56,7 +56,7 @@ def in_panels(smem_layout: SmemLayout, tile: Array) -> Array:
 
 
 class Watched(Emulated):
-    """Keeps where each read of 16 bytes goes."""
+    """Records the addresses of reads of 16 bytes."""
 
     def __init__(self, threads: int, shared: int) -> None:
         super().__init__(threads, shared)

@@ -1,4 +1,4 @@
-"""Stages that threads read, beside products and alone: the right elements, and no stage given up too early."""
+"""Stages that threads read, beside products and alone: the right elements, and no early release."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_sums_are_combined_with_arrives_with_the_operands(text: str) -> Non
 
 
 def test_what_three_warpgroups_combine_sums_with_arrives_with_the_operands() -> None:
-    """A row of 192 scales is no power of two; a thread reads what there would be past its end, which is the stage's."""
+    """A row of 192 scales is no power of two: a thread reads past its end, which is still within the stage."""
     function = lowered(program(WEIGHTED, rows=192))
     assert check_function(function) > 10
     assert check_layouts(function) > 3
@@ -187,7 +187,7 @@ def read_without_a_wait(block: Block) -> None:
 
 
 def given_up_before_it_is_read(block: Block) -> None:
-    """The release of what threads alone read, moved ahead of the read."""
+    """The release of a stage that only threads read, moved ahead of the read."""
     for place, op in enumerate(block.operations):
         later = block.operations[place + 1 :]
         if isinstance(op, ReadBuffer) and later and isinstance(later[0], Op):
@@ -229,7 +229,7 @@ class _Memory(Emulated):
 
 
 def put(memory: Array, tile: Array, smem_layout: SmemLayout, axis: int, place: int) -> None:
-    """Write a tile as TMA does: panel by panel, pieces of a row changed by the row's number."""
+    """Write a tile as TMA does: panel by panel, pieces of a row permuted by the row's number."""
     rows = np.ascontiguousarray(np.moveaxis(tile, axis, -1)).reshape(-1, tile.shape[axis]).view(np.uint8)
     line = smem_layout.span * smem_layout.size
     for panel in range(smem_layout.count):
@@ -276,7 +276,7 @@ def test_threads_find_every_element(dtype: DTypeLike, shape: tuple[int, ...], ax
 
 
 class _Boxes(Emulated):
-    """Notes where boxes of a tensor begin, the innermost axis first."""
+    """Records where boxes of a tensor begin, the innermost axis first."""
 
     def call(self, function: Any, operands: Sequence[Any], attrs: Sequence[str] = ()) -> Vector | None:
         if "cp.async.bulk.tensor" not in str(function):
@@ -288,7 +288,7 @@ class _Boxes(Emulated):
 @pytest.mark.parametrize("dtype", [f32, bf16, i8], ids=str)
 @pytest.mark.parametrize("index", [0, 5, 43, -1])
 def test_a_number_is_found_among_those_that_come_with_it(dtype: DTypeLike, index: int) -> None:
-    """TMA begins at a multiple of 16 bytes of a row, so that more than the number comes."""
+    """TMA begins at a multiple of 16 bytes of a row, so that a group comes with a single element."""
     size = dtype.bits // 8
     layout, smem_layout = blocked((1, 1), 1, 1), SmemLayout(32 // size, 1, size, k_major=True)
     row = np.arange(smem_layout.width, dtype=np.float32).astype(dtype.numpy)

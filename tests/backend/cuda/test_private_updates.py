@@ -1,4 +1,4 @@
-"""Sums kept in shared memory: which updates they are for, and what their machine code looks like."""
+"""Sums kept in shared memory: the updates that get them, and their machine code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_loop_adds_in_shared_memory() -> None:
     ids=["another kind", "64 bits", "too many", "far indices", "two axes"],
 )
 def test_other_updates_are_made_where_the_elements_are(function: Function) -> None:
-    """Nobody waits: what is in the tensor is not asked for in this kernel."""
+    """No thread waits: this kernel does not read the tensor."""
     assert kinds(function) == [AtomicRmw]
 
 

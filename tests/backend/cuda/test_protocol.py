@@ -1,4 +1,4 @@
-"""The model of rings: the plans of shipped kernels pass, and each way to break a protocol is found."""
+"""The model of pipelines: the plans of shipped kernels pass, and each broken protocol is found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_no_plan_of_a_product_deadlocks_or_overwrites(tile: tuple[int, int], clu
         assert check_function(lowered(gemm_program(dtype, tile, depth), num_cta_in_cga=cluster)) > 10
 
 
-def test_a_kernel_without_a_ring_has_nothing_to_check() -> None:
+def test_a_kernel_without_pipelines_has_nothing_to_check() -> None:
     assert check_function(lowered(gemm_program(f32, (64, 64), 32), AMPERE)) == 0
     assert check_function(lowered(gemm_program(bf16, (128, 128), 32), AMPERE)) == 0
 
@@ -67,13 +67,13 @@ def test_too_many_arrivals_expected_are_found() -> None:
         check(replace(example(), arrivals=3))
 
 
-def test_a_slot_never_given_up_is_found() -> None:
+def test_a_stage_that_is_never_released_is_found() -> None:
     made = example()
     with pytest.raises(ProtocolError, match="are given up, 9 are loaded"):
         check(replace(made, reads=tuple(each for each in made.reads if each != Event("release", 3))))
 
 
-def test_a_slot_given_up_too_early_is_found() -> None:
+def test_a_stage_that_is_released_too_early_is_found() -> None:
     model = example()
     early = tuple(Event("finish", 2) if each == Event("finish", 1) else each for each in model.reads)
     with pytest.raises(ProtocolError, match="given up while its product is under way"):
@@ -93,8 +93,8 @@ def test_bytes_that_do_not_arrive_are_found() -> None:
         check(replace(model, loads=more))
 
 
-def test_a_ring_in_which_readers_wait_for_one_another_is_found() -> None:
-    """A reader that gives nothing up until it has seen more turns than there are slots."""
+def test_readers_that_wait_for_one_another_are_found() -> None:
+    """A reader that releases nothing until it has seen more iterations than there are stages."""
     model = example()
     waits = [each for each in model.reads if each.what in ("wait", "begin")]
     rest = [each for each in model.reads if each.what in ("finish", "release")]
@@ -121,7 +121,7 @@ def test_a_tile_that_does_not_wait_for_the_places_of_the_one_before_is_found() -
         check_stores(lowering)
 
 
-def test_turns_given_up_in_another_order_are_found() -> None:
+def test_releases_in_another_order_are_found() -> None:
     model = example()
     order = {0: 4, 4: 0}
     swapped = tuple(
@@ -133,7 +133,7 @@ def test_turns_given_up_in_another_order_are_found() -> None:
 
 
 def eights() -> Function:
-    """A product of 8-bit floats, whose sums go to f32 every four turns."""
+    """A product of 8-bit floats, whose partial accumulators are added in f32 every four iterations."""
     x, y = (TensorType(f8e4m3fn, (None, None), each, 16) for each in ((None, 1), (1, None)))
     return shipped(gemm, {"z": mut(128, 192, dtype=bf16), "x": x, "y": y}, BK=128)
 
@@ -162,25 +162,25 @@ def test_each_groups_own_events_are_checked() -> None:
         check(replace(model, others=(never,)))
 
 
-def test_a_loop_without_a_turn_adds_nothing() -> None:
+def test_a_loop_without_iterations_adds_nothing() -> None:
     made = protocol(lowered(eights()), tiles=3, turns=0)
     assert made is not None
     assert (made.loads, made.reads, made.others) == ((), (), ())
 
 
-def alone(tiles: int, turns: int) -> Protocol:
+def pingpong(tiles: int, turns: int) -> Protocol:
     made = protocol(lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4), tiles, turns)
     assert made is not None
     return made
 
 
 def test_groups_with_tile_blocks_of_their_own_read_every_other() -> None:
-    made = alone(tiles=3, turns=2)
+    made = pingpong(tiles=3, turns=2)
     assert (made.arrivals, made.groups, made.sharing) == (1, 2, 1)
     begun = [[each.count for each in made.reads_of(group) if each.what == "begin"] for group in (0, 1)]
     assert begun == [[0, 1, 4, 5], [2, 3]]
     for tiles, turns in ((0, 3), (1, 9), (2, 0), (4, 1), (5, 3), (4, 9)):
-        assert check(alone(tiles, turns)) == tiles * turns
+        assert check(pingpong(tiles, turns)) == tiles * turns
     for tile in ((128, 64), (128, 128), (128, 160)):
         assert check_function(lowered(gemm_program(f16, tile, 64), num_worker_warps=4)) > 10
 
@@ -192,11 +192,11 @@ def without(what: str, made: Protocol) -> Protocol:
 
 def test_a_group_that_does_not_wait_for_the_other_is_found() -> None:
     with pytest.raises(ProtocolError, match=r"is waited for before turn .* arrives, which looks the same"):
-        check(without("take over", alone(tiles=4, turns=9)))
+        check(without("take over", pingpong(tiles=4, turns=9)))
 
 
 def test_a_group_that_does_not_hand_over_is_found() -> None:
-    made = alone(tiles=4, turns=3)
+    made = pingpong(tiles=4, turns=3)
     late = replace(made, others=(tuple(e for e in made.reads_of(1) if e.what != "hand over"),))
     with pytest.raises(ProtocolError, match="waits to be handed over to"):
         check(late)
@@ -204,15 +204,15 @@ def test_a_group_that_does_not_hand_over_is_found() -> None:
 
 @pytest.mark.parametrize("turns", [0, 1])
 def test_a_late_warp_that_misses_a_handing_over_is_found(turns: int) -> None:
-    """Where a group's first warp alone hands over, and no product keeps the others up with it."""
-    model = alone(tiles=4, turns=turns)
+    """Only a warpgroup's first warp hands over, and no product keeps the other warps up with it."""
+    model = pingpong(tiles=4, turns=turns)
     assert model.handing == 4
     with pytest.raises(ProtocolError, match=r"a warp of group . may miss that it is handed over to"):
         check(replace(model, handing=1))
-    check(replace(alone(tiles=4, turns=2), handing=1))
+    check(replace(pingpong(tiles=4, turns=2), handing=1))
 
 
-def test_a_turn_that_two_groups_give_up_is_found() -> None:
-    made = alone(tiles=2, turns=2)
+def test_a_stage_that_two_warpgroups_release_is_found() -> None:
+    made = pingpong(tiles=2, turns=2)
     with pytest.raises(ProtocolError, match="are given up, 4 are loaded"):
         check(replace(made, reads=(*made.reads, Event("wait", 2), Event("release", 2))))

@@ -1,4 +1,4 @@
-"""What is loaded beside sums, in wide accesses, and handed round among four lanes: the right elements meet."""
+"""Tiles loaded beside an accumulator in wide accesses, and exchanged among four lanes: the right elements meet."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_sums_that_begin_with_what_is_loaded_have_it_where_they_are() -> None:
 
 def test_a_tile_that_is_not_handed_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def as_it_came(epilogue: Epilogue, values: Sequence[Value]) -> None:
-        """Leaves the tile where the wide accesses brought it."""
+        """An exchange that moves nothing, to be found."""
 
     monkeypatch.setattr(Epilogue, "shuffle_back", as_it_came)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Signed bytes that NVVM loads sixteen at a time, and of which it takes the sign for known where it is not."""
+"""Signed bytes that NVVM loads sixteen at a time, and some of which it takes for sign-extended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorts and the largest elements on a GPU: networks and ranks run on NumPy, and what the machine code holds."""
+"""Sorts and largest elements on a GPU: networks and ranks run on NumPy, and their machine code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ ROWS: dict[str, Callable[[int], Any]] = {
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_candidates_have_room(row: Any) -> None:
-    """What the largest elements lie in the worst: shared memory has room for all candidates, and not for more."""
+    """Rows with the most candidates: shared memory has room for all of them, and for no more."""
     for shape, k in (((2000,), 8), ((1, 2048), 32), ((130,), 20)):
         x = row(shape[-1]).astype(np.float32).reshape(shape)
         source = blocked(shape, 2, 4)

@@ -1,4 +1,4 @@
-"""Tile blocks that are too few to fill a GPU: their turns are divided, by rule, and their sums added up in order."""
+"""Split-K of tile blocks too few to fill a GPU: the rule of the splits, and their sums in order."""
 
 from __future__ import annotations
 
@@ -86,20 +86,22 @@ def test_their_rings_neither_deadlock_nor_overwrite(tile: tuple[int, int]) -> No
 
 
 class Choice(Vector):
-    """A number that comes from where the condition of the last branch led."""
+    """A phi: its value comes from the side that the last branch took."""
 
     def __init__(self, branch: Launch) -> None:
         super().__init__(I32, None)
         self._branch = branch
 
     def add_incoming(self, value: Any, origin: str) -> None:
-        """Take it, where control came from there."""
+        """Take this value if control came from this block."""
         if (origin == "divided") == self._branch.taken:
             self.data = self._branch.data(value)
 
 
 class Launch(Emulated):
-    """One thread of a launch of so many thread blocks. Of a branch both sides are gone through: they have no effects.
+    """One thread of a launch of `blocks` thread blocks.
+
+    Both sides of a branch run, since neither has an effect, and a phi takes the value of the right one.
 
     Attributes:
         block: where control is.
@@ -124,7 +126,7 @@ class Launch(Emulated):
         self.taken = bool(self.data(condition)[0])
 
     def branch(self, target: str) -> None:
-        """Both sides come together there."""
+        """Join the two sides of a branch."""
 
     def position_at_end(self, block: str) -> None:
         self.block = block
@@ -140,7 +142,7 @@ class Launch(Emulated):
         return self._made(I32, [value & 0xFFFFFFFF])
 
     def run(self, intrinsic: Any, *numbers: int) -> Vector:
-        """What an intrinsic gives."""
+        """Run an intrinsic; its results as numbers."""
         return intrinsic.generate(self, list(map(self.number, numbers)))
 
 

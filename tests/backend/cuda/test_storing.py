@@ -1,4 +1,4 @@
-"""What follows the loop of products: cut by columns, and stored by TMA or by threads."""
+"""Epilogues: cut into subtiles of columns, and stored by TMA or by threads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def f(z: Mut, x: Tensor, y: Tensor):
     ],
 )
 def test_the_copy_engine_stores_no_tiles_but_those_like_the_sums(what: str, tile: tuple[int, int]) -> None:
-    """A warp has sixteen rows of the sums stored, which a result of another shape does not have there."""
+    """A warp stores its sixteen rows of the sums; a result of another shape has other rows there."""
     x = tensor(2, bf16)
     made = lowered(written(SUMS.replace("WHAT", what), {"z": mut(*tile, dtype=bf16), "x": x, "y": x}))
     assert any(isinstance(op, Roles) for op in made.walk())
@@ -53,7 +53,7 @@ def test_the_copy_engine_stores_no_tiles_but_those_like_the_sums(what: str, tile
 
 
 def test_what_fused_multiply_adds_leave_is_stored_by_threads() -> None:
-    """Of a product of f32 threads hold other elements than an instruction of a warp group leaves them."""
+    """In a SIMT product of f32, threads hold other elements than after `wgmma`."""
     x = tensor(2, f32)
     for tile in ((64, 64), (64, 128), (128, 128)):
         program = written(GEMM.replace("64", "32"), types(tile, x=x, y=x))
@@ -63,7 +63,7 @@ def test_what_fused_multiply_adds_leave_is_stored_by_threads() -> None:
 
 
 def test_a_number_made_of_all_sums_is_not_cut() -> None:
-    """What follows the loop is done for some columns at a time where it may be, which a sum of all may not."""
+    """The epilogue runs some columns at a time, but a sum of all elements cannot."""
     text = SUMS.replace("WHAT", "acc * ct.reduce_sum(ct.reduce_sum(acc, 1), 0)").replace("64", "128")
     x = tensor(2, bf16)
     made = lowered(written(text, {"z": mut(128, 128, dtype=bf16), "x": x, "y": x}))
@@ -72,7 +72,7 @@ def test_a_number_made_of_all_sums_is_not_cut() -> None:
 
 
 def test_another_store_beside_what_follows_the_loop_is_not_left_out() -> None:
-    """Only stores of the block's own tile are done in pieces."""
+    """Only stores of the block's own tile are cut into subtiles."""
     text = GEMM.replace("z: Mut,", "z: Mut, w: Mut,").replace("convert_tile(acc,", "convert_tile(acc * acc,")
     text = text.replace(
         "    z.store(", "    w.partition_mut((128, 128)).store(ct.convert_tile(acc, w.dtype), (i, j))\n    z.store("
@@ -126,7 +126,7 @@ def test_what_mixes_columns_is_not_cut() -> None:
 
 
 def test_warps_wait_for_each_other_before_an_exchange_in_the_next_tile_block() -> None:
-    """A thread block goes through many tile blocks, and warps may be some turns apart."""
+    """A thread block goes through many tile blocks, and its warps may be at different ones."""
     text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 0).reshape((1, z.shape[1]))\n    z.store(")
     made = lowered(written(text, {"z": mut(128, 128, dtype=f16), **fused_types()}))
     exchanges = [op.attributes for op in made.walk() if "fence" in op.attributes]

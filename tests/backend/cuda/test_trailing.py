@@ -1,4 +1,4 @@
-"""Results that are written while the products of the next tile block run."""
+"""Delayed epilogues: results that are stored while the next tile block's products run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of_kind(function: Function, kind: type[Kind]) -> list[Kind]:
 
 
 def product_loops(block: Block) -> Iterator[For]:
-    """The loops that products are directly in."""
+    """The innermost loops with products."""
     for op in block.operations:
         if isinstance(op, For) and any(isinstance(each, Dot) for each in op.body.operations):
             yield op

@@ -98,8 +98,8 @@ def load(
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
             if step % extent:  # a tile that begins before a tensor's first element is wholly outside, not in part
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
-        # A single element comes with its aligned group: a box's inner row must begin and end at multiples of 16 bytes
-        # (PTX ISA, "Tensor Mode").
+        # A single element comes with its aligned group: a row that begins at no multiple of 16 bytes is an illegal
+        # instruction.
         if smem_layout.width > shape[axis]:
             origin[axis] = b.and_(origin[axis], i32c(-smem_layout.span))
         text, letters = _load_text(len(shape), cluster > 1, shared is not None)
