@@ -235,6 +235,12 @@ def test_control_flow_compiles() -> None:
     assert_clean(compiled(written(text, types | {"c": scalar(u64), "d": scalar(bool_)})))
 
 
+def test_names_of_any_letters_compile() -> None:
+    text = "def größe(y: Mut, ä: Tensor):\n    é = ct.load_tile_like(ä, y)\n    y.store(é + 1.0)\n"
+    executable = compiled(written(text, {"y": mut(64), "ä": tensor(1)}))
+    assert executable.entry == "gr__e"
+
+
 def test_a_text_with_a_nul_is_printed() -> None:
     text = 'def f(y: Mut, n: i32):\n    print(f"a\\0{n}\\0", y.load(), "b\\0")\n'
     executable = compiled(written(text, {"y": mut(64), "n": scalar(i32)}))

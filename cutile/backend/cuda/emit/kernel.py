@@ -399,7 +399,8 @@ class Kernel:
         for parameter, name in zip(self.parameters, names, strict=True):
             if parameter.kind in _OF_ARGUMENTS:
                 self._values[function.parameters[parameter.argument]] = name
-        entry = self.names.user(function.name)
+        # NVVM takes symbols of ASCII alone; Python's letters are more.
+        entry = self.names.user("".join(c if c.isascii() else "_" for c in function.name))
         self.block(function.body)
         if not self.body.lines:
             self.body.write("pass")

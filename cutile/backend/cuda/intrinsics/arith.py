@@ -333,7 +333,7 @@ Two = tuple[Any, Any]
 def _shr_two(b: Any, low: Two, high: Two) -> Two:
     """Shift two of u16 in one word if their counts are equal, else one by one.
 
-    LLVM would shift each alone. Where the counts are constants, it drops the branch not taken.
+    LLVM would shift each alone. Of constant counts it knows which selections hold, and drops the others.
     """
     apart = [_shr(b, u16, *operands) for operands in (low, high)]
     inside = b.icmp_unsigned("<", low[1], number(u16, u16.bits))
