@@ -1,4 +1,4 @@
-"""Bulk copies on a GPU, in a process of their own, since a barrier that is wrong never returns.
+"""TMA copies on a GPU, in a process of their own, since a wait for a wrong barrier never ends.
 
 python -m tests.backend.cuda.bulk_run
 """
@@ -40,7 +40,7 @@ class Copy(DeviceOp[None]):
 
 
 def swizzled(rows: np.ndarray[Any, Any], swizzle: int) -> np.ndarray[Any, Any]:
-    """Rows of `swizzle` bytes as a swizzled copy lays them: piece `p` of row `r` lies at `p` xor a few bits of `r`."""
+    """Rows of `swizzle` bytes as a swizzled copy writes them: piece `p` of row `r` at `p` xor a few bits of `r`."""
     pieces = swizzle // 16
     height, width = rows.shape
     cut = rows.reshape(height, pieces, width // pieces)
@@ -53,7 +53,7 @@ def swizzled(rows: np.ndarray[Any, Any], swizzle: int) -> np.ndarray[Any, Any]:
 
 
 def check(dtype: DTypeLike, shape: tuple[int, int], *, turned: bool, load: Swizzle, store: Swizzle) -> None:
-    """Copy a matrix box by box and compare; where the two maps swizzle differently, each box is permuted."""
+    """Copy a matrix box by box and compare; if the two maps swizzle differently, each box is permuted."""
     size = dtype.bits // 8
     width = (load or store or 128) // size
     box = (width, 32) if turned else (32, width)
@@ -106,7 +106,7 @@ class Count(DeviceOp[None]):
 
 
 def check_clusters() -> None:
-    """Blocks by clusters, for launches that say nothing of them: the code does."""
+    """Blocks by their clusters, whose size only the machine code has, not the launch."""
     stream = Device(0).new_stream()
     processors = Device(0).properties.multiprocessor_count
     for cluster, persistent, grid in ((1, 0, 999), (2, 0, 999), (4, 0, 64), (2, 1, 10**6), (1, 1, 10**6), (2, 1, 7)):
@@ -125,7 +125,7 @@ def check_clusters() -> None:
 
 
 def main() -> None:
-    """Every swizzle, edges, views that are transposed, one to four bytes."""
+    """Every swizzle, edges, transposed views, elements of one to four bytes."""
     for swizzle in (0, 32, 64, 128):
         check(f16, (777, 1000), turned=False, load=swizzle, store=swizzle)
     for swizzle in (32, 64, 128):

@@ -1,4 +1,4 @@
-"""Kernels whose checks fail, on a GPU, in a process of its own: an exception, no hang, and a device that goes on.
+"""Kernels whose checks fail, on a GPU, in a process of their own: an exception, no hang, a device that goes on.
 
     python -m tests.backend.cuda.failing_run loading        # or another of CASES
 
@@ -25,7 +25,7 @@ SIZE = 512
 
 @ct.entry
 def ranged(z: Mut, x: Tensor, y: Tensor, first: i32, last: i32):
-    """A product over some steps, which need not be there: the warps that load check them."""
+    """A product over some steps of K, which may lie outside: the producer checks them."""
     BM, BN = z.shape
     px, py = x.partition((BM, 64)), y.partition((64, BN))
     i, j, _ = ct.get_tile_block_id()
@@ -37,7 +37,7 @@ def ranged(z: Mut, x: Tensor, y: Tensor, first: i32, last: i32):
 
 @ct.entry
 def bounded(z: Mut, x: Tensor, y: Tensor, most: f32):
-    """A product whose sums are checked by the warps that have them."""
+    """A product whose sums the consumers check."""
     BM, BN = z.shape
     px, py = x.partition((BM, 64)), y.partition((64, BN))
     i, j, _ = ct.get_tile_block_id()
@@ -61,7 +61,7 @@ def unchecked(z: Mut, x: Tensor, y: Tensor, last: i32):
 
 @ct.entry
 def allowed(z: Mut, x: Tensor, y: Tensor, most: i32):
-    """A product of steps that are all there, by those tile blocks that may."""
+    """A product of steps that all lie inside, in the tile blocks that an assertion lets pass."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     assert i < most, "too far down"
@@ -80,7 +80,7 @@ def halved(y: Mut, n: i32):
 
 @ct.entry
 def greeting(y: Mut):
-    """What prints."""
+    """A kernel that prints."""
     print("here")
     y.store(y.load() + 1.0)
 
@@ -93,7 +93,7 @@ def operands(dtype: Any = bf16) -> tuple[Any, Any, Any]:
 
 
 def fails(run: Callable[[], object], *said: str) -> None:
-    """Check that this raises what a failed assertion says."""
+    """Check that a call raises the error of a failed assertion."""
     with pytest.raises(ct.KernelAssertionError) as caught:
         run()
     for each in said:
@@ -101,12 +101,12 @@ def fails(run: Callable[[], object], *said: str) -> None:
 
 
 def about(*what: object) -> None:
-    """Say what comes next."""
+    """Print the name of the next step."""
     print(*what, flush=True)
 
 
 def loading(stream: Stream, dtype: Any = bf16) -> None:
-    """A check of the warps that load."""
+    """A check of the producer."""
     for tile in ((128, 128), (128, 256), (64, 64)):
         z, x, y = operands(dtype)
         for _ in range(2):
@@ -124,12 +124,12 @@ def loading(stream: Stream, dtype: Any = bf16) -> None:
 
 
 def by_threads(stream: Stream) -> None:
-    """The same, of results that threads store, and not TMA."""
+    """A check of the producer, with results that threads store, and not TMA."""
     loading(stream, f32)
 
 
 def past_the_end(stream: Stream) -> None:
-    """The loads of the same steps where nothing checks them."""
+    """Loads of the same steps without a check."""
     for tile in ((128, 128), (128, 256), (64, 64)):
         about("steps past the end", tile)
         z, x, y = operands()
@@ -138,7 +138,7 @@ def past_the_end(stream: Stream) -> None:
 
 
 def within(stream: Stream) -> None:
-    """A check of the warps that load, of which all loads are in range: what is stored is dropped, in some tiles."""
+    """A check of the producer that fails in some tile blocks, with all loads in range: their stores are dropped."""
     for tile in ((128, 128), (128, 256), (64, 64)):
         about("tile blocks that may not", tile)
         z, x, y = operands()
@@ -150,7 +150,7 @@ def within(stream: Stream) -> None:
 
 
 def computing(stream: Stream) -> None:
-    """A check of what the products came to."""
+    """A check of the products' sums."""
     for tile in ((128, 128), (64, 64)):
         z, x, y = operands()
         fails(lambda: bounded(z.mut.partition(tile), x, y, 100.0).sync_on(stream), "a sum is too large")  # noqa: B023
@@ -169,7 +169,7 @@ def plain(stream: Stream) -> None:
 
 
 def printing(stream: Stream) -> None:
-    """A check in a process whose kernels print: what they print is written out before the wait says what failed."""
+    """A check in a process whose kernels print: their text is written before the wait raises the error."""
     for _ in range(2):
         greeting(api.zeros((4,), f32).sync().mut.partition((4,))).sync_on(stream)
         plain(stream)
@@ -199,7 +199,7 @@ def graph(stream: Stream) -> None:
 
 
 def unfollowed(stream: Stream) -> None:
-    """A launch that nobody waits for: the next wait on its stream raises what failed in it, once."""
+    """A launch that nobody waits for: the next wait on its stream raises its error, once."""
     y, other = (api.ones((4096,), f32).sync() for _ in range(2))
     async_on(halved(y.mut.partition((64,)), 7), stream)
     fails(lambda: other.to_numpy().sync_on(stream), "not this one")
@@ -210,7 +210,7 @@ def unfollowed(stream: Stream) -> None:
 
 
 def two_in_flight(stream: Stream) -> None:
-    """Of several launches in flight each that fails says so, and the others are well."""
+    """Several launches in flight: each that fails raises its error, and the others succeed."""
     ys = [api.ones((4096,), f32).sync() for _ in range(4)]
 
     async def run() -> list[Any]:

@@ -1,4 +1,4 @@
-"""A product whose ring is broken on purpose, on a GPU, in its own process: it must end, and say what it waited for.
+"""A product whose pipeline is broken on purpose, on a GPU, in its own process: it ends, and names the wait.
 
     CUTILE_CACHE_DIR=$(mktemp -d) python -m tests.backend.cuda.fault_run "never given up"
 
@@ -29,12 +29,12 @@ def _without(function: Function, unwanted: Callable[[Op], bool]) -> None:
 
 
 def never_given_up(function: Function) -> None:
-    """No stage is ever empty again, so that the producer's second round waits."""
+    """No stage is released, so that the producer waits in its second round."""
     _without(function, lambda op: isinstance(op, PipelineRelease))
 
 
 def never_arrives(function: Function) -> None:
-    """More bytes are announced than are loaded, so that whoever multiplies waits."""
+    """More bytes are announced than are loaded, so that the consumers wait."""
     (acquire,) = (op for op in function.walk() if isinstance(op, PipelineAcquire))
     acquire.attributes["nbytes"] += 16
 
