@@ -9,9 +9,9 @@
     ├── KernelCacheError       (RuntimeError)    a compiled kernel could not be stored or found
     ├── SchedulingError        (RuntimeError)    no stream could be chosen
     ├── LaunchError            (ValueError)      a launch was refused before anything was enqueued
-    ├── ArgumentError          (ValueError)      an argument has a value that nothing can be done with
-    │   └── ArgumentTypeError  (TypeError)       an argument is something else than what is asked for
-    ├── OwnershipError         (RuntimeError)    a lent argument or a used operation was used again
+    ├── ArgumentError          (ValueError)      an argument has a wrong value
+    │   └── ArgumentTypeError  (TypeError)       an argument, or a supposed operation, has a wrong type
+    ├── OwnershipError         (RuntimeError)    a lent argument's use conflicts, or an operation was used twice
     ├── NotReadyError          (RuntimeError)    a value was read before the device computed it
     ├── ReentrancyError        (RuntimeError)    an operation was run inside the submission of another
     ├── DependencyError        (RuntimeError)    an operation failed because one that it uses failed
@@ -19,13 +19,13 @@
     ├── WouldBlockError        (RuntimeError)    a `*_nowait` call would have had to wait
     └── InternalError          (RuntimeError)    a broken invariant of this package: please report it
 
-Each class also inherits the builtin that a user expects, so `except MemoryError` works. It is not
-the place for exceptions raised by a user's own functions: those pass through unchanged.
+Each class also inherits the builtin that a user expects, so `except MemoryError` works. Exceptions that a user's own
+functions raise pass through unchanged.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 __all__ = (
     "ArgumentError",
@@ -55,8 +55,8 @@ class DeviceError(Exception):
     """Base of every error that `cuda_async` raises."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it."""
-        from cuda_async.brief import brief
+        """The lines that IPython shows of the error; IPython looks for this method."""
+        from cuda_async.brief import brief  # here, since only notebooks need it
 
         return brief(self)
 
@@ -65,9 +65,9 @@ class DriverError(DeviceError, RuntimeError):
     """A driver call, or work that ran on a device, failed.
 
     Attributes:
-        code: the driver's number for the error (0 where the driver has none).
-        name: the driver's name for it, such as `CUDA_ERROR_INVALID_VALUE`.
-        detail: what the driver says about it, and which call it was.
+        code: the driver's number of the error; 0 where the driver has none.
+        name: the driver's name of the error, such as `CUDA_ERROR_INVALID_VALUE`.
+        detail: the driver's message, and the call that failed.
     """
 
     def __init__(self, code: int, name: str, detail: str) -> None:
@@ -123,18 +123,18 @@ class LaunchError(DeviceError, ValueError):
 
 
 class ArgumentError(DeviceError, ValueError):
-    """An argument has a value that nothing can be done with.
+    """An argument has a wrong value.
 
-    Says what was expected, and what came.
+    The message says what was expected, and what came.
     """
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument, or a supposed operation, is something else than expected."""
+    """An argument, or a supposed operation, has a wrong type."""
 
 
 class OwnershipError(DeviceError, RuntimeError):
-    """A lent argument's use conflicts, or an operation was used a second time."""
+    """A lent argument's use conflicts, or an operation was used twice."""
 
 
 class NotReadyError(DeviceError, RuntimeError):
@@ -168,33 +168,80 @@ class InternalError(DeviceError, RuntimeError):
 
 
 def raise_again(error: BaseException) -> NoReturn:
-    """Raise an error that is known, where a function is asked for that raises."""
+    """Raise `error`. For callbacks that report failure by raising."""
     raise error
 
 
 def without_traceback(error: BaseException) -> BaseException:
-    """A copy of an error that keeps no frames alive, and with them no tensors.
+    """Copy an error without its traceback, to be kept and raised later.
 
-    It can be kept, and raised anew.
-
-    Its cause is such a copy too. An error that cannot be copied is told of by a `DependencyError`.
+    A traceback holds frames, and frames hold tensors. The error's causes, the members of a group, and errors among the
+    arguments are copied as well. The context (`__context__`) is dropped. In place of an error that cannot be copied
+    stands a `DependencyError` with its class and message.
 
     >>> without_traceback(DriverError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "in a copy")).code
     700
     """
+    copies: dict[int, BaseException] = {}  # by id: errors may be causes of one another
+    originals: list[BaseException] = []
+    copy = _copy_of(error, copies, originals)
+    for original in originals:  # it grows meanwhile; no recursion, since chains of causes may be long
+        cause, linked = original.__cause__, copies[id(original)]
+        linked.__cause__ = None if cause is None else _copy_of(cause, copies, originals)  # suppresses the context too
+        if type(linked) is type(original):
+            linked.args = tuple(_copy_argument(argument, copies, originals) for argument in original.args)
+    return copy
+
+
+def _copy_of(error: BaseException, copies: dict[int, BaseException], originals: list[BaseException]) -> BaseException:
+    """The copy of an error. Of a new copy, the error is appended to `originals`."""
+    copy = copies.get(id(error))
+    if copy is None:
+        is_group = issubclass(type(error), BaseExceptionGroup)
+        # Members are copied first: a group cannot be given them later.
+        members = [_copy_of(member, copies, originals) for member in cast("Any", error).exceptions] if is_group else []
+        copy = copies[id(error)] = _bare_copy(error, members)
+        originals.append(error)
+    return copy
+
+
+def _copy_argument(argument: Any, copies: dict[int, BaseException], originals: list[BaseException]) -> Any:
+    """An argument of an error, without the tracebacks of errors in it."""
+    if isinstance(argument, BaseException):
+        return _copy_of(argument, copies, originals)
+    if type(argument) in (list, tuple) and any(isinstance(item, BaseException) for item in argument):
+        errors = (_copy_of(item, copies, originals) if isinstance(item, BaseException) else item for item in argument)
+        return type(argument)(errors)
+    return argument
+
+
+def _bare_copy(error: BaseException, members: list[BaseException]) -> BaseException:
+    """A copy of an error without its cause; of a group, with these members."""
+    base: Any = type(error)
+    while base.__module__ != "builtins":
+        base = base.__base__  # not the next of the MRO: this one has the fields, such as those of an OSError
     try:
-        copy: BaseException = type(error).__new__(type(error), *error.args)
-        for base in type(error).__mro__:
-            if base.__module__ == "builtins":  # some keep more than `args`: a SyntaxError, say
-                base.__init__(copy, *error.args)
-                break
+        # The builtin's constructor, since a user's may take anything. Its arguments are those that `__reduce__` tells:
+        # an OSError keeps a file name beside `args`.
+        _, arguments, *states = base.__reduce__(error)
+        state: dict[str, Any] = states[0] if states else {}
+        copy: Any
+        if members:
+            copy = base.__new__(type(error), cast("Any", error).message, members)
+        else:
+            copy = base.__new__(type(error), *arguments)
+            base.__init__(copy, *arguments)
+        for name, item in state.items():
+            if name not in error.__dict__:
+                setattr(copy, name, item)  # `ImportError.name`, say
         copy.args = error.args
         copy.__dict__.update(error.__dict__)
         if hasattr(error, "__notes__"):
             copy.__notes__ = list(error.__notes__)  # its own: notes are added on the way up
     except Exception:
-        copy = DependencyError(f"{type(error).__name__}: {error}")
-    cause = error.__cause__
-    copy.__cause__ = None if cause is None or cause is error else without_traceback(cause)
-    copy.__suppress_context__ = True
+        try:
+            message = str(error)
+        except Exception:
+            message = "<str() of it failed>"
+        copy = DependencyError(f"{type(error).__name__}: {message}")
     return copy

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 
@@ -142,14 +144,138 @@ def test_a_copy_of_an_error_is_the_error_without_its_frames() -> None:
     assert caught.value.__notes__ == ["a note"]
 
 
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """An error that cannot be copied: its attributes, `args` among them, cannot be set."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"number {9 // self.number}"
+
+
 def test_an_error_that_cannot_be_copied_is_told_of() -> None:
+    copy = without_traceback(Frozen(3))
+    assert isinstance(copy, DependencyError)
+    assert str(copy) == "Frozen: number 3"
+
+
+def test_an_error_whose_message_fails_is_told_of() -> None:
+    copy = without_traceback(Frozen(0))
+    assert isinstance(copy, DependencyError)
+    assert "Frozen" in str(copy)
+
+
+def test_a_copy_needs_no_constructor_of_the_users() -> None:
     class Odd(Exception):
         def __new__(cls, *, only: int = 0, **rest: int) -> Odd:
             return super().__new__(cls)
 
         def __init__(self, *, only: int = 0, **rest: int) -> None:
             super().__init__("odd")
+            self.only = only
 
     copy = without_traceback(Odd(only=3))
-    assert isinstance(copy, DependencyError)
-    assert "Odd: odd" in str(copy)
+    assert isinstance(copy, Odd)
+    assert (copy.only, str(copy)) == (3, "odd")
+
+
+def raised(error: BaseException) -> BaseException:
+    """The error, with a traceback."""
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def test_causes_in_a_cycle_are_copied_as_a_cycle() -> None:
+    first, second, alone = raised(KeyError("first")), raised(ValueError("second")), raised(ValueError("alone"))
+    first.__cause__, second.__cause__, alone.__cause__ = second, first, alone
+    copy = without_traceback(first)
+    assert isinstance(copy.__cause__, ValueError)
+    assert copy.__cause__.__cause__ is copy
+    assert copy is not first
+    assert copy.__traceback__ is copy.__cause__.__traceback__ is None
+    copy = without_traceback(alone)
+    assert copy.__cause__ is copy is not alone
+
+
+def test_a_long_chain_of_causes_is_copied() -> None:
+    error: BaseException = ValueError(0)
+    for number in range(1, 5000):
+        cause, error = error, ValueError(number)
+        error.__cause__ = cause
+    copy: BaseException | None = without_traceback(error)
+    for number in reversed(range(5000)):
+        assert copy is not None
+        assert copy.args == (number,)
+        copy = copy.__cause__
+    assert copy is None
+
+
+class Numbered(ExceptionGroup[Any]):
+    """A group with a constructor and an attribute of its own."""
+
+    number: int
+
+    def __new__(cls, errors: Any, number: Any) -> Numbered:
+        group = super().__new__(cls, f"number {number}", errors)
+        group.number = number
+        return group
+
+    def __init__(self, errors: Any, number: Any) -> None:
+        """As `__new__`."""
+
+
+def test_members_of_a_group_are_copied() -> None:
+    member = ValueError("a member")
+    raised(member)
+    inner = Numbered([member], 3)
+    group = ExceptionGroup[Any]("the group", [inner, KeyError("another")])
+    member.__cause__ = group  # a cycle through the members
+    copy = cast("Any", without_traceback(raised(group)))
+    assert type(copy) is ExceptionGroup
+    assert str(copy) == str(cast("Any", group))
+    nested, other = copy.exceptions
+    assert isinstance(nested, Numbered)
+    assert (nested.number, str(nested)) == (3, str(inner))
+    assert isinstance(other, KeyError)
+    (leaf,) = nested.exceptions
+    assert isinstance(leaf, ValueError)
+    assert leaf is not member
+    assert leaf.__traceback__ is None
+    assert leaf.__cause__ is copy
+    assert copy.args == ("the group", [nested, other])
+    assert nested.args == ("number 3", [leaf])
+
+
+def test_errors_among_the_arguments_are_copied() -> None:
+    inner = raised(KeyError("inner"))
+    error = RuntimeError(inner, [inner, 3], 4)
+    copy = without_traceback(error)
+    first, items, last = copy.args
+    assert isinstance(first, KeyError)
+    assert first.__traceback__ is None
+    assert items == [first, 3]
+    assert last == 4
+    assert error.args == (inner, [inner, 3], 4)
+
+
+class Base(Exception):
+    """A base without fields."""
+
+
+def test_a_copy_keeps_what_a_builtin_has_beside_its_arguments() -> None:
+    missing = without_traceback(raised(FileNotFoundError(2, "No such file", "a name")))
+    assert isinstance(missing, FileNotFoundError)
+    assert (missing.filename, str(missing)) == ("a name", "[Errno 2] No such file: 'a name'")
+    module = without_traceback(ImportError("no such module", name="some", path="somewhere"))
+    assert isinstance(module, ImportError)
+    assert (module.name, module.path) == ("some", "somewhere")
+
+    class Derived(Base, OSError):
+        """The fields are those of the second base."""
+
+    derived = without_traceback(Derived(2, "No such file", "a name"))
+    assert isinstance(derived, Derived)
+    assert derived.filename == "a name"
