@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuda_async.core.capture import refuse_in_capture
 from cuda_async.core.context import ExecutionContext
-from cuda_async.errors import ArgumentError
+from cuda_async.errors import ArgumentError, ContextError, DeviceError
 from cuda_async.op import DeviceOp
 
 if TYPE_CHECKING:
@@ -20,21 +21,23 @@ T = TypeVar("T")
 
 
 def spread(ops: Sequence[DeviceOp[T]], devices: Sequence[Device]) -> DeviceOp[tuple[T, ...]]:
-    """Run operations at the same time, each on a stream of its device.
+    """Run operations at the same time, each on a stream of its own.
 
-    Yields what they yield. Later work of the caller's stream waits for all of them.
+    The operation yields the tuple of their results. Later work of its stream waits for all of them.
 
     Args:
         ops: the operations; they must not use the same memory unless all read it.
-        devices: of each, all of one kind; one may be named more than once.
+        devices: the device of each operation, all of one kind; a device may be named more than once.
 
     Raises:
         ValueError: there are not as many devices as operations, or they are of different kinds.
+        OwnershipError: one of the operations was used before.
+        ContextError: (when run) the stream belongs to a device of another kind.
 
     Example:
         >>> from cuda_async import Device, spread, value
         >>> cpu = Device.host()
-        >>> spread([value(1), value(2)], [cpu, cpu]).sync()
+        >>> spread([value(1), value(2)], [cpu, cpu]).sync_on(cpu.new_stream())
         (1, 2)
     """
     if len(ops) != len(devices) or not ops:
@@ -46,7 +49,7 @@ def spread(ops: Sequence[DeviceOp[T]], devices: Sequence[Device]) -> DeviceOp[tu
 
 
 class _Spread(DeviceOp[tuple[Any, ...]]):
-    """Forks the caller's stream, runs an operation on each branch, and joins them."""
+    """Forks the stream, runs an operation on each branch, and joins the branches."""
 
     __slots__ = ("_devices", "_parts", "arity")
 
@@ -55,7 +58,7 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
             try:
                 part.claim()
             except BaseException:
-                for claimed in parts[:count]:
+                for claimed in parts[:count]:  # nobody else has them now, and what was lent to them has to be free
                     claimed.discard()
                 raise
         self._parts = parts
@@ -71,26 +74,49 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
 
     def execute(self, context: ExecutionContext) -> tuple[Any, ...]:
         refuse_in_capture(context.stream.recorder, "work on several devices")
+        if context.device.kind != self._devices[0].kind:  # no stream waits for another kind's
+            raise ContextError(
+                context.device.ordinal,
+                f"spread: operations for {self._devices[0]} were run on {context.device}; run them on a stream of a "
+                "device of that kind, with sync_on(device.new_stream())",
+            )
         branches = [device.new_stream() for device in self._devices]
         results: list[Any] = []
-        for part, branch in zip(self._parts, branches, strict=True):
-            order_behind(branch, context.stream)
-            branch.driver.begin_run()
-            try:
-                results.append(ExecutionContext(branch, context.run).execute(part))
-            finally:
-                branch.driver.end_run()
+        try:
+            for part, branch in zip(self._parts, branches, strict=True):
+                order_behind(branch, context.stream)
+                branch.driver.begin_run()
+                try:
+                    results.append(ExecutionContext(branch, context.run).execute(part))
+                finally:
+                    branch.driver.end_run()
+        except BaseException:
+            # What was enqueued goes on: the run, which holds the memory that it touches, must not end before.
+            for branch in branches:
+                context.keep(branch)
+                with suppress(DeviceError):  # a device that refuses this has failed as a whole
+                    order_behind(context.stream, branch)
+            raise
         for branch in branches:
             order_behind(context.stream, branch)
+            branch.lead_lenders()
             context.keep(branch)
         context.stream.sequence += 1
+        covered = [(branch, branch.sequence) for branch in branches]
+        context.on_complete(lambda: _note_completed(covered))
         return tuple(results)
 
 
-def order_behind(later: Stream, earlier: Stream) -> None:
-    """Make later work of one stream wait for what was enqueued on another.
+def _note_completed(covered: list[tuple[Stream, int]]) -> None:
+    """Note how far branches are done, so that memory that they used need not keep them."""
+    for branch, sequence in covered:
+        branch.completed = max(branch.completed, sequence)
 
-    By an event of its own: in a capture `Stream.follow` would keep one that belongs to the graph.
+
+def order_behind(later: Stream, earlier: Stream) -> None:
+    """Make later work of one stream wait for the work enqueued on another.
+
+    Not by `Stream.follow`, which keeps its event: in a capture that event belongs to the graph.
     """
     event = earlier.device.borrow_event()
     earlier.driver.record(event)

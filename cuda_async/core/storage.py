@@ -28,9 +28,12 @@ __all__ = ("Storage",)
 
 _WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
+_MAX_READERS = 16
+"""Streams that an allocation keeps as its readers; with more, those whose reads are done are forgotten."""
+
 
 class _Allocation:
-    """The part of a storage that outlives it: an address, and who used it."""
+    """The part of a storage that outlives it: the address, and the streams that used it."""
 
     __slots__ = ("address", "keep", "made", "readers", "stream", "writer", "written")
 
@@ -42,6 +45,17 @@ class _Allocation:
         self.written = 0
         self.made = -1  # the sequence number of the allocation, where it was made here
         self.readers: dict[Stream, int] = {}
+
+    def forget_readers(self) -> None:
+        """Forget reads that are done, and with them streams that nobody else may hold."""
+        for reader in list(self.readers):
+            # Its lock is held where it submits a read: another thread's new read must not be forgotten with an old one.
+            if reader.submission.acquire(blocking=False):
+                try:
+                    if self.readers.get(reader, 0) <= reader.completed:
+                        self.readers.pop(reader, None)
+                finally:
+                    reader.submission.release()
 
     def release(self) -> None:
         """Free the memory on its stream, behind everybody who used it."""
@@ -190,6 +204,8 @@ class Storage:
             stream.follow(writer, allocation.written)
         if not write:
             allocation.readers[stream] = stream.sequence + 1
+            if len(allocation.readers) > _MAX_READERS:
+                allocation.forget_readers()
         else:
             if allocation.readers:
                 for reader, sequence in allocation.readers.items():

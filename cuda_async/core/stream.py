@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -112,8 +113,9 @@ class Stream:
         self._mark: DriverEvent | None = None
         self._mark_lock = new_lock()
         self._marked = 0
-        self._seen: dict[Stream, int] = {}
-        self._ordered: dict[Stream, int] = {}
+        # How far this stream follows others: for their results, and only in order. Weak: they may come and go.
+        self._seen: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
+        self._ordered: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
         self._events = 0
         self._waits = 0
         self.lenders: dict[DriverStream, int] = {}

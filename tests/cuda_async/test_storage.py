@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
-from cuda_async import ContextError, Device, Storage, value
+from cuda_async import ContextError, Device, Storage, Stream, value
 from cuda_async.testing import SimDriver, wait_all_idle
-from tests.cuda_async.work import Affine, Read, launch_affine, words
+from tests.cuda_async.work import Affine, Read, launch_affine, words, words_at
 
 
 def waits(sim: SimDriver) -> list[str]:
@@ -68,6 +69,54 @@ def test_a_writer_waits_for_every_reader(sim_device: Device, sim: SimDriver) -> 
     assert len(waits(sim)) == 3
 
 
+def test_streams_that_read_are_not_kept(device: Device) -> None:
+    storage = words(1, count=64).sync()
+    streams: list[weakref.ref[Stream]] = []
+    for _ in range(100):
+        stream = device.new_stream()
+        streams.append(weakref.ref(stream))
+        Read(storage).sync_on(stream)
+        del stream
+    gc.collect()
+    assert sum(stream() is not None for stream in streams) < 30
+
+
+def test_streams_that_were_waited_for_are_not_kept(sim_device: Device, sim: SimDriver) -> None:
+    reader = sim_device.new_stream()
+    streams: list[weakref.ref[Stream]] = []
+    for _ in range(5):
+        stream = sim_device.new_stream()
+        streams.append(weakref.ref(stream))
+        storage = Storage.allocate(stream, 64)
+        enqueue(storage, reader, write=False)
+        del stream, storage
+    wait_all_idle(sim_device)
+    assert len(waits(sim)) >= 5
+    assert not [stream() for stream in streams if stream() is not None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_free_waits_for_all_of_many_readers(seed: int) -> None:
+    """Those that are in flight are not forgotten with those that are done."""
+    sim = SimDriver(seed)
+    device = Device.from_driver(sim)
+    streams = [device.new_stream() for _ in range(40)]
+    storage = words(7, count=64).sync_on(streams[0])
+    copies = [device.driver.pin(256) for _ in streams]
+    for number, (stream, copy) in enumerate(zip(streams, copies, strict=True)):
+        storage.use(stream, write=False)
+        stream.copy(copy, storage.address, 256)
+        if number % 3 == 0:
+            stream.synchronize()
+    del storage
+    gc.collect()
+    value(1).sync_on(streams[0])  # gives back what the finalizer left
+    sim.run_until_idle()
+    for copy in copies:
+        assert set(words_at(copy, 64).tolist()) == {7}
+        device.driver.unpin(copy, 256)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_result_does_not_depend_on_the_order_of_streams(seed: int) -> None:
     sim = SimDriver(seed)
@@ -89,8 +138,6 @@ def test_a_free_waits_for_users_on_other_streams(seed: int) -> None:
     a, b = device.new_stream(), device.new_stream()
     storage = words(7, count=64).sync_on(a)
     copy = device.driver.pin(256)
-    from tests.cuda_async.work import words_at
-
     storage.use(b, write=False)
     b.copy(copy, storage.address, 256)
     del storage
