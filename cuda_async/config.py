@@ -16,6 +16,7 @@ No other module of the package reads the environment.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from functools import cache
 
@@ -33,7 +34,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of this process."""
+    """The settings of this process; the module says what each is and its variable."""
 
     device: str | None
     workers: int
@@ -63,6 +64,13 @@ def _number(name: str, default: float, least: float) -> float:
     return number
 
 
+def _whole(name: str, default: float, least: float) -> int:
+    try:
+        return int(_number(name, default, least))
+    except OverflowError:
+        raise ArgumentError(f"{name}={os.environ[name]!r}: expected a finite number") from None
+
+
 @cache
 def config() -> Config:
     """Return the settings, read from the environment at the first call.
@@ -70,14 +78,14 @@ def config() -> Config:
     Raises:
         ValueError: a variable holds something other than a number in its range, or than 0 or 1.
     """
-    pool = _number("CUDA_ASYNC_POOL_BYTES", -1, -1)  # -1: the driver's choice
+    pool = _whole("CUDA_ASYNC_POOL_BYTES", -1, -1)  # -1: the driver's choice
     return Config(
         device=os.environ.get("CUDA_ASYNC_DEVICE") or None,
         # Two at least unless the user says 1: two streams then make progress at once even on one core.
-        workers=int(_number("CUDA_ASYNC_WORKERS", max(2, usable_cores()), 1)),
+        workers=_whole("CUDA_ASYNC_WORKERS", max(2, usable_cores()), 1),
         spin_budget_us=_number("CUDA_ASYNC_SPIN_BUDGET_US", 20, 0),
-        pool_bytes=None if pool < 0 else int(pool),
-        exit_limit_s=_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0),
+        pool_bytes=None if pool < 0 else pool,
+        exit_limit_s=min(_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0), threading.TIMEOUT_MAX),  # joins take no more
         check=_switch("CUDA_ASYNC_CHECK"),
     )
 
@@ -94,15 +102,15 @@ def leave_multicast_off() -> None:
 
 @dataclass(frozen=True)
 class Process:
-    """What a launcher told one of its processes.
+    """One process of a launcher, as the launcher's variables describe it.
 
     Attributes:
-        rank: its number.
-        world: the number of processes.
-        unique_id: the communicator to join; empty where there are a host and a port.
-        host: of rank 0.
-        port: of the store by which the launcher's processes meet.
-        run: the launcher's name of the run, where it has one.
+        rank: number of the process, from 0.
+        world: number of processes.
+        unique_id: the communicator to join; empty where `host` and `port` are set.
+        host: the host of rank 0.
+        port: the port of the store by which the launcher's processes meet.
+        run: the launcher's name of the run; empty where it has none.
     """
 
     rank: int
@@ -114,9 +122,7 @@ class Process:
 
 
 def process_of_launcher() -> Process:
-    """What a launcher told this process.
-
-    It stands in `torchrun`'s variables, or in `CUDA_ASYNC_UNIQUE_ID`.
+    """Read a launcher's variables: those of `torchrun`, or `CUDA_ASYNC_UNIQUE_ID`.
 
     Raises:
         ValueError: one of the variables is missing, or is no number.

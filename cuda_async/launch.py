@@ -42,12 +42,12 @@ class LaunchConfig:
     """The shape of a launch.
 
     Args:
-        grid_dim: blocks along x, y, z; a number means (number, 1, 1).
+        grid_dim: thread blocks along x, y, z; the axes that are left out have one: 4 means (4, 1, 1).
         block_dim: threads of a block along x, y, z; likewise.
-        shared_mem_bytes: dynamic shared memory of a block.
+        shared_mem_bytes: bytes of dynamic shared memory of a block.
 
     Raises:
-        LaunchError: an extent is not positive, or the bytes are negative.
+        LaunchError: an extent is not a positive whole number, or the bytes are no whole number or negative.
 
     Example:
         >>> LaunchConfig(4, (32, 8, 1)).grid_dim
@@ -61,9 +61,13 @@ class LaunchConfig:
     def __init__(self, grid_dim: Extents | int, block_dim: Extents | int, shared_mem_bytes: int = 0) -> None:
         object.__setattr__(self, "grid_dim", _extents("grid_dim", grid_dim))
         object.__setattr__(self, "block_dim", _extents("block_dim", block_dim))
-        if shared_mem_bytes < 0:
+        try:
+            nbytes = operator.index(shared_mem_bytes)
+        except TypeError:
+            nbytes = -1
+        if nbytes < 0:
             raise LaunchError(f"shared_mem_bytes: expected a number of bytes, got {shared_mem_bytes}")
-        object.__setattr__(self, "shared_mem_bytes", shared_mem_bytes)
+        object.__setattr__(self, "shared_mem_bytes", nbytes)
 
 
 def _extents(name: str, extents: Any) -> Extents:
@@ -130,7 +134,10 @@ Push = TypeVar("Push", bound=Callable[..., Any])
 
 
 def _building(push: Push) -> Push:
-    """An op that fails to build holds nothing, and never complains of not having run."""
+    """Discard the operation where a `push_*` method fails: it then holds nothing.
+
+    A discarded operation does not warn that it was never run.
+    """
 
     @functools.wraps(push)
     def checked(self: AsyncKernelLaunch, *arguments: Any, **named: Any) -> Any:
@@ -146,9 +153,10 @@ def _building(push: Push) -> Push:
 class AsyncKernelLaunch(DeviceOp[None]):
     """A launch of a raw kernel.
 
-    Yields None; what was pushed is usable again when it is done.
+    It yields None. Tensors and partitions that were pushed may be used again when the launch is done.
 
-    The `push_*` methods append one parameter each (a tensor several) and return the op.
+    The `push_*` methods append one parameter each (a tensor several) and return the operation. Where one raises, the
+    operation is discarded.
 
     Args:
         function: a kernel of a loaded module.
@@ -173,7 +181,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     @_building
     def push_arg(self, argument: Any, dtype: Any = None) -> AsyncKernelLaunch:
-        """Append a number, or what a partition or tensor is made of.
+        """Append a number, or the parameters of a partition or tensor.
 
         A partition appends its pointer, then shape, strides, tile shape and tile strides, each extent an i32; it is
         lent to be written. A tensor appends what `push_arg_arc` does.
@@ -203,9 +211,9 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     @_building
     def push_arg_arc(self, tensor: Any) -> AsyncKernelLaunch:
-        """Append a tensor to be read.
+        """Append a tensor to be read: its pointer, then its shape and its strides.
 
-        Its pointer, then its shape and its strides in elements, each an i32.
+        Each extent, and each stride in elements, is an i32.
 
         Raises:
             LaunchError: the kernel's parameters do not fit, or this is no tensor.
@@ -228,9 +236,9 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     @_building
     def push_output(self, tensor: Any) -> AsyncKernelLaunch:
-        """Append the pointer to what the kernel writes.
+        """Append the pointer to memory that the kernel writes.
 
-        A partition, a tensor, `view.mut` or a `Storage`.
+        The memory is a partition's, a tensor's, `view.mut`'s or a `Storage`. It is lent and ordered.
 
         Raises as `push_arg_arc`.
         """
@@ -282,7 +290,10 @@ class AsyncKernelLaunch(DeviceOp[None]):
         size, declared = self._expected(len(self._arguments))
         if declared is not None and declared not in ("u64", "b64", "s64"):
             self._reject(f"{self.label()}: parameter {len(self._arguments)} is a {declared}, and no pointer")
-        self._append(struct.pack("=Q", address), size)
+        try:
+            self._append(struct.pack("=Q", address), size)
+        except struct.error:
+            self._reject(f"{self.label()}: parameter {len(self._arguments)}: {address} is no address")
         return self
 
     def _extents(self, *extents: int) -> AsyncKernelLaunch:
@@ -397,10 +408,16 @@ def _declared(number: float, declared: str, where: str) -> bytes:
 def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
     import numpy as np
 
-    array = np.asarray(number, dtype=dtype)
+    try:
+        array = np.asarray(number, dtype=dtype)
+    except (OverflowError, ValueError, TypeError):
+        raise LaunchError(f"{where}: {np.dtype(dtype)} does not hold {number!r}") from None
     if array.ndim:
         raise LaunchError(f"{where}: expected one number, got an array of shape {array.shape}")
-    _check_kind("i" if array.dtype.kind in "biu" else "f", declared, where, number)
+    is_integer = array.dtype.kind in "biu"
+    if is_integer and array.item() != number:  # NumPy cuts off fractions, and wraps its own integers
+        raise LaunchError(f"{where}: {array.dtype} does not hold {number!r}")
+    _check_kind("i" if is_integer else "f", declared, where, number)
     return array.tobytes()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ __all__ = ("DeviceBuffer", "fill_call")
 
 
 class DeviceBuffer:
-    """Memory of a device.
+    """Memory of a device for a number of elements of one type.
 
-    Made by `new`, `from_slice` and `from_array`; freed behind everybody who uses it.
+    Made by `new`, `from_slice` and `from_array`. When the buffer is dropped, its memory is freed behind all work that
+    uses it.
 
     Attributes:
         storage: the memory, for operations of `cuda_async`.
@@ -58,7 +60,7 @@ class DeviceBuffer:
         """A buffer whose contents are undefined.
 
         Raises:
-            ValueError: the number is not positive.
+            ValueError: the number of elements is not positive.
             TypeError: there is no such dtype.
             OutOfMemoryError: (when awaited) it does not fit.
         """
@@ -72,8 +74,8 @@ class DeviceBuffer:
     def from_slice(
         cls, values: npt.ArrayLike, stream: Stream, dtype: npt.DTypeLike | None = None
     ) -> Call[DeviceBuffer]:
-        """A buffer with these values (taken when the call is made). Raises as `new`."""
-        array = np.ascontiguousarray(values, dtype=dtype).copy()
+        """A buffer with these values, which are copied when this is called. Raises as `new`."""
+        array = np.ascontiguousarray(values, dtype=dtype).copy()  # the user's array may change before the call runs
         checked_count("DeviceBuffer.from_slice", array.size)
         kind = checked_dtype("DeviceBuffer.from_slice", array.dtype)
         return enqueue(
@@ -110,27 +112,28 @@ class DeviceBuffer:
     def copy_from_async(self, other: HostBuffer | DeviceBuffer, stream: Stream) -> Call[None]:
         """Enqueue a copy of another buffer here.
 
-        What `HostBuffer.copy_to_async` says of its contents holds.
+        The contents of a host buffer must not change before `stream.synchronize()`.
         """
         return copy_call("DeviceBuffer.copy_from_async", self, other, stream, wait=False)
 
     def copy_to_async(self, other: HostBuffer | DeviceBuffer, stream: Stream) -> Call[None]:
         """Enqueue a copy of this to another buffer.
 
-        Its contents are there after `stream.synchronize()`.
+        The other buffer's contents are there after `stream.synchronize()`.
         """
         return copy_call("DeviceBuffer.copy_to_async", other, self, stream, wait=False)
 
     def fill_with_byte(self, byte: int, stream: Stream) -> Call[None]:
-        """Make every byte this one, and wait until that is done.
+        """Set every byte to `byte`, and wait until that is done.
 
         Raises:
-            ValueError: it is no byte.
+            ValueError: `byte` is no whole number from 0 to 255.
+            OwnershipError: (when awaited) another operation uses the buffer.
         """
         return fill_call("DeviceBuffer.fill_with_byte", self.storage, byte, stream)
 
     def note_use(self, run: Settling, *, writes: bool) -> None:
-        """Nothing to remember: storage orders its users itself."""
+        """Note nothing: streams order the uses of device memory."""
 
     def __repr__(self) -> str:
         return f"<DeviceBuffer of {self.num_elements} {self.dtype} on {self.storage.device}>"
@@ -138,7 +141,11 @@ class DeviceBuffer:
 
 def fill_call(name: str, storage: Storage, byte: int, stream: Stream) -> Call[None]:
     """A call that fills memory; see `DeviceBuffer.fill_with_byte`."""
-    if not 0 <= byte <= 255:
+    try:
+        number = operator.index(byte)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= 255:
         raise ArgumentError(f"{name}: expected a byte, 0 to 255, got {byte}")
-    site = user_site()
-    return enqueue(name, stream, lambda: Fill(storage, byte, site), wait=True)
+    site = user_site()  # the user's line; the call runs on another thread
+    return enqueue(name, stream, lambda: Fill(storage, number, site), wait=True)

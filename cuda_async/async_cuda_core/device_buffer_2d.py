@@ -21,11 +21,9 @@ __all__ = ("DeviceBuffer2D",)
 
 
 class DeviceBuffer2D:
-    """An image on a device.
+    """An image on a device: `height` rows of `width` pixels of `num_channels` elements.
 
-    `height` rows of `width` pixels of `num_channels` elements.
-
-    Rows follow one another without a gap (`pitch` is the size of a row), so that a copy is one piece.
+    Made by `new` and `from_array`. Rows follow one another without padding, so that a copy is one piece.
 
     Attributes:
         storage: the memory, for operations of `cuda_async`.
@@ -60,7 +58,7 @@ class DeviceBuffer2D:
 
     @property
     def pitch(self) -> int:
-        """Bytes from one row to the next, as image libraries want to know."""
+        """Bytes from one row to the next: the size of a row, as there is no padding."""
         return self.width * self.num_channels * self.dtype.itemsize
 
     @classmethod
@@ -86,10 +84,14 @@ class DeviceBuffer2D:
     ) -> Call[DeviceBuffer2D]:
         """An image with the contents of an array of the axes (height, width, channels).
 
+        The array is copied when this is called.
+
         Raises:
             ValueError: it has other axes, or no elements.
+            TypeError: its elements are no plain numbers.
+            OutOfMemoryError: (when awaited) it does not fit.
         """
-        pixels = np.ascontiguousarray(array, dtype=dtype).copy()
+        pixels = np.ascontiguousarray(array, dtype=dtype).copy()  # the user's may change before the call runs
         if pixels.ndim != 3:
             raise ArgumentError(
                 f"DeviceBuffer2D.from_array: expected the axes (height, width, channels), got shape {pixels.shape}"
@@ -139,14 +141,11 @@ class DeviceBuffer2D:
         return copy_call("DeviceBuffer2D.copy_to_async", other, self, stream, wait=False)
 
     def fill_with_byte(self, byte: int, stream: Stream) -> Call[None]:
-        """Make every byte this one, and wait until that is done.
-
-        Raises ValueError where it is no byte.
-        """
+        """Set every byte to `byte`, and wait. Raises as `DeviceBuffer.fill_with_byte`."""
         return fill_call("DeviceBuffer2D.fill_with_byte", self.storage, byte, stream)
 
     def note_use(self, run: Settling, *, writes: bool) -> None:
-        """Nothing to remember: storage orders its users itself."""
+        """Note nothing: streams order the uses of device memory."""
 
     def __repr__(self) -> str:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,8 @@ class HostBuffer:
         self.num_elements = count
         self.nbytes = staging.nbytes
         self.memory = _Pinned(staging)
-        # Copies that no call waits for, each with whether it writes this buffer.
+        # Copies in flight that no call waits for, each with whether it writes this buffer. The runtime thread appends
+        # while the user's thread removes, so the list is changed in place.
         self._flights: list[tuple[Settling, bool]] = []
 
     @property
@@ -65,8 +67,9 @@ class HostBuffer:
         """A buffer whose contents are undefined.
 
         Raises:
-            ValueError: the number is not positive.
+            ValueError: the number of elements is not positive.
             TypeError: there is no such dtype.
+            OutOfMemoryError: (when awaited) there is no page-locked memory left.
         """
         count = checked_count("HostBuffer.new", num_elements)
         kind = checked_dtype("HostBuffer.new", dtype)
@@ -74,8 +77,8 @@ class HostBuffer:
 
     @classmethod
     def from_slice(cls, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Call[HostBuffer]:
-        """A buffer with these values, taken at the call. Raises as `new`."""
-        array = np.ascontiguousarray(values, dtype=dtype).copy()
+        """A buffer with these values, which are copied when this is called. Raises as `new`."""
+        array = np.ascontiguousarray(values, dtype=dtype).copy()  # the user's array may change before the call runs
         checked_count("HostBuffer.from_slice", array.size)
         kind = checked_dtype("HostBuffer.from_slice", array.dtype)
 
@@ -97,13 +100,14 @@ class HostBuffer:
         """Overwrite the contents.
 
         Raises:
-            ValueError: the number of values is another one.
-            OwnershipError: a copy in flight uses the buffer.
+            ValueError: the number of values differs from the buffer's.
+            NotReadyError: a copy in flight writes the buffer.
+            OwnershipError: a copy in flight reads the buffer.
         """
         array: Array = np.asarray(values, dtype=self.dtype)
         if array.size != self.num_elements:
             raise ArgumentError(f"copy_from_slice: the buffer has {self.num_elements} elements, got {array.size}")
-        self._settled("copy_from_slice", writing=True)
+        self._check_unused("copy_from_slice", writing=True)
         self._elements()[:] = array.reshape(-1)
 
     def copy_from_array(self, array: npt.ArrayLike) -> None:
@@ -116,7 +120,7 @@ class HostBuffer:
         Raises:
             NotReadyError: a copy in flight writes the buffer.
         """
-        self._settled("to_vec", writing=False)
+        self._check_unused("to_vec", writing=False)
         return self._elements().copy()
 
     def to_array_with_shape(self, shape: tuple[int, ...]) -> Array:
@@ -130,9 +134,9 @@ class HostBuffer:
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address))
         return raw.view(self.dtype)
 
-    def _settled(self, what: str, *, writing: bool) -> None:
+    def _check_unused(self, what: str, *, writing: bool) -> None:
         """Refuse to touch what a copy in flight uses."""
-        self._forget()
+        self._forget_finished()
         held = [lease for lease in self.memory.leases if lease.active and not _is_over(lease.run)]
         # A lease's use is a tuple: (name, storage, write, start, stop).
         if any(writes for _, writes in self._flights) or any(
@@ -152,39 +156,39 @@ class HostBuffer:
             TypeError: the element types differ.
             OwnershipError: (when awaited) another copy uses one of the two in a conflicting way.
         """
-        return self._copy("HostBuffer.copy_from", self, other, stream, wait=True)
+        return copy_call("HostBuffer.copy_from", self, other, stream, wait=True)
 
     def copy_to(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
         """Copy this to a device buffer, and wait until that is done.
 
         Raises as `copy_from`.
         """
-        return self._copy("HostBuffer.copy_to", other, self, stream, wait=True)
+        return copy_call("HostBuffer.copy_to", other, self, stream, wait=True)
 
     def copy_from_async(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
         """Enqueue a copy of a device buffer here.
 
         The contents are there after `stream.synchronize()`.
         """
-        return self._copy("HostBuffer.copy_from_async", self, other, stream, wait=False)
+        return copy_call("HostBuffer.copy_from_async", self, other, stream, wait=False)
 
     def copy_to_async(self, other: DeviceBuffer | DeviceBuffer2D, stream: Stream) -> Call[None]:
         """Enqueue a copy of this to a device buffer.
 
         The contents must not change before `stream.synchronize()`.
         """
-        return self._copy("HostBuffer.copy_to_async", other, self, stream, wait=False)
-
-    def _copy(self, name: str, destination: Buffer, source: Buffer, stream: Stream, *, wait: bool) -> Call[None]:
-        return copy_call(name, destination, source, stream, wait=wait)
+        return copy_call("HostBuffer.copy_to_async", other, self, stream, wait=False)
 
     def note_use(self, run: Settling, *, writes: bool) -> None:
-        """Remember a copy that nobody waits for."""
-        self._forget()
+        """Remember a copy that nobody waits for. On the runtime thread."""
+        self._forget_finished()
         self._flights.append((run, writes))
 
-    def _forget(self) -> None:
-        self._flights = [(run, writes) for run, writes in self._flights if not run.settle()]
+    def _forget_finished(self) -> None:
+        for flight in list(self._flights):
+            if flight[0].settle():
+                with suppress(ValueError):  # another thread has removed it
+                    self._flights.remove(flight)
 
     def __repr__(self) -> str:
         return f"<HostBuffer of {self.num_elements} {self.dtype}>"

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _Thread:
-    """Runs functions in order."""
+    """The runtime thread: it runs functions in order. It starts with the first."""
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -72,17 +72,17 @@ def post(function: Callable[[], object]) -> None:
 
 
 class _Work(Protocol):
-    """A run: work that the device does."""
+    """Work that the device does: a run."""
 
     def when_done(self, waiter: Callable[[], None]) -> None: ...
     def outcome(self) -> Any: ...
 
 
 class Started(Generic[T]):
-    """What a call returns that is over only when the device has done some work.
+    """The return value of a function whose call is over only when the device has done some work.
 
     Args:
-        work: the runs to wait for; the first one's outcome is the call's, and every one's failure is.
+        work: the runs to wait for. The outcome of the first is the call's; a failure of any is raised.
     """
 
     __slots__ = ("work",)
@@ -132,7 +132,7 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
             self._result = context.run(cast("Callable[[], Any]", function))
         except BaseException as error:
             self._error = error
-        del function
+        del function  # it refers to buffers, which the frame of a waiter below must not keep
         with self._lock:
             self._state = _State.DONE
             waiters, self._waiters = self._waiters, []
@@ -168,14 +168,17 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
         started = cast("Started[T]", result)
         for work in started.work:
             yield from suspend(work)
-        outcomes = [work.outcome() for work in started.work]
+        outcomes = [work.outcome() for work in started.work]  # of all, since each raises its failure
         return cast("T", outcomes[0])
 
     def _returned(self) -> Generator[Any, Any, None]:
-        """Wait until the function has returned, whatever happens to the waiter."""
+        """Wait until the function has returned, or withdraw it where the waiter is cancelled or closed.
+
+        A function that runs uses the caller's objects, so that the caller must not go on before it returns.
+        """
         try:
             yield from suspend(self)
-        except GeneratorExit:
+        except GeneratorExit:  # a closed generator cannot be suspended again
             if not self._withdraw():
                 self._block()
             raise
@@ -188,6 +191,7 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
             raise
 
     def _withdraw(self) -> bool:
+        """Drop the call if it has not begun. Whether it will never run."""
         with self._lock:
             if self._state is _State.QUEUED:
                 self._state = _State.WITHDRAWN
@@ -195,6 +199,7 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
             return self._state is _State.WITHDRAWN
 
     def _block(self) -> None:
+        """Wait on this thread until the function has returned."""
         returned = Gate()
         self.when_done(returned.open)
         returned.wait()

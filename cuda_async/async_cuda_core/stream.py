@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class _Runtime(threading.local):
-    """What the runtime thread has set; on other threads the defaults."""
+    """The device that `Device.set` chose on the runtime thread; None on other threads."""
 
     device: devices.Device | None = None
 
@@ -33,9 +33,9 @@ _null_lock = new_lock()
 
 
 def current_device() -> devices.Device:
-    """The device of calls that name no stream.
+    """The device of calls that name no stream: the one that was set, else the default.
 
-    The one that was set, else the caller's default device.
+    Calls run in a copy of the caller's context, so that the default is the caller's.
     """
     return _runtime.device or devices.default_device()
 
@@ -60,9 +60,9 @@ class Stream:
 
     @classmethod
     def null(cls, device: devices.Device | None = None) -> Stream:
-        """The default stream of a device: one for all who ask.
+        """The default stream of a device: the same object at each call.
 
-        It orders nothing beside its own work.
+        Unlike CUDA's legacy default stream, it does not wait for other streams, nor they for it.
         """
         where = device or devices.default_device()
         with _null_lock:
@@ -75,7 +75,7 @@ class Stream:
         """Wait for everything enqueued so far.
 
         Raises:
-            DeviceError: (when awaited) some of it failed that nobody has waited for.
+            DeviceError: (when awaited) work failed that nobody has waited for.
         """
 
         def start() -> Started[None]:
@@ -85,8 +85,9 @@ class Stream:
         return Call("Stream.synchronize", start)
 
     def keep(self, run: Run[Any]) -> None:
-        """Remember work that nobody waits for, for `synchronize`. On the runtime thread."""
-        self._unwaited = [each for each in self._unwaited if not each.done or each.failed]
+        """Keep a run that nobody waits for until `synchronize`. On the runtime thread."""
+        # A failed run stays: `synchronize` raises its failure.
+        self._unwaited = [unwaited for unwaited in self._unwaited if not unwaited.done or unwaited.failed]
         self._unwaited.append(run)
 
     def __repr__(self) -> str:
@@ -101,11 +102,18 @@ def _submit(stream: Stream, op: DeviceOp[T]) -> Run[T]:
 
 
 def enqueue(name: str, stream: Stream, make: Callable[[], DeviceOp[T]], *, wait: bool) -> Call[T]:
-    """A call that enqueues what `make` makes, and is over then, or (`wait`) once done."""
+    """A call that enqueues the operation that `make` makes.
+
+    Args:
+        name: of the call, for errors.
+        stream: where the operation runs.
+        make: called on the runtime thread, which lends the operation its arguments.
+        wait: whether the call is over only when the device is done. If not, it returns handles once all is enqueued.
+    """
 
     def start() -> Any:
         run = _submit(stream, make())
-        if wait or run.submission_failed:
+        if wait or run.submission_failed:  # a failure is raised by this call, and not by `synchronize`
             return Started[T](run)
         stream.keep(run)
         return run.handles
@@ -122,7 +130,7 @@ class MemoryInfo:
 
 
 class Device:
-    """The current device of the runtime thread. Everything is a call of the class."""
+    """The current device of the runtime thread. All methods are static."""
 
     @staticmethod
     def get() -> Call[int]:

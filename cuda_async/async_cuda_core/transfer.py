@@ -1,10 +1,8 @@
-"""What the buffers' calls enqueue.
-
-Copies and fills between pieces of host and device memory.
-"""
+"""Operations that the buffers' calls enqueue: copies, fills, allocations."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +19,7 @@ __all__ = ("Buffer", "Copy", "Create", "Fill", "HostMemory", "checked_count", "c
 
 
 class Buffer(Protocol):
-    """What both kinds of buffers have."""
+    """A host or device buffer."""
 
     @property
     def address(self) -> int: ...
@@ -34,12 +32,12 @@ class Buffer(Protocol):
     @property
     def num_elements(self) -> int: ...
     def note_use(self, run: Settling, *, writes: bool) -> None:
-        """A copy that nobody waits for uses it."""
+        """Note a copy that uses the buffer, and that nobody waits for."""
         ...
 
 
 class HostMemory(Protocol):
-    """Page-locked host memory. Operations lease it as storage; it orders no streams."""
+    """Page-locked host memory. Operations lease it like storage; it orders no streams."""
 
     @property
     def leases(self) -> list[Lease]: ...
@@ -48,9 +46,14 @@ class HostMemory(Protocol):
 
 
 class Copy(DeviceOp[None]):
-    """Copy `source` to `destination`, on one stream.
+    """Copy `source` to `destination`, on one stream. Both stay alive until it is done.
 
-    Both stay alive until it is done. `exclusive`: also lease both; without it nobody waits for the copy.
+    Args:
+        destination: written.
+        source: read; as many elements of the same type.
+        site: the user's line.
+        exclusive: lease both buffers, so that a conflicting use is refused. Without it nobody waits for the copy; host
+            buffers note it, and device memory is ordered by streams alone.
     """
 
     def __init__(self, destination: Buffer, source: Buffer, site: Site, *, exclusive: bool) -> None:
@@ -97,7 +100,7 @@ class Create(DeviceOp[Storage]):
 
 
 def refuse_mismatch(call: str, destination: Buffer, source: Buffer) -> None:
-    """Refuse to copy between buffers of different sizes or types.
+    """Refuse a copy between buffers of different sizes or types.
 
     Raises:
         ValueError: the numbers of elements differ.
@@ -114,28 +117,32 @@ def refuse_mismatch(call: str, destination: Buffer, source: Buffer) -> None:
 
 
 def checked_count(call: str, *extents: int) -> int:
-    """The product of extents.
+    """The number of elements: the product of extents.
 
     Raises:
-        ValueError: one is not positive.
+        ValueError: an extent is not positive, or no whole number.
     """
     count = 1
     for extent in extents:
-        if isinstance(extent, float) or extent < 1:
+        try:
+            number = operator.index(extent)
+        except TypeError:
+            number = 0
+        if number < 1:
             raise ArgumentError(f"{call}: expected at least one element, got {' x '.join(map(str, extents))}")
-        count *= extent
+        count *= number
     return count
 
 
 def checked_dtype(call: str, dtype: Any) -> np.dtype[Any]:
-    """A NumPy dtype of plain elements.
+    """The NumPy dtype that `dtype` names.
 
     Raises:
         TypeError: there is none, or its elements are no plain numbers.
     """
-    if dtype is None:  # NumPy takes it for float64
+    if dtype is None:  # NumPy takes None for float64
         raise ArgumentTypeError(f"{call}: dtype: expected a dtype, got None")
-    element = np.dtype(getattr(dtype, "numpy", dtype))
+    element = np.dtype(getattr(dtype, "numpy", dtype))  # cutile's dtypes have NumPy's as `numpy`
     # Kind V without fields: bf16 and smaller floats, which are not NumPy's own.
     if element.hasobject or element.fields is not None or element.kind not in "biufV" or not element.itemsize:
         raise ArgumentTypeError(f"{call}: dtype: elements must be plain numbers, got {element}")

@@ -1,14 +1,15 @@
-"""`MemPool`: where a device's memory comes from, to be looked at and set.
+"""`MemPool`: statistics and settings of a device's memory pool.
 
-Allocating is `storage.py`'s.
+`storage.py` allocates.
 """
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cuda_async.errors import ArgumentError
+from cuda_async.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from cuda_async.core.device import Device
@@ -21,10 +22,10 @@ class PoolStatistics:
     """Bytes of a pool.
 
     Attributes:
-        used_current: in use now.
-        used_high: the most that was in use since the mark was reset.
-        reserved_current: in use, or kept for reuse, now.
-        reserved_high: the most of that since the mark was reset.
+        used_current: bytes in use now.
+        used_high: the largest `used_current` since `MemPool.reset_used_high`.
+        reserved_current: bytes in use or kept for reuse now.
+        reserved_high: the largest `reserved_current` since `MemPool.reset_reserved_high`.
     """
 
     used_current: int
@@ -36,7 +37,7 @@ class PoolStatistics:
 class MemPool:
     """The memory pool of a device.
 
-    Made by `device.default_mem_pool()`; each device has one, for all threads.
+    `device.default_mem_pool()` makes this object; the pool itself is one for each device, and for all threads.
 
     Example:
         >>> from cuda_async import Device
@@ -52,40 +53,53 @@ class MemPool:
         self.device = device
 
     def mem_stats(self) -> PoolStatistics:
-        """How much is in use and kept, now and at most."""
-        self.device.collect()
+        """Bytes in use and kept, now and at most."""
+        self.device.collect()  # so that memory that finalizers left does not count as used
         now = self.device.driver.memory_info()
         used_high, reserved_high = self.device.driver.pool_high()
         return PoolStatistics(now.used, used_high, now.reserved, reserved_high)
 
     def statistics(self) -> PoolStatistics:
-        """The same, by the name that everything else has it under."""
+        """`mem_stats`, under the name that streams and devices use."""
         return self.mem_stats()
 
     def set_release_threshold(self, nbytes: int) -> None:
-        """Keep up to `nbytes` of freed memory for reuse.
-
-        What is beyond goes back to the system.
+        """Keep up to `nbytes` of freed memory for reuse; the rest goes back to the system.
 
         Raises:
             ValueError: `nbytes` is negative.
+            TypeError: it is no whole number.
         """
-        if nbytes < 0:
-            raise ArgumentError(f"nbytes: expected a number of bytes, got {nbytes}")
-        self.device.driver.keep_free(nbytes)
+        self.device.driver.keep_free(_checked_bytes("nbytes", nbytes))
 
     def reset_used_high(self) -> None:
-        """Make the mark of the most in use what is in use now."""
+        """Set `used_high` to the bytes in use now."""
         self.device.driver.reset_pool_high(used=True, reserved=False)
 
     def reset_reserved_high(self) -> None:
-        """Make the mark of the most reserved what is reserved now."""
+        """Set `reserved_high` to the bytes reserved now."""
         self.device.driver.reset_pool_high(used=False, reserved=True)
 
     def trim(self, keep_bytes: int = 0) -> None:
-        """Give memory kept for reuse back to the system, down to `keep_bytes`."""
-        self.device.collect()
-        self.device.driver.trim(keep_bytes)
+        """Give memory kept for reuse back to the system, down to `keep_bytes`.
+
+        Raises:
+            ValueError: `keep_bytes` is negative.
+            TypeError: it is no whole number.
+        """
+        kept = _checked_bytes("keep_bytes", keep_bytes)
+        self.device.collect()  # first: it frees memory that the trim can give back
+        self.device.driver.trim(kept)
 
     def __repr__(self) -> str:
         return f"<MemPool of {self.device}>"
+
+
+def _checked_bytes(name: str, nbytes: int) -> int:
+    try:
+        count = operator.index(nbytes)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}: expected a number of bytes, got {nbytes!r}") from None
+    if count < 0:
+        raise ArgumentError(f"{name}: expected a number of bytes, got {count}")
+    return count

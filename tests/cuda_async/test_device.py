@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,6 +124,11 @@ def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_ASYNC_POOL_BYTES", "1e6")
     settings = config.__wrapped__()
     assert (settings.workers, settings.pool_bytes) == (3, 1_000_000)
+    monkeypatch.setenv("CUDA_ASYNC_EXIT_LIMIT_S", "inf")
+    assert config.__wrapped__().exit_limit_s == threading.TIMEOUT_MAX  # what a join takes
+    monkeypatch.setenv("CUDA_ASYNC_POOL_BYTES", "inf")
+    with pytest.raises(ValueError, match="CUDA_ASYNC_POOL_BYTES='inf': expected a finite number"):
+        config.__wrapped__()
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,34 @@ def test_arguments_that_do_not_fit(sim: SimDriver, arguments: tuple[Any, ...], m
     affine_op(function, storage, 1, 1).discard()  # nothing is lent any more
 
 
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (3.7, "int32"),
+        (300, "uint8"),
+        (np.int64(300), "uint8"),
+        (-1, "uint32"),
+        (float("nan"), "int32"),
+        (2, "bool"),
+        (1j, "float32"),
+    ],
+)
+def test_a_dtype_that_does_not_hold_the_number(sim: SimDriver, number: Any, dtype: str) -> None:
+    sim.define_module(b"cubin", affine_fake(reports_sizes=False))
+    function = load_module_from_bytes(b"cubin", Device.from_driver(sim)).load_function("affine")
+    with pytest.raises(LaunchError, match=f"parameter 0: {dtype} does not hold"):
+        AsyncKernelLaunch(function).push_arg(number, dtype)
+    AsyncKernelLaunch(function).push_arg(np.float32(3), "int32").push_arg(-0.0, "float32").discard()
+
+
+@pytest.mark.parametrize("address", [-1, 1 << 64])
+def test_an_address_has_64_bits(sim: SimDriver, address: int) -> None:
+    sim.define_module(PTX, affine_fake())
+    function = load_affine(Device.from_driver(sim))
+    with pytest.raises(LaunchError, match="is no address"):
+        AsyncKernelLaunch(function).push_device_ptr(address)
+
+
 def test_a_cubin_tells_sizes_and_no_types(sim: SimDriver) -> None:
     sim.define_module(b"cubin", affine_fake())
     function = load_module_from_bytes(b"cubin", Device.from_driver(sim)).load_function("affine")
@@ -234,6 +262,10 @@ def test_a_configuration_is_checked(bad: Any) -> None:
         LaunchConfig(1, bad)
     with pytest.raises(LaunchError, match="shared_mem_bytes"):
         LaunchConfig(1, 1, -1)
+    for nbytes in (1.5, float("nan"), None):
+        with pytest.raises(LaunchError, match="shared_mem_bytes"):
+            LaunchConfig(1, 1, nbytes)  # type: ignore[arg-type]
+    assert LaunchConfig(1, 1, np.int32(8)).shared_mem_bytes == 8  # type: ignore[arg-type]
 
 
 def test_modules_from_files(gpu: Device, tmp_path: Path) -> None:
@@ -365,6 +397,10 @@ def test_the_memory_pool_is_looked_at_and_set(device: Device) -> None:
     assert pool.mem_stats().used_high == pool.mem_stats().used_current
     with pytest.raises(ValueError, match="number of bytes"):
         pool.set_release_threshold(-1)
+    with pytest.raises(ValueError, match="keep_bytes: expected a number of bytes, got -1"):
+        pool.trim(-1)
+    with pytest.raises(TypeError, match="number of bytes, got nan"):
+        pool.set_release_threshold(float("nan"))  # type: ignore[arg-type]
 
 
 def test_freed_memory_is_kept_up_to_the_threshold(sim_device: Device) -> None:
