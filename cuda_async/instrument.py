@@ -85,7 +85,7 @@ class Instrument:
 _registered: tuple[Instrument, ...] = ()  # replaced as a whole, so that reading it needs no lock
 
 _lock = new_lock()
-_numbers = itertools.count(1)
+_numbers = itertools.count(1)  # next() is atomic
 
 
 def add_instrument(instrument: Instrument) -> None:
@@ -105,9 +105,16 @@ def add_instrument(instrument: Instrument) -> None:
         3
         >>> remove_instrument(names)
     """
+    _add(instrument)
+
+
+def _add(instrument: Instrument) -> bool:
+    """Register an instrument. Whether it was not registered before."""
     with _lock:
-        if instrument not in _registered:
-            _register((*_registered, instrument))
+        if any(other is instrument for other in _registered):  # by identity: a user's class may define `==`
+            return False
+        _register((*_registered, instrument))
+        return True
 
 
 def remove_instrument(instrument: Instrument) -> None:
@@ -119,12 +126,14 @@ def remove_instrument(instrument: Instrument) -> None:
 def _register(instruments: tuple[Instrument, ...]) -> None:
     global _registered
     _registered = instruments
-    set_observer(_Told if instruments else None)
+    set_observer(_Told if instruments else None)  # without one, a run pays for a look at a variable alone
 
 
 @contextmanager
 def instrumented(instrument: Instrument) -> Generator[Instrument]:
     """Have `instrument` registered in a `with` block.
+
+    It stays registered afterwards if it was before.
 
     >>> from cuda_async import Instrument, instrumented, value
     >>> class Names(Instrument):
@@ -135,15 +144,16 @@ def instrumented(instrument: Instrument) -> Generator[Instrument]:
     map
     2
     """
-    add_instrument(instrument)
+    added = _add(instrument)
     try:
         yield instrument
     finally:
-        remove_instrument(instrument)
+        if added:
+            remove_instrument(instrument)
 
 
 class _Told:
-    """An operation that every instrument is told of; the observation that a run holds."""
+    """The observation of one run: it tells every instrument of the operation."""
 
     def __init__(self, op: Operation[Any], stream: Stream) -> None:
         self._operation = ObservedOperation(next(_numbers), op.label(), op.site, stream)
@@ -162,7 +172,7 @@ class _Told:
             try:
                 call(instrument)
             except Exception:
-                import logging  # here: it takes a process longer than most of its launches
+                import logging  # here, since importing it takes longer than most launches
 
                 remove_instrument(instrument)
                 logging.getLogger("cuda_async").exception("the instrument %r raised and was removed", instrument)

@@ -1,7 +1,4 @@
-"""Starting a thread of the runtime's.
-
-What an exit refuses is said in the runtime's words.
-"""
+"""Threads of the runtime: how they are started."""
 
 from __future__ import annotations
 
@@ -15,12 +12,15 @@ EXITING = "the interpreter is exiting; no work can be enqueued any more"
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start it.
+    """Start a thread.
 
     Raises:
         ContextError: the interpreter is exiting.
+        RuntimeError: the system has no thread left.
     """
     try:
         thread.start()
-    except RuntimeError as error:  # "can't create new thread at interpreter shutdown"
+    except RuntimeError as error:
+        if "shutdown" not in str(error):  # "can't start new thread": of a limit of the system
+            raise
         raise ContextError(0, EXITING) from error

@@ -303,7 +303,7 @@ def _conflict(lease: Lease, position: int, held: list[Lease], allies: Set[object
 
 
 def _overlap(use: Use | PlainUse, other: Use | PlainUse) -> bool:
-    return (use[2] or other[2]) and use[3] < _stop(other) and other[3] < _stop(use)
+    return (use[2] or other[2]) and max(use[3], other[3]) < min(_stop(use), _stop(other))
 
 
 def _stop(use: Use | PlainUse) -> int:

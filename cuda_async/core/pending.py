@@ -1,8 +1,7 @@
 """`Pending`: the place of a value that the host can read once a run completes.
 
-An operation that brings data to the host yields one. Inside `then`, `map` and `inspect` it is what
-it is: a handle, and reading it raises `NotReadyError`. The run that executed it puts the value in
-its place in what `.sync()` and `await` return.
+An operation that brings data to the host yields one. Functions given to `then`, `map` and `inspect` get the `Pending`
+itself, and reading it there raises `NotReadyError`. `.sync()` and `await` return the value in its place.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ class Pending(Generic[T]):
     """A value to come.
 
     Args:
-        what: its name in the error.
-        site: where it was asked for, for the error: the `site` of the operation.
+        what: the value's name in errors.
+        site: the `site` of the operation that brings the value, for errors; by default the caller's line.
     """
 
     __slots__ = ("_site", "_value", "_what", "ready")
@@ -34,7 +33,7 @@ class Pending(Generic[T]):
         self.ready = False
 
     def set(self, value: T) -> None:
-        """Put the value in; for the `on_complete` of the operation that made this."""
+        """Set the value. For the operation that made this, in its `on_complete`."""
         self._value = value
         self.ready = True
 
@@ -57,14 +56,16 @@ class Pending(Generic[T]):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__"):  # protocols are looked for before the value is there, by `copy` or NumPy
             raise AttributeError(name)
         if not self.ready:
             self._refuse()
         return getattr(self._value, name)
 
-    def __array__(self, dtype: object = None, copy: object = None) -> Any:
-        self._refuse()
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        import numpy as np
+
+        return np.array(self.value, dtype=dtype, copy=copy)
 
     def __len__(self) -> int:
         return len(cast("Any", self.value))
@@ -86,10 +87,15 @@ _LOOKED_INTO = frozenset((Pending, tuple, list, dict))
 
 
 def resolve(result: Any) -> Any:
-    """Put values in place of each `Pending` in `result`, through its containers.
+    """Return `result` with values in place of each `Pending`.
 
-    Tuples, lists and dicts.
+    Tuples, lists and values of dicts are searched. A container without a `Pending` stays the object that it is.
     """
+    return _resolve(result, set())
+
+
+def _resolve(result: Any, outer: set[int]) -> Any:
+    """As `resolve`, within containers whose `id`s are in `outer`."""
     kind = cast("Any", type(result))
     if kind is Pending:
         return result.value
@@ -100,13 +106,17 @@ def resolve(result: Any) -> Any:
                 break
         else:
             return items
-        resolved = [resolve(item) for item in items]
+        if id(items) in outer:  # it contains itself: it stays as it is there
+            return items
+        resolved = [_resolve(item, {*outer, id(items)}) for item in items]
         if all(new is old for new, old in zip(resolved, items, strict=True)):
-            return items  # the very object: you get back what you put in
-        make: Any = getattr(kind, "_make", kind)
+            return items
+        make: Any = getattr(kind, "_make", kind)  # a named tuple takes its items one by one
         return make(resolved)
     if kind is dict:
-        held = cast("dict[Any, Any]", result)
-        values = {key: resolve(item) for key, item in held.items()}
-        return held if all(values[key] is held[key] for key in held) else values
+        entries = cast("dict[Any, Any]", result)
+        if id(entries) in outer:
+            return entries
+        values = {key: _resolve(item, {*outer, id(entries)}) for key, item in entries.items()}
+        return entries if all(values[key] is entries[key] for key in entries) else values
     return result

@@ -105,6 +105,7 @@ class _Alarm:
             if loop is not None:
                 loop.call_soon_threadsafe(self._settle)
         except RuntimeError:  # the loop was closed: nobody waits any more
+            self._called = False  # so that later ones come here too: waiters left in `_ready` would hold the loop
             self._ready.clear()
         except BaseException:  # Ctrl-C: the next one calls
             self._called = False
@@ -189,11 +190,12 @@ def _suspend_trio(trio: Any, run: Waitable) -> Generator[Any, Any, None]:
 def thrown(
     kind: type[BaseException] | BaseException, value: BaseException | object, trace: TracebackType | None
 ) -> BaseException:
-    """The exception that a coroutine's `throw` means.
+    """The exception that the arguments of a coroutine's `throw` describe.
 
-    An instance, or a class with or without one.
+    They are an instance; or a class, and an instance, an argument or a tuple of arguments of its constructor.
     """
     error = kind if isinstance(kind, BaseException) else value
     if not isinstance(error, BaseException):
-        error = cast("type[BaseException]", kind)()
+        arguments = () if error is None else cast("tuple[Any, ...]", error) if isinstance(error, tuple) else (error,)
+        error = cast("type[BaseException]", kind)(*arguments)
     return error.with_traceback(trace or error.__traceback__)

@@ -8,6 +8,8 @@ import gc
 import inspect
 import threading
 import time
+import weakref
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from cuda_async import (
     value,
     zip,
 )
+from cuda_async.core.waiting import Waitable, suspend, thrown
 from cuda_async.testing import SimDriver
 from tests.cuda_async.test_op import Where
 from tests.cuda_async.work import Affine, Call, Read, words
@@ -206,6 +209,53 @@ def test_a_closed_loop_is_dropped_silently() -> None:
     gate.set()
     future.sync()
     assert finished == [1]
+
+
+def test_a_closed_loop_is_not_kept_by_those_who_waited_on_it() -> None:
+    loop = asyncio.new_event_loop()
+    waiters: list[Callable[[], None]] = []
+
+    class Work:
+        def when_done(self, waiter: Callable[[], None]) -> None:
+            waiters.append(waiter)
+
+    async def wait() -> None:
+        await Suspended(Work())
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(wait()) for _ in range(3)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+
+    loop.run_until_complete(main())
+    loop.close()
+    while waiters:
+        waiters.pop()()
+    seen = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert seen() is None
+
+
+class Suspended:
+    """Awaits work as runs are awaited."""
+
+    def __init__(self, work: Waitable) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return suspend(self._work)
+
+
+def test_throw_takes_all_forms_of_an_exception() -> None:
+    error = ValueError("given")
+    assert thrown(error, None, None) is error
+    assert thrown(ValueError, error, None) is error
+    for arguments, value_ in (((), None), (("text",), "text"), ((1, 2), (1, 2))):
+        made = thrown(ValueError, value_, None)
+        assert type(made) is ValueError
+        assert made.args == arguments
 
 
 def test_futures_of_several_threads_and_loops(device: Device) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -50,6 +51,33 @@ def test_hooks_in_order(device: Device) -> None:
 
 async def one(op: Any) -> Any:
     return await op
+
+
+@dataclass
+class Counter(Instrument):
+    """An instrument that equals each other one of the same count."""
+
+    count: int = 0
+
+    def before_enqueue(self, operation: ObservedOperation) -> None:
+        self.count += 1
+
+
+def test_instruments_that_are_equal_are_all_told() -> None:
+    with instrumented(Counter()) as first, instrumented(Counter()) as second:
+        assert first == second
+        value(1).sync()
+    assert first == second == Counter(1)
+
+
+def test_a_block_leaves_an_instrument_registered_that_was_so_before() -> None:
+    counter = Counter()
+    with instrumented(counter):
+        with instrumented(counter):
+            value(1).sync()
+        value(1).sync()
+    value(1).sync()
+    assert counter.count == 2
 
 
 def test_failures_are_told_of(sim_device: Device, sim: SimDriver) -> None:

@@ -43,6 +43,15 @@ def test_reads_share(storage: Storage) -> None:
     assert a.sync().tolist() == b.sync().tolist()
 
 
+def test_no_bytes_conflict_with_nothing(storage: Storage) -> None:
+    writer = Part(storage, 0, 256, write=True)
+    for start in (0, 4, 256):
+        Part(storage, start, start, write=True).sync()
+    with pytest.raises(OwnershipError):
+        Part(storage, 4, 5, write=False)
+    writer.discard()
+
+
 @pytest.mark.parametrize("held_writes", [True, False])
 def test_a_conflicting_use_names_argument_line_and_remedy(storage: Storage, held_writes: bool) -> None:
     held = Part(storage, 0, 256, write=held_writes)

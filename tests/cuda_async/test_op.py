@@ -262,6 +262,27 @@ def test_what_you_put_in_comes_back_itself(device: Device) -> None:
 # -- operations that never run ---------------------------------------------------------------------
 
 
+def test_containers_may_contain_themselves(device: Device) -> None:
+    items: list[Any] = [1]
+    items.append(items)
+    entries: dict[str, Any] = {"items": items}
+    entries["self"] = entries
+    assert value(items).sync() is items
+    assert value(entries).sync() is entries
+    storage = words(3).sync()
+    result: Any = Read(storage).map(lambda pending: [pending, items]).sync()
+    assert result[0].tolist() == [3]
+    assert result[1] is items
+
+
+def test_a_handle_is_an_array_once_the_run_has_completed(device: Device) -> None:
+    storage = words(3, 4).sync()
+    handles: list[Any] = []
+    Read(storage).inspect(handles.append).sync()
+    assert np.asarray(handles[0]).tolist() == [3, 4]
+    assert np.asarray(handles[0], dtype=np.float32).dtype == np.float32
+
+
 def test_dropping_an_operation_with_effects_warns_with_its_line(device: Device) -> None:
     storage = words(1).sync()
     with pytest.warns(UnrunOperationWarning, match="was never run") as caught:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
+
+from cuda_async import ContextError
+from cuda_async.threads import start_thread
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 500
@@ -123,6 +127,24 @@ def test_a_fork_while_work_is_in_flight() -> None:
     """,
         "done",
     )
+
+
+def test_a_thread_that_the_system_refuses_is_no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = threading.Thread()
+
+    def refuse(text: str) -> None:
+        def start() -> None:
+            raise RuntimeError(text)
+
+        monkeypatch.setattr(thread, "start", start)
+
+    refuse("can't start new thread")
+    with pytest.raises(RuntimeError, match="can't start new thread") as caught:
+        start_thread(thread)
+    assert type(caught.value) is RuntimeError
+    refuse("can't create new thread at interpreter shutdown")
+    with pytest.raises(ContextError, match="the interpreter is exiting"):
+        start_thread(thread)
 
 
 def test_exit_with_work_in_flight_waits_for_it() -> None:
