@@ -1,11 +1,9 @@
 """The fast path: `sync`, `sync_on`, `async_on`, `await` without a `Run`.
 
-For operations that need none.
-
-A `Run` tracks completion for observers, and releases resources when the device is done. An operation that nobody
-observes beyond the call, and that says that it needs neither (`DeviceOp.fast_path`), is enqueued at once. Where
-anything goes wrong, and where a wait is broken off, a run takes over. The core does not know this file: where the fast
-path is closed, `Run` and `DeviceFuture` do the same, and tests compare them.
+A `Run` tracks completion for observers, and releases resources when the device is done. An operation that needs
+neither (`DeviceOp.fast_path`), and that nobody observes beyond the call, is enqueued at once. Where anything goes
+wrong, and where a wait is broken off, a run takes over. The core does not know this file: without the fast path `Run`
+and `DeviceFuture` do the same, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ class Enqueued(Generic[T]):
     """An operation that was enqueued without a run, and whose end was recorded.
 
     Attributes:
-        event: its end.
-        handles: what it yields.
-        ended: whether nothing is left to be done for it.
+        event: recorded behind it.
+        handles: its result.
+        ended: whether `finish` has ended its leases.
     """
 
     __slots__ = ("_leases", "_op", "_sequence", "_stream", "ended", "event", "handles")
@@ -52,7 +50,10 @@ class Enqueued(Generic[T]):
         self.ended = False
 
     def finish(self) -> bool:
-        """The device is done: end it. Whether all went well; else a run has to take over."""
+        """End the operation, with which the device is done. False: a run has to take over.
+
+        That is where the device failed.
+        """
         event = self.event
         if event.failure() is not None:
             return False
@@ -61,11 +62,11 @@ class Enqueued(Generic[T]):
             stream.completed = self._sequence
         end(self._leases)
         self.ended = True
-        stream.device.idle_events.append(event)  # no call in between: it comes back once
+        stream.device.idle_events.append(event)  # no call since `ended`, where a signal could come: it returns once
         return True
 
     def take_over(self) -> Run[T]:
-        """The run that goes on with it: follows it to its end, or tells of its failure."""
+        """Make the run that follows the operation to its end, or raises its failure."""
         return take_over(
             self._op, self._stream, end=self.event, sequence=self._sequence, handles=self.handles, leases=self._leases
         )
@@ -91,7 +92,9 @@ def sync_on(op: Operation[T], stream: Stream) -> T:
     enqueued: Enqueued[T] | Run[T] | None = None
     try:
         enqueued = enqueue(op, stream, enqueue_on, leases)
-        op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # the device is at work meanwhile
+        # The frames: this one, `DeviceOp.sync_on`, the user's (or one of ours, behind `sync`: then `site_of` goes on).
+        # Found now, while the device is at work.
+        op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
         if isinstance(enqueued, Run):
             return enqueued.wait()
         while not enqueued.event.wait(WAIT_SLICE_S):
@@ -121,15 +124,15 @@ def _sync_by_run(op: Operation[T], stream: Stream) -> T:
 def leave(
     op: Operation[Any], leases: list[Lease], enqueued: Enqueued[Any] | Run[Any] | None, error: BaseException
 ) -> None:
-    """The caller that ran an operation waits for it no more, because of `error`.
+    """Stop waiting for an operation, because of `error`.
 
-    That may be Ctrl-C at any place: what was enqueued goes on by itself, and holds what it uses.
+    That may be Ctrl-C at any place: enqueued work goes on by itself, and holds all that it uses.
 
     Args:
         op: the operation, which was begun.
-        leases: what it holds.
-        enqueued: what `enqueue` returned; None if it came to nothing.
-        error: what is about to be raised.
+        leases: the leases that it holds.
+        enqueued: the result of `enqueue`; None if that did not return.
+        error: the error that the caller is about to raise.
     """
     if enqueued is None:
         abandon(op, leases)
@@ -142,13 +145,13 @@ def leave(
 def async_on(op: Operation[T], stream: Stream) -> T:
     """Enqueue an operation and return its handles, without waiting or a future.
 
-    What was lent to it is usable at once: later uses are ordered behind it. Unsafe, because a failure of the device
-    reaches nobody but the next wait on `stream`, whatever that is for, and later uses of what it was to write, once it
-    has been noticed; and host values in the result are not there yet.
+    Its arguments may be used at once: later uses are ordered behind it. It is unsafe for two reasons. A failure of the
+    device reaches only the next wait on `stream`, whatever that wait is for, and later uses of memory that the
+    operation was to write, once the failure has been noticed. Host values in the result are not there yet.
 
     Raises:
         OwnershipError: the operation was used before.
-        BaseException: whatever the operation raised while it was submitted.
+        BaseException: the operation's error while it was submitted.
     """
     enqueue_on = fast_path(op, stream, waited=False)
     if enqueue_on is None:
@@ -166,7 +169,7 @@ def async_on(op: Operation[T], stream: Stream) -> T:
         finally:
             try:  # noqa: SIM105 - `suppress` costs more than the lock
                 submission.release()
-            except RuntimeError:  # Ctrl-C ended the wait for it
+            except RuntimeError:  # not acquired: Ctrl-C ended the wait for the lock
                 pass
     except BaseException as error:
         return take_over(op, stream, error=error, leases=leases).wait()
@@ -174,14 +177,14 @@ def async_on(op: Operation[T], stream: Stream) -> T:
 
 
 def fast_path(op: Operation[T], stream: Stream, *, waited: bool) -> Callable[[Stream], T] | None:
-    """What enqueues `op` without a run.
+    """A function that enqueues `op` without a run; None where it needs one.
 
-    None where it takes one: the operation says so, the stream captures, somebody is told of runs, or this thread
-    submits one.
+    It needs a run where the operation says so, the stream captures, an observer is told of runs, or this thread submits
+    a run.
     """
     try:
         recorder = stream.recorder
-    except AttributeError:
+    except AttributeError:  # no stream: asked only here, so that the fast path does not pay for the question
         expect_stream(stream)
         raise
     if recorder is not None or observers.observe is not None or current_holder() is not None:
@@ -194,7 +197,8 @@ def enqueue(
 ) -> Enqueued[T] | Run[T]:
     """Enqueue an operation without a run, and record its end.
 
-    Where that fails, the run that tells of it.
+    Returns:
+        The enqueued operation. Where enqueueing fails: a run, which raises the error.
     """
     try:
         with stream.submission:  # as `Run.submit`
@@ -209,7 +213,7 @@ def enqueue(
 
 
 class _FastFuture(DeviceFuture[T]):
-    """A future whose operation makes no run if a brief spin is all its waiting."""
+    """A future whose operation makes no run if it ends within a brief spin."""
 
     __slots__ = ()
 
@@ -225,7 +229,7 @@ class _FastFuture(DeviceFuture[T]):
         if enqueue_on is None:
             return super()._begin()
         if self._set_aside is not None:
-            self._take_back(self._set_aside)
+            self._lend_again(self._set_aside)
         self._op, self._started = None, True
         enqueued: Enqueued[T] | Run[T] | None = None
         try:
@@ -237,7 +241,7 @@ class _FastFuture(DeviceFuture[T]):
                 self._result, self._finished = enqueued.handles, True
                 return None
             run = self._run = enqueued.take_over()
-        except BaseException as error:  # Ctrl-C: what was enqueued goes on, and holds what it uses
+        except BaseException as error:  # Ctrl-C: enqueued work goes on, and its run holds all that it uses
             if isinstance(enqueued, Enqueued):
                 self._run = enqueued.take_over()
             elif enqueued is None:
@@ -245,7 +249,7 @@ class _FastFuture(DeviceFuture[T]):
             if self._run is not None:
                 self._run.watch()
             raise
-        run.poll()  # what failed is done
+        run.poll()  # an operation that failed is done: nothing is left to be awaited
         return run
 
 

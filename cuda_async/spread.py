@@ -108,7 +108,7 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
 
 
 def _note_completed(covered: list[tuple[Stream, int]]) -> None:
-    """Note how far branches are done, so that memory that they used need not keep them."""
+    """Note how far branches are done: memory that they used then need not keep them."""
     for branch, sequence in covered:
         branch.completed = max(branch.completed, sequence)
 

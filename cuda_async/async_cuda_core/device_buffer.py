@@ -74,7 +74,7 @@ class DeviceBuffer:
     def from_slice(
         cls, values: npt.ArrayLike, stream: Stream, dtype: npt.DTypeLike | None = None
     ) -> Call[DeviceBuffer]:
-        """A buffer with these values, which are copied when this is called. Raises as `new`."""
+        """A buffer with these values, which are copied at once. Raises as `new`."""
         array = np.ascontiguousarray(values, dtype=dtype).copy()  # the user's array may change before the call runs
         checked_count("DeviceBuffer.from_slice", array.size)
         kind = checked_dtype("DeviceBuffer.from_slice", array.dtype)

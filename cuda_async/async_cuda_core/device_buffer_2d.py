@@ -21,7 +21,7 @@ __all__ = ("DeviceBuffer2D",)
 
 
 class DeviceBuffer2D:
-    """An image on a device: `height` rows of `width` pixels of `num_channels` elements.
+    """An image on a device: `height` rows, `width` pixels, `num_channels` elements.
 
     Made by `new` and `from_array`. Rows follow one another without padding, so that a copy is one piece.
 

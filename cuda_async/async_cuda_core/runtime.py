@@ -79,7 +79,7 @@ class _Work(Protocol):
 
 
 class Started(Generic[T]):
-    """The return value of a function whose call is over only when the device has done some work.
+    """The return value of a function whose call ends with work of the device.
 
     Args:
         work: the runs to wait for. The outcome of the first is the call's; a failure of any is raised.
@@ -172,7 +172,7 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
         return cast("T", outcomes[0])
 
     def _returned(self) -> Generator[Any, Any, None]:
-        """Wait until the function has returned, or withdraw it where the waiter is cancelled or closed.
+        """Wait until the function has returned; where cancelled or closed, withdraw it.
 
         A function that runs uses the caller's objects, so that the caller must not go on before it returns.
         """

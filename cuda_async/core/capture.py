@@ -1,7 +1,6 @@
-"""Streams that record instead of running.
+"""`Capture`: the recorder of a stream that records instead of running.
 
-What the core does there, and what it asks of who records: a graph (`recorder.py`), or a trace (`trace.py`), which
-keeps nothing to be replayed.
+The recorder of a graph is in `recorder.py`; that of a trace, which is never replayed, in `trace.py`.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ T = TypeVar("T")
 
 
 class Capture(Protocol):
-    """What a capturing stream reports to.
+    """The recorder that a capturing stream reports to.
 
     Attributes:
         home: the stream that the recorded work belongs to; memory of the capture is allocated there.
         allocated: memory that recorded operations allocated.
-        traces: whether nothing of it will run, so that any operation may be part of it.
-        since: of a trace, when it began: shared operations are numbered as they are made.
-        meets: whether it has collectives, which a launch must not leave out.
+        traces: whether this is a trace: nothing of it will run.
+        since: of a trace, the number that a shared operation made at its beginning would have.
+        meets: whether collectives were recorded. A graph with collectives is launched even where its operands hold
+            nothing useful, since other ranks launch theirs.
     """
 
     home: Stream
@@ -39,19 +39,19 @@ class Capture(Protocol):
     meets: bool
 
     def execute(self, op: Operation[T], context: ExecutionContext) -> T:
-        """Execute an operation; what it uses is a step of its own."""
+        """Execute an operation, and record the memory that it uses as a step of its own."""
         ...
 
     def enter(self, op: Operation[Any]) -> None:
-        """What is noted from here on is a step of this operation's."""
+        """Begin an operation: uses noted from here on are a step of its own."""
         ...
 
     def leave(self) -> None:
-        """The operation that was entered last is over."""
+        """End the operation that was entered last."""
         ...
 
     def note(self, storage: Storage, *, write: bool) -> None:
-        """The recorded work reads, or writes, this storage."""
+        """Note that the recorded work reads, or writes, this storage."""
         ...
 
     def workspace(self, nbytes: int) -> Storage:
@@ -73,8 +73,8 @@ def refuse_in_capture(capture: Capture | None, what: str) -> None:
     """Refuse work that a graph cannot hold.
 
     Raises:
-        LaunchError: the stream is recording.
-        NotReadyError: it traces.
+        LaunchError: the stream records a graph.
+        NotReadyError: the stream traces.
     """
     refuse_in_trace(capture, what)
     if capture is not None:
@@ -85,14 +85,14 @@ def refuse_in_capture(capture: Capture | None, what: str) -> None:
 
 
 def is_traced(stream: Stream) -> bool:
-    """Whether what is enqueued on a stream is only looked at."""
+    """Whether a stream traces: work enqueued on it is noted, and never runs."""
     return stream.recorder is not None and stream.recorder.traces
 
 
 def refuse_in_trace(capture: Capture | None, what: str) -> None:
-    """Refuse work that cannot be looked at without doing it.
+    """Refuse work that a trace cannot see without running it.
 
-    Its results decide what is submitted behind it, or other streams do it.
+    Its results decide which work follows, or other streams do it.
 
     Raises:
         NotReadyError: the stream traces.

@@ -1,12 +1,10 @@
-"""`ExecutionContext`: what `Operation.execute` may use.
-
-A device, a stream, memory, the run's records.
+"""`ExecutionContext`: the stream, memory and records of a run, for `execute`.
 
 context.stream                          enqueue here
 context.execute(inner_op)               run an inner operation on the same stream; its result
 context.allocate(nbytes) -> Storage     memory in stream order
-context.keep(object)                    held until the run has completed
-context.on_complete(function)           called once the run has succeeded, before it hands out its result
+context.keep(object)                    hold an object until the run has completed
+context.on_complete(function)           call a function once the run has succeeded, before it hands out its result
 """
 
 from __future__ import annotations
@@ -30,10 +28,7 @@ T = TypeVar("T")
 
 
 class ExecutionContext:
-    """One submission on one stream.
-
-    Made where an operation is run; not kept beyond `execute`.
-    """
+    """One submission on one stream. Valid until `execute` returns."""
 
     __slots__ = ("run", "stream")
 
@@ -47,7 +42,7 @@ class ExecutionContext:
         return self.stream.device
 
     def execute(self, op: Operation[T]) -> T:
-        """Run an inner operation on this stream and return what it yields (handles).
+        """Run an inner operation on this stream and return its result: handles.
 
         Raises:
             OwnershipError: the operation was used before.
@@ -61,27 +56,30 @@ class ExecutionContext:
             recorder = self.stream.recorder
             result = op.execute(self) if recorder is None else recorder.execute(op, self)
         except BaseException:
-            run.trail.append(op)
+            run.trail.append(op)  # innermost first, for the note on the error
             raise
         finally:
-            if leases:
+            if leases:  # also where it failed: a part of it may be enqueued, and use what was lent
                 run.adopt(leases)
         return result
 
     def drive(self, op: Operation[T]) -> T:
-        """Execute what a begun operation unfolds to, in one frame, however deep."""
+        """Execute the operations that `op`, which has begun, unfolds to.
+
+        This is one frame, however deeply the operations nest.
+        """
         __tracebackhide__ = True
         run, recorder = self.run, self.stream.recorder
         stack: list[tuple[Operation[Any], Generator[Operation[Any], Any, Any], list[Lease]]] = []
         inner: Operation[Any] = op
         work = op.unfold(self)
         assert work is not None, "it has nothing to drive"
-        stack.append((op, work, []))
-        value: Any = None
-        error: BaseException | None = None
+        stack.append((op, work, []))  # no leases: those of `op` are adopted by the code that began it
+        value: Any = None  # the result of the inner operation that ended last,
+        error: BaseException | None = None  # or its error: either goes into the generator that yielded it
         try:
             while True:
-                op_, work, leases = stack[-1]
+                outer, work, leases = stack[-1]
                 try:
                     inner = work.send(value) if error is None else work.throw(error)
                 except StopIteration as stop:
@@ -104,24 +102,24 @@ class ExecutionContext:
                     if recorder is not None:
                         recorder.leave()
                     if error is not None:
-                        run.trail.append(op_)
+                        run.trail.append(outer)
                     continue
                 try:
                     nested = inner.unfold(self)
                     if nested is None:
                         value = self.execute(inner)
-                    else:
-                        held = inner.begin(composed=True)
-                        stack.append((inner, nested, held))
+                    else:  # as `execute`, with the generator in place of a call
+                        inner_leases = inner.begin(composed=True)
+                        stack.append((inner, nested, inner_leases))
                         if recorder is not None:
                             recorder.enter(inner)
-                        if held:
-                            check_guards(held, run)
+                        if inner_leases:
+                            check_guards(inner_leases, run)
                 except BaseException as raised:
                     error = raised
         finally:
             error = None  # its frames hold this one
-            run.adopt([lease for _, _, leases in stack for lease in leases])
+            run.adopt([lease for _, _, leases in stack for lease in leases])  # where Ctrl-C left some on the stack
 
     def allocate(self, nbytes: int) -> Storage:
         """Allocate memory on this stream.
@@ -141,7 +139,7 @@ class ExecutionContext:
     def hold_code(self, code: object) -> None:
         """Hold loaded code until the device has run it.
 
-        Longer than `keep`, and cheaper when repeated.
+        Held longer than by `keep` (see `Stream.hold`), but cheaper when repeated.
         """
         self.stream.hold(code)
 

@@ -1,8 +1,8 @@
 """The defaults that `with device:` and `with stream:` set, as context variables.
 
-A context variable and not a global: tasks and threads do not see each other's choice. Each holds
-the stack of choices as a chain (innermost, the rest); no token is kept, so the same device may be
-entered by several threads and tasks at once.
+Context variables and not globals, so that tasks and threads do not see each other's choice. Each holds
+its stack of choices as a chain: (innermost, the rest). The device keeps no token of `ContextVar.set`, so that several
+threads and tasks may enter the same device at once.
 """
 
 from __future__ import annotations

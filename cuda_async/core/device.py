@@ -1,10 +1,8 @@
-"""`Device`: a GPU, or this machine's CPU, behind one face.
+"""`Device`: a GPU, or this machine's CPU. There is one object for each device.
 
-Interned: one object for one device.
-
-It owns the driver and the list of things to give back. Finalizers only append to that list (no
-lock, no driver call: they run wherever the garbage collector does); it is emptied at the next
-submission or by the completion thread.
+A device owns its driver and a list of calls that give things back to the driver. Finalizers append to
+that list, and neither take locks nor call the driver: the garbage collector runs them amid anything.
+The list is emptied at the next submission.
 """
 
 from __future__ import annotations
@@ -46,14 +44,14 @@ __all__ = ("Device", "DeviceStatistics", "as_device", "default_device", "device_
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatistics:
-    """What a device is at.
+    """Counts of a device.
 
     Attributes:
         memory: bytes free, in all, in use by us, and kept by the pool.
-        deferred: how many things finalizers left to be given back at the next submission.
-        idle_events: events of the device's pool that nobody uses now.
-        uses_checked: how many uses of memory were checked; None where the debug mode is off.
-        races: of those, the pairs that nothing orders.
+        deferred: calls that finalizers left for the next submission.
+        idle_events: events of the device's pool that are not in use now.
+        uses_checked: uses of memory that were checked; None where the debug mode is off.
+        races: pairs of uses among them that nothing orders; 0 where the debug mode is off.
     """
 
     memory: MemoryInfo
@@ -70,15 +68,15 @@ _devices_lock = new_lock()
 class Device:
     """A GPU (`Device(0)`), or the CPU (`Device.host()`).
 
-    As a context manager it is the default device of the block.
+    As a context manager it is the default device inside the block.
 
     Args:
         which: number of the CUDA device, or the name of any device: `cpu`, `cuda` or `cuda:1`.
 
     Raises:
         NoDeviceError: there is no such GPU, or no driver; the message says what was looked for.
-        TypeError: `which` is neither.
-        ValueError: a name that no device has.
+        TypeError: `which` is neither a number nor a name.
+        ValueError: no device has this name.
 
     Example:
         >>> from cuda_async import Device
@@ -92,13 +90,13 @@ class Device:
     driver: Driver
     properties: DeviceProperties
     policy: SchedulingPolicy | None
-    """What `global_policy` returns for this device, once it was asked for."""
+    """The policy that `global_policy` returns for this device; None before its first call."""
     garbage: deque[Callable[[], None]]
-    """What finalizers left to be done; see `collect`."""
+    """Calls that finalizers left; see `collect`."""
     reports: ReportMemory
-    """In which launches tell what failed."""
+    """Reports into which launches write failures."""
     idle_events: deque[DriverEvent]
-    """The pool of events: those that nobody uses now."""
+    """The pool of events that are not in use."""
     _staging: Stream | None
 
     def __new__(cls, which: int | str = 0) -> Device:
@@ -117,7 +115,7 @@ class Device:
 
     @classmethod
     def from_driver(cls, driver: Driver) -> Device:
-        """Wrap a driver of one's own (a `SimDriver`, say) in a device of its own."""
+        """Make a device of a driver of your own, such as a `SimDriver`."""
         self = object.__new__(cls)
         self.driver = driver
         self.properties = driver.properties
@@ -134,8 +132,8 @@ class Device:
 
         Args:
             context: the handle.
-            ordinal: the number of the GPU that it is of.
-            owner: held as long as the device is.
+            ordinal: the number of the context's GPU.
+            owner: held as long as the device lives.
 
         Raises:
             NoDeviceError: there is no such GPU.
@@ -172,7 +170,7 @@ class Device:
 
     @property
     def runs_host_code(self) -> bool:
-        """Whether its work may be Python functions that touch its memory: not on a GPU."""
+        """Whether enqueued Python functions may touch its memory. Not on a GPU."""
         return self.driver.runs_host_code
 
     @property
@@ -182,12 +180,12 @@ class Device:
 
     @property
     def ordinal(self) -> int:
-        """Its number among the devices of its kind."""
+        """The number among the devices of its kind, from 0."""
         return self.properties.ordinal
 
     @property
     def name(self) -> str:
-        """The name that the system gives it."""
+        """The system's name of the device."""
         return self.properties.name
 
     @property
@@ -202,7 +200,7 @@ class Device:
 
     @property
     def l2_cache_bytes(self) -> int:
-        """Bytes of the cache that all of it shares (0 where the system does not say)."""
+        """Bytes of the cache that all its multiprocessors share; 0 where that is unknown."""
         return self.properties.l2_cache_bytes
 
     def memory_info(self) -> MemoryInfo:
@@ -210,7 +208,7 @@ class Device:
         return self.driver.memory_info()
 
     def statistics(self) -> DeviceStatistics:
-        """What this device is at."""
+        """Counts of this device now."""
         driver = self.driver
         checked = driver if isinstance(driver, CheckedDriver) else None
         return DeviceStatistics(
@@ -227,10 +225,11 @@ class Device:
         """Make a stream; its work may overlap with that of other streams.
 
         Args:
-            sm_margin: multiprocessors that kernels with a persistent grid leave free on it. Such a kernel takes all
-                others until it ends, so that a collective on another stream would wait for it, or it for the
-                collective: leave as many as that one has thread blocks (`Communicator.max_ctas`). None, as that has it
-                where it is left to NCCL, leaves none. Without effect on a CPU.
+            sm_margin: multiprocessors that kernels with a persistent grid leave free on this stream. Such a kernel
+                takes all others until it ends. Without a margin a collective on another stream would wait for the
+                kernel, or the kernel for the collective: leave as many multiprocessors as the collective has thread
+                blocks (`Communicator.max_ctas`). None, which is `max_ctas` where NCCL chooses, leaves none. On a CPU it
+                has no effect.
 
         Raises:
             TypeError: `sm_margin` is no whole number.
@@ -253,11 +252,11 @@ class Device:
         return Stream(self, self.driver.create_stream(), sm_margin=margin)
 
     def new_event(self, *, timing: bool = False) -> Event:
-        """Make an event; with `timing` it can be measured from."""
+        """Make an event; with `timing` it takes part in `Event.elapsed_time`."""
         return Event(self, timing=timing)
 
     def default_mem_pool(self) -> MemPool:
-        """Where this device's memory comes from, to be looked at and set."""
+        """The pool of this device's memory: its statistics and settings."""
         from cuda_async.core.memory import MemPool
 
         return MemPool(self)
@@ -290,42 +289,45 @@ class Device:
         return load_module_from_cuda_src(source, self, name=name, options=options)
 
     def synchronize(self) -> None:
-        """Wait for the default policy's streams (others: synchronize them)."""
+        """Wait for the streams of this device's policy, and for no others."""
         from cuda_async.core.policy import policy_streams
 
         for stream in policy_streams(self):
             stream.synchronize()
 
-    # -- what it gives back -------------------------------------------------------------------
+    # -- what is given back -------------------------------------------------------------------
 
     def defer(self, give_back: Callable[[], None]) -> None:
         """Have `give_back` called at the next safe moment. For finalizers: takes no lock."""
         self.garbage.append(give_back)
 
     def collect(self) -> None:
-        """Give back what finalizers left.
+        """Make the calls that finalizers left.
 
-        Called at each submission; never inside a capture.
+        Called at each submission, and never inside a capture, which would record them.
         """
         garbage = self.garbage
         while garbage:
             try:
                 give_back = garbage.popleft()
-            except IndexError:
+            except IndexError:  # another thread took the last one
                 return
             give_back()
 
     def borrow_event(self) -> DriverEvent:
-        """An event from this device's pool of events, to be returned."""
+        """An event from this device's pool, which the caller returns by `return_event`."""
         try:
             return self.idle_events.popleft()
         except IndexError:
             return self.driver.create_event()
 
     def record_event(self, stream: DriverStream) -> DriverEvent:
-        """An event from the pool, recorded on `stream` for its waiters.
+        """An event from the pool, recorded on `stream`, for a caller that waits for it.
 
-        The caller returns it to the pool. Raises DriverError.
+        The caller returns it by `return_event`.
+
+        Raises:
+            DriverError: it could not be recorded.
         """
         event = self.borrow_event()
         try:
@@ -337,7 +339,7 @@ class Device:
         return event
 
     def return_event(self, event: DriverEvent) -> None:
-        """Take back an event from `borrow_event` that nobody waits for any more."""
+        """Return an event to the pool. No thread may wait for it any more."""
         self.idle_events.append(event)
 
     def staging_stream(self) -> Stream:
@@ -365,14 +367,15 @@ class Device:
 
 
 def as_device(which: Device | int | str) -> Device:
-    """A device as people name it.
+    """The device that `which` names.
 
-    A name is the device itself, the number of a GPU, or `cpu`, `cuda`, `cuda:1`.
+    Args:
+        which: the device itself, the number of a GPU, or `cpu`, `cuda`, `cuda:1`.
 
     Raises:
         NoDeviceError: this machine has no such device.
-        TypeError: it is none of these.
-        ValueError: a name that no device has.
+        TypeError: `which` is none of these.
+        ValueError: no device has this name.
     """
     if isinstance(which, Device):
         return which
@@ -386,13 +389,11 @@ def as_device(which: Device | int | str) -> Device:
     )
 
 
-_process_default: list[Device] = []
+_process_default: list[Device] = []  # one device, or none before it is needed
 
 
 def device_count(kind: DeviceKind = registry.ACCELERATOR) -> int:
-    """How many devices of this kind can be used.
-
-    Never raises where there is no driver.
+    """The number of usable devices of a kind; 0 where there is no driver.
 
     >>> device_count("host")
     1
@@ -436,6 +437,7 @@ def default_device() -> Device:
 
 
 def _configured() -> Device | None:
+    """The device that `CUDA_ASYNC_DEVICE` names, if it is set."""
     named = config().device
     try:
         return Device.parse(named) if named else None

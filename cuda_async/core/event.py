@@ -1,6 +1,6 @@
 """`Event`: a point in a stream, to wait for or to measure from.
 
-A thin owner of a driver's event.
+It owns a driver's event.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
 
 def wait_event(event: DriverEvent) -> None:
-    """Wait for a driver's event in slices, so that Ctrl-C ends it.
+    """Wait for a driver's event in slices, so that Ctrl-C ends the wait.
 
-    Raise the failure it covers.
+    Raises:
+        BaseException: the failure of the work that the event covers.
     """
     while not event.wait(_WAIT_SLICE_S):
         pass
@@ -106,10 +107,7 @@ class Event:
 
 
 class StreamIdle(DriverEvent):
-    """Stands for the end of a run whose event could not be recorded.
-
-    The stream has nothing left to do.
-    """
+    """The end of a run whose event could not be recorded: the stream is idle."""
 
     __slots__ = ("_stream",)
 
@@ -124,7 +122,7 @@ class StreamIdle(DriverEvent):
         while not self.query():
             if time.monotonic() > end:
                 return False
-            time.sleep(0.0005)
+            time.sleep(0.0005)  # between two questions: there is no event to sleep on
         return True
 
     def failure(self) -> BaseException | None:

@@ -1,12 +1,12 @@
 """`DeviceFuture`: an operation on a chosen stream, to be awaited by any tasks.
 
 Four states: idle (nothing enqueued), executing, complete, failed. The stream is fixed when the
-future is made; the work is enqueued, whole, when it is first awaited. Awaiting never blocks the
+future is made; all work is enqueued when the future is first awaited. Awaiting never blocks the
 event loop: a brief spin if the loop has nothing else to do, then the task sleeps until a thread
 of the driver or the reactor wakes the loop.
 
-It is a `collections.abc.Coroutine`, so `asyncio.create_task`, `TaskGroup` and `gather` take it.
-Cancelling a task that awaits it ends the waiting, not the work: what the device may touch is held
+A future is a `collections.abc.Coroutine`, so `asyncio.create_task`, `TaskGroup` and `gather` take it.
+Cancelling a task that awaits it ends the waiting, not the work: all that the device may touch is held
 until the device is done.
 """
 
@@ -37,11 +37,11 @@ __all__ = ("DeviceFuture", "FutureState")
 
 T = TypeVar("T")
 
-_GLANCE_S = 20e-6
+_GLANCE_S = 20e-6  # between two looks at another thread's spin, which takes about as long
 
 
 class FutureState(Enum):
-    """Where a `DeviceFuture` is."""
+    """The state of a `DeviceFuture`."""
 
     IDLE = "idle"
     EXECUTING = "executing"
@@ -50,9 +50,12 @@ class FutureState(Enum):
 
 
 class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
-    """The result of an operation, to come.
+    """The future result of an operation. Await it any number of times, in any tasks.
 
     Made by `op.schedule(policy)` and `op.into_future()`.
+
+    Raises:
+        OwnershipError: (when made) the operation was used before.
 
     Example:
         >>> import asyncio
@@ -70,7 +73,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     )  # fmt: skip
 
     def __init__(self, op: Operation[T], stream: Stream) -> None:
-        site = site_of(sys._getframe(3))  # pyright: ignore[reportPrivateUsage]  # of who called schedule()
+        # The frames: this one, `fastpath.schedule`, `DeviceOp.schedule`, the user's.
+        site = site_of(sys._getframe(3))  # pyright: ignore[reportPrivateUsage]
         self._leases = op.begin(composed=False, site=site)
         self._op: Operation[T] | None = op
         self._stream = stream
@@ -78,6 +82,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         self._run: Run[T] | None = None
         self._result: Any = None
         self._drivers: dict[object, Generator[Any, Any, T]] | None = None
+        # Leases that were ended when a task was cancelled before its first step, each with its uses and guards.
         self._set_aside: list[tuple[Lease, Sequence[Use | PlainUse], Any]] | None = None
 
     @property
@@ -87,11 +92,12 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
 
     @property
     def state(self) -> FutureState:
-        """Where the future is now."""
+        """The current state."""
         if not self._started:
             return FutureState.IDLE
         run = self._run
         if run is None or not run.done:
+            # Finished without a run: on the fast path of `fastpath.py`.
             return FutureState.COMPLETE if self._finished else FutureState.EXECUTING
         return FutureState.FAILED if run.failed else FutureState.COMPLETE
 
@@ -106,15 +112,21 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
             run.watch()
 
     def sync(self) -> T:
-        """Wait on this thread, without an event loop. Raises what the operation raised."""
+        """Wait on this thread, without an event loop, and return the result.
+
+        Raises:
+            ReentrancyError: called inside the submission of another operation.
+            BaseException: the operation's error.
+        """
         refuse_nested("sync()")
         run = self._submitted(waited=True)
         return self._result if run is None else run.wait()
 
     def _submitted(self, *, waited: bool = False) -> Run[T] | None:
-        """The run, which is enqueued now if it was not; None where all is done.
+        """The run, enqueued now if it was not; None where the operation has finished.
 
-        `waited`: the caller may wait.
+        Args:
+            waited: whether the caller waits anyway, so that prerequisites may be made here.
         """
         if self._started:
             return self._find_run()
@@ -136,15 +148,16 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         op = self._op
         assert op is not None, "it was started before"
         if self._set_aside is not None:
-            self._take_back(self._set_aside)
+            self._lend_again(self._set_aside)
         run = Run(op, self._stream, self._leases)
-        self._run, self._started, self._op = run, True, None  # no call in between: it is the future's or the run's
+        # One statement without calls, where a signal could come: the operation is the future's or the run's.
+        self._run, self._started, self._op = run, True, None
         return run
 
     def _find_run(self) -> Run[T] | None:
-        """The run of what was started before; None if there was none and all is done."""
+        """The run of a future that was started; None if it finished without one."""
         while self._run is None and not self._finished:
-            time.sleep(_GLANCE_S)  # another thread is in its spin at this moment
+            time.sleep(_GLANCE_S)  # another thread is in its spin, and makes a run if that takes too long
         return self._run
 
     # -- awaiting -----------------------------------------------------------------------------
@@ -161,9 +174,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         return run.outcome()
 
     def _begin(self) -> Run[T] | None:
-        """Enqueue the work, and wait very briefly if nothing else waits for this loop.
+        """Enqueue the work, and spin briefly if no other task waits for this loop.
 
-        None if all is done then.
+        Returns:
+            The run; None where the operation finished without one.
         """
         refuse_nested("await")
         op, stream = self._op, self._stream
@@ -179,42 +193,38 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     # -- cancelled before it began ------------------------------------------------------------
 
     def _lend_back(self) -> None:
-        """The task that was to run this was cancelled before its first step.
+        """End the operation's leases: its task was cancelled before the first step.
 
-        Nothing is held for it from here on.
-
-        Another task may await this all the same: then what it needs is lent again.
+        Another task may await the future all the same: `_lend_again` then enters them again.
         """
         op = self._op
         if op is not None and self._set_aside is None:
-            held = [lease for part in whole(op) for lease in part.leases]
-            self._set_aside = [(lease, lease.uses, lease.guarded) for lease in held if lease.active]
-            end(held)
+            leases = [lease for part in whole(op) for lease in part.leases]
+            self._set_aside = [(lease, lease.uses, lease.guarded) for lease in leases if lease.active]
+            end(leases)
 
-    def _take_back(self, held: list[tuple[Lease, Sequence[Use | PlainUse], Any]]) -> None:
-        """Lend again what was lent back.
+    def _lend_again(self, set_aside: list[tuple[Lease, Sequence[Use | PlainUse], Any]]) -> None:
+        """Enter leases that `_lend_back` ended.
 
-        Raises OwnershipError where somebody else has it meanwhile.
+        Raises:
+            OwnershipError: another operation uses the memory meanwhile.
         """
-        for lease, uses, guarded in held:
+        for lease, uses, guarded in set_aside:
             lease.uses, lease.guarded, lease.active = uses, guarded, True
             try:
                 enter(lease)
             except BaseException:
-                end([each for each, *_ in held])
+                end([entered for entered, *_ in set_aside])
                 raise
         self._set_aside = None
 
     def _may_spin(self) -> bool:
-        """Whether a brief wait keeps nobody from anything.
-
-        No other task waits to run, and no thread of the device.
-        """
+        """Whether a brief spin delays neither another task nor a thread of the device."""
         return self._stream.device.driver.works_alone and config().spin_budget_us > 0 and not loop_is_busy()
 
     @staticmethod
     def _spin(is_done: Callable[[], bool]) -> bool:
-        """Ask until it is done or the time for that is up. Whether it is done."""
+        """Ask `is_done` until it says so or the spin budget is spent. Its last answer."""
         clock = time.perf_counter
         end = clock() + config().spin_budget_us * 1e-6
         while not is_done():
@@ -223,7 +233,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         return True
 
     def _prepare(self, preparations: list[Callable[[], object]]) -> Run[T]:
-        """Have slow host work (compiling) done on its own thread, which then enqueues."""
+        """Have a new thread do slow host work (compiling), and then enqueue the operation."""
         run = self._make_run()
         try:
             self._preparing = True
@@ -240,10 +250,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
             raise
         return run
 
-    # -- Coroutine: each task that drives this object has a generator of its own ----------------
+    # -- Coroutine: each task that drives this future has a generator of its own ----------------
 
     def send(self, value: Any) -> Any:
-        """Advance the waiting of the current task; for event loops."""
+        """Advance the current task's wait; for event loops."""
         return self._step(lambda driver: driver.send(value))
 
     def throw(
@@ -252,14 +262,14 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         value: BaseException | object = None,
         trace: TracebackType | None = None,
     ) -> Any:
-        """Throw into the waiting of the current task; for event loops."""
+        """Throw into the current task's wait; for event loops."""
         error = thrown(kind, value, trace)
         if not self._started and not self._in_progress():
             self._lend_back()
         return self._step(lambda driver: driver.throw(error))
 
     def close(self) -> None:
-        """End the waiting of the current task; the work goes on."""
+        """End the current task's wait; the work goes on."""
         driver = self._drivers.pop(current_task(), None) if self._drivers else None
         if driver is not None:
             driver.close()

@@ -1,13 +1,12 @@
-"""Leases: who holds which bytes of a storage, and refusals of conflicting uses.
+"""Leases: which operation holds which bytes of a storage; refusals of conflicts.
 
 Building an operation lends it its arguments: reads share, a write is exclusive, per storage and
 byte range. A lease ends when the run that executed the operation has finished or failed, when the
-operation is discarded, and when it is collected unrun. Within one run (in a `then` closure, say)
-the run's own leases do not conflict: its work is ordered on one stream. Within one operation they
-do, run or not.
+operation is discarded, and when it is collected unrun. Leases of one run (of operations in a `then`
+closure, say) do not conflict: its work is ordered on one stream. Two uses of one operation do.
 
-This is the check that Rust's borrow checker makes for the upstream system, made when an operation
-is built. It is not what orders work on streams: see `storage.py`.
+The upstream system leaves this check to Rust's borrow checker. Here it is made when an operation is
+built. It does not order work on streams: `storage.py` does.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ __all__ = (
 
 
 class Holder(Protocol):
-    """A run: what holds the leases of the operations that it executed."""
+    """A run: it holds the leases of the operations that it executed."""
 
     @property
     def allies(self) -> set[object]:
-        """Runs whose leases do not conflict, since this run's work is behind theirs."""
+        """Holders whose leases do not conflict: this run's work is ordered behind theirs."""
         ...
 
 
@@ -57,15 +56,12 @@ class Settling(Protocol):
     """A run that can be asked whether the device is done with it."""
 
     def settle(self) -> bool:
-        """Complete it if the device is done, and wait for that to be finished.
-
-        Whether it is.
-        """
+        """Complete the run if the device has finished it. Whether it is done."""
         ...
 
 
 class Lendable(Protocol):
-    """What a lease can be on: a storage."""
+    """Memory that can be lent: a storage."""
 
     @property
     def leases(self) -> list[Lease]: ...
@@ -92,24 +88,24 @@ PlainUse = tuple[str, Lendable, bool, int, "int | None"]
 
 
 class Lease:
-    """What an operation (`owner`) holds: bytes of storages, until its run is over.
+    """The bytes of storages that an operation holds until its run is over.
 
     Attributes:
-        uses: the arguments that it holds.
-        owner: stands for the operation.
-        site: the line that made it.
-        run: what runs it, once it runs.
-        active: whether it has not ended.
+        uses: the operation's arguments.
+        owner: a token of the operation, compared by identity.
+        site: the line that made the operation.
+        run: the operation's run; None before it runs.
+        active: whether the lease has not ended.
         guarded: the arguments that conflict with operands of a graph, each with the graph's lease.
     """
 
     __slots__ = ("active", "guarded", "owner", "run", "site", "uses")
 
     exported: ClassVar[bool] = False
-    """Whether it is another library's, over DLPack: no operation that could be waited for."""
+    """Whether another library holds it, over DLPack: there is no operation to wait for."""
 
     guards: ClassVar[bool] = False
-    """Whether it is a graph's: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
+    """Whether a graph holds it: a conflicting use may be built, for `graph.update`, but not run elsewhere."""
 
     def __init__(self, uses: Sequence[Use | PlainUse], owner: object, site: Place) -> None:
         self.uses = uses
@@ -120,22 +116,22 @@ class Lease:
         self.guarded: tuple[tuple[str, Lease], ...] = ()
 
     def give_back(self) -> None:
-        """End the lease.
+        """End the lease. For finalizers, too: it takes no lock.
 
-        Safe in a finalizer: takes no lock; the storages forget it at their next lending.
+        The storages drop it from their lists at their next lending.
         """
         self.active = False
-        self.run = None  # the storages' lists must not keep what it holds alive,
-        self.guarded = self.uses = ()  # nor, where several storages share a list, one another
+        self.run = None  # until then the lists must keep neither the run alive,
+        self.guarded = self.uses = ()  # nor, where several storages share a list, the other storages
 
     def __repr__(self) -> str:
-        parts = [f"{each[0]!r} {'write' if each[2] else 'read'} [{each[3]}, {each[4]})" for each in self.uses]
+        parts = [f"{use[0]!r} {'write' if use[2] else 'read'} [{use[3]}, {use[4]})" for use in self.uses]
         state = "" if self.active else ", given back"
         return f"<{type(self).__name__} {', '.join(parts)} of {format_site(self.site)}{state}>"
 
 
 class ExportLease(Lease):
-    """A tensor that was given to another library."""
+    """The lease of a tensor that was given to another library."""
 
     __slots__ = ()
 
@@ -143,7 +139,7 @@ class ExportLease(Lease):
 
 
 class GuardLease(Lease):
-    """The operands of a graph."""
+    """The lease of a graph on its operands."""
 
     __slots__ = ()
 
@@ -154,8 +150,8 @@ _lock = new_lock()
 
 
 holders: dict[int, Holder] = {}
-"""Which run a thread is submitting; mostly empty, and then nothing has to be looked up. Who enters one takes it out in
-a `finally` whose first call that is: a signal before it would leave the thread inside a submission for ever."""
+"""The run that each thread is submitting, by the thread's number; mostly empty. A function that enters a run removes it
+in a `finally`, as its first call: a signal before that would leave the thread inside a submission for ever."""
 
 
 def current_holder() -> Holder | None:
@@ -175,11 +171,11 @@ def lend(
 
     Args:
         uses: the arguments.
-        owner: stands for the operation (not the operation itself, which a lease must not keep alive); two of
-            its own uses conflict like anybody's.
+        owner: a token of the operation (not the operation, which a lease must not keep alive). Two uses of one
+            owner may conflict, too.
         site: the user's line, named in the error of a later conflict.
         allies: holders of leases that do not conflict, beside the run that this thread submits.
-        kind: what to make: an operation's lease, an export's or a graph's.
+        kind: the class of the lease: an operation's, an export's or a graph's.
 
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
@@ -190,9 +186,9 @@ def lend(
 
 
 def enter(lease: Lease, allies: Set[object] = frozenset()) -> None:
-    """Lend what a lease says.
+    """Lend the uses of a lease.
 
-    The code that gives it back has the lease before this call: Ctrl-C may come with half of it lent.
+    The caller must have stored the lease where it is given back: Ctrl-C may come when half of it is lent.
 
     Raises:
         OwnershipError: as `lend`.
@@ -202,12 +198,12 @@ def enter(lease: Lease, allies: Set[object] = frozenset()) -> None:
 
 
 def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
-    """See whether a lease that was entered, and is not alone, can stay.
+    """Check a lease that was entered and is not alone on its storages.
 
-    Else take it out and raise as `lend` does.
+    Where it conflicts, it is removed, and this raises as `lend` does.
 
-    For `lend`, and for code that enters leases itself because it does so all the time: append one to the `leases` of
-    each storage that it uses, and then look whether it is alone there; and whether this thread submits a run.
+    Called by `enter`, and by code that enters leases itself, for speed. Such code appends the lease to the `leases` of
+    each storage. It calls this where the lease is not alone there, or where this thread submits a run.
     """
     run = current_holder()
     if run is not None:
@@ -220,18 +216,18 @@ def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
                 break
             _remove(lease)
         use, conflict, held = refused
-        # The device may be done with the run that holds it, and nobody has noticed yet.
         holder = conflict.run
         if holder is None and not collected and conflict.owner is not lease.owner and not conflict.exported:
-            # An operation that was dropped, maybe, and that only a collection finds: an exception's frames, which a
-            # task holds, hold it, and the exception itself.
+            # The operation may have been dropped in a cycle, which only a collection ends: an exception's frames, which
+            # a task holds, hold the operation and the exception itself.
             collected = True
             gc.collect()
             _enter(lease)
             continue
+        # The device may be done with the holder's run, although no thread has noticed yet.
         if not isinstance(holder, Settling) or not holder.settle():
             raise _refusal(use, conflict, held, same_operation=conflict.owner is lease.owner)
-        if conflict.active:  # its run is over, and Ctrl-C had come between the two
+        if conflict.active:  # its run is over: Ctrl-C came between the run's end and the lease's
             end((conflict,))
         _enter(lease)
     if run is not None:
@@ -243,12 +239,10 @@ def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
 
 
 def _enter(lease: Lease) -> bool:
-    """Enter a lease on its storages.
+    """Enter a lease on its storages. Whether it is alone there: without conflict.
 
-    Whether it is alone there; else it may not be able to stay.
-
-    First this, then any look at others, so that of two threads that enter at once one at least sees the other. A list's
-    methods are atomic: this needs no lock.
+    A lease is entered before it is compared with others: of two threads that enter at once, at least one then sees the
+    other. No lock is needed, since a list's methods are atomic.
     """
     alone = True
     for use in lease.uses:
@@ -260,11 +254,9 @@ def _enter(lease: Lease) -> bool:
 
 
 def _find_conflict(lease: Lease, allies: Set[object]) -> tuple[Use, Lease, Use] | None:
-    """What is in the way of a lease that is entered.
+    """The first conflict of an entered lease: its use, the other lease, its use.
 
-    Its use that conflicts, with whose lease, and which use of that.
-
-    Under the lock, so that of two that are in each other's way the second to look finds the first gone.
+    Called under the lock. So of two leases that conflict with each other only the first to look is removed.
     """
     lease.guarded = ()
     for position, use in enumerate(lease.uses):
@@ -275,21 +267,22 @@ def _find_conflict(lease: Lease, allies: Set[object]) -> tuple[Use, Lease, Use] 
 
 
 def _remove(lease: Lease) -> None:
+    """Remove an active lease from its storages; it may be entered again."""
     for use in lease.uses:
-        with suppress(ValueError):  # it is not entered there
+        with suppress(ValueError):  # gone already, where another thread gave the lease back meanwhile
             use[1].leases.remove(lease)
 
 
 def _conflict(lease: Lease, position: int, held: list[Lease], allies: Set[object]) -> tuple[Lease, Use] | None:
-    """What is in the way of a lease's use at `position`.
+    """The lease that conflicts with a lease's use at `position`, and its use.
 
-    Others' leases, and its own uses before that.
+    Compared are other leases, and the lease's own uses before that position. Conflicts with graphs go to `guarded`.
     """
     use = lease.uses[position]
-    for other in reversed(held):  # from the end: what other threads take out meanwhile makes it skip nothing
+    for other in reversed(held):  # backwards: where another thread removes a lease meanwhile, none is skipped
         if not other.active:
             with suppress(ValueError):
-                held.remove(other)  # given back by a finalizer, which leaves it here
+                held.remove(other)  # `give_back` ended it, and leaves it in the list
             continue
         if other.owner is not lease.owner and other.run is not None and other.run in allies:
             continue
@@ -312,18 +305,16 @@ def _stop(use: Use | PlainUse) -> int:
 
 
 def words_of(uses: Sequence[Use | PlainUse]) -> str:
-    """What is done to which arguments, for drawings: `writes y, reads x`."""
+    """The uses in words, for drawings: `writes y, reads x`."""
     named = {write: [use[0] for use in uses if use[2] is write] for write in (True, False)}
     words = {True: "writes", False: "reads"}
     return ", ".join(f"{words[write]} {', '.join(names)}" for write, names in named.items() if names)
 
 
 def end(leases: Iterable[Lease]) -> None:
-    """End leases, and have their storages forget them now.
+    """End leases and remove them from their storages: the next lending is quick.
 
-    The next lending finds nothing to look at.
-
-    Not for finalizers, which run amid anything, also amid this module: they give each lease back instead.
+    Not for finalizers, which may run amid this module's own code: they call `give_back` of each lease.
     """
     for lease in leases:
         for use in lease.uses:
@@ -339,7 +330,7 @@ def end(leases: Iterable[Lease]) -> None:
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
     """Raise as `lend` would, but lend nothing.
 
-    For work that stream order alone keeps apart from its neighbours.
+    For work that is ordered by streams alone, and holds no lease while it runs.
 
     Raises:
         OwnershipError: a use overlaps one that is held and one of the two writes.
@@ -352,13 +343,11 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
 
 
 def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:
-    """Refuse to run a writer of a graph's operand, unless the graph does it.
-
-    A graph's operand is written by `graph.update`.
+    """Refuse to run a writer of a graph's operand, except by `graph.update`.
 
     Args:
-        leases: what the operation holds.
-        run: its run; None for an operation that needs none.
+        leases: the operation's leases.
+        run: its run; None for an operation that runs without one.
 
     Raises:
         OwnershipError: the graph is not an ally of the run.

@@ -1,14 +1,12 @@
-"""Loaded GPU code: `Module`, from PTX, a cubin, a file, or CUDA C++ source.
-
-And its functions.
+"""Loaded GPU code: `Module`, of PTX, a cubin, a file or CUDA C++; its `Function`s.
 
     module = device.load_module_from_ptx_src(text)
     function = module.load_function("saxpy")
     AsyncKernelLaunch(function)...                     # launch.py
 
-What a parameter is called and means is not in a cubin: the driver reports sizes only. PTX text declares a type for
-each parameter, so functions of modules that came as text know them. Not kernels of `cutile`, which load themselves;
-not the graph `Module` (`cuda_async.graph.Module`), which is a model.
+A cubin has no names and types of parameters: the driver reports their sizes only. PTX text declares a type for each
+parameter, so functions of modules that came as text know the types. Kernels of `cutile` load themselves, without this
+module. `cuda_async.graph.Module` is something else: a model that runs by a graph.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ __all__ = (
     "load_module_from_ptx_src",
 )
 
-_ENTRY = r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)"
-_TYPE = r"\.([busf]\d+)\b[^\[]*(\[\d+\])?"
+_ENTRY = r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)"  # a kernel's name, and the text of its parameters
+_TYPE = r"\.([busf]\d+)\b[^\[]*(\[\d+\])?"  # a parameter's type, and the size of an array
 
 
 class Function:
@@ -42,7 +40,7 @@ class Function:
     Made by `module.load_function`.
 
     Attributes:
-        device: where it is loaded.
+        device: the device that it is loaded on.
         name: its name in the module.
     """
 
@@ -80,18 +78,12 @@ class Function:
 
     @property
     def parameter_sizes(self) -> tuple[int, ...] | None:
-        """The size of each parameter in bytes, as the driver reports them.
-
-        None where it is too old to tell.
-        """
+        """Bytes of each parameter, by the driver; None where the driver is too old."""
         return self._sizes
 
     @property
     def parameter_types(self) -> tuple[str, ...] | None:
-        """The PTX type of each parameter, such as `f32`.
-
-        It is None where the code came without its text.
-        """
+        """The PTX type of each parameter, such as `f32`; None for code without PTX text."""
         return self._types
 
     def cu_function(self) -> int:
@@ -154,14 +146,14 @@ class Module:
 
 
 def _entry_types(ptx: str) -> dict[str, tuple[str, ...]]:
-    """The declared type of each parameter of each kernel.
+    """The declared types of the parameters of each kernel, by the kernel's name.
 
-    What is passed as bytes (a struct, an f16) is `b8[n]`.
+    A struct is passed as bytes: `b8[n]`.
     """
     kernels: dict[str, tuple[str, ...]] = {}
     for name, parameters in re.findall(_ENTRY, ptx):
-        found = [re.search(_TYPE, each) for each in parameters.split(",") if each.strip()]
-        kernels[name] = tuple(each.group(1) + (each.group(2) or "") for each in found if each is not None)
+        types = [re.search(_TYPE, parameter) for parameter in parameters.split(",") if parameter.strip()]
+        kernels[name] = tuple(match.group(1) + (match.group(2) or "") for match in types if match is not None)
     return kernels
 
 
@@ -178,7 +170,7 @@ def load_module_from_ptx_src(source: str | bytes, device: Device | None = None) 
     """
     where = device or default_device()
     text = source.decode() if isinstance(source, bytes) else source
-    text = text.rstrip("\0")
+    text = text.rstrip("\0")  # PTX of others may end with the zero byte that the driver needs, or not
     return Module(where, where.driver.load_module(text.encode() + b"\0"), _entry_types(text))
 
 
@@ -211,7 +203,7 @@ def load_module_from_cuda_src(
     Args:
         source: the text; kernels to be found by name are `extern "C" __global__`.
         device: where; the default device by default.
-        name: what the compiler's log calls the text.
+        name: the text's name in the compiler's log.
         options: further options of NVRTC, such as `"--use_fast_math"`.
 
     Raises:

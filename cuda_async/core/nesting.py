@@ -1,6 +1,6 @@
-"""No operation is run inside the submission of another.
+"""Refusal of operations that are run inside the submission of another.
 
-It would wait for work that is not enqueued yet.
+Such a run would wait for work that is not enqueued yet.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ __all__ = ("OneByOne", "allow_nested", "refuse_nested")
 
 
 class OneByOne:
-    """Marks a run whose operations the user records one by one: that of a graph scope."""
+    """Marks the run of a graph scope, whose operations the user records one by one."""
 
     __slots__ = ()
 
 
 class _Nesting(threading.local):
     inside: object | None = None
+    """The run inside whose submission this thread may run others; None for no run."""
 
 
 _nesting = _Nesting()
@@ -30,9 +31,9 @@ _nesting = _Nesting()
 
 @contextmanager
 def allow_nested() -> Generator[None]:
-    """Allow operations to be run inside the submission that goes on.
+    """Let this thread run operations inside the submission that it is in.
 
-    `unsafe.then_unchecked` needs it.
+    For `unsafe.then_unchecked`.
     """
     before, _nesting.inside = _nesting.inside, current_holder()
     try:
@@ -42,7 +43,10 @@ def allow_nested() -> Generator[None]:
 
 
 def refuse_nested(what: str) -> None:
-    """Refuse to run anything inside a submission of this thread.
+    """Refuse a call that runs an operation, where this thread submits another.
+
+    Args:
+        what: the call, for the error, such as `sync()`.
 
     Raises:
         ReentrancyError: this thread is submitting an operation.

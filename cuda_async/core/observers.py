@@ -1,6 +1,6 @@
-"""Who is told of what runs.
+"""The observer of operations: one at most, so that a run without any pays nothing.
 
-One observer at most, which may pass it on: see `instrument.py`.
+That of `instrument.py` tells many instruments.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ("Observation", "Observe", "set_observer")
 
 
 class Observation(Protocol):
-    """What is told of one operation that is about to be enqueued."""
+    """The observer's object for one operation: it is told of each stage."""
 
     def enqueued(self, error: BaseException | None) -> None:
-        """Everything was enqueued, or `error` ended that. On the submitting thread."""
+        """Everything was enqueued, or `error` stopped that. On the submitting thread."""
 
     def completed(self, error: BaseException | None) -> None:
-        """The device is done with it. On whatever thread noticed."""
+        """The device is done with the operation. On the thread that noticed."""
 
 
 Observe = Callable[["Operation[Any]", "Stream"], Observation]

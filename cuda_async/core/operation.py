@@ -1,7 +1,7 @@
-"""`Operation`: what to enqueue on a stream, what it holds, and its single use.
+"""`Operation`: work to enqueue on a stream, its leases, and its single use.
 
-The public class is `cuda_async.DeviceOp` (`op.py`), which adds how operations compose and run; the core knows no more
-of an operation than what stands here.
+The public class is `cuda_async.DeviceOp` (`op.py`), which adds how operations compose and run. The core knows only
+this class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ("BUILT", "Operation", "UnrunOperationWarning", "whole")
 
 T_co = TypeVar("T_co", covariant=True)
 
-BUILT, _COMPOSED, _RUN, _DISCARDED, _BOUND = range(5)  # in this order: `_RUN` and beyond, nothing is left to be done
+BUILT, _COMPOSED, _RUN, _DISCARDED, _BOUND = range(5)  # in this order: from `_RUN` on it cannot run any more
 _STATES = ("built", "composed", "run", "discarded", "bound")
 
 
@@ -35,7 +35,7 @@ class UnrunOperationWarning(RuntimeWarning):
 
 
 class Operation(ABC, Generic[T_co]):
-    """Work for a device that yields a `T_co`. Lazy: building one runs nothing."""
+    """Work for a device that yields a `T_co`. Lazy: building it runs nothing."""
 
     __slots__ = ("__weakref__", "_leases", "_place", "_state", "_token", "_used")
 
@@ -57,68 +57,67 @@ class Operation(ABC, Generic[T_co]):
 
     @property
     def site(self) -> Site:
-        """The file and line of the user's that made it."""
+        """The user's file and line that made the operation."""
         return site_at(self._place)
 
     @property
     def place(self) -> Place:
-        """`site`, as it was noted."""
+        """`site` in the form in which it was noted: cheap to pass on, dear to read."""
         return self._place
 
     # -- for subclasses -----------------------------------------------------------------------
 
     @abstractmethod
     def execute(self, context: ExecutionContext) -> T_co:
-        """Enqueue the work on `context.stream` and return what it yields. Never waits."""
+        """Enqueue the work on `context.stream` and return the result. Must not wait."""
 
     def unfold(self, context: ExecutionContext) -> Generator[Operation[Any], Any, T_co] | None:
-        """As `execute`, but yields each inner operation to its runner, for the result.
+        """As `execute`: a generator that yields inner operations and gets their results.
 
-        So that operations within operations, however deep, take no frames. None, as here, is always right; who
-        overrides this has `execute` return `context.drive(self)`.
+        Its runner executes them in a loop, so that operations may nest deeply without recursion. None, as here, is
+        always right. A class that overrides this has `execute` return `context.drive(self)`.
         """
         return None
 
     def trace(self, context: ExecutionContext) -> T_co:
-        """As `execute` on a stream that traces: nothing runs, and memory is not there.
+        """As `execute`, on a stream that traces: nothing runs, and memory does not exist.
 
-        Here: `execute`, whose enqueued work goes nowhere.
+        Here: `execute`, since such a stream drops enqueued work.
         """
         return self.execute(context)
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
-        """As `execute` on a given stream, for an operation that is run alone.
+        """A function that does what `execute` does on a stream, without a run; or None.
 
-        For an operation that has no parts and needs none of a run's records: it makes no memory and brings nothing
-        to the host. None, as here, is always right.
+        For an operation without parts that needs none of a run's records: it makes no memory and brings nothing to the
+        host. None, as here, is always right.
 
         Args:
-            waited: whether this object lives until the device is done. If not, nothing must have to be kept.
+            waited: whether this object lives until the device is done. If not, the work must not need anything that
+                only this object keeps alive.
         """
         return None
 
     def written(self) -> Iterable[Storage]:
-        """What it writes beside what was lent to it.
+        """The storages that it writes beside those lent to it; here none.
 
-        That holds nothing useful if the device fails. Here: nothing.
+        If the device fails, they hold nothing useful: each later use raises the failure.
         """
         return ()
 
     @property
     def leases(self) -> list[Lease]:
-        """What it holds."""
+        """The leases that it holds."""
         return self._leases
 
     def lend(self, *uses: Use | PlainUse) -> None:
-        """Borrow arguments until the operation has finished or is discarded.
-
-        All of them, or none.
+        """Borrow arguments, all or none, until the operation has finished or is discarded.
 
         Raises:
             OwnershipError: a conflicting use is held; what this operation held is given back.
         """
         lease = Lease(uses, self._token, self._place)
-        self._leases.append(lease)  # first: whatever ends the lending half-way, this gives it back
+        self._leases.append(lease)  # first, so that a lending that Ctrl-C ends halfway is given back with the operation
         try:
             enter(lease)
         except OwnershipError:
@@ -134,13 +133,13 @@ class Operation(ABC, Generic[T_co]):
         """Slow host work before this runs on `device` (compiling, say), if there is any.
 
         An `await` does it on a thread of its own, so that the event loop goes on; elsewhere `execute` does it.
-        Here: what the parts have.
+        Here: the preparations of the parts, in order.
         """
         waiting = list(self.parts())
         while waiting:  # not by recursion: operations nest deeply
             part: Any = waiting.pop(0)
             if cast("Any", type(part)).preparations is cast("Any", Operation).preparations:
-                waiting[:0] = part.parts()
+                waiting[:0] = part.parts()  # this very method: its recursion is done here
             else:
                 yield from part.preparations(device)
 
@@ -149,11 +148,11 @@ class Operation(ABC, Generic[T_co]):
         return type(self).__name__.lower()
 
     def detail(self) -> str:
-        """A few words more, for drawings. Here: the arguments that it writes and reads."""
+        """Details for drawings. Here: the arguments that it writes and reads."""
         return words_of([use for lease in self._leases for use in lease.uses])
 
     def sources(self) -> Iterable[Operation[Any]]:
-        """What is drawn before this: its parts, and operations that it shares with others."""
+        """The operations drawn before this: its parts, and those it shares with others."""
         return self.parts()
 
     @property
@@ -167,7 +166,7 @@ class Operation(ABC, Generic[T_co]):
         """Mark the operation as part of another. For combinators.
 
         Raises:
-            OwnershipError: it was used before.
+            OwnershipError: the operation was used before.
         """
         if self._state != BUILT:
             self._refuse()
@@ -175,12 +174,14 @@ class Operation(ABC, Generic[T_co]):
         self._used = user_site()
 
     def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
-        """Mark the operation as run and hand out its leases, which `execute` may extend.
+        """Mark the operation as run, and return its leases, which `execute` may extend.
 
-        For `ExecutionContext` (`composed`) and the caller that runs it as a whole, at `site` of the user's code.
+        Args:
+            composed: whether it is run as a part of another operation, by `ExecutionContext`.
+            site: the user's line that runs it as a whole; by default it is found by the frames.
 
         Raises:
-            OwnershipError: it was used before.
+            OwnershipError: the operation was used before.
         """
         if self._state != BUILT and not (composed and self._state == _COMPOSED):
             self._refuse()
@@ -190,16 +191,19 @@ class Operation(ABC, Generic[T_co]):
         return self._leases
 
     def note_use(self, site: Place) -> None:
-        """Say where it was run, after `begin`: finding that out takes a while."""
+        """Note the user's line that runs it, after `begin`.
+
+        Finding the line takes time, which a caller may spend once the device is at work.
+        """
         self._used = site
 
     def unclaim(self) -> None:
-        """Undo `claim`: what the operation was part of is gone, and it has not run."""
+        """Undo `claim`: the operation that this was part of is gone, and neither has run."""
         if self._state == _COMPOSED:
             self._state = BUILT
 
     def discard(self) -> None:
-        """Give up an operation that has not run: what was lent to it is free again.
+        """Give up an operation that has not run: its arguments are free again.
 
         Example:
             >>> from cuda_async import value
@@ -210,18 +214,18 @@ class Operation(ABC, Generic[T_co]):
         """
         if self._state in (BUILT, _COMPOSED):
             used = user_site()
-            parts: list[Operation[Any]] = [self]  # a chain may have ten thousand links
+            parts: list[Operation[Any]] = [self]  # not by recursion: a chain may have ten thousand links
             while parts:
                 op = parts.pop()
                 parts += op.drop(used)
 
     def mark_bound(self) -> None:
-        """Mark the operation as bound, in place of running it. For `bind`.
+        """Mark the operation as bound, in place of running it; for `bind`.
 
-        What was lent to it is free again.
+        Its arguments are free again: each bound launch orders itself.
 
         Raises:
-            OwnershipError: it was used before.
+            OwnershipError: the operation was used before.
         """
         if self._state != BUILT:
             self._refuse()
@@ -229,7 +233,11 @@ class Operation(ABC, Generic[T_co]):
         self._state = _BOUND
 
     def drop(self, used: Place) -> Iterable[Operation[Any]]:
-        """`discard`, without the parts, which are returned to the caller."""
+        """Discard the operation without its parts, and return these to the caller.
+
+        Args:
+            used: the user's line, for the error of a later use.
+        """
         if self._state not in (BUILT, _COMPOSED):
             return ()
         self._state = _DISCARDED
@@ -260,15 +268,16 @@ class Operation(ABC, Generic[T_co]):
         try:
             state = self._state
             if state >= _RUN:
-                for lease in self._leases:  # a run has taken them over, unless it was interrupted before it could
+                for lease in self._leases:  # a run has adopted them, unless Ctrl-C came before it could
                     if lease.uses and lease.run is None:
                         lease.give_back()
                 return
         except AttributeError:  # __init__ failed
             return
-        if _is_finalizing():  # modules are being taken apart, and nobody is left to lend to
+        if _is_finalizing():  # modules are being taken apart: a warning could fail, and no lease matters any more
             return
         self._give_back()
+        # Amid an exception the operation was dropped because of that.
         if state == BUILT and self.warns() and sys.exc_info()[1] is None:
             warnings.warn_explicit(
                 f"the operation {self.label()} made here was never run. "
@@ -278,16 +287,13 @@ class Operation(ABC, Generic[T_co]):
             )
 
     def warns(self) -> bool:
-        """Whether dropping this operation unrun is likely a mistake.
-
-        It or a part of it has effects.
-        """
+        """Whether dropping this unrun is likely a mistake: it or a part of it has effects."""
         if self.has_effects:
             return True
         waiting: list[Any] = list(self.parts())
         while waiting:  # not by recursion: operations nest deeply
             op = waiting.pop()
-            if op.__class__.warns is not cast("Any", Operation).warns:
+            if op.__class__.warns is not cast("Any", Operation).warns:  # else its recursion is done here
                 if op.warns():
                     return True
             elif op.has_effects:
@@ -298,7 +304,7 @@ class Operation(ABC, Generic[T_co]):
 
 
 def whole(op: Operation[Any]) -> Generator[Operation[Any]]:
-    """The operation and everything that it is composed of."""
+    """Yield the operation and all operations that it is composed of."""
     waiting = [op]
     while waiting:
         part = waiting.pop()

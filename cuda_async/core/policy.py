@@ -1,6 +1,6 @@
-"""Which stream an operation runs on, and nothing else.
+"""Policies: which stream an operation runs on.
 
-who calls                     who chooses the stream            who waits
+call                          the stream is chosen by           the wait is that of
 op.sync()                     the default device's policy       the calling thread
 op.sync_on(stream)            the caller                        the calling thread
 await op                      the default device's policy       the task
@@ -37,7 +37,7 @@ DEFAULT_STREAM_POOL_SIZE = 4
 
 @runtime_checkable
 class SchedulingPolicy(Protocol):
-    """Anything that names the next stream; may be called from several threads at once.
+    """An object that names the next stream. Several threads may call it at once.
 
     Example:
         >>> from cuda_async import Device, value
@@ -54,8 +54,9 @@ class SchedulingPolicy(Protocol):
 class StreamPoolRoundRobin:
     """`size` streams of one device in turn: 0, 1, 2, 3, 0, ...
 
-    A stream on which a collective of the CPU waits for other ranks is left out meanwhile: these may be programs of the
-    same process, whose work must not wait behind it. Where all wait, the work gets a stream of its own.
+    A stream on which a collective of the CPU waits for other ranks is skipped. The other ranks may be threads of this
+    process, whose work must not wait behind the collective. Where a collective waits on each stream, the work gets a
+    new stream.
 
     Raises:
         ValueError: `size` is less than 1.
@@ -102,7 +103,7 @@ class SingleStream:
         True
 
     Args:
-        device: where.
+        device: the stream's device.
         sm_margin: multiprocessors that its kernels leave free; see `Device.new_stream`.
     """
 
@@ -112,11 +113,11 @@ class SingleStream:
 
     @property
     def stream(self) -> Stream:
-        """That stream."""
+        """The stream."""
         return self._stream
 
     def next_stream(self) -> Stream:
-        """That stream."""
+        """The same stream each time."""
         return self._stream
 
     def __repr__(self) -> str:
@@ -127,11 +128,12 @@ _lock = new_lock()
 
 
 def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:
-    """The policy of a device (its number for a GPU; None for the default device).
+    """The policy of a device: one in each process.
 
-    A process has one for each device.
+    It is a `StreamPoolRoundRobin` of 4 streams, unless `set_global_policy` set another.
 
-    Unless `set_global_policy` named another, `StreamPoolRoundRobin` with 4 streams.
+    Args:
+        device: the device, the number of a GPU, or a name; None for the default device.
 
     Raises:
         NoDeviceError: there is no such device.
@@ -150,11 +152,11 @@ def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:
 
 
 def set_global_policy(device: Device | int | str, policy: SchedulingPolicy | None) -> None:
-    """Make `policy` the one of `device`; None goes back to the default.
+    """Set the policy of a device; None goes back to the default.
 
     Raises:
         NoDeviceError: there is no such device.
-        TypeError: it is no policy.
+        TypeError: `policy` has no method `next_stream`.
 
     Example:
         >>> from cuda_async import Device, SingleStream, set_global_policy
@@ -169,7 +171,11 @@ def set_global_policy(device: Device | int | str, policy: SchedulingPolicy | Non
 
 
 def expect_policy(policy: object) -> None:
-    """Refuse what is no policy. Raises TypeError, which says what one is."""
+    """Refuse an object that is no policy.
+
+    Raises:
+        TypeError: it is none; the message says what a policy is.
+    """
     if not hasattr(policy, "next_stream"):
         remedy = "; to choose the stream yourself, write .sync_on(stream)" if isinstance(policy, Stream) else ""
         raise ArgumentTypeError(
@@ -179,7 +185,7 @@ def expect_policy(policy: object) -> None:
 
 
 def policy_streams(device: Device) -> Iterable[Stream]:
-    """The streams of the device's policy, as far as it tells."""
+    """The streams of the device's policy; none where the policy is a user's."""
     policy = device.policy
     if isinstance(policy, StreamPoolRoundRobin):
         return policy.streams
@@ -190,8 +196,8 @@ def next_stream(policy: SchedulingPolicy) -> Stream:
     """Ask a policy, which may be a user's, for a stream.
 
     Raises:
-        SchedulingError: the policy raised, or returned something else.
-        TypeError: it is no policy.
+        SchedulingError: the policy raised, or did not return a stream.
+        TypeError: `policy` has no method `next_stream`.
     """
     expect_policy(policy)
     try:
@@ -206,6 +212,6 @@ def next_stream(policy: SchedulingPolicy) -> Stream:
 def default_stream() -> Stream:
     """The stream of `op.sync()` and `await op`.
 
-    That of `with stream:`, else the policy's next one.
+    It is the stream of `with stream:`, else the next of the default device's policy.
     """
     return innermost(current_stream) or next_stream(global_policy())

@@ -15,14 +15,15 @@ __all__ = ("Prerequisite", "do_prerequisites")
 class Prerequisite:
     """A preparation (`DeviceOp.preparations`) that must end before `execute` begins.
 
-    `sync` and `await` do these first. Runs within `then`, graphs and `async_on` cannot, because nothing waits in a
-    submission: `execute` has to refuse there.
+    `sync` and `await` make prerequisites first. Runs within `then`, graphs and `async_on` cannot, because nothing
+    waits in a submission: `execute` has to refuse there.
 
     Args:
-        prepare: does it.
+        prepare: makes the preparation; it may wait for the device.
 
     Attributes:
-        exists: whether this process may have any. Looking for them costs time, so runs ask this first.
+        exists: whether this process may have any; set by the code that makes them. Runs ask this first, since looking
+            for prerequisites costs time.
     """
 
     __slots__ = ("_prepare",)
@@ -37,10 +38,7 @@ class Prerequisite:
 
 
 def do_prerequisites(op: Operation[Any], device: Device) -> None:
-    """Do the prerequisites of `op` on `device`.
-
-    Call it outside of submissions: it waits.
-    """
+    """Make the prerequisites of `op` on `device`. Not inside a submission: they wait."""
     if not Prerequisite.exists:
         return
     for prepare in op.preparations(device):

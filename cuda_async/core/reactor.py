@@ -1,12 +1,10 @@
-"""The reactor: one thread that completes runs of drivers without callbacks.
+"""The reactor: a thread that completes runs of drivers without callbacks (CUDA).
 
-CUDA's.
-
-It polls the event of the first run in flight on each stream: a stream's runs complete in order. One
-thread for all streams: a thread in one event's wait would block the head of the line. It sleeps a
-little longer the longer nothing completes, and for good while nothing is in flight. It never touches
-an event loop but through what a run's waiters do (`call_soon_threadsafe`). Drivers with threads of
-their own (`host`) do not need it.
+It polls the event of the first run in flight on each stream, since a stream's runs complete in order.
+It polls, and does not wait for an event: one thread serves all streams, and a wait for one stream
+would delay the others. The longer nothing completes, the longer it sleeps between two passes; it
+blocks while nothing is in flight. It reaches event loops only through the waiters of runs
+(`call_soon_threadsafe`). Drivers with threads of their own (`host`) do not need it.
 """
 
 from __future__ import annotations
@@ -24,21 +22,22 @@ from cuda_async.threads import start_thread
 
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 
-_SHORTEST_SLEEP_S = 10e-6
-_LONGEST_SLEEP_S = 500e-6
-_GROWTH = 1.25
+_MIN_SLEEP_S = 10e-6
+_MAX_SLEEP_S = 500e-6
+_SLEEP_GROWTH = 1.25  # of the sleep, after each pass without a completion
 
-_AT_ONCE = 8
-"""After so many completions it sleeps in any case. A thread that waits for the interpreter's lock takes tens of
-microseconds to wake: this thread, which gives the lock away for the length of a driver's call only, would have it back
-by then, again and again, and keep an event loop waiting for milliseconds."""
+_MAX_COMPLETIONS = 8
+"""Completions after which a pass ends, and the thread sleeps. A thread that waits for the interpreter's lock takes tens
+of microseconds to wake. This thread gives the lock away only for the length of a driver's call: without the sleep it
+would have the lock back by then, again and again, and keep an event loop waiting for milliseconds."""
 
 
 class Watched(Protocol):
-    """What can be watched: a run.
+    """A run, as the reactor knows it.
 
     Attributes:
-        stream: where it runs. Runs of one stream complete in the order of their `sequence`.
+        stream: the stream that it runs on.
+        sequence: runs of one stream complete in the order of these numbers.
     """
 
     stream: Any
@@ -49,9 +48,13 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReactorStatistics:
-    """What the reactor has done.
+    """Counts of the reactor.
 
-    Runs handed to it, runs completed, passes over them, runs in flight.
+    Attributes:
+        watched: runs that it was given so far.
+        completed: runs that it saw complete.
+        passes: passes over the streams.
+        in_flight: runs that it watches now.
     """
 
     watched: int
@@ -61,10 +64,10 @@ class ReactorStatistics:
 
 
 class Reactor:
-    """Polls what it is given until it is done."""
+    """Polls each run that it is given until the run is done."""
 
     def __init__(self) -> None:
-        self._new: SimpleQueue[Watched] = SimpleQueue()  # one call puts and wakes, also amid a signal's handler
+        self._new: SimpleQueue[Watched] = SimpleQueue()  # `put` is reentrant: a signal's handler may call it
         self._lock = new_lock()
         self._thread: threading.Thread | None = None
         self._watched = self._completed = self._passes = self._in_flight = 0
@@ -75,7 +78,8 @@ class Reactor:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    # Where Ctrl-C comes while it starts, there may be a second one later: each takes what it gets.
+                    # Ctrl-C while it starts may lead to a second thread later. That is harmless: each polls the runs
+                    # that it takes from the queue.
                     thread = threading.Thread(target=self._poll_for_ever, name="cuda_async-reactor", daemon=True)
                     start_thread(thread)
                     self._thread = thread
@@ -86,47 +90,47 @@ class Reactor:
 
     def _poll_for_ever(self) -> None:
         lines: dict[Any, deque[Watched]] = {}
-        sleep = _SHORTEST_SLEEP_S
+        sleep = _MIN_SLEEP_S
         while True:
-            while not (lines and self._new.empty()):
+            while not (lines and self._new.empty()):  # blocks only where nothing is in flight
                 try:
                     run = self._new.get(block=not lines)
                 except Empty:
                     break
                 _line_up(lines, run)
-                del run  # it would live on while this sleeps
+                del run  # this frame would keep it while it sleeps
                 self._watched += 1
                 self._in_flight += 1
-                sleep = _SHORTEST_SLEEP_S
+                sleep = _MIN_SLEEP_S
             self._passes += 1
             completed = _poll(lines)
             if completed:
                 self._completed += completed
                 self._in_flight -= completed
-                sleep = _SHORTEST_SLEEP_S
+                sleep = _MIN_SLEEP_S
             else:
-                sleep = min(sleep * _GROWTH, _LONGEST_SLEEP_S)
+                sleep = min(sleep * _SLEEP_GROWTH, _MAX_SLEEP_S)
             if lines:
                 time.sleep(sleep)
 
 
 def _line_up(lines: dict[Any, deque[Watched]], run: Watched) -> None:
-    """Put a run where it belongs among those of its stream.
+    """Insert a run among those of its stream, in the order of their submission.
 
-    Threads may hand them over in another order.
+    Threads may hand over runs in another order.
     """
     line = lines.setdefault(run.stream, deque())
     line.append(run)
     if len(line) > 1 and line[-2].sequence > run.sequence:
-        lines[run.stream] = deque(sorted(line, key=lambda each: each.sequence))
+        lines[run.stream] = deque(sorted(line, key=lambda waiting: waiting.sequence))
 
 
 def _poll(lines: dict[Any, deque[Watched]]) -> int:
-    """Complete runs whose turn it is, `_AT_ONCE` at most, and return how many.
+    """Complete runs that are over, `_MAX_COMPLETIONS` at most, and return how many.
 
-    Streams where none is left go.
+    A stream without a run in flight is removed from `lines`.
     """
-    left = _AT_ONCE
+    left = _MAX_COMPLETIONS
     for stream, line in list(lines.items()):
         while left and line and line[0].poll():
             line.popleft()
@@ -134,9 +138,9 @@ def _poll(lines: dict[Any, deque[Watched]]) -> int:
         if not line:
             del lines[stream]
         elif not left:
-            lines[stream] = lines.pop(stream)  # the next pass begins with the others
+            lines[stream] = lines.pop(stream)  # to the end: the next pass begins with the other streams
             break
-    return _AT_ONCE - left
+    return _MAX_COMPLETIONS - left
 
 
 _reactor = Reactor()
@@ -149,7 +153,7 @@ def reactor() -> Reactor:
 
 def _replace_after_fork() -> None:
     global _reactor
-    _reactor = Reactor()  # its thread did not survive; what it watched belongs to the parent
+    _reactor = Reactor()  # the thread does not survive a fork; the runs that it watched are the parent's
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,8 +1,9 @@
-"""Reports: memory in which a launch tells the host what failed, once it is over.
+"""Reports: memory into which a launch writes a failure, for the host to read.
 
-Page-locked host memory, which the device writes where something fails, and nowhere else: a launch costs no copy and no
-clearing, and looking at a report is reading a word. The launches of one run have a report each, so that of several that
-fail in flight each tells its own run; what is launched again and again, bound or in a graph, has one for all of these.
+A report is page-locked host memory. The device writes it only where something fails, so that a launch costs no copy and
+no clearing, and the host reads one word when the launch is over. Each launch has a report of its own, so that several
+failures in flight reach each its own run. A launch that is repeated, bound or in a graph, has one report for all
+repetitions.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ __all__ = ("REPORT_BYTES", "Report", "ReportMemory")
 REPORT_BYTES = 64
 _WRITTEN = 2
 """The first word of a report that was written; 1 while it is being written, 0 before."""
-_AT_ONCE = 64
-"""Reports that are allocated together."""
+_REPORTS_PER_BLOCK = 64
+"""Reports that are pinned together: one page of 4096 bytes."""
 
 
 class ReportMemory:
-    """The reports of one device that nobody uses."""
+    """The unused reports of one device."""
 
     __slots__ = ("_driver", "_free")
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._free: deque[int] = deque()  # the one that was returned first is taken first
+        self._free: deque[int] = deque()  # addresses, in the order in which they were returned
 
     def take(self) -> int:
-        """The address of a report.
+        """Take a report out of the unused ones, and return its address.
 
         Raises:
             OutOfMemoryError: there is no page-locked memory left.
@@ -42,29 +43,32 @@ class ReportMemory:
         try:
             address = self._free.popleft()
         except IndexError:
-            address = self._driver.pin(_AT_ONCE * REPORT_BYTES)
-            ctypes.memset(address, 0, _AT_ONCE * REPORT_BYTES)
-            self._free.extend(address + REPORT_BYTES * i for i in range(1, _AT_ONCE))
-        if _word(address).value == _WRITTEN:  # of a launch that nobody waited for
+            address = self._driver.pin(_REPORTS_PER_BLOCK * REPORT_BYTES)
+            ctypes.memset(address, 0, _REPORTS_PER_BLOCK * REPORT_BYTES)
+            self._free.extend(address + REPORT_BYTES * i for i in range(1, _REPORTS_PER_BLOCK))
+        if _word(address).value == _WRITTEN:  # by a launch that nobody waited for
             ctypes.memset(address, 0, REPORT_BYTES)
         return address
 
     def give_back(self, address: int) -> None:
-        """Nobody looks at it any more. Finalizers call it: it takes no lock."""
+        """Return a report that is not read any more. For finalizers: it takes no lock."""
         self._free.append(address)
 
 
 class Report:
-    """Where one launch, or one that is repeated, tells what failed.
+    """The report of one launch, or of a launch that is repeated.
 
     Args:
-        memory: the device's.
-        stream: where it is launched.
-        read: makes the exception from the bytes.
-        lasting: for a launch that is repeated.
+        memory: the device's reports.
+        stream: the stream of the launch.
+        read: makes the exception of the report's bytes.
+        lasting: whether the launch is repeated. If not, the report is returned when the launch is over.
 
     Attributes:
-        address: of `REPORT_BYTES` bytes, for the device and the host alike.
+        address: address of `REPORT_BYTES` bytes, for the device and the host alike.
+
+    Raises:
+        OutOfMemoryError: (when made) there is no page-locked memory left.
     """
 
     __slots__ = ("__weakref__", "_error", "_lasting", "_memory", "_over", "_read", "_stream", "address")
@@ -86,16 +90,14 @@ class Report:
         self.address = memory.take()
 
     def expect(self) -> None:
-        """A launch that may write here was enqueued."""
+        """Note that a launch that may write the report was enqueued: its end is checked."""
         self._stream.check_behind(self.check)
 
     def check(self) -> None:
-        """Raise what was written.
-
-        The launch is over, or, if it is a repeated one, one of them is.
+        """Raise the failure that was written, if any. Called when a launch is over.
 
         Raises:
-            BaseException: what `read` makes of it; of a launch that is not repeated, at each call.
+            BaseException: the exception that `read` makes: at each call, but of a repeated launch once.
         """
         if self._over:
             if self._error is not None:

@@ -1,9 +1,9 @@
 """`Run`: an operation on its way through a stream, from submission to completion.
 
-Submitting enqueues everything (the whole chain) in one go, under the stream's submission lock.
-Completing happens once, by the thread that sees the device finish: the waiting thread, a worker of the
-driver, or the reactor. It takes the leases back, puts host values in their places and wakes
-its waiters. Until then the run holds everything that the device may touch.
+Submission enqueues the whole operation at once, under the stream's submission lock. Completion happens
+once, on the thread that sees the device finish: the waiting thread, a worker of the driver, or the
+reactor. It ends the leases, puts host values in the place of each `Pending` and wakes the waiters.
+Until then the run holds everything that the device may touch.
 
 `sync` and `sync_on` are in `fastpath.py`, `await` and `schedule` in `future.py`.
 """
@@ -36,13 +36,13 @@ B = TypeVar("B")
 WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
 _SPOILT = "the failed operation was to write this: each use raises its error; make the tensor anew"
-_lock = new_lock()  # of all runs, whose states it guards: held for a few instructions
+_lock = new_lock()  # one for all runs: it guards `_claimed`, `_watched`, `_waiters`, for a few instructions each
 
 
 class _LazyList(Generic[B]):
-    """A record of a run, made when it is first read.
+    """A list of a run, made when it is first read.
 
-    Few runs need any, and the garbage collector, which pauses everything, looks at empty ones as well.
+    Few runs need any. The garbage collector, which pauses all threads, has to visit empty lists as well.
     """
 
     def __init__(self, make: Callable[[], B]) -> None:
@@ -68,7 +68,12 @@ class Run(Generic[T]):
     Attributes:
         stream: where it runs; fixed when the run is made.
         done: whether it has completed, well or not.
-        storages, written, kept, callbacks, trail, allies: the records that `ExecutionContext` writes.
+        sequence: how many pieces of work its stream had at the end of its submission.
+        storages: memory that it allocated.
+        written: memory that it writes beside what was lent.
+        kept: objects held until it completes.
+        callbacks: called once it has succeeded, before its result is handed out.
+        trail: the operations whose execution failed, innermost first.
 
     Raises:
         OwnershipError: (when made) the operation was used before.
@@ -100,7 +105,7 @@ class Run(Generic[T]):
         self._error: BaseException | None = None
         self._result: Any = None
         self._observation: observers.Observation | None = None
-        # Last, so that what is begun is a run's.
+        # Last: an operation that is begun must have a run to give its leases back.
         self._own: list[Lease] = op.begin(composed=False) if own is None else own
 
     def _clear_records(self) -> None:
@@ -109,7 +114,7 @@ class Run(Generic[T]):
 
     @property
     def allies(self) -> set[object]:
-        """Runs whose leases do not conflict, since this run's work is behind theirs."""
+        """Holders whose leases do not conflict: this run's work is ordered behind theirs."""
         if self._allies is None:
             self._allies = set()
         return self._allies
@@ -121,24 +126,22 @@ class Run(Generic[T]):
 
     def adopt(self, leases: list[Lease]) -> None:
         """Hold these leases until the run completes."""
-        self._leases += leases  # first: what says that it is a run's is ended by that run
+        self._leases += leases  # first: a lease that names a run must be among those that the run ends
         for lease in leases:
             lease.run = self
 
     # -- submission ---------------------------------------------------------------------------
 
     def submit(self, *, followed: bool = True) -> None:
-        """Enqueue everything.
-
-        What goes wrong is kept, and raised by `outcome` once the device is done.
+        """Enqueue everything. An error is kept, and raised by `outcome` at the end.
 
         Args:
-            followed: whether somebody will ask for the outcome. If not, and nothing has to be done at the end, the
-                end is not marked and the run is over here.
+            followed: whether a caller will ask for the outcome. If not, and nothing has to be done at the end, the end
+                is not marked and the run is over here.
         """
         op = self._op
         if op is None:
-            return  # Ctrl-C ended it before it began
+            return  # it was left or abandoned before it began
         self._op = None
         try:
             self._submit(op, followed)
@@ -150,12 +153,12 @@ class Run(Generic[T]):
         if observers.observe is not None:
             self._observation = observers.observe(op, stream)
         with stream.submission:
-            before = holders.get(thread)
+            outer = holders.get(thread)
             begun = False
             try:
                 holders[thread] = self
-                if before is not None:  # nested, on purpose: what the outer run holds is ordered before this
-                    self.allies.update((before, *before.allies))
+                if outer is not None:  # nested (`then_unchecked`): work of the outer run is ordered before this
+                    self.allies.update((outer, *outer.allies))
                 stream.device.collect()  # first, since the driver unloads modules then, which graphs among it may use
                 stream.driver.begin_run()
                 begun = True
@@ -167,14 +170,14 @@ class Run(Generic[T]):
                 if self._error is None:
                     self._error = error
             finally:
-                if before is None:
+                if outer is None:
                     holders.pop(thread, None)
                 else:
-                    holders[thread] = before
+                    holders[thread] = outer
                 if begun:
                     stream.driver.end_run()
             if self._event is None and self._error is not None and not isinstance(self._error, Exception):
-                self._event = self._mark_end()  # Ctrl-C came before the end was marked, behind what was enqueued
+                self._event = self._mark_end()  # Ctrl-C came before the end was marked, but work may be enqueued
             self.adopt(self._own)
             self.sequence = stream.sequence
         if self._observation is not None:
@@ -186,9 +189,9 @@ class Run(Generic[T]):
                 self._forget()
 
     def _recover(self, op: Operation[Any], error: BaseException) -> None:
-        """An exception came amid the records.
+        """After an exception outside of `execute`, mostly Ctrl-C: follow enqueued work.
 
-        Hold what the device may touch, and follow it to its end.
+        All that the device may touch is held until the end of the stream's work so far.
         """
         if self._error is None:
             self._error = error
@@ -201,10 +204,7 @@ class Run(Generic[T]):
         self.watch()
 
     def leave(self, error: BaseException) -> None:
-        """The follower of this run follows it no more, because of `error`.
-
-        It goes on by itself, or never begins.
-        """
+        """Stop following the run, because of `error`. It goes on, or never begins."""
         op, self._op = self._op, None
         if op is not None:  # it was not submitted
             self._error = error
@@ -215,12 +215,10 @@ class Run(Generic[T]):
             self.watch()
 
     def submit_unfollowed(self) -> T:
-        """Enqueue everything for nobody to follow, and return the handles.
-
-        The leases end here.
+        """Enqueue everything for nobody to follow, end the leases, return the handles.
 
         Raises:
-            BaseException: whatever went wrong, once what was enqueued has been waited for.
+            BaseException: the error of the submission, once enqueued work has been waited for.
         """
         self.submit(followed=False)
         if not self.done:
@@ -239,7 +237,7 @@ class Run(Generic[T]):
         sequence: int,
         error: BaseException | None,
     ) -> None:
-        """Go on with an operation that was enqueued already; see the function `take_over`."""
+        """Follow an operation that was enqueued already; see the function `take_over`."""
         self._op = None
         self._result = handles
         self._error = error
@@ -252,11 +250,11 @@ class Run(Generic[T]):
         self._event = self._mark_end() if end is None else end
 
     def _forget(self) -> None:
-        """End a run that nobody follows: stream order keeps what comes later behind it."""
+        """End a run that nobody follows: stream order keeps later work behind it."""
         end(self._leases)
         self._leases = []
         self._clear_records()
-        self._claimed = threading.get_ident()
+        self._claimed = threading.get_ident()  # as if completed here: a late `complete` does nothing
         self.done = True
 
     def preparations(self) -> list[Callable[[], object]]:
@@ -265,7 +263,7 @@ class Run(Generic[T]):
         return [] if op is None else list(op.preparations(self.stream.device))
 
     def prepare_and_submit(self, preparations: list[Callable[[], object]]) -> None:
-        """Do the slow work, then submit; a failure is the run's."""
+        """Do the slow work, then submit. A failure of either is the run's."""
         try:
             for prepare in preparations:
                 prepare()
@@ -283,27 +281,27 @@ class Run(Generic[T]):
             self._result = op.execute(ExecutionContext(stream, self))
         except BaseException as error:
             self._error = error
-            add_path(error, [op, *reversed(self.trail)], stream)
+            add_path(error, [op, *reversed(self.trail)], stream)  # `op` has no context that would add it to the trail
 
     def _mark_end(self) -> DriverEvent:
         stream = self.stream
         try:
             event = stream.device.record_event(stream.driver)
         except BaseException as error:
-            # What was enqueued must be waited for all the same, or its memory would be freed under it.
+            # Enqueued work must be waited for all the same, or its memory would be freed while it runs.
             if self._error is None:
                 self._error = error
             return StreamIdle(stream.driver)
         return event
 
     def abandon(self) -> None:
-        """Give back what a run that was never submitted holds."""
+        """End the leases of a run that was never submitted."""
         op, self._op = self._op, None
         if op is not None:
             abandon(op, self._own)
 
     def record(self) -> T:
-        """Execute on a stream that captures, and return the handles. Nothing is enqueued.
+        """Execute on a stream that captures, and return the handles. Nothing runs.
 
         Raises:
             BaseException: whatever the operation raised.
@@ -311,7 +309,7 @@ class Run(Generic[T]):
         op = cast("Operation[T]", self._op)
         self._op = None
         thread = threading.get_ident()
-        before = holders.get(thread)
+        outer = holders.get(thread)
         try:
             holders[thread] = self
             context, recorder = ExecutionContext(self.stream, self), self.stream.recorder
@@ -320,14 +318,17 @@ class Run(Generic[T]):
             add_path(error, [op, *reversed(self.trail)], self.stream)
             raise
         finally:
-            if before is None:
+            if outer is None:
                 holders.pop(thread, None)
             else:
-                holders[thread] = before
+                holders[thread] = outer
             self.adopt(self._own)
 
     def release(self) -> None:
-        """End the leases of a run that was recorded, or never got that far."""
+        """End the leases of a run that was recorded, or whose recording failed.
+
+        `kept` stays: the graph holds it.
+        """
         self.abandon()
         for lease in (*self._own, *self._leases):
             lease.give_back()
@@ -341,31 +342,28 @@ class Run(Generic[T]):
 
     @property
     def handles(self) -> Any:
-        """What the operation yielded when it was submitted.
-
-        Handles, which may have no data yet.
-        """
+        """The result of the submission: handles, which may have no data yet."""
         return self._result
 
     # -- completion ---------------------------------------------------------------------------
 
     def poll(self) -> bool:
         """Complete the run if the device has finished it. Whether it is done. Never waits."""
-        event = self._event  # another thread that settles the run takes it away
+        event = self._event  # read once: another thread that completes the run sets it to None
         if not self.done and event is not None:
             try:
                 if not event.query():
                     return False
-            except Exception as error:  # a device that cannot be asked will not tell anybody else either
+            except Exception as error:  # no later question would be answered: the run ends with this error
                 if self._error is None:
                     self._error = error
             self.complete()
         return self.done
 
     def settle(self) -> bool:
-        """Complete the run if the device has finished it, and wait until that is done.
+        """Complete the run if the device has finished it. Whether it is done.
 
-        Whether it is.
+        Waits for another thread that completes it at this moment.
         """
         if self.done:
             return True
@@ -374,7 +372,7 @@ class Run(Generic[T]):
             return False
         self.complete()
         if not self.done and self._claimed == threading.get_ident():
-            self._finish()  # the handler of a signal asks, amid the completion that it interrupted
+            self._finish()  # a signal's handler asks, amid this thread's own completion, which it must not wait for
         self._wait_settled()
         return True
 
@@ -386,10 +384,7 @@ class Run(Generic[T]):
                 pass
 
     def watch(self) -> None:
-        """Have the run completed when the device is done.
-
-        A thread of the driver completes it, or the reactor.
-        """
+        """Have a thread of the driver, or the reactor, complete the run when it is over."""
         with _lock:
             event = self._event
             if self._watched or event is None:
@@ -398,16 +393,13 @@ class Run(Generic[T]):
         try:
             if not event.notify(self.complete):
                 reactor().watch(self)
-        except BaseException:  # Ctrl-C: twice does no harm, not at all would
+        except BaseException:  # Ctrl-C: it is uncertain whether somebody watches, and two watchers do no harm
             if not self.done:
                 reactor().watch(self)
             raise
 
     def when_done(self, waiter: Callable[[], None]) -> None:
-        """Have `waiter` called once, on some thread, when the run is done.
-
-        At once if it is.
-        """
+        """Have `waiter` called once, on any thread, when the run is done (now if it is)."""
         with _lock:
             if not self.done:
                 if self._waiters is None:
@@ -417,7 +409,7 @@ class Run(Generic[T]):
         waiter()
 
     def complete(self) -> None:
-        """Settle the run; the device has finished it. Only the first call does anything.
+        """Complete the run, which the device has finished. Later calls do nothing.
 
         Ctrl-C that comes meanwhile is raised when all is done.
         """
@@ -434,16 +426,16 @@ class Run(Generic[T]):
                 raise
             if not self.done:
                 self._finish(interrupted=True)
-            if self._error is None or isinstance(self._error, Exception):
+            if self._error is None or isinstance(self._error, Exception):  # else `outcome` raises the interrupt
                 raise
 
     def _finish(self, *, interrupted: bool = False) -> None:
-        """What there is to do at the end.
+        """End the run: failure, callbacks, leases, waiters.
 
-        All of it may be done twice, where a signal ended it in between.
+        Each step may be done twice, where a signal interrupted the first time.
 
         Args:
-            interrupted: whether this is the second time: what a callback raises now is its own.
+            interrupted: whether this is the second time. What a callback raises now is its own error, no signal's.
         """
         event, stream = self._event, self.stream
         pooled = not isinstance(event, StreamIdle)
@@ -454,7 +446,7 @@ class Run(Generic[T]):
             stream.driver.forget(failure)
             if self._error is None:
                 self._error = failure
-        elif event is not None and self.sequence > stream.completed:
+        elif event is not None and self.sequence > stream.completed:  # runs need not be seen to end in order
             stream.completed = self.sequence
         if self._error is None:
             try:
@@ -473,21 +465,19 @@ class Run(Generic[T]):
         if event is not None and self._event is event:
             self._event = None
             if pooled:
-                stream.device.idle_events.append(event)  # no call in between: it comes back once
+                # No call between the two lines, where a signal could come: the event returns to the pool once.
+                stream.device.idle_events.append(event)
         observation, self._observation = self._observation, None
         if observation is not None:
             observation.completed(self._error)
         with _lock:
             self.done = True
-        for waiter in self._waiters or ():  # nobody is added any more
+        for waiter in self._waiters or ():  # `when_done` adds nobody to a run that is done
             waiter()
         self._waiters = None
 
     def _spoil(self, failure: BaseException) -> None:
-        """What this run was to write holds nothing useful.
-
-        Each later use raises the failure.
-        """
+        """Mark memory that this run was to write: each later use raises the failure."""
         error = without_traceback(failure)
         if _SPOILT not in getattr(error, "__notes__", ()):
             error.add_note(_SPOILT)
@@ -504,17 +494,16 @@ class Run(Generic[T]):
         return self.done and self._error is not None
 
     def outcome(self) -> T:
-        """The result of a run that is done; raises what went wrong."""
+        """The result of a run that is done. Raises its error, if it has one."""
         __tracebackhide__ = True
         if self._error is not None:
             self._raise()
         return self._result
 
     def _raise(self) -> NoReturn:
-        """Raise what went wrong, and keep a copy for the next caller.
+        """Raise the error, and keep a copy for the next caller.
 
-        The frames that an exception has been through hold this run, and with it what it held; and it would grow with
-        each that it is raised through.
+        The traceback of the raised error holds frames that hold this run; raised again, it would also grow.
         """
         __tracebackhide__ = True
         error = cast("BaseException", self._error)
@@ -522,21 +511,15 @@ class Run(Generic[T]):
         try:
             raise error
         finally:
-            del error, self
+            del error, self  # this frame is in the traceback
 
     def raise_interrupt(self) -> None:
-        """Raise at once what ended the submission from outside (Ctrl-C).
-
-        It does not wait for the device.
-        """
+        """Raise Ctrl-C that ended the submission, without waiting for the device."""
         if self._error is not None and not isinstance(self._error, Exception):
             self._raise()
 
     def wait(self) -> T:
-        """Wait on this thread and return the outcome.
-
-        After Ctrl-C the run goes on without the waiter.
-        """
+        """Wait on this thread and return the outcome. After Ctrl-C the run goes on."""
         __tracebackhide__ = True
         event = self._event
         if event is not None and not self._watched:
@@ -568,16 +551,16 @@ def take_over(
     handles: T | None = None,
     error: BaseException | None = None,
 ) -> Run[T]:
-    """The run of an operation that was enqueued without one (see `fastpath.py`).
+    """Make a run for an operation that was enqueued without one (see `fastpath.py`).
 
     Args:
         op: the operation; held until the run is over.
         stream: where it was enqueued.
-        leases: what it holds.
-        end: what was recorded behind it, if it got that far.
-        sequence: how much of the stream that covers.
-        handles: what the operation yields.
-        error: what went wrong instead.
+        leases: the leases that it holds.
+        end: the event recorded behind it; None where it was not recorded.
+        sequence: how many pieces of the stream's work `end` covers; by default all so far.
+        handles: the operation's result.
+        error: the error that ended the submission.
     """
     run = Run(op, stream, leases)
     run.take_over(op, handles, end=end, sequence=stream.sequence if sequence is None else sequence, error=error)
@@ -585,7 +568,7 @@ def take_over(
 
 
 def abandon(op: Operation[Any], leases: Iterable[Lease]) -> None:
-    """Give back what an operation that was begun and will not run holds."""
+    """End the leases of an operation that was begun and will not run."""
     for lease in leases:
         lease.give_back()
     for part in op.parts():

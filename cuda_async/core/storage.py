@@ -1,15 +1,15 @@
-"""`Storage`: memory of a device, with the rules that keep its use in order.
+"""`Storage`: memory of a device, which orders its uses on several streams.
 
-Ordering belongs to storage. Each knows its last writer and its readers since as (stream, sequence).
-`use(stream, write=...)`, called before each enqueue that touches it, makes the stream wait for
-those that matter on other streams; a free waits on its stream for all of them. There is no event
-per launch: one is recorded only when another stream has to wait.
+Each storage knows its last writer and the readers since then, each as (stream, sequence).
+`use(stream, write=...)` is called before each enqueue that touches the memory. It makes the stream
+wait for the last writer, and before a write for the readers as well. A free waits on its stream for
+all of them. There is no event per launch: one is recorded only when another stream has to wait.
 
     storage = context.allocate(nbytes)          # in an operation's execute()
     storage.use(stream, write=True)             # then enqueue, on the same thread
     storage.address, storage.nbytes, storage.device
 
-Not a tensor: no shape, no dtype. Not the check that two operations do not conflict: see `lease.py`.
+A storage has no shape and no dtype. `lease.py` checks that two operations do not conflict.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_READERS = 16
 
 
 class _Allocation:
-    """The part of a storage that outlives it: the address, and the streams that used it."""
+    """The part of a storage that outlives it: the address, and streams that used it."""
 
     __slots__ = ("address", "keep", "made", "readers", "stream", "writer", "written")
 
@@ -68,49 +68,46 @@ class _Allocation:
         stream.sequence += 1
 
     def in_use(self, *, but: Stream | None = None) -> bool:
-        """Whether a user of the memory on another stream than `but` may be unfinished."""
+        """Whether a user may be unfinished, except a writer on the stream `but`."""
         writer = self.writer
         return (writer is not None and writer is not but and self.written > writer.completed) or any(
             sequence > reader.completed for reader, sequence in self.readers.items()
         )
 
     def forget(self) -> None:
-        """Let go of borrowed memory once everybody who used it is done."""
+        """Drop `keep` of borrowed memory, on its stream, behind all streams that used it."""
         stream = self.stream
         if self.writer is not None:
             stream.follow(self.writer, self.written, depend=False)
         for reader, sequence in self.readers.items():
             stream.follow(reader, sequence, depend=False)
-        stream.driver.call(self._let_go)
+        stream.driver.call(self._drop_keep)
         stream.sequence += 1
 
-    def _let_go(self) -> None:
+    def _drop_keep(self) -> None:
         self.keep = None
 
 
 def _wait_for_frees(stream: Stream) -> None:
-    """Free what finalizers left, and wait until it is.
-
-    A wait is better than no memory.
-    """
+    """Free memory whose storages are gone, and wait for that: better than to fail."""
     from cuda_async.core.policy import policy_streams
 
     stream.device.collect()
-    for each in {stream, *policy_streams(stream.device)}:
-        event = stream.device.record_event(each.driver)
+    for user in {stream, *policy_streams(stream.device)}:  # the streams that are known; others free when they can
+        event = stream.device.record_event(user.driver)
         while not event.wait(_WAIT_SLICE_S):
             pass
         stream.device.return_event(event)
 
 
 class Storage:
-    """Memory of a device. Freed, in stream order, when nobody refers to it any more.
+    """Memory of a device, freed in stream order when nothing refers to it any more.
 
     Attributes:
         device: where it is.
         address: its first byte, as a number.
         nbytes: its size in bytes.
-        leases: what operations hold of it (see `lease.py`).
+        leases: the leases on it; those that have ended may still be in the list (see `lease.py`).
         error: the failure of the operation that was to write it; raised at each later use.
     """
 
@@ -147,8 +144,8 @@ class Storage:
         try:
             address = stream.driver.allocate(nbytes)
         except OutOfMemoryError:
-            # What only a collection finds, and what finalizers left, may be enough. Outside of the handler: its
-            # exception holds frames.
+            # A collection may free enough. It is done outside of this handler, whose exception keeps frames, and
+            # with them memory.
             address = None
         if address is None:
             gc.collect()
@@ -181,8 +178,8 @@ class Storage:
             stream: where the work is enqueued.
             write: whether it writes.
             peer: whether `stream` may belong to another device of the same kind (for copies across).
-            failed: whether the work is enqueued also where the operation that was to write this storage failed. Its
-                caller tells that, and looks at `error`.
+            failed: whether to order the work even where the operation that was to write this storage failed. The
+                caller then looks at `error` itself.
 
         Raises:
             ContextError: `stream` belongs to another device.
@@ -203,7 +200,7 @@ class Storage:
         if writer is not None and writer is not stream:
             stream.follow(writer, allocation.written)
         if not write:
-            allocation.readers[stream] = stream.sequence + 1
+            allocation.readers[stream] = stream.sequence + 1  # the number of the piece that is enqueued next
             if len(allocation.readers) > _MAX_READERS:
                 allocation.forget_readers()
         else:
@@ -217,7 +214,7 @@ class Storage:
             stream.checked.use(self.address, write=write)
 
     def order(self, stream: Stream, write: bool) -> None:
-        """`use`, for launches: most follow their own stream's, and wait for nothing."""
+        """`use`, for launches: quicker where the last writer is `stream` itself."""
         allocation = self._allocation
         if allocation.writer is stream and stream.plain and self.error is None:
             if not write:
@@ -229,22 +226,24 @@ class Storage:
         self.use(stream, write=write)
 
     def check_memory(self) -> None:
-        """Nothing.
+        """Do nothing, since there is memory.
 
-        Raises NotReadyError where there is no memory, which a subclass stands for.
+        Raises:
+            NotReadyError: (subclasses) the storage has no memory.
         """
 
     def write_mark(self) -> tuple[Stream, int] | None:
-        """The last write, as something to compare.
+        """The last write as (stream, sequence), to be compared with a later one.
 
-        None where nothing wrote memory that was allocated here.
+        None for memory that was allocated here and that nothing has written.
         """
         allocation = self._allocation
+        # An allocation counts as a write of its stream, so that other streams wait for it.
         untouched = allocation.writer is allocation.stream and allocation.written == allocation.made
         return None if untouched else (allocation.writer or allocation.stream, allocation.written)
 
     def last_writer(self) -> Stream | None:
-        """The stream of the last write, as far as it is not known to be done."""
+        """The stream of the last write; None where that is known to be done."""
         allocation = self._allocation
         writer = allocation.writer
         return writer if writer is not None and allocation.written > writer.completed else None

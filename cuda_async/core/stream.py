@@ -6,11 +6,11 @@ The seam that a backend sees (as a protocol, without importing this package):
     stream.launch_function(function, grid, block, shared_bytes: int, parameters: int) -> None
     stream.parallel_for(body: Callable[[int, int], None], count: int, grain: int) -> None   # CPU
 
-Each enqueues and returns. `sequence` counts what was enqueued; `follow(source, sequence)` makes
-this stream wait for that much of another, through one event that is recorded only when somebody
-has to wait, and not at all where an earlier wait covers it.
+Each enqueues and returns. `sequence` counts the enqueued pieces of work. `follow(source, sequence)`
+makes this stream wait for the first `sequence` pieces of another. Its event is recorded only then,
+and not at all where an earlier wait covers those pieces.
 
-Not a scheduler (see `policy.py`), and it knows nothing of who uses which memory (see `storage.py`).
+`policy.py` chooses streams for operations; `storage.py` knows which memory they use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ _numbers = itertools.count(1)  # next() is atomic
 
 
 def expect_stream(stream: object) -> None:
-    """Refuse what is no stream. Raises TypeError, which says how one is made."""
+    """Refuse an object that is no stream.
+
+    Raises:
+        TypeError: it is none; the message says how a stream is made.
+    """
     if not isinstance(stream, Stream):
         raise ArgumentTypeError(
             f"expected a stream, such as Device.best().new_stream(), got {type(stream).__name__}: {stream!r}; "
@@ -55,13 +59,13 @@ def expect_stream(stream: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """What a stream has done.
+    """Counts of a stream's work.
 
     Attributes:
         submitted: pieces of work enqueued.
-        completed: of those, how many are known to have completed.
+        completed: pieces known to have completed.
         events_recorded: events recorded for other streams to wait on.
-        waits: waits for other streams that were enqueued.
+        waits: enqueued waits for other streams.
     """
 
     submitted: int
@@ -71,9 +75,9 @@ class StreamStatistics:
 
 
 class Stream:
-    """An ordered queue of work on one device; make it with `device.new_stream()`.
+    """An ordered queue of work on one device; `device.new_stream()` makes it.
 
-    As a context manager it is the default stream of the block.
+    As a context manager it is the default stream inside the block.
 
     Example:
         >>> from cuda_async import Device, value
@@ -97,45 +101,46 @@ class Stream:
         self.driver = driver
         """The driver's stream."""
         self.sequence = 0
-        """How many pieces of work were enqueued."""
+        """Pieces of work enqueued."""
         self.completed = 0
-        """How many of them are known to have completed."""
+        """Pieces known to have completed."""
         self.submission = new_lock()
         """Held while an operation is being submitted, so that two threads' work does not interleave."""
         self.checked = driver if isinstance(driver, CheckedStream) else None
-        """The driver's stream, where a checker follows who uses which memory."""
+        """The driver's stream where a checker follows uses of memory; else None."""
         self.recorder = recorder
-        """What records a capture, on a stream that captures instead of running."""
+        """The recorder, on a stream that captures instead of running; else None."""
         self.sm_margin = sm_margin
         """Multiprocessors that kernels with a persistent grid leave free; see `Device.new_stream`."""
         self.plain = self.checked is None and recorder is None
-        """Whether nobody has to be told who uses which memory."""
-        self._mark: DriverEvent | None = None
+        """Whether neither a checker nor a recorder has to be told of uses of memory."""
+        self._mark: DriverEvent | None = None  # the event that other streams wait for; recorded anew as needed
         self._mark_lock = new_lock()
-        self._marked = 0
+        self._marked = 0  # pieces that `_mark` covers
         # How far this stream follows others: for their results, and only in order. Weak: they may come and go.
         self._seen: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
         self._ordered: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
         self._events = 0
         self._waits = 0
         self.lenders: dict[DriverStream, int] = {}
-        """Streams of other libraries that have to wait for what was submitted."""
+        """Streams of other libraries that have to wait for this submission, each with `sequence` when it was noted."""
         self.held: dict[int, object] = {}
-        """What is kept until the stream is next seen idle, by `id`; see `hold`."""
+        """Objects kept until the stream is next seen idle, by `id`; see `hold`."""
         self._workspace: Workspace | None = None
 
     @classmethod
     def borrow_raw(cls, device: Device, raw: object, *, owner: object = None) -> Stream:
         """Wrap a stream that another library made, and destroys.
 
-        Work enqueued here and there is in the order in which it was enqueued.
+        Work of both sides runs in the order in which it is enqueued.
 
         Args:
-            device: the device that it is of.
+            device: the stream's device.
             raw: the handle (`CUstream`) as a number, or an object with `__cuda_stream__`, such as CuPy's.
             owner: held as long as this lives; by default `raw`, if it is an object.
 
         Raises:
+            TypeError: `raw` is neither.
             LaunchError: streams of this device have no handles.
         """
         return borrow_stream(device, raw, owner)
@@ -145,16 +150,13 @@ class Stream:
         return self.driver.raw
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """How other libraries take this stream.
-
-        The version of the protocol, and the handle.
-        """
+        """The version of this protocol, and the handle: for libraries that take a stream."""
         return 0, self.cu_stream()
 
     # -- ordering -----------------------------------------------------------------------------
 
     def mark(self, sequence: int) -> tuple[DriverEvent, int]:
-        """An event that covers at least the first `sequence` pieces, and how many."""
+        """An event that covers the first `sequence` pieces or more, and their number."""
         with self._mark_lock:
             if self._mark is None:
                 self._mark = self.device.driver.create_event()
@@ -172,9 +174,9 @@ class Stream:
 
         Args:
             source: the stream to wait for.
-            sequence: how much of it.
-            depend: whether later work here fails where that work failed (it needs its results), or is only
-                ordered behind it (it overwrites or frees what that work used).
+            sequence: how many of its pieces.
+            depend: whether later work here fails where that work failed, since it needs the results. If not, it is
+                only ordered: it overwrites or frees memory that the work used.
 
         Raises:
             ContextError: the two streams belong to devices of different kinds.
@@ -195,10 +197,10 @@ class Stream:
     def follow_lender(self, lender: DriverStream, device: Device) -> None:
         """Make later work here wait for `lender`, and `lender` for this submission.
 
-        For memory that another library lends: `lender` is the stream that it uses at this moment, on `device`.
+        For memory that another library lends. `lender` is the stream that the library uses at this moment, on `device`.
         """
         if self.lenders.get(lender) == self.sequence:
-            return  # the same launch has another tensor of the same library
+            return  # nothing was enqueued since: the same launch uses another tensor of the library
         event = device.borrow_event()
         lender.record(event)
         self.driver.wait_event(event)
@@ -206,9 +208,9 @@ class Stream:
         self.lenders[lender] = self.sequence
 
     def lead_lenders(self, end: DriverEvent | None = None) -> None:
-        """Make the lenders wait for what was submitted: up to `end`, or up to now.
+        """Make the lenders wait for this submission: up to `end`, or up to now.
 
-        The submitting thread calls it.
+        The thread that submits calls it, once all is enqueued.
         """
         if not self.lenders:
             return
@@ -225,7 +227,7 @@ class Stream:
     # -- work ---------------------------------------------------------------------------------
 
     def begin_single(self, leases: Iterable[Lease] = ()) -> None:
-        """One operation is enqueued next, without a `Run`: what is done before that.
+        """Prepare for one operation that is enqueued next, without a `Run`.
 
         The caller holds the submission lock.
 
@@ -241,7 +243,7 @@ class Stream:
         self.driver.begin_single()
 
     def continue_run(self) -> None:
-        """Work follows that goes on with the run before: `DriverStream.continue_run`.
+        """Prepare for more work of the run before; see `DriverStream.continue_run`.
 
         The caller holds the submission lock.
         """
@@ -250,11 +252,13 @@ class Stream:
         self.driver.continue_run()
 
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
-        """Load machine code and return its function `entry`.
+        """Load machine code and return its function `entry`. The caller keeps it.
 
-        The caller keeps it per device.
-
-        `early`: see `Driver.load_function`.
+        Args:
+            image: the code.
+            entry: the function's name in it.
+            shared_bytes: dynamic shared memory that its launches may use.
+            early: see `Driver.load_function`.
         """
         return self.device.driver.load_function(image, entry, shared_bytes, early=early)
 
@@ -274,12 +278,11 @@ class Stream:
         self.sequence += 1
 
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
-        """What launches a function on any stream of this device.
+        """A function that launches a kernel on any stream of this device.
 
-        `launch(stream.driver, blocks, parameters)`.
-
-        For code that is launched again and again. The caller does the rest of what `launch_function` and `hold`
-        do: adds 1 to `stream.sequence`, and sees to it that `stream.held` has the function.
+        It is called as `launch(stream.driver, blocks, parameters)`, for kernels that are launched often. The caller
+        does the rest of `launch_function` and `hold`: it adds 1 to `stream.sequence`, and puts the function into
+        `stream.held`.
         """
         return self.driver.launcher(function, block, shared_bytes)
 
@@ -291,22 +294,19 @@ class Stream:
         shared_bytes: int,
         parameters: int,
     ) -> Callable[[], None]:
-        """What enqueues a GPU launch at each call.
-
-        The memory behind `parameters` is read at each call.
-        """
+        """A function that enqueues a GPU launch at each call, and then reads `parameters`."""
         launch = self.driver.prepare_launch(function, grid, block, shared_bytes, parameters)
 
-        def go() -> None:
+        def enqueue() -> None:
             launch()
             self.sequence += 1
 
-        return go
+        return enqueue
 
     def expect_output(self) -> None:
-        """Kernels launched from here on may print.
+        """Note that kernels launched from here on may print.
 
-        What they print comes out when they are seen to have completed.
+        Their output is written when they are seen to have completed.
         """
         self.driver.expect_output()
 
@@ -320,48 +320,46 @@ class Stream:
         swizzle: int,
         step: int = 1,
     ) -> bytes:
-        """What describes a tensor to a GPU's TMA unit. Enqueues nothing."""
+        """Encode a tensor map; see `Driver.encode_tensor_map`. Enqueues nothing."""
         return self.device.driver.encode_tensor_map(element, address, extents, strides, box, swizzle, step)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a function this stream's share of the device holds at once.
+        """How many blocks of a function run at once on the SMs that this stream may use.
 
-        The number is of whole clusters of `cluster` blocks.
+        It is a multiple of `cluster`, and one cluster at least.
         """
         blocks = self.device.driver.resident_blocks(function, threads, shared_bytes, cluster)
         if not self.sm_margin:
             return blocks
-        units = self.device.multiprocessor_count
-        clusters = blocks * (units - self.sm_margin) // units // cluster
+        sms = self.device.multiprocessor_count
+        clusters = blocks * (sms - self.sm_margin) // sms // cluster
         return min(blocks, max(1, clusters) * cluster)
 
     def workspace(self, nbytes: int) -> Workspace | Storage:
-        """Memory of `nbytes` or more in which a launch's blocks hand each other results.
+        """Memory of `nbytes` or more, through which blocks of a launch exchange results.
 
-        All launches of the stream use the same, one after the other; each finds its first 4096 bytes as zeros, and must
-        leave them so. What is being captured uses one that belongs to the graph.
+        All launches of the stream use the same memory, one after the other. Each finds zeros in its first 4096 bytes,
+        and must leave zeros there. A capture uses a workspace that belongs to the graph.
 
         Raises:
             OutOfMemoryError: it does not fit.
         """
         if self.recorder is not None:
             return self.recorder.workspace(nbytes)
-        found = self._workspace
-        if found is None or found.nbytes < nbytes:
-            found = self._workspace = Workspace(self, nbytes)
-        return found
+        workspace = self._workspace
+        if workspace is None or workspace.nbytes < nbytes:
+            workspace = self._workspace = Workspace(self, nbytes)  # the smaller one is freed behind its launches
+        return workspace
 
     def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
-        """Memory of 64 bytes in which a GPU launch of this stream may tell what failed.
+        """64 bytes into which a GPU launch of this stream writes a failure.
 
-        The launch takes its address.
-
-        Where its first word is 2 once the launch is over, whatever waits for that fails with `read(memory)`, and the
-        device is as usable as before. Call `expect()` of it when the launch is enqueued.
+        The launch takes the report's address. If the first word is 2 once the launch is over, the wait for it fails
+        with `read(memory)`; the device stays usable. Call the report's `expect()` when the launch is enqueued.
 
         Args:
-            read: makes the exception. It must not use the device.
-            lasting: for launches that are repeated; else for one. In a capture it lasts as long as the graph.
+            read: makes the exception of the 64 bytes. It must not use the device.
+            lasting: whether the report is for a launch that is repeated. In a capture every report is.
 
         Raises:
             OutOfMemoryError: there is no page-locked memory left.
@@ -371,23 +369,23 @@ class Stream:
 
     @property
     def threads(self) -> int:
-        """How many threads host code of one launch may use, the worker's included."""
+        """Threads that host code of one launch may use, the worker's own included."""
         return self.driver.threads
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
-        """Enqueue `body(start, stop)` over [0, count), on the CPU's workers.
+        """Enqueue `body(start, stop)` over the range [0, count), on the CPU's workers.
 
-        A piece has at most `grain` of them.
-
-        `body` runs on several threads at once, with the GIL released if it is a `ctypes` function.
+        The range is cut into pieces of `grain` indices or fewer. `body` runs on several threads at once, with the GIL
+        released if it is a `ctypes` function.
         """
         self.driver.parallel_for(body, count, grain)
         self.sequence += 1
 
     def call(self, function: Callable[[], None]) -> None:
-        """Enqueue a call of `function` on a host thread, in stream order.
+        """Enqueue a call of `function`, which must not use the device, on a host thread.
 
-        It must not use the device.
+        Raises:
+            LaunchError: this stream records a graph.
         """
         if not is_traced(self):
             refuse_in_capture(self.recorder, "a host function")
@@ -408,10 +406,7 @@ class Stream:
         self.sequence += 1
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
-        """Enqueue filling `nbytes` at `destination` with a repeated `pattern`.
-
-        It has 1, 2 or 4 bytes.
-        """
+        """Fill `nbytes` bytes at `destination` with a repeated pattern of 1, 2 or 4 bytes."""
         self.driver.fill(destination, nbytes, pattern)
         self.sequence += 1
 
@@ -422,12 +417,10 @@ class Stream:
         return self.driver.query()
 
     def synchronize(self) -> None:
-        """Wait for everything enqueued so far.
-
-        Ctrl-C ends the wait. (A capture has nothing to wait for.)
+        """Wait for everything enqueued so far. Ctrl-C ends the wait.
 
         Raises:
-            DriverError: the work since the last submitted operation began has failed, or what nobody waited for before.
+            DriverError: work failed since the last submitted operation began, or before, where nobody waited for it.
         """
         covered = self.sequence
         event = self.device.borrow_event()
@@ -437,7 +430,7 @@ class Stream:
             wait_event(event)
         except Exception:
             if covered == self.sequence:
-                self.driver.followed()  # it is told here
+                self.driver.followed()  # its failure is raised here, and need not be raised by the next wait
             raise
         finally:
             self.device.return_event(event)
@@ -446,14 +439,14 @@ class Stream:
             self.held.clear()
 
     def hold(self, item: object) -> None:
-        """Keep `item` (loaded code, say) until the stream was next seen idle.
+        """Keep `item` (loaded code, say) until `synchronize` next finds the stream idle.
 
-        Costs next to nothing when repeated.
+        Holding the same item again costs next to nothing.
         """
         self.held[id(item)] = item
 
     def statistics(self) -> StreamStatistics:
-        """What this stream has done so far."""
+        """Counts of this stream's work so far."""
         return StreamStatistics(self.sequence, self.completed, self._events, self._waits)
 
     # -- defaults -----------------------------------------------------------------------------
@@ -480,10 +473,10 @@ class Stream:
 
 
 class BorrowedStream(Stream):
-    """Another library's stream.
+    """Another library's stream. It is not destroyed here.
 
     Attributes:
-        owner: what keeps it alive, held as long as this lives.
+        owner: the object that keeps it alive; held as long as this lives.
     """
 
     __slots__ = ("owner",)

@@ -1,10 +1,8 @@
-"""How a task waits: on asyncio (and uvloop), and on trio.
+"""Waiting of tasks: on asyncio (and uvloop), and on trio.
 
-The only module that knows event loops.
-
-A waiting task sleeps on a future of its loop. The thread that completes the run wakes
-the loop by its thread-safe call: one for all that complete before the loop has got round to it. A
-loop that was closed meanwhile has nobody left to wake.
+No other module knows event loops. A waiting task sleeps on a future of its loop. The thread that
+completes the run wakes the loop by its thread-safe call. One call serves all runs that complete
+before the loop handles it. Where the loop was closed meanwhile, no task waits any more.
 """
 
 from __future__ import annotations
@@ -24,25 +22,28 @@ __all__ = ("Waitable", "current_task", "loop_is_busy", "suspend", "thrown")
 
 
 class Waitable(Protocol):
-    """What can be waited for: a run."""
+    """Work that a task can wait for: a run."""
 
     def when_done(self, waiter: Callable[[], None]) -> None: ...
 
 
 def current_task() -> object:
-    """What stands for the task that runs on this thread; None outside of tasks."""
+    """The task that runs on this thread; None outside of tasks."""
     asyncio = _asyncio()
     try:
         if asyncio is not None:
             return asyncio.current_task()
-    except RuntimeError:
+    except RuntimeError:  # no loop of asyncio runs on this thread
         pass
     trio = _trio()
     return None if trio is None else trio.lowlevel.current_task()
 
 
 def loop_is_busy() -> bool:
-    """Whether other tasks of this thread's loop are ready, as far as it tells."""
+    """Whether other tasks of this thread's loop may be ready. False where none runs.
+
+    Of asyncio's own loops this is exact; of others it is assumed.
+    """
     asyncio = _asyncio()
     try:
         loop = None if asyncio is None else asyncio.get_running_loop()
@@ -50,7 +51,7 @@ def loop_is_busy() -> bool:
         loop = None
     if loop is None:
         return _trio() is not None
-    ready = getattr(loop, "_ready", None)  # asyncio's own loops tell; of others, assume that they are
+    ready = getattr(loop, "_ready", None)  # asyncio's own loops have this queue of callbacks
     return ready is None or len(ready) > 0
 
 
@@ -60,7 +61,7 @@ def suspend(run: Waitable) -> Generator[Any, Any, None]:
     Cancelling the task ends the suspension only.
 
     Raises:
-        RuntimeError: no event loop that is known runs on this thread.
+        RuntimeError: neither asyncio nor trio runs on this thread.
     """
     trio = _trio()
     if trio is not None:
@@ -78,26 +79,26 @@ def _suspend_asyncio(run: Waitable) -> Generator[Any, Any, None]:
     yield from waiter
 
 
-_AT_ONCE = 32  # tasks woken in one step of the loop: about a tenth of a millisecond
+_MAX_WOKEN = 32  # tasks woken in one step of the loop: about a tenth of a millisecond
 
 
 class _Alarm:
     """Wakes tasks of one event loop.
 
-    Those that are ready before the loop has got round to it share one call of it.
+    Tasks that become ready before the loop handles the thread-safe call share that call.
     """
 
     __slots__ = ("_called", "_loop", "_ready")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
+        self._loop = weakref.ref(loop)  # weak, since `_alarms` would keep the loop by its own value
         self._ready: deque[asyncio.Future[None]] = deque()
         self._called = False
 
     def wake(self, waiter: asyncio.Future[None]) -> None:
         """Wake the task that waits for `waiter`. Any thread may call it."""
         self._ready.append(waiter)
-        if self._called:  # cleared before the loop looks at what is ready: it will find this
+        if self._called:  # `_settle` clears this before it looks at `_ready`: it will find the waiter
             return
         loop = self._loop()
         try:
@@ -107,18 +108,18 @@ class _Alarm:
         except RuntimeError:  # the loop was closed: nobody waits any more
             self._called = False  # so that later ones come here too: waiters left in `_ready` would hold the loop
             self._ready.clear()
-        except BaseException:  # Ctrl-C: the next one calls
+        except BaseException:  # Ctrl-C: the call may not have been made, so the next waiter makes it
             self._called = False
             raise
 
     def _settle(self) -> None:
         self._called = False
         ready = self._ready
-        for _ in range(min(len(ready), _AT_ONCE)):
+        for _ in range(min(len(ready), _MAX_WOKEN)):
             waiter = ready.popleft()
             if not waiter.done():  # it may have been cancelled meanwhile
                 waiter.set_result(None)
-        if ready:
+        if ready:  # the others in the loop's next step, so that its other callbacks get their turn
             self._called = True
             loop = self._loop()
             if loop is not None:
@@ -136,19 +137,17 @@ def _alarm_of(loop: asyncio.AbstractEventLoop) -> _Alarm:
     return alarm
 
 
-_imported: Any = None
+_imported: Any = None  # asyncio, once it was found
 
 
 def _asyncio() -> Any:
-    """The module asyncio.
+    """The module asyncio; None where it was not imported, so that no loop of it runs.
 
-    None where nobody has imported it, so that no loop of it runs.
-
-    Importing it takes 60 ms, a third of what importing this package takes.
+    It is not imported here: that takes 60 ms, a third of the time that importing this package takes.
     """
     global _imported
     if _imported is None and "asyncio" in sys.modules:
-        import asyncio  # of another thread that imports it at this moment, this waits for the end
+        import asyncio  # waits until another thread that imports it at this moment has finished
 
         _imported = asyncio
     return _imported
@@ -164,7 +163,7 @@ def _trio() -> Any:
 
 def _suspend_trio(trio: Any, run: Waitable) -> Generator[Any, Any, None]:
     task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
-    waiting = True
+    waiting = True  # read and written on trio's thread only
 
     def settle() -> None:
         nonlocal waiting
@@ -176,7 +175,7 @@ def _suspend_trio(trio: Any, run: Waitable) -> Generator[Any, Any, None]:
         try:
             token.run_sync_soon(settle)
         except trio.RunFinishedError:
-            return  # nobody waits any more
+            return  # the loop has ended: no task waits any more
 
     def abort(_: object) -> Any:
         nonlocal waiting

@@ -1,8 +1,8 @@
-"""Workspaces: memory in which a launch's blocks hand each other results.
+"""Workspaces: memory through which the blocks of a launch exchange results.
 
-A launch finds zeros in its first 4096 bytes, for counting, and leaves zeros there, so that the launches of a stream,
-which follow one another, share one, and none of them pays for clearing it. What lies beyond is anything.
-A graph has one of its own, since it may be launched on any stream.
+A launch finds zeros in its first 4096 bytes, for counters, and leaves zeros there. So the launches of a stream, which
+follow one another, share one workspace, and none of them pays for clearing it. The bytes beyond have any contents.
+A graph has a workspace of its own, since it may be launched on any stream.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _ZERO = b"\0"
 class Workspace:
     """A stream's workspace.
 
-    Freed in stream order when neither the stream nor a bound launch holds it.
+    It is freed in stream order when neither the stream nor a bound launch holds it.
 
     Args:
-        stream: whose launches use it.
-        nbytes: its size.
+        stream: the stream whose launches use it.
+        nbytes: its size in bytes.
 
     Raises:
         OutOfMemoryError: it does not fit.
@@ -35,12 +35,12 @@ class Workspace:
     __slots__ = ("_device", "_driver", "address", "nbytes")
 
     def __init__(self, stream: Stream, nbytes: int) -> None:
-        # The driver's stream, not ours, which holds this.
+        # The driver's stream: ours holds this workspace, and the two would be a cycle.
         self._driver, self._device = stream.driver, stream.device
         self.nbytes = nbytes
         self.address = self._driver.allocate(nbytes)
         self._driver.fill(self.address, nbytes, _ZERO)
-        stream.sequence += 2
+        stream.sequence += 2  # the allocation and the fill
 
     def __del__(self) -> None:
         address = getattr(self, "address", None)  # absent where __init__ failed
@@ -50,9 +50,9 @@ class Workspace:
 
 
 def workspace_of_graph(home: Stream, nbytes: int) -> Storage:
-    """A workspace for the launches that are being captured for `home`.
+    """A workspace for launches that are being captured for `home`.
 
-    The caller notes that they use it.
+    It is zeroed on `home`, outside of the capture. The caller notes that the launches use it.
 
     Raises:
         OutOfMemoryError: it does not fit.

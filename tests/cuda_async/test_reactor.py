@@ -81,7 +81,7 @@ def test_runs_complete_in_the_order_of_their_stream_whoever_hands_them_over_firs
 
 
 def test_many_that_are_done_are_completed_few_at_a_time_and_no_stream_waits_for_another() -> None:
-    few = reactors._AT_ONCE  # pyright: ignore[reportPrivateUsage]
+    few = reactors._MAX_COMPLETIONS  # pyright: ignore[reportPrivateUsage]
     lines: dict[Any, deque[Any]] = {}
     order: list[Later] = []
     for stream in "st":
