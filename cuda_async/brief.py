@@ -1,9 +1,7 @@
-"""Errors of the project as IPython shows them.
+"""Errors of the project as IPython shows them: the user's lines and the message.
 
-The user's own lines and the message, at most 15 lines in all.
-
-IPython asks an exception for `_render_traceback_`. Everywhere else tracebacks are whole; in a notebook
-`traceback.print_exception(error)` shows the whole one.
+They have at most 15 lines in all. IPython asks an exception for `_render_traceback_`. Everywhere else tracebacks are
+complete; in a notebook `traceback.print_exception(error)` shows the complete one.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from cuda_async.site import format_site, is_internal
 __all__ = ("MAX_LINES", "brief")
 
 MAX_LINES = 15
-_MAX_FRAMES = 3  # places of the user's that are shown, the innermost ones
-_TAIL = 2  # lines shown of the end of a message that is cut: the remedy, and what was running
-_WIDTH = 100  # characters; the narrower of the usual notebook pages shows some 105
+_MAX_FRAMES = 3  # frames of the user's code that are shown, the innermost ones
+_TAIL = 2  # lines shown of the end of a message that is cut: the remedy, and the operations that were submitted
+_WIDTH = 100  # characters of a line; the narrower of the usual notebook pages shows some 105
 
 
 def brief(error: BaseException) -> list[str]:
-    """The lines to show."""
+    """The lines that IPython shows of an error: at most `MAX_LINES`."""
     message = f"{type(error).__name__}: {error}".splitlines()
     message += [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
     message = [part for line in message for part in _wrapped(line)]
@@ -41,7 +39,7 @@ def brief(error: BaseException) -> list[str]:
             lines += place
     left = MAX_LINES - len(lines)
     if len(message) > left:
-        # The remedy stands at the end. Of several errors each has its own: then the first ones are shown.
+        # The remedy stands at the end. A message of several errors has several remedies: its first lines are shown.
         last = 0 if len(getattr(error, "errors", ())) > 1 else _TAIL
         cut = f"... and {len(message) - left + 1} lines more: print(error) has them"
         message = [*message[: left - 1 - last], cut, *message[len(message) - last :]]

@@ -1,7 +1,7 @@
 """Operations made of operations: value, then, map, inspect, zip, first, last.
 
-Each runs its parts on its own stream, left to right, and stops at the first error. Closures are
-called at submission, with handles. What several consumers share is in `shared.py`.
+Each runs its parts on its own stream, from left to right, and stops at the first error. Users' functions are
+called at submission, with handles. Operations with several consumers are in `shared.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ D = TypeVar("D")
 
 
 def _name_of(function: Callable[..., object]) -> str:
-    """How a drawing names a function: a lambda by its line."""
+    """A function's name in drawings; of a lambda, its line."""
     name: str = getattr(function, "__name__", type(function).__name__)
     code = getattr(function, "__code__", None)
     return f"lambda of line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
@@ -65,7 +65,7 @@ class _Step(DeviceOp[U]):
     __slots__ = ("parent",)
 
     def __init__(self, parent: DeviceOp[Any]) -> None:
-        parent.claim()
+        parent.claim()  # first: where it raises, no operation was made that would warn of not having run
         self.parent = parent
         super().__init__()
 
@@ -73,7 +73,7 @@ class _Step(DeviceOp[U]):
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
         """Whether a graph may record the parent: a step enqueues nothing of its own."""
         op: DeviceOp[Any] = self.parent
-        while isinstance(op, _Step) and not isinstance(op, Then):
+        while isinstance(op, _Step) and not isinstance(op, Then):  # a loop, since chains may be long
             op = op.parent
         return op.graph_node
 
@@ -86,7 +86,7 @@ class _Step(DeviceOp[U]):
         steps: list[_Step[Any]] = [self]
         parent = self.parent
         while isinstance(parent, _Step):
-            parent.begin(composed=True)
+            parent.begin(composed=True)  # the context does so for the others; a step has no leases to be adopted
             steps.append(parent)
             parent = parent.parent
         result: Any = yield parent
@@ -96,7 +96,7 @@ class _Step(DeviceOp[U]):
                 if isinstance(step, Then):
                     result = yield cast("DeviceOp[Any]", result)
             except BaseException:
-                if step is not self:
+                if step is not self:  # the context adds this one
                     context.run.trail.append(step)
                 raise
         return result
@@ -106,7 +106,7 @@ class _Step(DeviceOp[U]):
         return context.drive(self)
 
     def transform(self, context: ExecutionContext, result: Any) -> Any:
-        """What this step makes of its parent's result."""
+        """This step's result, of its parent's; for `Then`, the operation that yields it."""
         raise NotImplementedError
 
 
@@ -135,11 +135,11 @@ class Then(_Applied[U]):
 
     @property
     def graph_node(self) -> bool:
-        """False: nobody knows before what the function makes."""
+        """False: what the function returns is not known before it is called."""
         return False
 
     def transform(self, context: ExecutionContext, result: Any) -> DeviceOp[U]:
-        """The operation whose result is this one's."""
+        """The operation that the function returns."""
         __tracebackhide__ = True
         return _checked(self._function(result), "then")
 
@@ -224,7 +224,7 @@ class Zip(DeviceOp[tuple[Any, ...]]):
             try:
                 part.claim()
             except BaseException:
-                for claimed in parts[:done]:
+                for claimed in parts[:done]:  # no other operation has them now: their arguments have to be free
                     claimed.discard()
                 raise
         self._parts = parts
@@ -262,11 +262,11 @@ def zip(*ops: DeviceOp[T] | T) -> DeviceOp[tuple[T, ...]]: ...
 def zip(*ops: Any) -> DeviceOp[Any]:
     """Run operations from left to right on one stream; yield the tuple of results.
 
-    Anything that is no operation counts as `value(it)`. Any number of them; one gives a 1-tuple.
+    There may be any number of arguments; one gives a 1-tuple. An argument that is no operation counts as `value` of it.
 
     Raises:
-        OwnershipError: one of them was used before.
-        TypeError: a list or tuple of operations in place of an operation.
+        OwnershipError: one of the operations was used before.
+        TypeError: an argument is a list or tuple of operations.
 
     >>> from cuda_async import value, zip
     >>> zip(value(1), value("a"), 2.5).sync()
@@ -303,7 +303,7 @@ class _WithContext(DeviceOp[T]):
 
 
 def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
-    """An operation built, when it runs, by a function that sees the stream it runs on.
+    """An operation that `function` builds when it runs, from its stream and device.
 
     >>> from cuda_async import Device
     >>> with_context(lambda context: value(context.device.kind)).sync_on(Device.host().new_stream())

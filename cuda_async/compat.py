@@ -1,6 +1,6 @@
 """The names of cuda-async 0.0.1, for programs written against them.
 
-Thin: each says what it is called now.
+Each is a thin wrapper of today's name:
 
 | then | now |
 | --- | --- |
@@ -42,12 +42,12 @@ def __getattr__(name: str) -> Any:
 
 
 class OldMethods:
-    """What operations offered then, for `DeviceOp` to inherit."""
+    """The old methods of operations, for `DeviceOp` to inherit."""
 
     __slots__ = ()
 
     def apply(self, function: Callable[..., DeviceOp[U]]) -> DeviceOp[U]:
-        """Then what `function` makes of the result; a tuple is spread over its parameters.
+        """`then`, with a tuple as the result spread over the function's parameters.
 
         So a kernel may be applied to zipped arguments: `zip(y, a, x).apply(saxpy)`.
 
@@ -69,17 +69,14 @@ class OldMethods:
         return cast("DeviceOp[Any]", self).then(lambda result: with_context(lambda context: function(context, result)))
 
     def arc(self) -> DeviceOp[Any]:
-        """The result, shared.
+        """The result, shared: its `arc()`, or the result itself where it has none.
 
-        `shared()` of a tensor, of a partition once it is unpartitioned; else as it is.
+        A tensor, and a partition once it is unpartitioned, give their `shared()`.
         """
         return cast("DeviceOp[Any]", self).map(_arc)
 
     def unwrap(self) -> DeviceOp[Any]:
-        """The result's `unwrap()`.
-
-        It gives a partition's tensor, or the tensor of a single owner.
-        """
+        """The result's `unwrap()`: a partition's tensor, or the tensor of a single owner."""
         return cast("DeviceOp[Any]", self).map(lambda result: result.unwrap())
 
 

@@ -2,9 +2,9 @@
 
 `op.reshape(s)` is `op.map(lambda r: r.reshape(s))`.
 
-They let a chain read in one line, `gemm(...).first().unpartition().to_numpy()`, whatever package the result comes
-from. This package gives the names no meaning: a result that has the method gets the call, at submission, and its type
-says what comes out. A type checker refuses a forwarded method that the result's type does not have.
+With them a chain reads in one line: `gemm(...).first().unpartition().to_numpy()`. This package gives the names no
+meaning: the method of the result is called at submission, whichever package it is from. Type checkers know the type
+that it returns, and refuse a forwarded method that the result's type does not have.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ OpT = TypeVar("OpT")
 
 
 def _single(op: OpT, method: str) -> OpT:
-    """`op`, which yields one result.
+    """Return `op`, or refuse it: a tuple, which it may yield, has no such methods.
 
-    Raises TypeError where it is known to yield a tuple, which has no such methods.
+    Raises:
+        TypeError: `op` yields a tuple.
     """
     arity: int | None = getattr(op, "arity", None)
     if arity is not None:
@@ -99,14 +100,16 @@ def _single(op: OpT, method: str) -> OpT:
 
 
 class ResultMethods:
-    """What `DeviceOp` forwards.
+    """The methods that `DeviceOp` forwards to its result.
 
-    An `AttributeError` at submission says that the result has no such method.
+    Raises:
+        TypeError: the operation is known to yield a tuple.
+        AttributeError: (at submission) the result has no such method.
     """
 
     __slots__ = ()
 
-    # -- what is known at once: metadata ------------------------------------------------------
+    # -- metadata: no work on the device ------------------------------------------------------
 
     def reshape(self: _Yields[_HasReshape[R]], shape: int | tuple[int, ...] | list[int], *more: int) -> DeviceOp[R]:
         """The result's `reshape(shape)`."""
@@ -144,7 +147,7 @@ class ResultMethods:
         """The result's `unwrap_arc()`."""
         return _single(self, "unwrap_arc").map(lambda result: result.unwrap_arc())
 
-    # -- what takes device work: operations on the same stream --------------------------------
+    # -- work on the device: operations on the same stream ------------------------------------
 
     def dup(self: _Yields[_HasDup[R]]) -> DeviceOp[R]:
         """Then the result's `dup()`."""

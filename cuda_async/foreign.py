@@ -1,13 +1,12 @@
-"""Memory that another library lends.
+"""Memory that another library lends, ordered with that library's streams.
 
-Ordered with that library's streams, its owner held until we are done with it.
+Before each use, our stream waits for the stream that the library uses at that moment. After the submission, the
+library's stream waits for ours. So both sides may go on writing and reading in the order of their code. The memory's
+owner is held until our work on it is done.
 
-Before each use, the stream that uses it waits for the stream that the library uses at that moment; after the
-submission, that stream waits for ours. So both sides may go on writing and reading in the order of their code.
-
-A storage here is a look at all the memory of a device that others own: its address is 0, and offsets in it are
-addresses. Leases on it count by address for all of them, so two looks at the same bytes conflict as they should.
-What a library's tensors are is not known here: see `cutile.host.foreign`.
+A storage here stands for all the memory of a device that others own: its address is 0, and offsets in it are addresses.
+All such storages of a device share one list of leases, so that uses of the same bytes conflict, whichever storages they
+name. `cutile.host.foreign` knows the tensors of other libraries.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ("ForeignStorage", "consumer_stream", "end_export", "import_stream", "wait_for_writer")
 
 LEGACY_STREAM = 1
-"""The handle of a CUDA device's legacy default stream; 0, another name for it, means another stream to some."""
+"""The handle of a CUDA device's legacy default stream. 0 may mean it, too, or the default stream of a thread."""
 
-_WHOLE_MEMORY = 1 << 64
+_WHOLE_MEMORY = 1 << 64  # bytes of an address space
 
 
 class _PerDevice:
-    """What all foreign memory of one device shares."""
+    """The leases and streams that all foreign memory of one device shares."""
 
     def __init__(self, device: Device) -> None:
         self.leases: list[Lease] = []
@@ -50,25 +49,25 @@ _lock = new_lock()
 
 
 def _shared(device: Device) -> _PerDevice:
-    found = _devices.get(device)
-    if found is None:
+    shared = _devices.get(device)
+    if shared is None:
         with _lock:
-            found = _devices.get(device)
-            if found is None:
-                found = _devices[device] = _PerDevice(device)
-    return found
+            shared = _devices.get(device)  # another thread may have made it meanwhile
+            if shared is None:
+                shared = _devices[device] = _PerDevice(device)
+    return shared
 
 
 def import_stream(device: Device) -> Stream:
-    """The stream that a lender makes wait for its data; nothing else runs on it.
+    """The stream that is given to `__dlpack__(stream=...)`; nothing else runs on it.
 
-    `__dlpack__(stream=...)`.
+    The lender makes it wait for the data.
     """
     return _shared(device).imports
 
 
 def consumer_stream(device: Device, raw: int) -> Stream:
-    """Another library's stream, as ours: one object for one handle."""
+    """Another library's stream as a `Stream`: the same object for the same handle."""
     shared = _shared(device)
     with shared.lock:
         stream = shared.streams.get(raw)
@@ -81,11 +80,11 @@ class ForeignStorage(Storage):
     """Memory that another library owns.
 
     Args:
-        device: where it is.
-        owner: what keeps it alive; held until our work on it is done.
-        lender: returns the handle of the stream that the library uses at this moment; None for a library whose
-            work is done when its functions return (on the CPU), or that does not tell.
-        read_only: whether it must not be written.
+        device: the memory's device.
+        owner: the object that keeps the memory alive; held until our work on it is done.
+        lender: returns the handle of the stream that the library uses at this moment. None for a library whose work
+            is done when its functions return (on the CPU), or whose stream is unknown.
+        read_only: whether the memory must not be written.
         imported: whether the lender has just made `import_stream` wait for the data.
     """
 
@@ -113,13 +112,13 @@ class ForeignStorage(Storage):
 
     @property
     def owner(self) -> object:
-        """What keeps the memory alive."""
+        """The object that keeps the memory alive."""
         return self._allocation.keep
 
     def use(self, stream: Stream, *, write: bool, peer: bool = False, failed: bool = False) -> None:
         """Order work on `stream` behind our uses and the lender's stream.
 
-        See `Storage.use`.
+        The arguments are those of `Storage.use`.
 
         Raises:
             ContextError: `stream` belongs to another device, or the memory is read-only and would be written.
@@ -135,16 +134,16 @@ class ForeignStorage(Storage):
         if raw is None:
             return
         theirs = consumer_stream(self.device, raw or LEGACY_STREAM).driver
-        if theirs.raw != stream.driver.raw:  # else the work is on the lender's very stream
+        if theirs.raw != stream.driver.raw:  # else the work is on the lender's own stream
             stream.follow_lender(theirs, self.device)
 
     def order(self, stream: Stream, write: bool) -> None:
-        """`use`: the lender may have done something at any time."""
+        """`use`, without a shortcut: the lender may have enqueued work at any time."""
         self.use(stream, write=write)
 
     def __del__(self) -> None:
         allocation = getattr(self, "_allocation", None)  # absent where __init__ failed
-        # What the lender does on the import stream is no use of ours.
+        # The import stream's write is the lender's, and does not need the owner.
         if allocation is not None and allocation.in_use(but=_shared(self.device).imports):
             self.device.defer(allocation.forget)
 
@@ -156,11 +155,9 @@ class ForeignStorage(Storage):
 
 
 def end_export(storage: Storage, stream: Stream) -> None:
-    """Have the next user of `storage` wait for another library's `stream`.
+    """Have the next use of `storage` wait for another library's `stream`; a free, too.
 
-    Who frees it is a user, too.
-
-    For finalizers: takes no lock, calls no driver. For the end of an export; the library may have written.
+    Called when an export ends, since the library may have written. For finalizers: no lock, no call of the driver.
     """
     allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
     stream.sequence += 1
@@ -168,14 +165,14 @@ def end_export(storage: Storage, stream: Stream) -> None:
 
 
 def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool = False) -> None:
-    """Wait on this thread for the values, for a reader that orders nothing.
+    """Wait on this thread until `storage` is written, for a reader without a stream.
 
-    Such readers are on the CPU.
+    Such readers are libraries on the CPU.
 
     Args:
         storage: the memory.
-        readers: whether to wait for those who read it too: the caller will write it.
-        submitting: whether a wait inside a submission is meant, for work that is no part of it.
+        readers: whether to wait for its readers as well, since the caller will write it.
+        submitting: whether the caller means to wait inside a submission, for work that is no part of it.
 
     Raises:
         NotReadyError: called inside a submission, where waiting would wait for work that is not enqueued yet.

@@ -1,6 +1,6 @@
 """CUDA graphs: an operation recorded once and replayed any number of times.
 
-On the CPU a graph is a recorded list.
+On the CPU a graph is a list of recorded work.
 
     graph = forward(buffers).graph_on(stream)         # records; nothing runs
     output = graph.take_output()                      # handles: no data before the first launch
@@ -8,9 +8,9 @@ On the CPU a graph is a recorded list.
         graph.update(api.memcpy(input, token))        # write an input, on the graph's stream
         graph.launch().sync_on(stream)                # a lazy operation, on any stream
 
-Addresses are fixed when the graph is captured, so everything it uses belongs to it until it is
-closed: others may read it, and only `update` writes it. A launch waits, on the device, for updates
-and earlier launches on other streams, and later uses wait for it (see `storage.py`).
+Addresses are fixed when the graph is captured, so the memory that it uses belongs to it until it is
+closed: others may read that memory, and only `update` writes it. A launch waits, on the device, for
+updates and earlier launches on other streams, and later uses wait for the launch (see `storage.py`).
 
 `CudaGraph.scope` records operation by operation. `Module` is a model that runs by a graph.
 """
@@ -49,11 +49,14 @@ Output = TypeVar("Output", covariant=True)
 
 
 class CudaGraph(Generic[T]):
-    """Recorded work.
+    """A graph of recorded work, to be launched any number of times.
 
-    Made by `op.graph()`, `op.graph_on(stream)`, `CudaGraph.capture`, `CudaGraph.scope`.
+    Made by `op.graph()`, `op.graph_on(stream)`, `CudaGraph.capture`, `CudaGraph.scope`. As a context manager it closes
+    itself at the end of the block.
 
-    As a context manager it closes itself at the end of the block.
+    Attributes:
+        nodes: how many copies, fills and launches were recorded.
+        closed: whether it was closed.
 
     Example:
         >>> from cuda_async import Device, value
@@ -77,17 +80,17 @@ class CudaGraph(Generic[T]):
         self._meets = recorder.meets
         self._held = Held(handle, self._uses, run.kept)
         self._steps = recorder.steps
-        self._output: list[T] | None = [output]
+        self._output: list[T] | None = [output]  # empty once taken; None once the graph was closed before that
         self.nodes = handle.driver.nodes
-        """How many copies, fills and launches were recorded."""
         self.closed = False
         self._unlaunched = NotReadyError(
             f"the graph captured at {format_site(site)} has not been launched: its outputs hold no data yet"
         )
         for storage in recorder.allocated:
             storage.error = self._unlaunched
-        self._token = object()  # in its place: a lease that referred to the graph would keep it until a collection
-        self._lease: Lease = GuardLease(recorder.operands(), self._token, site)  # the graph's before it is entered
+        self._token = object()  # the lease's owner: a reference to the graph would be a cycle
+        # An attribute before it is entered: `__del__` gives it back wherever Ctrl-C comes.
+        self._lease: Lease = GuardLease(recorder.operands(), self._token, site)
         enter(self._lease, {run, *run.allies, self._token})
         self._lease.run = self._token
 
@@ -116,11 +119,11 @@ class CudaGraph(Generic[T]):
     def scope(stream: Stream, function: Callable[[Scope], object] | None = None) -> CudaGraph[None] | Scope:
         """Record operation by operation: in `function(scope)`, or in a `with` block.
 
-        What `scope.record` gets must not allocate: kernels on existing tensors, `memcpy`, `value`. Each
-        operation's leases end as it is recorded, so the next one may use the same buffers.
+        The recorded operations must not allocate: kernels on existing tensors, `memcpy`, `value`. The leases of each
+        operation end when it is recorded, so that the next may use the same buffers.
 
         Raises:
-            ReentrancyError: an operation is run inside, or this is inside another submission.
+            ReentrancyError: an operation is run inside the scope, or the scope is inside another submission.
 
         Example:
             >>> from cuda_async import Device, value
@@ -147,16 +150,16 @@ class CudaGraph(Generic[T]):
 
     @property
     def stream(self) -> Stream:
-        """The stream the graph was captured for: where `update` runs."""
+        """The stream that the graph was captured for, on which `update` runs."""
         return self._stream
 
     def take_output(self) -> T | None:
-        """What the operation yielded when it was captured; None when it was taken before.
+        """The result of the captured operation; None where it was taken before.
 
-        Handles only: reading their data before the first launch raises `NotReadyError`.
+        It consists of handles. Reading their data before the first launch raises `NotReadyError`.
 
         Raises:
-            ContextError: the graph was closed before.
+            ContextError: the graph was closed before its output was taken.
         """
         if self._output is None:
             self._check_open()
@@ -164,24 +167,26 @@ class CudaGraph(Generic[T]):
         return self._output.pop() if self._output else None
 
     def update(self, op: DeviceOp[U]) -> U:
-        """Enqueue `op`, which may write what the graph uses, on the graph's stream.
+        """Enqueue `op`, which may write the graph's memory, on the graph's stream.
 
-        Does not wait.
+        Does not wait. Later launches, on any stream, are ordered behind it.
 
-        A later launch, on whatever stream, comes after it.
+        Returns:
+            The result of `op`: handles.
 
         Raises:
             ContextError: the graph was closed.
             OwnershipError: the operation was used before.
+            BaseException: the operation's error while it was submitted.
         """
         self._check_open()
         _expect_op(op, "update")
         run = Run(op, self._stream)
         try:
-            run.allies.add(self._token)
+            run.allies.add(self._token)  # so that it may write the graph's operands
             run.submit()
             if run.submission_failed:
-                run.wait()
+                run.wait()  # raises the error, once work that was enqueued has ended
             handles = run.handles
             run.watch()
         except BaseException as error:
@@ -190,7 +195,7 @@ class CudaGraph(Generic[T]):
         return cast("U", handles)
 
     def launch(self) -> GraphLaunch:
-        """An operation that replays the graph, on the stream that it is run on.
+        """An operation that replays the graph on the stream that runs the operation.
 
         Raises:
             ContextError: (when run) the graph was closed, or the stream is another device's.
@@ -199,15 +204,16 @@ class CudaGraph(Generic[T]):
         return GraphLaunch(self)
 
     def enqueue(self, stream: Stream) -> Held:
-        """Replay on `stream`.
+        """Enqueue the graph on `stream`. For launches.
 
-        For launches; what is returned must live until the device is done.
+        Returns:
+            Objects that the caller keeps alive until the device is done.
         """
         handle = self._check_open()
         if stream.device is not self._stream.device:
             self.check_device(stream)
         for storage, _ in self._uses:
-            if storage.error is self._unlaunched:
+            if storage.error is self._unlaunched:  # outputs: from the first launch on they hold data
                 storage.error = None
         failure = self._failure() if self._meets else None
         if failure is not None:
@@ -222,10 +228,10 @@ class CudaGraph(Generic[T]):
         return self._held
 
     def _failure(self) -> BaseException | None:
-        """Why what a graph with collectives uses holds nothing useful; None where it does.
+        """The error of a graph with collectives whose operands hold nothing useful.
 
-        The graph is launched all the same, and fails: the other ranks launch theirs, whose collectives would meet those
-        of this graph's next launch.
+        Such a graph is launched all the same, and fails. The other ranks launch their graphs, too: without this launch
+        their collectives would meet those of this graph's next launch.
         """
         return next((storage.error for storage, _ in self._uses if storage.error is not None), None)
 
@@ -239,16 +245,16 @@ class CudaGraph(Generic[T]):
             )
 
     def close(self) -> None:
-        """Let go of everything the graph uses, once its last launch has finished.
+        """Release the graph's memory, once its last launch has finished. Does not wait.
 
-        That includes an output that nobody took. Does not wait.
+        An output that was not taken is released as well. A second call does nothing.
         """
         if not self.closed:
             self.closed = True
             end((self._lease,))
             self._handle = None
             self._uses, self._held = [], Held(None, [], [])
-            if self._output:  # nobody has it, and nobody can have it any more
+            if self._output:  # not taken
                 self._output = None
 
     def _check_open(self) -> Handle:
@@ -277,10 +283,7 @@ class CudaGraph(Generic[T]):
         return f"<CudaGraph of {self._stream.device}, {state}, captured at {format_site(self._site)}>"
 
     def diagram(self) -> str:
-        """What was recorded, as text.
-
-        A line for each operation that uses memory, and which it has to follow.
-        """
+        """The recorded operations that use memory, and their order, as text."""
         return self.picture().text()
 
     def _repr_html_(self) -> str:
@@ -289,7 +292,7 @@ class CudaGraph(Generic[T]):
         return html_of(self.picture())
 
     def picture(self) -> Picture:
-        """The same, as data."""
+        """The recorded operations that use memory, and their order, as data."""
         return picture_of_steps(repr(self)[1:-1], self._steps)
 
 
@@ -317,7 +320,7 @@ def _capture(stream: Stream, op: DeviceOp[U], site: Site) -> CudaGraph[U]:
         return CudaGraph(recording.recorder, handle, run, output[0], site)
     finally:
         failure = None  # its frames hold this one
-        run.done = True  # without a call, which Ctrl-C might end: its leases hold nothing from here on
+        run.done = True  # an assignment, which Ctrl-C cannot stop: leases of a run that is done conflict with none
         recording.abort()
         run.release()
 
@@ -337,12 +340,14 @@ class Scope:
         self._graph: CudaGraph[None] | None = None
 
     def record(self, op: DeviceOp[U]) -> U:
-        """Record an operation; what was lent to it is free again.
+        """Record an operation, and end its leases.
 
-        Returns handles, without data.
+        Returns:
+            The operation's result: handles, without data.
 
         Raises:
             TypeError: the operation is no graph node: it may allocate.
+            OwnershipError: the operation was used before.
             ContextError: the scope is not open.
         """
         recording = self._recording
@@ -366,7 +371,7 @@ class Scope:
 
     @property
     def graph(self) -> CudaGraph[None]:
-        """What was recorded, once the scope has ended.
+        """The graph of the recorded operations, once the scope has ended.
 
         Raises:
             ContextError: the scope has not ended, or failed.
@@ -391,12 +396,12 @@ class Scope:
         return self
 
     def _end_thread(self) -> None:
-        """This thread, and no other run of it, is in the scope no more."""
+        """Note that this thread has left the scope."""
         if holders.get(self._thread) is self._run:
             holders.pop(self._thread, None)
 
     def __del__(self) -> None:
-        # Where Ctrl-C came at the door of `__exit__`.
+        # Ctrl-C came before the first line of `__exit__`.
         if getattr(self, "_recording", None) is not None:
             self._end_thread()
 
@@ -414,7 +419,7 @@ class Scope:
         finally:
             error = None  # its frames hold this one
             run.done = True  # as in `_capture`
-            if holders.get(self._thread) is run:
+            if holders.get(self._thread) is run:  # Ctrl-C came inside `_end_thread`
                 holders.pop(self._thread, None)
             recording.abort()
             run.release()
@@ -428,7 +433,7 @@ class _ScopeRun(Run[None], OneByOne):
 
 
 class _Nothing(DeviceOp[None]):
-    """Stands for a scope as a whole."""
+    """The operation of a scope's run, which needs one."""
 
     __slots__ = ()
 
@@ -439,7 +444,7 @@ class _Nothing(DeviceOp[None]):
 class Module(ABC, Generic[Input, Output]):
     """A model that runs by a graph.
 
-    `forward` updates its inputs, launches it and returns its output.
+    `forward` updates the graph's inputs, launches the graph and returns its output.
 
     Example:
         >>> class Doubler(Module[int, int]):

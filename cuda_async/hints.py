@@ -1,8 +1,7 @@
-"""What an operation says when it is taken for what it yields.
+"""Errors of an operation that is used as if it were its result.
 
-`api.zeros((3,)).shape`, where `.sync()` was forgotten.
-
-An operation is equal to itself alone. Type checkers see none of this, so that they refuse the same lines.
+An example is `api.zeros((3,)).shape`, where `.sync()` was forgotten. Type checkers do not see these methods, so that
+they refuse the same lines. An operation equals only itself.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def _words_for(op: Any) -> str:
 
 
 def _refusal(what: str, more: str = "") -> Callable[..., NoReturn]:
-    """A method that says that an operation is no such thing."""
+    """A method that raises: the operation `what`, and the remedy, with `more` of it."""
 
     def refuse(op: Any, *_: object, **__: object) -> NoReturn:
         raise ArgumentTypeError(f"{_words_for(op)} {what}{_RUN_IT}{more}")
@@ -35,14 +34,15 @@ def _refusal(what: str, more: str = "") -> Callable[..., NoReturn]:
 
 
 class NotItsResult:
-    """The part of `DeviceOp` that refuses to be its result, and says the remedy."""
+    """The methods by which a `DeviceOp` refuses to be used as its result."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_") or name == "site":  # what protocols look for, and what the words need
+            # Protocols look for names with an underscore; `site` is needed by the message itself.
+            if name.startswith("_") or name == "site":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             remedy = f", or .map(lambda result: result.{name})"
             raise AttributeError(f"{_words_for(self)} has no attribute {name!r}{_RUN_IT}{remedy}", name=name, obj=self)
@@ -67,6 +67,6 @@ class NotItsResult:
         def __eq__(self, other: object) -> bool:
             if isinstance(other, Number) or (hasattr(other, "__array__") and not isinstance(other, NotItsResult)):
                 raise ArgumentTypeError(f"{_words_for(self)} {_COMPUTED}{_RUN_IT}")
-            return NotImplemented  # which leaves identity
+            return NotImplemented  # Python then compares identities
 
         __hash__ = object.__hash__

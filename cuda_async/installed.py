@@ -1,4 +1,4 @@
-"""How this copy was installed, so that missing parts can be installed alike."""
+"""The command that installed this copy, to install missing parts in the same way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _DISTRIBUTION = "cutile"
 def install_command(extra: str = "", *, package: Path | None = None) -> str:
     """The command that installs this copy again, with an extra.
 
-    A checkout is installed from its folder, whether or not it has been before. What was installed comes from where it
-    came from: an index, a folder, a file or a repository.
+    A checkout is installed from its folder, even if it was not installed before. An installed copy is installed from
+    its source: an index, a folder, a file or a repository.
 
     Args:
         extra: such as "cuda"; none by default.
@@ -23,7 +23,7 @@ def install_command(extra: str = "", *, package: Path | None = None) -> str:
         >>> install_command("cuda", package=Path("/nowhere/site-packages/cuda_async"))
         "pip install 'cutile[cuda]'"
     """
-    import importlib.metadata  # with what it imports 20 ms, which only a message should cost
+    import importlib.metadata  # here: it takes 20 ms with its own imports, which only a message should cost
 
     root = (package or Path(__file__).parent).parent
     extras = f"[{extra}]" if extra else ""
@@ -40,9 +40,11 @@ def install_command(extra: str = "", *, package: Path | None = None) -> str:
 
 
 def _source(direct: str | None, extras: str) -> str:
-    """Where an installation came from, as pip has it.
+    """The source of an installation, as pip writes it.
 
-    `direct_url.json` is there for what came from no index.
+    Args:
+        direct: the text of `direct_url.json`; None where the copy came from an index.
+        extras: in brackets; may be empty.
     """
     if direct is None:
         return f"{_DISTRIBUTION}{extras}"
@@ -53,9 +55,9 @@ def _source(direct: str | None, extras: str) -> str:
     record: dict[str, Any] = json.loads(direct)
     url: str = record["url"]
     if "vcs_info" in record:
-        made: dict[str, str] = record["vcs_info"]
-        at = made.get("requested_revision") or made["commit_id"]
-        return f"{_DISTRIBUTION}{extras} @ {made['vcs']}+{url}@{at}"
+        repository: dict[str, str] = record["vcs_info"]
+        revision = repository.get("requested_revision") or repository["commit_id"]
+        return f"{_DISTRIBUTION}{extras} @ {repository['vcs']}+{url}@{revision}"
     parts = urlsplit(url)
     if parts.scheme == "file":
         return f"{url2pathname(parts.path)}{extras}"

@@ -9,8 +9,9 @@ They cost nothing while none is registered.
     with instrumented(Log()):
         op.sync()
 
-An operation is told of as a whole: the one that `sync`, `await` or `graph.update` ran, with all its parts. Recording
-a graph tells nothing (nothing runs); launching it does. Bound launches are not told of: they are one driver call each.
+Instruments are told of whole operations: those that `sync`, `await` or `graph.update` run, with all their parts. They
+are told of a graph's launches, not of its recording, in which nothing runs. They are not told of bound launches, which
+are one driver call each.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedOperation:
-    """An operation that an instrument is told of: the same object at each hook.
+    """An operation that instruments are told of: the same object at each hook.
 
     Attributes:
-        number: 1 for the first that was observed in this process, and so on.
-        label: its short name.
+        number: counts the operations observed in this process, from 1.
+        label: the operation's short name.
         site: the file and line that made it.
-        stream: where it runs.
-        begun_s: when `before_enqueue` was called, on the clock of `time.perf_counter`.
+        stream: the stream that it runs on.
+        begun_s: seconds of `time.perf_counter` at the call of `before_enqueue`.
     """
 
     number: int
@@ -64,22 +65,19 @@ class ObservedOperation:
 class Instrument:
     """Override the hooks of interest.
 
-    A hook must be quick and must not run operations. One that raises is logged, to the logger `cuda_async`, and its
-    instrument is told nothing more: what is observed never fails because of it. Operations of several threads may be
-    told of at once; another thread may notice that one is complete before its `after_enqueue` is called.
+    A hook must be quick and must not run operations. If it raises, the error is logged to the logger `cuda_async`, and
+    its instrument is removed: operations never fail because of an instrument. Several threads may call hooks at once.
+    `after_complete` of an operation may come before its `after_enqueue`, on another thread.
     """
 
     def before_enqueue(self, operation: ObservedOperation) -> None:
-        """Its work is about to be enqueued, on this thread."""
+        """Called before the operation is enqueued, on the thread that enqueues it."""
 
     def after_enqueue(self, operation: ObservedOperation, error: BaseException | None) -> None:
-        """Everything was enqueued, or `error` ended that; still on this thread."""
+        """Called once all is enqueued, or `error` has stopped that, on the same thread."""
 
     def after_complete(self, operation: ObservedOperation, error: BaseException | None) -> None:
-        """The device is done with it, and its waiters are about to be woken.
-
-        It is called on the thread that noticed.
-        """
+        """Called when the device is done, before waiters wake, on the thread that noticed."""
 
 
 _registered: tuple[Instrument, ...] = ()  # replaced as a whole, so that reading it needs no lock

@@ -1,10 +1,11 @@
-"""Locks that outlive a fork, a signal handler and a finalizer.
+"""Locks that are safe with forks, signal handlers and finalizers.
 
 Every lock of the two packages is made here.
 
-A signal handler, and a finalizer that a collection calls, may run an operation on a thread that is amid the runtime: a
-lock that this thread holds must let it in, so each is an `RLock`, and what it guards is whole between any two calls. In
-the child of a fork nobody else is left to release a lock: all are open there.
+A signal handler, or a finalizer that a collection calls, may run an operation on a thread that is inside the runtime's
+code. A lock that the thread holds must let it in again, so each is an `RLock`. Therefore the data that a lock guards
+must be consistent between any two calls, not only when the lock is released. In the child of a fork the threads that
+held locks do not exist: all locks are open there.
 """
 
 from __future__ import annotations
@@ -23,19 +24,16 @@ _locks: weakref.WeakSet[RLock] = weakref.WeakSet()
 
 
 def new_lock() -> RLock:
-    """A lock that its thread may take again, and that is open in a fork's child."""
+    """A lock that its holder may take again, and that is open in a fork's child."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock
 
 
 def open_all() -> None:
-    """In the child of a fork.
-
-    Open every lock, whichever thread of the parent's held it.
-    """
+    """Open every lock, in the child of a fork."""
     for lock in list(_locks):
-        lock._at_fork_reinit()  # type: ignore[attr-defined]  # what `threading` calls for its own
+        lock._at_fork_reinit()  # type: ignore[attr-defined]  # as `threading` does with its own locks
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
@@ -43,11 +41,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class Gate:
-    """Closed until it is opened, once: for one thread that waits.
+    """Closed until it is opened, once. `open` is safe anywhere, and may be repeated.
 
-    `open` is safe anywhere, and may be repeated.
-
-    Not a `threading.Event`, whose own lock a signal handler would wait for if it came amid `set`.
+    It is no `threading.Event`: a signal handler that comes amid `set` would wait for the event's own lock.
     """
 
     __slots__ = ("_lock",)
@@ -57,7 +53,7 @@ class Gate:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Let the waiter go on."""
+        """Let the waiters go on."""
         try:  # noqa: SIM105 - `suppress` could be interrupted halfway
             self._lock.release()
         except RuntimeError:  # it is open
@@ -69,5 +65,8 @@ class Gate:
         return not self._lock.locked()
 
     def wait(self, timeout_s: float = -1) -> bool:
-        """Wait, at most so long (-1: for ever). Whether it is open."""
-        return self._lock.acquire(timeout=timeout_s)
+        """Wait `timeout_s` seconds at most (-1: for ever). Whether the gate is open."""
+        if not self._lock.acquire(timeout=timeout_s):
+            return False
+        self.open()  # it stays open, for other waiters and for `is_open`
+        return True

@@ -1,6 +1,4 @@
-"""`DeviceOp`: what to enqueue on a stream and what that yields.
-
-Lazy: building one runs nothing.
+"""`DeviceOp`: lazy work for a device, composed and run by its methods.
 
 A subclass overrides `execute`:
 
@@ -8,7 +6,7 @@ A subclass overrides `execute`:
         has_effects = True                                     # dropped unrun: warn
 
         def __init__(self, storage: Storage, factor: float) -> None:
-            self._storage, self._factor = storage, factor      # check everything first
+            self._storage, self._factor = storage, factor      # check arguments first: an error leaves nothing
             super().__init__()                                 # notes the user's line
             self.lend(Use("storage", storage, write=True))     # then borrow: all or nothing
 
@@ -18,11 +16,10 @@ A subclass overrides `execute`:
             return self._storage                               # a handle: the data come later
 
 `execute` is called at most once, by `ExecutionContext.execute`, on the thread that submits. It
-enqueues on `context.stream` and never waits. Storage that is known only there (the output of an
-inner operation) is lent there, with the same `lend`.
+enqueues on `context.stream` and never waits. Storage that is known only in `execute` (the output of
+an inner operation) is lent there, by the same `lend`.
 
-An operation is used once: by running it, or by composing it into another. `.shared()` is for
-several consumers.
+An operation is used once: it is run, or composed into another. `.shared()` gives its result to several consumers.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ U = TypeVar("U")
 
 
 class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic[T_co]):
-    """Work for a device that yields a `T_co`: run by `.sync()`, `await`, or as a part.
+    """Work for a device that yields a `T_co`. Run it by `.sync()` or `await`.
 
     Example:
         >>> from cuda_async import value
@@ -68,9 +65,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return f"<{expression(self)} made at {format_site(self.site)}, {self.state}>"
 
     def diagram(self) -> str:
-        """What this is composed of, as text.
-
-        A line for each operation, in the order in which they run.
+        """The composition as text: a line for each operation, in the order they run.
 
         Example:
             >>> from cuda_async import value
@@ -91,13 +86,12 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
     def then(self, function: Callable[[T_co], DeviceOp[U]]) -> DeviceOp[U]:
         """Run this, then the operation that `function` makes of its result.
 
-        Both on the same stream.
-
-        `function` is called on the submitting thread, before the device has computed anything: it
-        gets handles, and reading values there raises `NotReadyError`.
+        Both run on the same stream. `function` is called on the submitting thread, before the device has computed
+        anything: it gets handles, and reading values there raises `NotReadyError`.
 
         Raises:
-            TypeError: (when run) `function` returned something that is no operation.
+            OwnershipError: this operation was used before.
+            TypeError: `function` cannot be called; (when run) it did not return an operation.
 
         Example:
             >>> from cuda_async import value
@@ -112,7 +106,9 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         """Transform the result on the host, at submission: on handles, not on data.
 
         Raises:
-            TypeError: what is given is no function, or more; the `map` of a result is reached by a function.
+            OwnershipError: this operation was used before.
+            TypeError: `function` cannot be called, or there are more arguments. The result's own `map` is reached by
+                `.map(lambda result: result.map(...))`.
 
         Example:
             >>> from cuda_async import value
@@ -130,7 +126,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return Map(self, function)
 
     def inspect(self, function: Callable[[T_co], object]) -> DeviceOp[T_co]:
-        """Call `function` with the result, at submission, and yield the result.
+        """Call `function` with the result, at submission, and yield that result.
 
         Example:
             >>> from cuda_async import value
@@ -167,12 +163,12 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return Select(self, -1)
 
     def unzip(self: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U], ...]:
-        """One operation for each element.
+        """One operation for each element of the tuple that this yields.
 
-        This runs once, with the first of them that runs.
+        This operation runs once, with the first of them that runs.
 
         Args:
-            n: the number of elements; may be left out where the operation knows it.
+            n: the number of elements; not needed where `arity` is known.
 
         Raises:
             ValueError: `n` is needed, or contradicts what the operation knows.
@@ -188,7 +184,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return unzip(self, n)
 
     def shared(self) -> SharedDeviceOp[T_co]:
-        """An operation that runs once, and whose clones all get its result.
+        """This operation for several consumers: it runs once, and all get its result.
 
         Example:
             >>> from cuda_async import value, zip
@@ -201,9 +197,9 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         return SharedDeviceOp(self)
 
     def boxed(self) -> DeviceOp[T_co]:
-        """This operation, with its class forgotten.
+        """This operation, for type checkers a plain `DeviceOp`.
 
-        A list can then hold operations of several kinds.
+        A list can then hold operations of several classes.
         """
         return self
 
@@ -225,7 +221,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
         __tracebackhide__ = True
         try:
             from cuda_async.fastpath import sync
-        except ImportError:  # modules are being taken apart
+        except ImportError:  # the interpreter is exiting: modules are being taken apart
             raise ContextError(0, EXITING) from None
 
         return sync(self)
@@ -324,7 +320,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
 
 
 def into_op(item: DeviceOp[T] | T) -> DeviceOp[T]:
-    """`item` if it is an operation, else what `__device_op__()` or `value` makes.
+    """Return an operation as it is; else `item.__device_op__()`, or `value(item)`.
 
     Example:
         >>> from cuda_async import into_op

@@ -2,9 +2,9 @@
 
     copy_storage(context, destination, source)        # in an operation's execute()
 
-Across devices the driver copies directly where the two reach each other, and through host memory
-where they do not. Both storages are ordered: the copy waits for earlier uses of them on either
-device, and later uses wait for the copy. Between a GPU and the CPU: `staging.py`.
+Across devices the driver copies directly where one can reach the other's memory, else through host
+memory. Both storages are ordered: the copy waits for earlier uses of them on either device, and later
+uses wait for the copy. `staging.py` copies between a GPU and the CPU.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def copy_storage(
 
     Args:
         context: of a stream of one of the two devices.
-        destination: written from byte `destination_offset`.
-        source: read from byte `source_offset`.
-        nbytes: bytes; None for all of `source` behind its offset.
+        destination: written from byte `destination_offset` on.
+        source: read from byte `source_offset` on. Two ranges of one storage must not overlap.
+        nbytes: number of bytes; None for all bytes of `source` from its offset on.
 
     Raises:
         ValueError: a range lies outside its storage.

@@ -1,11 +1,11 @@
-"""What is composed of what, as data: of an operation, and of a captured graph.
+"""Pictures of operations and of captured graphs, as data: nodes and their order.
 
-Drawn as text here, as SVG in `svg.py`.
+`Picture.text` draws them as text, `svg.py` as SVG.
 
     Picture("then, built", nodes)        # nodes in the order in which they run; each names those it follows
 
-Nothing is run or enqueued for it, and what only shows when an operation runs (what a function given to `then` returns)
-is not in it. Composites of any size are drawn: beyond a limit the far end is one node that says how many it stands for.
+Nothing is run for a picture. So operations that exist only at run time, such as those that functions given to `then`
+return, are not in it. Of a large composition the nodes nearest to the result are drawn, and one node counts the others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ("Node", "Picture", "expression", "picture_of_op", "picture_of_steps")
 
 LIMIT = 60
-"""How many nodes are drawn."""
+"""Nodes drawn by default; one more stands for the others."""
 
-_EXPRESSION_LIMIT = 12
+_EXPRESSION_LIMIT = 12  # names in an expression, and sources written of one operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Node:
     """One box.
 
     Attributes:
-        label: what it is.
-        detail: what it uses, or calls; may be empty.
+        label: the operation's name.
+        detail: its arguments, or the function that it calls; may be empty.
         site: the file and line that made it; may be empty.
-        sources: the numbers of the nodes before it that it follows.
-        has_effects: whether it does work of its own (and does not only put others together).
+        sources: indices of the nodes before it that it follows.
+        has_effects: whether it does work of its own, and does not only combine other operations.
     """
 
     label: str
@@ -57,15 +57,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Nodes in the order in which they run: sources come before what follows them."""
+    """A title, and nodes in the order in which they run: sources come first."""
 
     title: str
     nodes: tuple[Node, ...]
 
     def text(self) -> str:
-        """One line for each node.
+        """One line for each node: its number, label, detail, sources and site.
 
-        Its number, what it is, the numbers it follows, where it was made.
+        Numbers begin with 1.
         """
         rows = [(node.caption, _after(node.sources), node.site) for node in self.nodes]
         caption = max((len(row[0]) for row in rows), default=0)
@@ -79,7 +79,7 @@ class Picture:
 
 
 def _after(sources: tuple[int, ...]) -> str:
-    return f"after {', '.join(str(each + 1) for each in sources)}" if sources else ""
+    return f"after {', '.join(str(source + 1) for source in sources)}" if sources else ""
 
 
 def _short(site: tuple[str, int]) -> str:
@@ -88,12 +88,17 @@ def _short(site: tuple[str, int]) -> str:
 
 
 def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
-    """The composition of an operation: what runs first comes first."""
+    """The composition of an operation, in the order in which its parts run.
+
+    Args:
+        op: the operation.
+        limit: operations that are drawn, those nearest to the result; at least 1.
+    """
     near = _nearest(op, limit)
     nodes: list[Node] = []
     numbers: dict[int, int] = {}
     if len(near) < (total := _count(op)):
-        nodes.append(Node(f"… {total - len(near):,} more", "", "", ()))
+        nodes.append(Node(f"… {total - len(near):,} more", "", "", ()))  # node 0, the source of those at the border
     # Post-order without recursion: a chain may have ten thousand links.
     stack: list[tuple[Operation[Any], bool]] = [(op, False)]
     while stack:
@@ -103,16 +108,16 @@ def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
         sources = list(current.sources())
         if not expanded:
             stack.append((current, True))
-            stack += [(each, False) for each in reversed(sources) if id(each) in near]
+            stack += [(source, False) for source in reversed(sources) if id(source) in near]
             continue
-        follows = dict.fromkeys(numbers.get(id(each), 0) for each in sources)
+        follows = dict.fromkeys(numbers.get(id(source), 0) for source in sources)  # each once, in order
         numbers[id(current)] = len(nodes)
         nodes.append(Node(current.label(), current.detail(), _short(current.site), tuple(follows), current.has_effects))
     return Picture(f"{op.label()}, {op.state}, made at {_short(op.site)}", tuple(nodes))
 
 
 def _nearest(op: Operation[Any], limit: int) -> set[int]:
-    """The identities of up to `limit` operations, the nearest to the result."""
+    """The `id`s of the `limit` operations that are nearest to the result."""
     near, waiting = {id(op)}, deque([op])
     while waiting:
         for source in waiting.popleft().sources():
@@ -153,12 +158,17 @@ def expression(op: Operation[Any]) -> str:
 
 
 def picture_of_steps(title: str, steps: Iterable[Step], limit: int = LIMIT) -> Picture:
-    """What a graph recorded.
+    """The recorded steps of a graph.
 
-    A step follows those whose memory it uses, where one of the two writes it.
+    A step follows an earlier one if both use the same memory, and one of the two writes it.
+
+    Args:
+        title: of the picture.
+        steps: in the order in which they were recorded.
+        limit: steps that are drawn, the first ones.
     """
     steps = list(steps)
-    names: dict[int, int] = {}
+    names: dict[int, int] = {}  # numbers of storages, by `id`, in the order of their first uses
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     nodes: list[Node] = []
@@ -185,7 +195,7 @@ def _uses(step: Step, names: dict[int, int]) -> str:
     kinds = {True: "writes", False: "reads"}
     parts: list[str] = []
     for writes, word in kinds.items():
-        used = [f"#{names[storage]}" for storage, each in step.uses.items() if each is writes]
+        used = [f"#{names[storage]}" for storage, written in step.uses.items() if written is writes]
         if used:
             parts.append(f"{word} {', '.join(used)}")
     return ", ".join(parts)

@@ -5,8 +5,8 @@ Needs the extra `profile`.
     with nvtx_ranges():
         ...                 # run under: nsys profile --trace=cuda,nvtx python program.py
 
-In the domain `cuda_async` each operation is two ranges: `enqueue saxpy (train.py:12)` on the thread that enqueues it,
-and `saxpy (train.py:12)` from there until the device is done with it. Without a profiler they cost next to nothing.
+In the domain `cuda_async` each operation has two ranges: `enqueue saxpy (train.py:12)` on the thread that enqueues it,
+and `saxpy (train.py:12)` from then until the device is done. Without a profiler they cost next to nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NvtxRanges(Instrument):
     """An instrument that opens and closes NVTX ranges.
 
     Args:
-        nvtx: the module, or one like it; None imports it.
+        nvtx: the module `nvtx`, or an object like it; None imports the module.
 
     Raises:
         ImportError: NVTX is not installed; the message says how to install it.
@@ -36,8 +36,8 @@ class NvtxRanges(Instrument):
 
     def __init__(self, nvtx: Any = None) -> None:
         self._nvtx: Any = _import_nvtx() if nvtx is None else nvtx
-        self._open: dict[int, Any] = {}
-        self._pushed: set[int] = set()
+        self._open: dict[int, Any] = {}  # ranges until the device is done, by the operation's number
+        self._pushed: set[int] = set()  # numbers of operations that are being enqueued
         self._lock = new_lock()
 
     def before_enqueue(self, operation: ObservedOperation) -> None:
@@ -52,7 +52,7 @@ class NvtxRanges(Instrument):
         with self._lock:
             pushed = operation.number in self._pushed
             self._pushed.discard(operation.number)
-        if pushed:  # else this was registered in between, and there is nothing to close
+        if pushed:  # else this instrument was registered after `before_enqueue`, and there is no range to close
             self._nvtx.pop_range(domain="cuda_async")
 
     def after_complete(self, operation: ObservedOperation, error: BaseException | None) -> None:

@@ -1,13 +1,11 @@
-"""What a capture notes.
+"""The record of a capture: storages that the recorded work reads and writes.
 
-Which storage the recorded work reads and writes, and what must stay alive.
+A stream with a recorder captures instead of running. While it records, nothing runs, and nothing is
+ordered: each launch of the graph orders itself behind the other users of its storages.
 
-A stream with a recorder captures instead of running. Nothing is ordered while recording (nothing
-runs); each launch of the graph orders itself behind the other users of the same storage.
-
-Order is a storage's, but what belongs to the graph is what was lent: the bytes of each argument.
-The storage of memory that another library lends is all the memory of a device, and of our own an
-operation may use a part.
+Uses are ordered by whole storages, but the graph's lease is on the bytes that were lent to each
+operation. An operation may use a part of a storage, and for memory of other libraries one storage
+stands for all the memory of a device.
 """
 
 from __future__ import annotations
@@ -33,9 +31,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Step:
-    """An operation that was recorded, for drawings.
+    """A recorded operation, for drawings.
 
-    Its name and line, and which storages it writes or only reads.
+    Attributes:
+        label: its name.
+        site: the line that made it.
+        uses: by the `id` of each storage that it uses: whether it writes it.
     """
 
     label: str
@@ -66,10 +67,10 @@ class Recorder:
         self._running: list[tuple[Operation[Any], Step | None]] = []
         self.meets = False
         self.steps: list[Step] = []
-        """The operations that touched memory, in the order in which each first did."""
+        """The operations that use memory, in the order of their first uses."""
 
     def execute(self, op: Operation[T], context: ExecutionContext) -> T:
-        """Execute an operation and write down what it uses as a step of its own."""
+        """Execute an operation, and record the memory that it uses as a step of its own."""
         self.enter(op)
         try:
             return op.execute(context)
@@ -77,18 +78,19 @@ class Recorder:
             self.leave()
 
     def enter(self, op: Operation[Any]) -> None:
-        """What is noted from here on is a step of this operation's."""
+        """Begin an operation: uses noted from here on are a step of its own."""
         self._running.append((op, None))
 
     def leave(self) -> None:
-        """The operation that was entered last is over."""
+        """End the operation that was entered last."""
         self._running.pop()
 
     def note(self, storage: Storage, *, write: bool) -> None:
-        """The recorded work reads, or writes, this storage."""
-        known = self._uses.get(id(storage))
-        self._uses[id(storage)] = (storage, write or (known is not None and known[1]))
+        """Note that the recorded work reads, or writes, this storage."""
+        noted = self._uses.get(id(storage))
+        self._uses[id(storage)] = (storage, write or (noted is not None and noted[1]))
         for start, stop in self._lent(storage):
+            # Leased to be read, even where the graph writes: others may read its operands between launches.
             self._operands[id(storage), start, stop] = Use("an operand of the graph", storage, False, start, stop)
         if self._running:
             op, step = self._running[-1]
@@ -99,9 +101,9 @@ class Recorder:
             step.uses[id(storage)] = write or step.uses.get(id(storage), False)
 
     def _lent(self, storage: Storage) -> list[tuple[int, int | None]]:
-        """Which bytes of a storage the operations that run hold.
+        """The byte ranges of a storage that were lent to the running operations.
 
-        All, of memory that nobody lent to them.
+        All of it, where nothing of it was lent to them.
         """
         uses = [use for op, _ in self._running for lease in op.leases for use in lease.uses]
         return [(start, stop) for _, lent, _, start, stop in uses if lent is storage] or [(0, None)]
@@ -111,25 +113,23 @@ class Recorder:
 
         Zeros before the graph's first launch.
         """
-        found = self._workspace
-        if found is None or found.nbytes < nbytes:
-            found = self._workspace = workspace_of_graph(self.home, nbytes)
-        self.note(found, write=True)
-        return found
+        workspace = self._workspace
+        if workspace is None or workspace.nbytes < nbytes:
+            # `_uses` keeps a smaller one, which launches recorded before still use.
+            workspace = self._workspace = workspace_of_graph(self.home, nbytes)
+        self.note(workspace, write=True)
+        return workspace
 
     def uses(self) -> list[tuple[Storage, bool]]:
         """Each storage used, and whether it is written."""
         return list(self._uses.values())
 
     def operands(self) -> list[Use]:
-        """The bytes that each launch of the graph uses.
-
-        Nobody else is to write them as long as the graph lives.
-        """
+        """The bytes that launches of the graph use, which others must not write."""
         return list(self._operands.values())
 
     def allocate(self, nbytes: int) -> Storage:
-        """Memory from the ordinary pool, which belongs to the graph.
+        """Memory from the ordinary pool, which lives as long as the graph uses it.
 
         Raises:
             LaunchError: this capture is a scope.

@@ -17,10 +17,7 @@ __all__ = ("Handle", "Recording")
 
 
 class Handle:
-    """A driver's graph, closed when nobody refers to it.
-
-    Neither its owner nor a launch in flight.
-    """
+    """A driver's graph, closed when no `CudaGraph` and no launch in flight holds it."""
 
     __slots__ = ("_device", "driver")
 
@@ -37,7 +34,7 @@ class Handle:
 class Recording:
     """A capture on a stream of its own.
 
-    Whatever fails, the capture is ended and the graph given back.
+    Whatever fails, `abort` ends the capture and returns its graph to the driver.
     """
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
@@ -49,13 +46,17 @@ class Recording:
         """Start recording."""
         self.stream.device.collect()  # first, since the driver unloads modules then, which graphs among it may use
         self.stream.driver.begin_run()
-        self._begun = self._capturing = True
+        self._begun = self._capturing = True  # before the call: Ctrl-C may come when the driver captures already
         self.stream.driver.begin_capture()
 
     def end(self, failure: BaseException | None) -> Handle:
-        """Stop recording.
+        """Stop recording, and return the graph, ready for launches.
 
-        The failure of the operation, if any, goes before that of the capture.
+        Args:
+            failure: the operation's error, which is raised; it goes before an error of the capture that it led to.
+
+        Raises:
+            DriverError: the capture failed.
         """
         driver = self.stream.driver
         try:
@@ -76,14 +77,11 @@ class Recording:
         return handle
 
     def abort(self) -> None:
-        """End the recording, which returns its graph, and the driver's run.
-
-        Nothing after `end`.
-        """
+        """End the capture and the driver's run, if they have not ended."""
         driver = self.stream.driver
         if self._capturing:
             self._capturing = False
-            with suppress(DeviceError):  # it had not begun
+            with suppress(DeviceError):  # the driver's capture had not begun, or had failed
                 Handle(self.stream.device, driver.end_capture())
         if self._begun:
             self._begun = False

@@ -19,11 +19,11 @@ __all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
 
 
 class Held(NamedTuple):
-    """Objects that a launch needs until the device is done, the graph closed or not.
+    """Objects that a launch needs until the device is done, also of a closed graph.
 
     Attributes:
         handle: the driver's graph.
-        uses: the memory of its operands, and whether it is written.
+        uses: the storages of its operands, each with whether it is written.
         kept: everything else.
     """
 
@@ -40,7 +40,7 @@ class Replayable(Protocol):
         ...
 
     def enqueue(self, stream: Stream) -> Held:
-        """Replay on a stream; what is returned must live until the device is done."""
+        """Enqueue the graph on a stream; the result must live until the device is done."""
         ...
 
 
@@ -54,7 +54,8 @@ class GraphLaunch(DeviceOp[None]):
     def __init__(self, graph: Replayable) -> None:
         self._graph = graph
         self._held: Held | None = None
-        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]  # who called launch()
+        # The frames: this one, `CudaGraph.launch`, the user's.
+        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
 
     def label(self) -> str:
         return "graph launch"
@@ -65,7 +66,7 @@ class GraphLaunch(DeviceOp[None]):
         context.run.written += self.written()
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], None] | None:
-        return self._enqueue if waited else None  # `_held` lives with this object: enough only if somebody waits
+        return self._enqueue if waited else None  # `_held` lives as long as this object: enough only if a caller waits
 
     def _enqueue(self, stream: Stream) -> None:
         self._held = self._graph.enqueue(stream)
@@ -111,7 +112,7 @@ class BoundGraphLaunch:
 
     @property
     def stream(self) -> Stream:
-        """Where it launches."""
+        """The stream of its launches."""
         return self._stream
 
     def __call__(self) -> None:

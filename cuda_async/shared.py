@@ -1,9 +1,9 @@
 """One result, several consumers: `shared`, and the branches of `unzip`.
 
-The parent runs once, with the first branch that runs, on that branch's stream. A branch on another
-stream waits, on the device, for an event recorded behind the parent. A failure reaches every
-branch: the first gets it as it is, the others a `DependencyError` whose cause it is. Branches may
-run on several threads at once: one lock, held while the parent is submitted.
+The parent runs once, with the first branch that runs, on that branch's stream. The other branches
+wait, on the device, for an event recorded behind the parent. A failure reaches every branch: the
+first raises it, the others a `DependencyError` with the failure as its cause. Branches may run on
+several threads at once: a lock is held while the parent is submitted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ births = itertools.count()  # next() is atomic
 
 
 class _Once(Generic[T]):
-    """An operation that the first consumer executes."""
+    """An operation with several consumers, of which the first executes it."""
 
     __slots__ = (
         "__weakref__", "_birth", "_callbacks", "_error", "_event", "_inner", "_lock", "_parent", "_recorder", "_result",
@@ -67,7 +67,7 @@ class _Once(Generic[T]):
         self._recorder: Capture | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._inner: frozenset[object] = frozenset()
-        """Shared operations within the parent: the parent's result may hold parts of theirs."""
+        """Shared operations inside the parent: its result may contain parts of their results."""
 
     @property
     def site(self) -> Site:
@@ -79,7 +79,7 @@ class _Once(Generic[T]):
         with self._lock:
             if self._state == _NEW:
                 recorder = context.stream.recorder
-                # A trace must not use up what was shared before it began: real consumers still wait for the result.
+                # A trace must not use up an operation that was shared before: its consumers still need it to run.
                 if recorder is not None and recorder.traces and self._birth < recorder.since:
                     refuse_in_trace(
                         recorder, f"the shared operation made at {format_site(self._site)}, for others too,"
@@ -106,11 +106,11 @@ class _Once(Generic[T]):
         self._state = _RUNNING
         try:
             self._result = context.execute(parent)
-            # Each branch may be the first to complete, and needs what the parent brings to the host.
+            # Each branch may be the first to complete, and then needs the values that the parent brings to the host.
             self._callbacks = [_only_once(callback) for callback in run.callbacks[callbacks:]]
             run.callbacks[callbacks:] = self._callbacks
             if context.stream.recorder is not None:
-                self._recorder = context.stream.recorder  # recorded, not run: there is nothing to wait for
+                self._recorder = context.stream.recorder  # recorded, not run: there is no end to wait for
             else:
                 self._stream = context.stream
                 self._event = context.device.driver.create_event()
@@ -120,7 +120,7 @@ class _Once(Generic[T]):
             raise
         finally:
             self._state = _DONE
-            # Leases of an inner shared operation stay with it: others may use its result without this one's.
+            # Leases of a shared operation inside the parent stay with that one, which has consumers of its own.
             _hand_over(run.leases[leases:], run, self)
             self._inner = frozenset(run.allies - allies)
             run.allies.add(self)
@@ -132,8 +132,8 @@ class _Once(Generic[T]):
                 f"the operation made at {format_site(self._site)}, whose result this one uses, was captured in a "
                 "graph and has not run; use its output after launching the graph"
             )
-        # On the same stream too: the event brings the failure along, where a driver can tell runs apart.
-        # A capture waits for nothing: its launches order themselves by the storage they use.
+        # Also on the parent's own stream: the event carries the parent's failure, on drivers that can tell runs apart.
+        # A capture waits for nothing: its launches order themselves by the storage that they use.
         if recorder is None and self._event is not None:
             context.stream.driver.wait_event(self._event)
         run.allies.update((self, *self._inner))
@@ -141,7 +141,7 @@ class _Once(Generic[T]):
         run.kept.append(self)
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
-        """What the parent needs prepared, unless it has run."""
+        """The parent's preparations, unless it has run."""
         parent = self._parent
         return () if parent is None else parent.preparations(device)
 
@@ -162,11 +162,11 @@ class _Once(Generic[T]):
             self._stream.device.defer(event.close)  # a finalizer may run on any thread: the next submission closes it
         parent = getattr(self, "_parent", None)
         if parent is not None and not sys.is_finalizing():
-            parent.unclaim()  # nobody ran it: its own finalizer says so
+            parent.unclaim()  # it never ran: its own finalizer then warns
 
 
 def _hand_over(leases: list[Lease], run: object, holder: object) -> None:
-    """Move leases from the run that took them to `holder`: branches run later."""
+    """Move leases from their run to `holder`, an ally of later branches' runs."""
     for lease in leases:
         if lease.run is run:
             lease.run = holder
@@ -177,7 +177,7 @@ def _only_once(callback: Callable[[], None]) -> Callable[[], None]:
     calls: list[Callable[[], None]] = [callback]
 
     def call() -> None:
-        with lock:  # the second caller waits: what it needs is there when it returns
+        with lock:  # a second caller waits for the first, since it needs the value
             if calls:
                 calls[0]()
                 calls.clear()
@@ -186,9 +186,9 @@ def _only_once(callback: Callable[[], None]) -> Callable[[], None]:
 
 
 class SharedDeviceOp(DeviceOp[T]):
-    """An operation whose result several consumers get; it is executed once.
+    """An operation that is executed once, for any number of consumers.
 
-    It may be used any number of times, itself or through `clone()`.
+    It may be used again and again, itself or by its `clone()`s.
 
     Example:
         >>> from cuda_async import value, zip
@@ -209,13 +209,13 @@ class SharedDeviceOp(DeviceOp[T]):
         return SharedDeviceOp(self._once)
 
     def claim(self) -> None:
-        """Being part of another operation does not use it up."""
+        """Do nothing: being a part of another operation does not use it up."""
 
     def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
         return []
 
     def discard(self) -> None:
-        """Give this handle up; the operation itself is discarded with its last handle."""
+        """Do nothing: the operation is given up when its last handle is dropped."""
 
     def drop(self, used: Place) -> Iterable[DeviceOp[Any]]:
         return ()
@@ -224,7 +224,7 @@ class SharedDeviceOp(DeviceOp[T]):
         return "shared"
 
     def warns(self) -> bool:
-        return False  # the parent does, when its last handle goes
+        return False  # the parent warns, when its last handle is dropped
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         return self._once.preparations(device)
@@ -237,7 +237,7 @@ class SharedDeviceOp(DeviceOp[T]):
 
 
 def shared(result: T) -> SharedDeviceOp[T]:
-    """A `SharedDeviceOp` whose result is there already.
+    """A `SharedDeviceOp` of a result that is known.
 
     >>> shared(5).sync()
     5
@@ -260,7 +260,7 @@ class _Branch(DeviceOp[U]):
         return f"unzip[{self._index}]"
 
     def warns(self) -> bool:
-        return False  # the parent does, when its last branch goes
+        return False  # the parent warns, when its last branch is dropped
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
         return self._once.preparations(device)
@@ -284,10 +284,11 @@ def unzip(op: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U
 
     Args:
         op: an operation that yields a tuple.
-        n: its length; may be left out where the operation knows it (`zip`, kernels).
+        n: the tuple's length; not needed where `op.arity` is known (`zip`, kernels).
 
     Raises:
-        ValueError: `n` is needed, or contradicts what the operation knows.
+        ValueError: `n` is needed, is less than 1 or no number, or differs from `op.arity`.
+        OwnershipError: `op` was used before.
 
     >>> from cuda_async import value, zip
     >>> left, right = zip(value(1), value(2)).unzip()

@@ -1,8 +1,6 @@
-"""Where in the user's code something was made.
+"""Sites: the file and line of the user's code where an object was made.
 
-The nearest frame outside our own packages.
-
-Cheap (no source is read), because every operation asks. Not a traceback: one file and line.
+That is the nearest frame outside our own packages. Finding it is cheap, since every operation asks: no source is read.
 """
 
 from __future__ import annotations
@@ -29,16 +27,16 @@ Site = tuple[str, int]
 """File name and line number."""
 
 Place = tuple[str | CodeType, int]
-"""A site; or code and an instruction in it. To find the line of that takes a while, and is rarely asked for."""
+"""A site; or a code object and the offset of an instruction in it, whose line is looked up only when it is needed."""
 
-_internal = {"cuda_async", "typing"}  # typing: calls of a subscripted generic pass through it
-_files: dict[str, bool] = {}  # file name to whether it is internal: asked for each operation
+_internal = {"cuda_async", "typing"}  # typing: calls of a subscripted generic, as of `Pending[int]()`, pass through it
+_files: dict[str, bool] = {}  # whether a file is internal, by its name: asked for each operation
 
 
 def register_internal_package(name: str) -> None:
-    """Have frames of the top-level package `name` skipped: its callers are the users.
+    """Have frames of the top-level package `name` skipped, as those of this package.
 
-    `cutile` registers itself, so that an operation's line is where a kernel was called.
+    `cutile` registers itself, so that the site of a kernel's operation is the line that calls the kernel.
     """
     _internal.add(name)
     _files.clear()
@@ -48,7 +46,7 @@ def user_site(instance: object = None) -> Site:
     """The file and line of the innermost frame outside registered packages.
 
     Args:
-        instance: an object in the making: the `__init__` of a user's own subclass is not where it was made.
+        instance: an object in the making, whose `__init__` frames are skipped: a user's own subclass may have one.
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     internal = _files.get
@@ -65,12 +63,12 @@ def user_site(instance: object = None) -> Site:
 
 
 def site_of(frame: FrameType) -> Place:
-    """The place of a frame that is most likely the user's.
+    """The place of a frame that is most likely the user's; else of the user's nearest.
 
-    Of the caller of a function that only users call.
+    It is the frame that called a public function.
     """
     code = frame.f_code
-    if _files.get(code.co_filename) is False:  # else it is one of ours, or was not asked about before
+    if _files.get(code.co_filename) is False:  # known to be a user's; of other files `user_site` finds that out
         return (code, frame.f_lasti)
     return user_site()
 
@@ -89,21 +87,19 @@ def is_internal(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     internal = _files.get(file)
     if internal is None:
-        internal = frame.f_globals.get("__name__", "").partition(".")[0] in _internal
-        if not file.startswith("<"):  # "<string>" is the name of many files
+        internal = str(frame.f_globals.get("__name__", "")).partition(".")[0] in _internal
+        if not file.startswith("<"):  # "<string>" names the code of many an `exec`
             _files[file] = internal
     return internal
 
 
-def _is_init_of(frame: FrameType, made: object) -> bool:
-    names = frame.f_code.co_varnames
-    return bool(names) and frame.f_locals.get(names[0]) is made
+def _is_init_of(frame: FrameType, instance: object) -> bool:
+    names = frame.f_code.co_varnames  # parameters first: `self` is the first of them
+    return bool(names) and frame.f_locals.get(names[0]) is instance
 
 
 def format_site(place: Place) -> str:
-    """Write a site the way editors and tracebacks do.
-
-    A cell of a notebook by its number.
+    """A site as editors and tracebacks write it; a notebook's cell by its number.
 
     >>> format_site(("saxpy.py", 12))
     'saxpy.py:12'
@@ -114,14 +110,14 @@ def format_site(place: Place) -> str:
 
 
 def cell_of(file: str) -> str:
-    """What IPython calls a cell whose code has this file name: `Cell In[9]`."""
+    """IPython's name of the cell whose code has this file name: `Cell In[9]`; else ""."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None
     return " ".join(named) if named else ""
 
 
 def kept_by_notebook(place: Place) -> str:
-    """Where a notebook keeps its cell's unnamed output, for a message; "" elsewhere."""
+    """A sentence for a message: where a notebook keeps a cell's output; "" elsewhere."""
     number = re.search(r"In\s?\[(\d+)\]", cell_of(site_at(place)[0]))
     if number is None:
         return ""

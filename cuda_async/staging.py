@@ -1,17 +1,17 @@
 """Copies between ordinary host memory and a device that never block the caller.
 
-A GPU copies ordinary (pageable) memory by blocking the caller until its stream has drained. So
-these go through page-locked memory. A small upload is a snapshot of its source at submission. A
-large one is cut into chunks that workers move to and from page-locked memory in stream order,
-while the device copies the chunk before: the caller, which may be an event loop, moves nothing.
-On the CPU both are plain copies in stream order.
+The driver copies ordinary (pageable) memory by blocking the caller until the stream has drained. So
+these copies go through page-locked memory. A small upload is a snapshot of its source at submission.
+A large copy is cut into chunks, which workers move to or from page-locked memory in stream order,
+while the device copies another chunk: the caller, which may be an event loop, moves nothing. On the
+CPU both are plain copies in stream order.
 
     upload(context, storage, source_address, nbytes, keep=array)
     download(context, storage, destination_address, nbytes, keep=array)
     fetch(context, storage, destination_address, nbytes)
 
-For the `execute` of an operation; `keep` is what owns the host memory: it is held until the run
-completes, and must not change (nor be read, for a download) before. `fetch` waits, for an
+For the `execute` of an operation. `keep` owns the host memory, and is held until the run completes.
+Until then that memory must not change, nor be read while a download writes it. `fetch` waits, for an
 operation that computes on the host while it is submitted.
 """
 
@@ -34,13 +34,21 @@ if TYPE_CHECKING:
 __all__ = ("CHUNK_BYTES", "Staging", "download", "fetch", "upload")
 
 CHUNK_BYTES = 4 << 20
-"""Up to this size the caller moves the bytes itself: that takes it less than a millisecond or so."""
+"""Bytes of a chunk. Up to this size the caller moves the bytes itself, in about a millisecond or less."""
 
-_SLOTS = 3  # one being moved by a worker, one being copied by the device, one ready
+_SLOTS = 3  # a worker moves one, the device copies another, the third waits for either
 
 
 class Staging:
-    """Page-locked host memory, given back when dropped."""
+    """Page-locked host memory, which returns to the driver when this is dropped.
+
+    Args:
+        device: the device that copies from or to it.
+        nbytes: its size in bytes.
+
+    Raises:
+        OutOfMemoryError: there is no page-locked memory left.
+    """
 
     __slots__ = ("_device", "address", "nbytes")
 
@@ -61,10 +69,18 @@ def upload(
 ) -> None:
     """Copy `nbytes` at host address `source` to byte `offset` of `storage`.
 
-    In a graph the bytes are a constant, taken at the capture.
+    In a graph the bytes are a constant: those at the time of the capture.
+
+    Args:
+        context: of the running operation.
+        storage: written.
+        source: address on the host.
+        nbytes: number of bytes.
+        offset: the first byte of `storage` that is written.
+        keep: the owner of the host memory, held until the run completes.
 
     Raises:
-        ValueError: they do not fit.
+        ValueError: the bytes do not fit into the storage.
     """
     _check(storage, nbytes, offset)
     storage.use(context.stream, write=True)
@@ -88,10 +104,11 @@ def download(
 ) -> None:
     """Copy `nbytes` at byte `offset` of `storage` to host address `destination`.
 
-    They are there once the run is done.
+    The bytes have arrived when the run is done. `keep` owns the memory there, and is held until then.
 
     Raises:
-        ValueError: the storage is shorter.
+        ValueError: the range lies outside the storage.
+        LaunchError: the stream records a graph.
     """
     _check(storage, nbytes, offset)
     if is_traced(context.stream):
@@ -115,14 +132,13 @@ def download(
 def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int = 0) -> None:
     """Copy `nbytes` at byte `offset` of `storage` to host address `destination`.
 
-    They are there when this returns.
-
-    Waits for the stream. `download` brings bytes by the end of the run, too late for what the run itself does with
-    them.
+    Waits for the stream: the bytes have arrived when this returns. By `download` they arrive at the end of the run, too
+    late for an operation that computes with them.
 
     Raises:
-        ValueError: the storage is shorter.
-        DeviceError: what the stream has to do before failed.
+        ValueError: the range lies outside the storage.
+        LaunchError: the stream records a graph.
+        DeviceError: earlier work of the stream failed.
     """
     _check(storage, nbytes, offset)
     refuse_in_capture(context.stream.recorder, "a copy to the host")
@@ -137,7 +153,7 @@ def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes:
         stream.synchronize()  # which follows the workers' last move
     else:
         staging = Staging(context.device, nbytes)
-        context.keep(staging)  # should the wait be interrupted
+        context.keep(staging)  # Ctrl-C may end the wait while the device copies
         stream.copy(staging.address, source, nbytes)
         stream.synchronize()
         _move(destination, staging.address, nbytes)
@@ -157,7 +173,7 @@ def _move(destination: int, source: int, nbytes: int) -> None:
 class _Pipe:
     """A few page-locked slots between the host and the device.
 
-    The host's side has a stream of its own, the device's side is the run's.
+    Moves on the host have a stream of their own; the device's copies are on the run's stream.
     """
 
     def __init__(self, context: ExecutionContext) -> None:
@@ -171,7 +187,7 @@ class _Pipe:
         self._emptied: list[DriverEvent] = []
 
     def upload(self, target: int, source: int, nbytes: int) -> None:
-        """Workers fill slots, the device empties them."""
+        """Copy to the device: workers fill slots, the device empties them."""
         host, device = self._host_side, self._device_side
         with self._submitting():
             for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
@@ -186,7 +202,10 @@ class _Pipe:
                 device.driver.record(self._emptied[place])
 
     def download(self, destination: int, source: int, nbytes: int) -> None:
-        """The device fills slots, workers empty them; the run's stream waits for the last."""
+        """Copy to the host: the device fills slots, workers empty them.
+
+        The run's stream waits for the last moves.
+        """
         host, device = self._host_side, self._device_side
         with self._submitting():
             for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
@@ -204,10 +223,10 @@ class _Pipe:
 
     @contextmanager
     def _submitting(self) -> Generator[None]:
-        """The host side's part of the run.
+        """Submit to the host's stream in the block, with events from the pool.
 
-        Where it fails, the run's stream waits for the moves that workers have begun: the memory that they touch is held
-        until the run ends.
+        Where the block fails, the run's stream waits for the moves that workers have begun: the memory that they touch
+        is held only until the run ends.
         """
         host, device = self._host_side, self._device_side
         events = self._filled + self._emptied
@@ -217,7 +236,7 @@ class _Pipe:
             self._filled, self._emptied = events[:_SLOTS], events[_SLOTS:]
             with host.submission:
                 host.driver.begin_run()
-                host.driver.followed()  # by the run's stream
+                host.driver.followed()  # the run's stream waits for it, and gets its failure
                 try:
                     yield
                 except BaseException:
@@ -228,5 +247,5 @@ class _Pipe:
                 finally:
                     host.driver.end_run()
         finally:
-            for event in events:  # waits that are enqueued stay valid when an event is recorded again
+            for event in events:  # enqueued waits stay valid when an event is recorded again
                 device.device.return_event(event)

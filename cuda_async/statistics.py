@@ -2,11 +2,11 @@
 
     stream.statistics()                 work enqueued and completed, events, waits
     policy.statistics()                 the same for each stream of a `StreamPoolRoundRobin`
-    device.statistics()                 memory, what waits to be given back, uses checked (debug mode)
+    device.statistics()                 memory, calls of finalizers to be made, uses checked (debug mode)
     device.default_mem_pool().statistics()
     completion_statistics()             of the process: the reactor and the CPU's workers
 
-Reading them waits for nothing and stops nothing: under load the numbers of one record may be a moment apart.
+Reading them neither waits nor stops other threads: under load the numbers of one record may be a moment apart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CompletionStatistics:
 
 
 def completion_statistics() -> CompletionStatistics:
-    """How runs are being completed in this process.
+    """Counts of the threads that complete runs in this process.
 
     >>> completion_statistics().reactor.in_flight >= 0
     True

@@ -1,12 +1,10 @@
-"""Tools for testing code that uses `cuda_async`.
-
-A simulated device, a checker, and waiting for quiet.
+"""Tools for tests of code that uses `cuda_async`: a simulator, a checker, a wait.
 
 driver = SimDriver(seed=7)
 device = Device.from_driver(driver)
 driver.fail("launch", at=3)                # the third launch from now fails
 ...
-wait_all_idle(device)                      # instead of sleeping
+wait_all_idle(device)                      # in place of a sleep
 assert driver.memory_info().used == 0      # nothing leaked
 
 checked = CheckedDriver(SimDriver(seed=7))  # or of the CPU: CheckedDriver(Device.host().driver)
@@ -29,11 +27,10 @@ __all__ = ("CheckedDriver", "Ledger", "Race", "SimDriver", "wait_all_idle")
 
 
 def wait_all_idle(device: Device, *streams: Stream) -> None:
-    """Collect garbage, finish finalizers' work, and wait for streams.
+    """Collect garbage, make finalizers' calls, and wait for streams.
 
-    `streams` and the policy's.
-
-    Errors of the work waited for are not raised here: the caller that ran it gets them.
+    On a simulated device all work is finished. On others the streams of the policy are waited for, and those given.
+    Errors of that work are not raised here: the callers that ran it get them.
     """
     gc.collect()
     device.collect()

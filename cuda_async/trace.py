@@ -1,14 +1,15 @@
-"""What an operation would submit, without running it.
+"""Traces: the launches that an operation would submit, found without running it.
 
-Submitting reads no data: functions given to `then` get handles. So an operation submitted to a stream that enqueues
-nothing calls them all, and reaches every launch that a run would. Memory that it allocates on the way is not there.
+A submission reads no data: functions given to `then` get handles. So an operation that is submitted to a stream which
+enqueues nothing calls all these functions, and reaches every launch that a run would. Memory that it allocates does not
+exist.
 
-    trace = trace_of(lambda: decode(q, k, v), device)        # uses up what the function makes
-    trace.result                        # what it yields: handles without memory
-    trace.launches                      # what `Operation.trace` of its parts noted
+    trace = trace_of(lambda: decode(q, k, v), device)        # uses up the operation that the function makes
+    trace.result                        # its result: handles without memory
+    trace.launches                      # the launches that `Operation.trace` of its parts noted
     trace.picture("decode").text()      # its steps, drawn
 
-What waits for the device, or goes to another one, cannot be traced: `NotReadyError`.
+Work that waits for the device, or is on another device, cannot be traced: `NotReadyError`.
 """
 
 from __future__ import annotations
@@ -37,10 +38,7 @@ T = TypeVar("T")
 
 
 class AbsentStorage(Storage):
-    """Memory that is not there.
-
-    That of a traced operation, or of a tensor that has a type only.
-    """
+    """Memory that does not exist: of a traced operation, or of a tensor without data."""
 
     __slots__ = ()
     without_memory = True
@@ -51,7 +49,7 @@ class AbsentStorage(Storage):
         super().__init__(stream, 0, nbytes, owned=False)
 
     def use(self, stream: Stream, *, write: bool, peer: bool = False, failed: bool = False) -> None:
-        """Refused, but on a stream that traces.
+        """Note the use on a stream that traces; refuse it on others.
 
         Raises:
             NotReadyError: the stream would run the work.
@@ -61,7 +59,7 @@ class AbsentStorage(Storage):
         stream.recorder.note(self, write=write)
 
     def check_memory(self) -> NoReturn:
-        """Refused.
+        """Refuse: there is no memory.
 
         Raises:
             NotReadyError: always.
@@ -103,12 +101,12 @@ class _Tracer(Recorder):
 
 
 class Trace(Generic[T]):
-    """What an operation would submit.
+    """The record of an operation that was submitted to a stream that traces.
 
     Attributes:
-        result: what it would yield: handles, of memory that is not there where the operation allocates it.
-        launches: what launches noted of themselves, in the order of their submission.
-        written: the memory that exists and would be written.
+        result: its result: handles. Memory that the operation would allocate does not exist.
+        launches: the notes of its launches, in the order of their submission.
+        written: existing memory that it would write.
     """
 
     def __init__(self, tracer: _Tracer, result: T) -> None:
@@ -126,9 +124,10 @@ def trace_of(make: Callable[[], DeviceOp[T]], device: Device) -> Trace[T]:
     """Make an operation and submit it, without running it. It is used up.
 
     Raises:
-        NotReadyError: what it launches depends on results, it uses another device, or a shared operation that was made
+        NotReadyError: its launches depend on results; or it uses another device, or a shared operation that was made
             before and has not run.
-        BaseException: whatever `make`, and functions given to `then`, `map` or `inspect`, raise.
+        ReentrancyError: this thread is submitting an operation.
+        BaseException: an error of `make`, or of a function given to `then`, `map` or `inspect`.
     """
     refuse_nested("looking for the kernels of an operation")
     tracer = _Tracer(device)
@@ -136,12 +135,12 @@ def trace_of(make: Callable[[], DeviceOp[T]], device: Device) -> Trace[T]:
     try:
         return Trace(tracer, run.record())
     finally:
-        run.done = True  # as in a capture: its leases hold nothing from here on
+        run.done = True  # as in `graph.py`: leases of a run that is done conflict with none
         run.release()
 
 
 class _NoDriverStream(DriverStream):
-    """A stream that does nothing with what is enqueued."""
+    """A stream that drops enqueued work."""
 
     __slots__ = ()
 

@@ -1,10 +1,9 @@
-"""What upstream marks unsafe.
-
-Calls that leave to the caller what this package otherwise checks.
+"""Unsafe calls: the caller makes checks that this package makes elsewhere.
 
     from cuda_async import unsafe
 
-Nothing else in the package is here: whatever is not in this module cannot race, free memory in use, or deadlock.
+They are the calls that upstream marks unsafe. Calls outside of this module cannot race, free memory in use, or
+deadlock.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ U = TypeVar("U")
 def then_unchecked(op: DeviceOp[T], function: Callable[[T], DeviceOp[U]]) -> DeviceOp[U]:
     """`op.then(function)`, where `function` may run operations itself.
 
-    They run between what `op` enqueued and what follows, and may use what `op` yields: it is ordered before them,
-    also on other streams. Unsafe, because each such run waits, on the thread that submits: inside an `await` that is
-    the event loop, and two threads that wait for one another's streams do so for ever.
+    The operations run between the work of `op` and the work that follows. They may use the result of `op`, also on
+    other streams: its work is ordered before theirs. It is unsafe, because each such run waits on the thread that
+    submits. Inside an `await` that thread is the event loop's, and two threads that wait for each other's streams do so
+    for ever.
 
     >>> from cuda_async import value
     >>> then_unchecked(value(20), lambda x: value(x + value(22).sync())).sync()
@@ -48,7 +48,7 @@ def then_unchecked(op: DeviceOp[T], function: Callable[[T], DeviceOp[U]]) -> Dev
 
 
 def push_device_ptr(launch: AsyncKernelLaunch, address: int) -> AsyncKernelLaunch:
-    """`launch.push_device_ptr(address)`: nothing holds or orders that memory.
+    """`launch.push_device_ptr(address)`: nothing holds or orders the memory there.
 
     `launch.push_input` and `push_output` do both.
     """
@@ -56,14 +56,15 @@ def push_device_ptr(launch: AsyncKernelLaunch, address: int) -> AsyncKernelLaunc
 
 
 def borrow_storage(stream: Stream, address: int, nbytes: int, *, keep: object = None) -> Storage:
-    """Memory that somebody else owns, as a `Storage`; never freed.
+    """A `Storage` of memory that somebody else owns, and that is never freed here.
 
-    Unsafe: it is believed to be there.
+    It is unsafe, because nothing checks that the memory exists.
 
     Args:
-        stream: a stream of the device that it is on.
-        address, nbytes: where, and how much.
-        keep: an object to hold for as long as the storage is used.
+        stream: a stream of the memory's device.
+        address: the first byte.
+        nbytes: the size in bytes.
+        keep: an object to hold as long as the storage lives.
 
     Raises:
         ValueError: `nbytes` is negative.

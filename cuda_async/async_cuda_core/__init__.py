@@ -12,12 +12,12 @@ The interface of the crate async-cuda-core, in Python.
     host.to_vec()
 
 Every call of the device is made on one runtime thread, in the order in which the calls were awaited; the caller never
-blocks. A call that is not awaited does nothing. Where the crate relies on futures not being leaked, here nothing can
-go wrong: work in flight owns what it uses, so dropping a buffer or cancelling a task never frees memory that the
-device may touch, and cancelling waits for a call that runs at that moment, and withdraws one that does not.
+blocks. A call that is not awaited does nothing. The crate relies on futures not being leaked. Here work in flight owns
+the memory that it uses, so that dropping a buffer, or cancelling a task, never frees memory that the device may touch.
+Cancelling withdraws a call that has not begun, and waits for a call that runs at that moment.
 
-It works on every device of `cuda_async`, the CPU too. Kernels, graphs and composition are the rest of the package;
-`stream.inner` and `buffer.storage` lead there.
+It works on every device of `cuda_async`, the CPU included. `stream.inner` and `buffer.storage` are the stream and the
+memory for operations of the package: kernels, graphs, combinators.
 """
 
 from cuda_async.async_cuda_core.device_buffer import DeviceBuffer

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cuda_async import ContextError
+from cuda_async.locks import Gate
 from cuda_async.threads import start_thread
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +128,17 @@ def test_a_fork_while_work_is_in_flight() -> None:
     """,
         "done",
     )
+
+
+def test_a_gate_stays_open() -> None:
+    gate = Gate()
+    assert not gate.is_open
+    assert not gate.wait(0.001)
+    gate.open()
+    for _ in range(2):
+        gate.open()
+        assert gate.wait(0.001)
+        assert gate.is_open
 
 
 def test_a_thread_that_the_system_refuses_is_no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
