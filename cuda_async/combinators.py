@@ -202,8 +202,8 @@ class Select(_Step[U]):
         return {0: "first", -1: "last"}.get(self._index, f"element {self._index}")
 
     def transform(self, context: ExecutionContext, result: Any) -> U:
-        got = type(result).__name__
         if not isinstance(result, tuple) or not result:
+            got = "an empty tuple" if isinstance(result, tuple) else type(result).__name__
             raise ArgumentTypeError(
                 f"{self.label()}: expected an operation that yields a tuple, got {got} from {self.parent!r}; leave "
                 f".{self.label()}() out, or yield a tuple"

@@ -6,13 +6,14 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from cuda_async.async_cuda_core.runtime import Call, Started
 from cuda_async.combinators import value
 from cuda_async.core import device as devices
 from cuda_async.core import stream as streams
 from cuda_async.core.run import Run
+from cuda_async.errors import ArgumentTypeError
 from cuda_async.locks import new_lock
 from cuda_async.op import DeviceOp
 
@@ -146,8 +147,13 @@ class Device:
                 is the default where the call is awaited.
 
         Raises:
+            TypeError: `device` is none of these.
             NoDeviceError: (when awaited) there is none of this number.
         """
+        if not isinstance(cast("object", device), int | devices.Device | None):  # else every later call would fail
+            raise ArgumentTypeError(
+                f"Device.set: expected a device, its number or None, got {type(device).__name__}: {device!r}"
+            )
 
         def change() -> None:
             _runtime.device = (

@@ -91,10 +91,13 @@ class Event:
         """Milliseconds from this event to `end`.
 
         Raises:
-            ValueError: one of the two was made without `timing=True`.
+            ValueError: one of the two was made without `timing=True`, or their devices are of different kinds.
+            ValueError, DriverError: one of the two was never recorded, or has not completed.
         """
         if not (self.timing and end.timing):
             raise ArgumentError("elapsed_time: both events must be made with timing=True")
+        if end.device.kind != self.device.kind:
+            raise ArgumentError(f"end: expected an event of a device like {self.device}, got one of {end.device}")
         return self._driver.elapsed_ms(end.driver)
 
     def __del__(self) -> None:

@@ -167,7 +167,7 @@ class Storage:
         Raises:
             ValueError: `nbytes` is negative.
         """
-        if nbytes < 0:
+        if not nbytes >= 0:  # true for NaN, too
             raise ArgumentError(f"nbytes: expected a number of bytes, got {nbytes}")
         return cls(stream, address, nbytes, owned=False, keep=keep)
 

@@ -364,6 +364,8 @@ def test_what_makes_no_sense_is_refused_when_the_call_is_made() -> None:
             (lambda: DeviceBuffer.new(np.float32(2.5), stream), ValueError, "at least one element, got 2.5"),  # type: ignore[arg-type]
             (lambda: there.fill_with_byte(256, stream), ValueError, "0 to 255"),
             (lambda: there.fill_with_byte(1.5, stream), ValueError, "0 to 255, got 1.5"),  # type: ignore[arg-type]
+            (lambda: Device.set("cpu"), TypeError, "expected a device, its number or None, got str"),  # type: ignore[arg-type]
+            (lambda: Device.set(1.5), TypeError, "expected a device, its number or None, got float"),  # type: ignore[arg-type]
             (lambda: host.copy_from_slice([1, 2, 3]), ValueError, "has 2 elements, got 3"),
         ]
         for make, error, message in cases:

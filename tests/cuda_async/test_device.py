@@ -116,6 +116,15 @@ def test_a_device_that_the_environment_names_is_checked(monkeypatch: pytest.Monk
     assert caught.value.__notes__ == ["the variable CUDA_ASYNC_DEVICE is 'gpu0'"]
 
 
+def test_events_of_different_kinds_are_not_compared() -> None:
+    devices = (Device.host(), Device.from_driver(SimDriver(seed=1)))
+    start, end = (device.new_event(timing=True) for device in devices)
+    start.record(devices[0].new_stream())
+    end.record(devices[1].new_stream())
+    with pytest.raises(ValueError, match="end: expected an event of a device like cpu, got one of sim:0"):
+        start.elapsed_time(end)
+
+
 def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_ASYNC_WORKERS", "many")
     with pytest.raises(ValueError, match="CUDA_ASYNC_WORKERS='many': expected a number"):

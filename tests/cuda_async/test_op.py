@@ -262,6 +262,11 @@ def test_what_you_put_in_comes_back_itself(device: Device) -> None:
 # -- operations that never run ---------------------------------------------------------------------
 
 
+def test_an_empty_tuple_has_no_first_element() -> None:
+    with pytest.raises(TypeError, match="first: expected an operation that yields a tuple, got an empty tuple from"):
+        value(()).first().sync()
+
+
 def test_containers_may_contain_themselves(device: Device) -> None:
     items: list[Any] = [1]
     items.append(items)

@@ -205,3 +205,6 @@ def test_borrowed_memory_is_never_freed(sim_device: Device, sim: SimDriver) -> N
     wait_all_idle(sim_device)
     assert not [line for line in sim.log if line.startswith("free")]
     sim.unpin(address, 256)
+    for nbytes in (-1, float("nan")):
+        with pytest.raises(ValueError, match="nbytes: expected a number of bytes"):
+            Storage.borrow(stream, address, nbytes)  # type: ignore[arg-type]
