@@ -277,7 +277,7 @@ class Operation(ABC, Generic[T_co]):
         if _is_finalizing():  # modules are being taken apart: a warning could fail, and no lease matters any more
             return
         self._give_back()
-        # Amid an exception the operation was dropped because of that.
+        # No warning while an exception is handled, because of which the operation was dropped.
         if state == BUILT and self.warns() and sys.exc_info()[1] is None:
             warnings.warn_explicit(
                 f"the operation {self.label()} made here was never run. "

@@ -8,22 +8,22 @@ __all__ = ("Tried", "tried")
 
 
 class Tried:
-    """Counts by scenario."""
+    """Numbers of injected faults, by scenario."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def note(self, scenario: str, faults: int) -> int:
-        """That many faults are tried in this scenario. Returns the number."""
+        """Count faults that are tried in a scenario, and return their number."""
         self.counts[scenario] += faults
         return faults
 
     def lines(self) -> list[str]:
-        """The report: nothing if nothing was tried."""
+        """The lines of the report; none where no fault was tried."""
         if not self.counts:
             return []
-        each = [f"  {count:>5}  {scenario}" for scenario, count in sorted(self.counts.items())]
-        return [f"{sum(self.counts.values())} faults were injected, one at a time:", *each]
+        counts = [f"  {count:>5}  {scenario}" for scenario, count in sorted(self.counts.items())]
+        return [f"{sum(self.counts.values())} faults were injected, one at a time:", *counts]
 
 
 tried = Tried()

@@ -1,4 +1,4 @@
-"""The debug mode, `CUDA_ASYNC_CHECK=1`: a use that nothing orders is told of; ordinary programs are not disturbed."""
+"""The debug mode, `CUDA_ASYNC_CHECK=1`: it reports unordered uses, and does not disturb ordinary programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Careless(DeviceOp[None]):
-    """Copies between storages without saying that it uses them."""
+    """Copies between storages without calling their `use`."""
 
     def __init__(self, destination: Storage, source: Storage) -> None:
         super().__init__()

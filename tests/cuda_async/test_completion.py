@@ -54,7 +54,7 @@ def test_chunks_keep_their_order_whatever_the_device_does_first(monkeypatch: pyt
 
 
 class Slow(DeviceOp[int]):
-    """Has something to prepare, as a kernel that is not compiled yet has."""
+    """An operation with a preparation, as a kernel that is not compiled yet."""
 
     has_effects = True
 

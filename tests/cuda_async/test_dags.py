@@ -47,7 +47,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A result that somebody asks for: which node's, on which thread and stream, by `await` or by `sync_on`."""
+    """A result to ask for: the node, the thread, the stream, and whether by `await` or by `sync_on`."""
 
     node: int
     thread: int
@@ -75,7 +75,7 @@ class Half(DeviceOp[Storage]):
 
 
 def sequential(plans: list[Planned]) -> list[list[int]]:
-    """What each node is, one after the other."""
+    """The value of each node, computed one after the other."""
     results = [[number] * COUNT for number in range(2)]
     for plan in plans:
         halves = results[plan.left][: COUNT // 2] + results[plan.right][COUNT // 2 :]
@@ -185,7 +185,7 @@ def test_a_runtime_that_orders_nothing_is_found_out(monkeypatch: pytest.MonkeyPa
     """Without its waits between streams the same DAGs race: these tests can fail."""
 
     def no_wait(*_: object, **__: object) -> None:
-        """Orders nothing."""
+        """In place of `Stream.follow`: no wait."""
 
     monkeypatch.setattr(Stream, "follow", no_wait)
     monkeypatch.setattr(_Once, "_join", no_wait)

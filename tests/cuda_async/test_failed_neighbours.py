@@ -1,4 +1,4 @@
-"""A failure reaches what uses its results, and nothing else: not who merely comes after, not memory that it held."""
+"""A failure reaches the users of its results, and neither later work nor memory that the operation only read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_freeing_what_a_failed_operation_used_fails_nobody(sim_device: Device, s
 
 
 class Holder:
-    """Something that a frame refers to."""
+    """An object that a frame refers to."""
 
 
 def test_a_kept_failure_keeps_no_frames(sim_device: Device, sim: SimDriver) -> None:
@@ -181,7 +181,7 @@ def test_a_copy_needs_no_constructor_of_the_users() -> None:
 
 
 def raised(error: BaseException) -> BaseException:
-    """The error, with a traceback."""
+    """Raise an error and return it, now with a traceback."""
     try:
         raise error
     except BaseException as caught:

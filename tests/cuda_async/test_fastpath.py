@@ -1,4 +1,4 @@
-"""Operations that are enqueued without a run: what a run promises holds for them too."""
+"""Operations that are enqueued without a run: they keep the promises of a run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.cuda_async.work import Affine, Read, words
 
 
 def no_fast_path(op: Affine, *, waited: bool) -> None:
-    """In place of `Affine.fast_path`: there is none."""
+    """In place of `Affine.fast_path`: the operation needs a run."""
 
 
 @pytest.fixture
 def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a `Run` that is made for an `Affine` fail the test."""
+    """Make a `Run` of an `Affine` an error of the test."""
     make: Any = vars(Run)["__init__"]
 
     def refuse(self: object, op: object, stream: Stream) -> None:
@@ -196,7 +196,7 @@ class Alone(SimDriver):
 
 
 class On:
-    """A policy that names one stream."""
+    """A policy of one stream."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -209,7 +209,7 @@ STEPS = ("sync_on", "async_on", "await", "future", "held by another", "used twic
 
 
 def step(way: str, op: Affine, stream: Stream, sim: SimDriver) -> object:
-    """Run an operation some way; what comes of it."""
+    """Run an operation in one of the ways, and return its result, if it has one."""
     if way == "async_on":
         return async_on(op, stream)
     if way == "await":
@@ -236,7 +236,7 @@ Step = tuple[str, int, int, int]
 
 
 def outcome(program: list[Step], *, fast: bool) -> list[object]:
-    """What each step came to, and what is in memory at the end."""
+    """The outcome of each step, and the memory at the end."""
     sim = Alone(seed=3)
     device = Device.from_driver(sim)
     streams = [device.new_stream(), device.new_stream()]
@@ -274,7 +274,7 @@ def test_the_fast_path_does_what_a_run_does(program: list[Step]) -> None:
 
 
 def test_the_fast_path_is_taken_by_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the programs above; else they would show nothing."""
+    """The programs above would show nothing without it."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a run was made")

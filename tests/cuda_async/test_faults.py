@@ -33,7 +33,7 @@ WORK = ["run:launch", "run:copy", "run:fill", "run:call"]
 
 
 def pipeline(a: Storage, b: Storage) -> Any:
-    """Allocations, uploads, copies, kernels, host functions, sharing, downloads: what can go wrong, does."""
+    """Allocations, uploads, copies, kernels, host functions, sharing, downloads: each call may fail."""
     fresh = words(5, count=64).shared()
     left, right = zip(Affine(a, 3, 1), fresh.clone()).unzip()
     return zip(
@@ -55,7 +55,7 @@ def replayed(device: Device, a: Storage) -> list[int]:
 
 
 def settle(device: Device, driver: SimDriver) -> None:
-    """Until the reactor and the finalizers have done what they have to."""
+    """Wait until the reactor and the finalizers have nothing left to do."""
     wait_all_idle(device)
     deadline = time.monotonic() + 500
     while driver.memory_info().used and time.monotonic() < deadline:
@@ -63,7 +63,7 @@ def settle(device: Device, driver: SimDriver) -> None:
 
 
 def is_lent(*storages: Storage | None) -> bool:
-    """Whether anything still holds one of them."""
+    """Whether an operation still holds one of the storages."""
     return any(lease.active for storage in storages if storage is not None for lease in storage.leases)
 
 
@@ -74,7 +74,7 @@ def count_calls(mode: str) -> int:
 
 
 def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseException | None:
-    """Run the pipeline; return what it raised. Afterwards everything must be free, and work again."""
+    """Run the pipeline and return its error. Afterwards all must be free, and work again."""
     device = Device.from_driver(driver)
     failure: BaseException | None = None
     a: Storage | None = None

@@ -28,7 +28,7 @@ class Library:
         words_at(self.address, COUNT)[:] = 1
 
     def run(self, function: Callable[[Words], object]) -> None:
-        """Enqueue work of the library's on its stream."""
+        """Enqueue a function on the library's memory on its stream."""
 
         def work() -> None:
             function(words_at(self.address, COUNT))
@@ -36,7 +36,7 @@ class Library:
         self.stream.driver.call(work)
 
     def read(self, sim: SimDriver) -> Words:
-        """What work on the library's stream finds there."""
+        """The words that work on the library's stream reads."""
         seen: list[Words] = []
         self.run(lambda x: seen.append(x.copy()))
         sim.run_until_idle()
@@ -136,7 +136,7 @@ def test_read_only_memory_is_not_written(sim_device: Device) -> None:
 
 
 class Owner:
-    """What a library's tensor is."""
+    """A library's tensor, which owns its memory."""
 
 
 def test_the_owner_is_held_until_the_work_is_done(sim_device: Device, sim: SimDriver) -> None:

@@ -136,7 +136,7 @@ def test_a_closed_graph(stream: Stream, storage: Storage) -> None:
 
 
 def test_a_closed_graph_lets_go_of_an_output_that_nobody_took(sim_device: Device, sim: SimDriver) -> None:
-    """However long the graph itself is kept; and says so to who asks for it then."""
+    """The output is freed even if the graph is kept; a later `take_output` raises."""
     stream = sim_device.new_stream()
     graph = words(1, count=64).then(lambda s: Affine(s, 2, 0)).graph_on(stream)
     graph.launch().sync_on(stream)

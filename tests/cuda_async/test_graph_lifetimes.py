@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens next: `run`, `record`, `launch`, `update`, `close`, `drop`, or the `library` adds something."""
+    """One step: `run`, `record`, `launch`, `update`, `close`, `drop`, or the `library` adds a number."""
 
     kind: str
     work: Work
@@ -84,7 +84,7 @@ class Machine:
 
 
 class Compute(DeviceOp[None]):
-    """A `Work`, of the parts that it is about."""
+    """The operation of a `Work`, on its parts."""
 
     has_effects = True
 
@@ -110,7 +110,7 @@ class Compute(DeviceOp[None]):
 
 
 def nested(machine: Machine, work: Work) -> DeviceOp[Any]:
-    """The operation as part of another, as what a library of kernels returns is."""
+    """The operation as a part of another, as libraries of kernels return it."""
     return value(1).then(lambda _: Compute(machine, work))
 
 
@@ -126,7 +126,7 @@ class Model:
         self.blocks[target][part] = (work.factor * self.blocks[source][origin] + 1) % 2**32
 
     def refuses(self, work: Work, but: int | None = None) -> bool:
-        """Whether it would write what a living graph, other than `but`, uses."""
+        """Whether it would write bytes that a living graph, other than `but`, uses."""
         return any(
             work.target in (each.target, each.source)
             for number, program in self.living.items()
@@ -211,7 +211,7 @@ def test_random_programs_with_graphs(seed: int, steps: list[Step]) -> None:
 
 @pytest.mark.parametrize("block", range(len(BLOCKS)), ids=BLOCKS)
 def test_graphs_of_different_parts_live_beside_each_other(block: int) -> None:
-    """Also where both are parts of one storage: all memory of a library is, of one device."""
+    """Also where both are parts of one storage, as all memory of other libraries on one device is."""
     first, other, third = (Work((block, part), (block, part), 3) for part in range(3))
     steps = [Step("record", first, 0, 0), Step("record", other, 1, 1), Step("run", third, 0, 0)]
     steps += [Step("launch", first, number, 0) for number in (0, 1, 0)]
@@ -240,7 +240,7 @@ def test_the_check_finds_a_graph_that_holds_nothing(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("records", [False, True], ids=["runs", "records"])
 def test_a_graph_goes_ahead_of_the_modules_that_it_uses(records: bool) -> None:
-    """A driver unloads what finalizers left where a run begins: graphs among these have to be closed by then."""
+    """A driver unloads modules where a run begins. Dropped graphs that use them must be closed before."""
     device = Device.from_driver(SimDriver(1))
     stream, order = device.new_stream(), list[str]()
     kind = type(stream.driver)

@@ -1,4 +1,4 @@
-"""Hints say how this copy was installed."""
+"""The command that messages name installs as this copy was installed."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_operations_of_several_threads() -> None:
 
 
 class Ranges:
-    """What `nvtx` offers, written down."""
+    """The calls of `nvtx`, recorded."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []

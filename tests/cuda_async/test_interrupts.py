@@ -88,7 +88,7 @@ SCENES: list[Scene] = [by_fast_path, by_a_run, together, unfollowed, awaited, fu
     + [(scene, "host", 3) for scene in SCENES if scene not in (by_fast_path, future, unfollowed)],
 )
 def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int) -> None:
-    """Every place of the short scenes, every third of the others."""
+    """Each place of the short scenes, and every third place of the others."""
     device = of_kind(kind, seed=1)
     with device:
         storage = words(1, count=64).sync()
@@ -103,14 +103,14 @@ def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int) -> None:
 
 
 def check(device: Device, storage: Storage, place: str) -> None:
-    """All is as if nothing had happened, once the device is done."""
+    """Check that nothing is lent or in use, once the device is done."""
     assert current_holder() is None, place
     limit = time.monotonic() + 500
     while True:
         try:
             Affine(storage, 0, 7).sync()
             break
-        except OwnershipError:  # what was interrupted may be in flight
+        except OwnershipError:  # the interrupted operation may be in flight
             if time.monotonic() > limit:
                 raise
             gc.collect()  # a graph that only the frames of a task's exception hold

@@ -128,7 +128,7 @@ def test_another_operations_lease_conflicts_inside_a_closure(device: Device, sto
 
 
 def test_leases_last_until_the_device_is_done(sim_device: Device, sim: Any) -> None:
-    """In flight, not only unsubmitted: the run has been submitted and the device has not got there."""
+    """The run has been submitted, and the device has not finished it."""
     storage = words(1, count=64).sync()
     sim.automatic = False
 

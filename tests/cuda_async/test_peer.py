@@ -25,7 +25,7 @@ from tests.support.kinds import SIMULATED, two_of_kind
 
 
 class Move(DeviceOp[Storage]):
-    """destination = source, wherever the two are."""
+    """destination = source, on any two devices."""
 
     has_effects = True
 
@@ -65,7 +65,7 @@ def test_a_copy_across_is_ordered_on_both_devices(pair: tuple[Device, Device]) -
 
 
 class Only:
-    """One stream for everything."""
+    """A policy of one stream."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream

@@ -21,7 +21,7 @@ def increment(x: int) -> int:
 
 
 def shown(item: Any) -> str:
-    """What a notebook shows."""
+    """The HTML that a notebook shows."""
     return item._repr_html_()
 
 

@@ -19,7 +19,7 @@ from cuda_async.core.run import Run
 
 
 class Later:
-    """A run that is done once it was polled so often."""
+    """A run that is done after a number of polls."""
 
     def __init__(self, stream: object, sequence: int, polls: int, order: list[Later] | None = None) -> None:
         self.stream, self.sequence = stream, sequence

@@ -1,4 +1,4 @@
-"""Where others come in: handlers, finalizers, depth, failures that are kept, memory that only a collection frees."""
+"""Calls amid the runtime: handlers, finalizers, deep nesting; kept failures, memory that only a collection frees."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_task_cancelled_before_its_first_step_gives_back(sim_device: Device) -
 
 
 def test_a_handler_that_runs_an_operation_amid_a_lock() -> None:
-    """The thread is between taking and releasing the lease lock when the handler comes; and a finalizer."""
+    """The handler, or a finalizer, comes while its thread holds the lock of leases."""
     stream = Device.host().new_stream()
     storage = words(1, count=8).sync_on(stream)
     ran: list[Any] = []

@@ -1,4 +1,4 @@
-"""What a launch tells of a failure: whose wait raises it, and what is usable afterwards."""
+"""Reports of launches that fail: which wait raises the failure, and what is usable afterwards."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.cuda_async.work import Affine, Read, launch_affine, words
 
 
 class WentWrongError(Exception):
-    """What the reports of these tests say."""
+    """The error that the reports of these tests make."""
 
 
 def read(data: bytes) -> WentWrongError:
     return WentWrongError(int.from_bytes(data[4:8], "little"))
 
 
-def launch(stream: Stream, report: Report, said: int) -> None:
-    """What stands for a kernel that fails, and says a number; or does not, and says nothing."""
-    if said:
-        launch_affine(stream, report.address + 4, 1, 0, said)
-        launch_affine(stream, report.address, 1, 0, 2)
+def launch(stream: Stream, report: Report, number: int) -> None:
+    """Enqueue a stand-in for a kernel: it fails, and reports `number`, unless that is 0."""
+    if number:
+        launch_affine(stream, report.address + 4, 1, 0, number)
+        launch_affine(stream, report.address, 1, 0, 2)  # the mark of a written report
     report.expect()
 
 
@@ -36,17 +36,17 @@ class Launch(DeviceOp[list[int]]):
     has_effects = True
     graph_node = True
 
-    def __init__(self, out: Storage, *said: int) -> None:
+    def __init__(self, out: Storage, *numbers: int) -> None:
         super().__init__()
-        self._out, self._said = out, said
+        self._out, self._numbers = out, numbers
         self.lend(Use("out", out, write=True))
 
     def execute(self, context: ExecutionContext) -> list[int]:
         self._out.use(context.stream, write=True)
-        reports = [context.stream.report(read) for _ in self._said]
-        for report, said in zip(reports, self._said, strict=True):
-            launch(context.stream, report, said)
-        return [each.address for each in reports]
+        reports = [context.stream.report(read) for _ in self._numbers]
+        for report, number in zip(reports, self._numbers, strict=True):
+            launch(context.stream, report, number)
+        return [report.address for report in reports]
 
 
 def test_the_wait_for_a_launch_raises_what_it_says(stream: Stream) -> None:
@@ -69,7 +69,7 @@ def test_of_two_in_flight_each_says_its_own(device: Device, stream: Stream) -> N
 
     async def run() -> list[object]:
         policy = SingleStream(device)
-        futures = [Launch(out, said).schedule(policy) for out, said in zip(outs, (3, 0, 5), strict=True)]
+        futures = [Launch(out, number).schedule(policy) for out, number in zip(outs, (3, 0, 5), strict=True)]
         return await asyncio.gather(*futures, return_exceptions=True)
 
     first, second, third = asyncio.run(run())
@@ -87,10 +87,10 @@ def test_a_graph_tells_at_the_launch_that_failed(device: Device, stream: Stream)
 
 def test_what_is_launched_again_and_again_has_one_report(stream: Stream) -> None:
     report = stream.report(read, lasting=True)
-    for said in (0, 6, 0):
+    for number in (0, 6, 0):
         stream.begin_single()
-        launch(stream, report, said)
-        if said:
+        launch(stream, report, number)
+        if number:
             with pytest.raises(WentWrongError, match="6"):
                 stream.synchronize()
         else:
@@ -121,8 +121,8 @@ def test_the_next_wait_on_a_stream_raises_what_nobody_waited_for(device: Device,
     with pytest.raises(WentWrongError, match="7"):
         Read(other).sync_on(stream)
     assert Read(other).sync_on(stream).tolist() == [9] * 4
-    for said in (0, 8, 0):
-        unsafe.async_on(Launch(other, said), stream)
+    for number in (0, 8, 0):
+        unsafe.async_on(Launch(other, number), stream)
     with pytest.raises(WentWrongError, match="8"):
         stream.synchronize()
     assert Read(other).sync_on(stream).tolist() == [9] * 4
@@ -142,7 +142,7 @@ def test_it_does_not_keep_what_is_enqueued_next_from_being_done(device: Device, 
 def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(
     printing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often it is asked, and also where an earlier kernel of the process prints."""
+    """At each question, and also where an earlier kernel of the process prints."""
     pytest.importorskip("cuda.bindings.driver")
     from cuda_async.driver.cuda import stream as cuda
 
@@ -188,7 +188,7 @@ def test_an_event_of_cuda_fails_by_the_checks_of_what_it_was_recorded_behind(
 
 
 class FakeDriver:
-    """What streams and events ask of CUDA, of which work is over at once."""
+    """The calls of CUDA that streams and events make; all work is over at once."""
 
     usable, speaks, lost = True, False, None
     garbage = ()
@@ -230,12 +230,12 @@ class Launches:
         self.addresses: set[int] = set()
         self.memory = ReportMemory(driver)  # pyright: ignore[reportArgumentType]
 
-    def run(self, said: int = 0, *, followed: bool = True) -> Any:
+    def run(self, number: int = 0, *, followed: bool = True) -> Any:
         """The event of whoever waits for the run, if somebody does."""
         self.stream.begin_run()
         report = Report(self.memory, self.stream, read, lasting=False)
-        if said:
-            ctypes.memmove(report.address, bytes((2, 0, 0, 0, said)), 5)
+        if number:
+            ctypes.memmove(report.address, bytes((2, 0, 0, 0, number)), 5)
         report.expect()
         self.addresses.add(report.address)
         del report
@@ -251,9 +251,9 @@ class Launches:
         self.stream.record(event)
         return event
 
-    def tell(self, said: int = 0) -> str:
+    def tell(self, number: int = 0) -> str:
         """What whoever waits for such a run is told."""
-        return told(self.run(said))
+        return told(self.run(number))
 
 
 def told(event: Any) -> str:
@@ -280,21 +280,21 @@ def test_the_next_wait_raises_what_nobody_waited_for(launches: Launches) -> None
 
 def test_what_somebody_waits_for_is_told_to_nobody_else(launches: Launches) -> None:
     expected = ["WentWrongError(7)", "None", "WentWrongError(8)", "None"]
-    assert [launches.tell(said) for said in (7, 0, 8, 0)] == expected
+    assert [launches.tell(number) for number in (7, 0, 8, 0)] == expected
     launches.driver.over = False
-    ends = [launches.run(said) for said in (7, 0, 8, 0)]
+    ends = [launches.run(number) for number in (7, 0, 8, 0)]
     launches.driver.over = True
     assert [told(end) for end in reversed(ends)] == expected[::-1]
 
 
 def test_a_bound_launch_has_no_failure_that_was_told(launches: Launches) -> None:
-    """It goes on with the run before it, unless that has failed and somebody knows."""
+    """It belongs to the run before it, unless a waiter has that run's failure."""
     report = Report(launches.memory, launches.stream, read, lasting=True)
 
-    def bound_launch(said: int = 0) -> None:
+    def bound_launch(number: int = 0) -> None:
         launches.stream.continue_run()
-        if said:
-            ctypes.memmove(report.address, bytes((2, 0, 0, 0, said)), 5)
+        if number:
+            ctypes.memmove(report.address, bytes((2, 0, 0, 0, number)), 5)
         report.expect()
 
     assert launches.tell(7) == "WentWrongError(7)"
@@ -309,7 +309,7 @@ def test_a_bound_launch_has_no_failure_that_was_told(launches: Launches) -> None
 
 
 def test_whoever_waits_is_expected_once(launches: Launches) -> None:
-    """What a check asks others is asked when somebody begins to wait, and not for each launch."""
+    """Checks ask when a wait begins, and not at each launch."""
     expected: list[str] = []
 
     def expect() -> None:

@@ -40,7 +40,7 @@ def test_nothing_is_given_back_during_a_capture(sim_device: Device, sim: SimDriv
 
 
 def test_a_capturing_stream_is_never_queried(sim_device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by the capture itself, nor by anybody who waits meanwhile: on a GPU that would end the capture."""
+    """Neither by the capture itself nor by a wait meanwhile: on a GPU a query would end the capture."""
     calls: list[bool] = []
 
     def query(stream: QueueStream) -> bool:
@@ -79,13 +79,13 @@ async def one(op: DeviceOp[object]) -> object:
 
 @pytest.fixture
 def as_if_cuda(sim_device: Device, sim: SimDriver) -> Device:
-    """A simulated device that an `await` takes for a GPU: only there it may spin."""
+    """A simulated device on which an `await` may spin, as on a GPU."""
     sim.works_alone = True
     return sim_device
 
 
 def watched_when_idle() -> int:
-    """How many runs the reactor has watched, once it has none left of the tests before."""
+    """Runs that the reactor has watched, once those of earlier tests are done."""
     while (known := reactor().statistics()).in_flight:
         time.sleep(0)
     return known.watched

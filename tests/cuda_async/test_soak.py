@@ -1,4 +1,4 @@
-"""The soak of `benchmarks/async_soak.py`, small: no wake-up lost, nothing grows, and its judge finds what is wrong."""
+"""The soak of `benchmarks/async_soak.py`, small: no wake-up is lost, nothing grows, and its judge finds faults."""
 
 from __future__ import annotations
 

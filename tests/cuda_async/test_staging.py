@@ -54,7 +54,7 @@ def test_nothing_stays_open_when_a_call_fails(kind: str) -> None:
 
 @pytest.mark.parametrize("number", range(1, 12))
 def test_workers_are_waited_for_when_a_later_chunk_fails(number: int) -> None:
-    """What a worker was given touches the page-locked slots and the array: the run must not end before it."""
+    """A worker's move touches the page-locked slots and the array: the run must not end before it."""
     driver = SimDriver(seed=number)
     device = Device.from_driver(driver)
     with device:

@@ -1,4 +1,4 @@
-"""What the runtime says of itself."""
+"""The counts that the runtime keeps of its work."""
 
 from __future__ import annotations
 

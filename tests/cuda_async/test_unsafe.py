@@ -1,4 +1,4 @@
-"""What is left to the caller: nested execution, enqueueing without waiting, borrowed memory; and the old names."""
+"""Unsafe calls: nested execution, enqueueing without a wait, borrowed memory. Also the old names."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.cuda_async.work import Read, launch_affine, words
 
 
 class Exchange(DeviceOp[int]):
-    """What is in the workspace comes out, `addend` more than that goes in. Yields the workspace's address."""
+    """Copies the workspace out, and adds `addend` to it. Yields the workspace's address."""
 
     has_effects = True
     graph_node = True
@@ -33,7 +33,7 @@ class Exchange(DeviceOp[int]):
 
 
 def exchange(out: Storage, addend: int, stream: Stream) -> int:
-    """What came out."""
+    """Run an `Exchange`, and return the word that it copied out (all are equal)."""
     Exchange(out, addend).sync_on(stream)
     (number,) = set(Read(out).sync_on(stream).tolist())
     return number

@@ -1,4 +1,4 @@
-"""What the doors of the runtime say to an argument of the wrong kind: what was expected, what came, what to write."""
+"""Public functions refuse an argument of a wrong type: they say what was expected, what came, what to write."""
 
 from __future__ import annotations
 

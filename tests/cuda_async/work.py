@@ -1,4 +1,4 @@
-"""Small operations on unsigned 32-bit memory that run on every driver: what these tests compute with.
+"""Small operations of these tests, on unsigned 32-bit words, which run on every driver.
 
 On a GPU the kernel is PTX text, which the driver compiles itself; elsewhere a NumPy function.
 """
