@@ -274,7 +274,7 @@ def zip(*ops: Any) -> DeviceOp[Any]:
     """
     for op in ops:
         items = cast("list[Any]", op) if isinstance(op, list | tuple) else ()
-        if any(isinstance(each, DeviceOp) for each in items):
+        if any(isinstance(item, DeviceOp) for item in items):
             raise ArgumentTypeError(
                 f"zip: expected operations, got a {type(items).__name__} of them, which would be yielded without being "
                 "run; write zip(*ops)"

@@ -24,7 +24,7 @@ from cuda_async.core.context import ExecutionContext
 from cuda_async.core.lease import Use
 from cuda_async.core.module import Function
 from cuda_async.core.storage import Storage
-from cuda_async.errors import ContextError, LaunchError
+from cuda_async.errors import ArgumentTypeError, ContextError, LaunchError
 from cuda_async.op import DeviceOp
 
 __all__ = ("AsyncKernelLaunch", "LaunchConfig")
@@ -75,18 +75,18 @@ def _extents(name: str, extents: Any) -> Extents:
         items = (
             (operator.index(extents), 1, 1)
             if not isinstance(extents, tuple | list)
-            else tuple(operator.index(each) for each in cast("tuple[Any, ...]", extents))
+            else tuple(operator.index(extent) for extent in cast("tuple[Any, ...]", extents))
         )
     except TypeError:
         items = ()
-    if not 1 <= len(items) <= 3 or any(each < 1 for each in items):
+    if not 1 <= len(items) <= 3 or any(extent < 1 for extent in items):
         raise LaunchError(f"{name}: expected one to three positive extents, got {extents!r}")
     x, y, z = (*items, 1, 1)[:3]
     return x, y, z
 
 
 class _View(Protocol):
-    """Elements in memory."""
+    """Elements in memory. Strides count elements; the byte range is in the storage."""
 
     @property
     def storage(self) -> Storage: ...
@@ -160,6 +160,9 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     Args:
         function: a kernel of a loaded module.
+
+    Raises:
+        TypeError: `function` is none.
     """
 
     __slots__ = ("_arguments", "_config", "_function", "_lent", "_uses")
@@ -167,6 +170,11 @@ class AsyncKernelLaunch(DeviceOp[None]):
     has_effects = True
 
     def __init__(self, function: Function) -> None:
+        if not isinstance(cast("object", function), Function):
+            raise ArgumentTypeError(
+                f"function: expected a kernel of a loaded module, as of module.load_function(name), got "
+                f"{type(function).__name__}: {function!r}"
+            )
         self._function = function
         self._arguments: list[bytes] = []
         self._uses: list[tuple[Storage, bool]] = []
@@ -257,25 +265,36 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def push_device_ptr(self, address: int) -> AsyncKernelLaunch:
         """Append an address.
 
-        Unsafe: nothing holds the memory, and nothing orders the launch behind its users.
+        Unsafe: nothing holds the memory, and nothing orders the launch behind other users of the memory.
 
         Raises:
-            LaunchError: the kernel has no such parameter, or one that is no pointer.
+            LaunchError: the kernel has no such parameter, or it is no pointer; or the address has not 64 bits.
         """
         return self._pointer(operator.index(address))
 
+    @_building
     def set_launch_config(self, config: LaunchConfig) -> AsyncKernelLaunch:
-        """Set the shape of the launch; it must be set before the op runs."""
+        """Set the shape of the launch, before the operation runs.
+
+        Raises:
+            TypeError: `config` is no `LaunchConfig`.
+        """
+        if not isinstance(cast("object", config), LaunchConfig):
+            raise ArgumentTypeError(
+                f"{self.label()}: set_launch_config: expected LaunchConfig(grid_dim, block_dim), got "
+                f"{type(config).__name__}: {config!r}"
+            )
         self._config = config
         return self
 
     # -- packing ------------------------------------------------------------------------------
 
     def _expected(self, position: int) -> tuple[int | None, str | None]:
+        """The size in bytes and the PTX type of a parameter; None where unknown."""
         sizes, types = self._function.parameter_sizes, self._function.parameter_types
-        known = sizes if sizes is not None else types
-        if known is not None and position >= len(known):
-            self._reject(f"{self.label()} takes {len(known)} parameters, and another one was pushed")
+        parameters = sizes if sizes is not None else types
+        if parameters is not None and position >= len(parameters):
+            self._reject(f"{self.label()} takes {len(parameters)} parameters, and another one was pushed")
         return (None if sizes is None else sizes[position]), (None if types is None else types[position])
 
     def _append(self, packed: bytes, size: int | None) -> None:
@@ -352,15 +371,16 @@ class AsyncKernelLaunch(DeviceOp[None]):
                 f"{self.label()} is loaded on {function.device} and was launched on {context.device}; "
                 "load the module there too",
             )
-        known = function.parameter_sizes or function.parameter_types
-        if known is not None and len(known) != len(self._arguments):
-            raise LaunchError(f"{self.label()} takes {len(known)} parameters, got {len(self._arguments)}")
+        parameters = function.parameter_sizes or function.parameter_types
+        if parameters is not None and len(parameters) != len(self._arguments):
+            raise LaunchError(f"{self.label()} takes {len(parameters)} parameters, got {len(self._arguments)}")
         for storage, write in self._uses:
             storage.use(context.stream, write=write)
         if config.shared_mem_bytes:
             function.driver.allow_shared(config.shared_mem_bytes)
-        buffers = [ctypes.create_string_buffer(each, len(each)) for each in self._arguments]
-        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(each) for each in buffers))
+        # The driver copies the parameters at the launch: these may go when this returns.
+        buffers = [ctypes.create_string_buffer(packed, len(packed)) for packed in self._arguments]
+        pointers = (ctypes.c_void_p * len(buffers))(*(ctypes.addressof(buffer) for buffer in buffers))
         context.stream.launch_function(
             function.driver, config.grid_dim, config.block_dim, config.shared_mem_bytes, ctypes.addressof(pointers)
         )
@@ -371,7 +391,14 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
 
 def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
-    """The bytes of a number, by its own type, by `dtype`, or by the kernel's."""
+    """The bytes of a number: of type `dtype`, else of its own, else of the kernel's.
+
+    Args:
+        number: a Python, NumPy or ctypes number.
+        dtype: a dtype, or an object that has one as `numpy`; None for none.
+        declared: the parameter's PTX type; None where unknown.
+        where: the kernel and the parameter, for errors.
+    """
     if dtype is not None:
         return _typed(number, getattr(dtype, "numpy", dtype), declared, where)
     if isinstance(number, ctypes._SimpleCData):  # pyright: ignore[reportPrivateUsage]
@@ -383,7 +410,7 @@ def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
         if kind is None or getattr(number, "ndim", 1) != 0:
             raise LaunchError(f"{where}: expected a number, a partition or a tensor, got {type(number).__name__}")
         return _typed(number, kind, declared, where)
-    if type(number).__module__ == "numpy":  # numpy.float64 is a float
+    if type(number).__module__ == "numpy":  # numpy.float64 is a subclass of float, and has a type of its own
         return _typed(number, cast("Any", number).dtype, declared, where)
     if declared not in _FORMATS:
         raise LaunchError(

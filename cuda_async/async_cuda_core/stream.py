@@ -171,7 +171,7 @@ class Device:
 
             device = current_device()
             inner = [Stream.null(device).inner, *policy_streams(device)]
-            return Started(*(_submit(Stream(each), value(None)) for each in inner))
+            return Started(*(_submit(Stream(stream), value(None)) for stream in inner))
 
         return Call("Device.synchronize", start)
 

@@ -91,8 +91,8 @@ class Function:
         return self._driver.raw
 
     def __repr__(self) -> str:
-        known = self._types or self._sizes
-        return f"<Function {self.name}{known or ''} on {self.device}>"
+        parameters = self._types or self._sizes
+        return f"<Function {self.name}{parameters or ''} on {self.device}>"
 
 
 class Module:

@@ -35,16 +35,16 @@ _MAX_READERS = 16
 class _Allocation:
     """The part of a storage that outlives it: the address, and streams that used it."""
 
-    __slots__ = ("address", "keep", "made", "readers", "stream", "writer", "written")
+    __slots__ = ("address", "allocated_at", "keep", "readers", "stream", "writer", "written")
 
     def __init__(self, address: int, stream: Stream, keep: object | None) -> None:
         self.address = address
         self.stream = stream
         self.keep = keep
         self.writer: Stream | None = None
-        self.written = 0
-        self.made = -1  # the sequence number of the allocation, where it was made here
-        self.readers: dict[Stream, int] = {}
+        self.written = 0  # the sequence number of the last write on `writer`
+        self.allocated_at = -1  # the sequence number of the allocation on `stream`; -1 for borrowed memory
+        self.readers: dict[Stream, int] = {}  # the sequence number of the last read on each stream since that write
 
     def forget_readers(self) -> None:
         """Forget reads that are done, and with them streams that nobody else may hold."""
@@ -155,7 +155,7 @@ class Storage:
         stream.sequence += 1
         # The memory exists in stream order: the first use on another stream waits for that.
         storage._allocation.writer = stream
-        storage._allocation.written = storage._allocation.made = stream.sequence
+        storage._allocation.written = storage._allocation.allocated_at = stream.sequence
         return storage
 
     @classmethod
@@ -239,7 +239,7 @@ class Storage:
         """
         allocation = self._allocation
         # An allocation counts as a write of its stream, so that other streams wait for it.
-        untouched = allocation.writer is allocation.stream and allocation.written == allocation.made
+        untouched = allocation.writer is allocation.stream and allocation.written == allocation.allocated_at
         return None if untouched else (allocation.writer or allocation.stream, allocation.written)
 
     def last_writer(self) -> Stream | None:

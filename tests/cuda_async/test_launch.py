@@ -381,6 +381,15 @@ def test_cuda_source_runs(tmp_path: Path) -> None:
             assert Read(storage).sync().tolist() == [2, 4, 6]
 
 
+def test_a_launch_needs_a_function_and_a_configuration(sim: SimDriver) -> None:
+    with pytest.raises(TypeError, match=r"function: expected a kernel of a loaded module, .* got str: 'saxpy'"):
+        AsyncKernelLaunch("saxpy")  # type: ignore[arg-type]
+    sim.define_module(PTX, affine_fake())
+    function = load_affine(Device.from_driver(sim))
+    with pytest.raises(TypeError, match=r"affine: set_launch_config: expected LaunchConfig.*, got tuple: \(1, 32\)"):
+        AsyncKernelLaunch(function).set_launch_config((1, 32))  # type: ignore[arg-type]
+
+
 def test_the_memory_pool_is_looked_at_and_set(device: Device) -> None:
     pool = device.default_mem_pool()
     pool.reset_used_high()
