@@ -25,7 +25,7 @@ def _words_for(op: Any) -> str:
 
 
 def _refusal(what: str, more: str = "") -> Callable[..., NoReturn]:
-    """A method that raises: the operation `what`, and the remedy, with `more` of it."""
+    """Make a method that raises: the message is `what`, the remedy, and `more`."""
 
     def refuse(op: Any, *_: object, **__: object) -> NoReturn:
         raise ArgumentTypeError(f"{_words_for(op)} {what}{_RUN_IT}{more}")

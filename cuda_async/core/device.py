@@ -304,7 +304,7 @@ class Device:
     def collect(self) -> None:
         """Make the calls that finalizers left.
 
-        Called at each submission, and never inside a capture, which would record them.
+        Called at each submission, and never inside a capture.
         """
         garbage = self.garbage
         while garbage:

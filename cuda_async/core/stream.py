@@ -326,7 +326,7 @@ class Stream:
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         """How many blocks of a function run at once on the SMs that this stream may use.
 
-        It is a multiple of `cluster`, and one cluster at least.
+        It is a multiple of `cluster`: one cluster at least, unless the device holds none.
         """
         blocks = self.device.driver.resident_blocks(function, threads, shared_bytes, cluster)
         if not self.sm_margin:
