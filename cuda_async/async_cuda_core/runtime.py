@@ -160,8 +160,12 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
         context = contextvars.copy_context()
         _thread.put(lambda: self._make(context))
         yield from self._returned()
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its frames hold this one
         result = self._result
         if not isinstance(result, Started):
             return cast("T", result)

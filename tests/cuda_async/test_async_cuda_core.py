@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -346,6 +348,31 @@ def test_errors_reach_who_waits(sim: SimDriver, sim_device: AnyDevice) -> None:
 
 
 Refused = tuple[Callable[[], Any], type[Exception], str]
+
+
+def test_a_handled_error_keeps_nothing() -> None:
+    class Holder:
+        """An object that a frame of the error refers to."""
+
+    async def attempt() -> weakref.ref[Holder]:
+        holder = Holder()
+
+        def fail() -> None:
+            raise ValueError(type(holder).__name__)
+
+        with suppress(ValueError):
+            await Call("fail", fail)
+        return weakref.ref(holder)
+
+    async def main() -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            assert (await attempt())() is None
+        finally:
+            gc.enable()
+
+    run(main())
 
 
 def test_what_makes_no_sense_is_refused_when_the_call_is_made() -> None:
