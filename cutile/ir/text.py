@@ -89,8 +89,10 @@ def _print_block(block: Block, names: _Names, indent: str) -> Iterator[str]:
         yield indent + "}"
 
 
+# Beyond ASCII a kernel has only letters of names: `re` knows fewer of them than Python's identifiers have.
 _TOKEN = re.compile(
-    r"\s+|//[^\n]*|(?P<string>'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")|(?P<name>[%@!]?[A-Za-z_][\w.]*|%\d+(?:_\d+)?)"
+    r"\s+|//[^\n]*|(?P<string>'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
+    r"|(?P<name>[%@!]?(?:[A-Za-z_]|[^\x00-\x7f])(?:[\w.]|[^\x00-\x7f])*|%\d+(?:_\d+)?)"
     r"|(?P<number>-?(?:inf|\d+\.?\d*(?:e[+-]?\d+)?))|(?P<mark>[(){}\[\]<>:,=^?-])"
 )
 

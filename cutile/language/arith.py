@@ -1,12 +1,16 @@
-"""Arithmetic by upstream's names: integers, bits, signs and extremes of floats.
+"""Arithmetic by the names of upstream, the cuTile crates for Rust.
 
-The operators are the usual spelling; these functions are for what operators cannot say. Numbers take the dtype of the
-tile beside them, and shapes broadcast.
+The operators (`+`, `//`, `&`, ...) are the usual spelling. The functions have what operators lack: the truncated
+quotient, the upper half of a product, a minimum that propagates NaN. A plain number takes the dtype of the tile beside
+it, and shapes broadcast.
 """
 
 from __future__ import annotations
 
 from cutile.language.declare import BITS, FLOATS, INTEGERS, composition, operation
+
+# Capitalised: parameters have the markers' own names.
+# Capitalised: parameters have the markers' own names.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import overflow as Overflow
@@ -20,7 +24,7 @@ def addi(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
-        overflow: a promise that the exact result fits. A promise that holds changes no result.
+        overflow: a promise that the exact result fits. It is neither checked nor used: results wrap in any case.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape.
@@ -41,7 +45,7 @@ def subi(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
-        overflow: a promise that the exact result fits. A promise that holds changes no result.
+        overflow: a promise that the exact result fits. It is neither checked nor used: results wrap in any case.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape.
@@ -62,7 +66,7 @@ def muli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
-        overflow: a promise that the exact result fits. A promise that holds changes no result.
+        overflow: a promise that the exact result fits. It is neither checked nor used: results wrap in any case.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape.
@@ -103,9 +107,9 @@ def divi(x: Tile | int, y: Tile | int, rounding: Rounding = Rounding.ZERO) -> Ti
 
 @operation(INTEGERS)
 def remi(x: Tile | int, y: Tile | int) -> Tile:
-    """What the truncated quotient of integers leaves.
+    """Remainder of the truncated division of integers, as `%` in C.
 
-    With the sign of `x`, not of `y` as `%`; 0 for a zero divisor.
+    It has the sign of `x`, where the operator `%` takes the sign of `y`. 0 for a zero divisor.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -129,7 +133,7 @@ def negi(x: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
 
     Args:
         x: integers; a tile or a number.
-        overflow: a promise that the exact result fits. A promise that holds changes no result.
+        overflow: a promise that the exact result fits. It is neither checked nor used: results wrap in any case.
 
     Returns:
         A tile of the dtype and shape of `x`.
@@ -146,7 +150,7 @@ def negi(x: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
 
 @operation(INTEGERS)
 def absi(x: Tile | int) -> Tile:
-    """The absolute value of integers; the smallest one stays itself.
+    """Absolute value of integers; the smallest signed integer stays itself.
 
     Args:
         x: integers; a tile or a number.
@@ -166,7 +170,9 @@ def absi(x: Tile | int) -> Tile:
 
 @operation(INTEGERS)
 def mulhii(x: Tile | int, y: Tile | int) -> Tile:
-    """The upper half of the product of integers, which has twice the bits.
+    """Upper half of the bits of the exact product of two integers.
+
+    The product has twice the bits of the dtype, and is signed where the dtype is.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -186,7 +192,7 @@ def mulhii(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation(INTEGERS)
 def maxi(x: Tile | int, y: Tile | int) -> Tile:
-    """The larger integer.
+    """Larger of two integers, element by element.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -206,7 +212,7 @@ def maxi(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation(INTEGERS)
 def mini(x: Tile | int, y: Tile | int) -> Tile:
-    """The smaller integer.
+    """Smaller of two integers, element by element.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -226,9 +232,10 @@ def mini(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation(FLOATS)
 def remf(x: Tile | float, y: Tile | float) -> Tile:
-    """What the truncated quotient of floats leaves, with the sign of `x`.
+    """Remainder of the truncated division of floats, as `fmod` in C.
 
-    Exact. `%` has the sign of `y`.
+    It is exact, and has the sign of `x`, where the operator `%` takes the sign of `y`. NaN for a zero divisor and for
+    an infinite `x`.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -248,7 +255,7 @@ def remf(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def negf(x: Tile | float) -> Tile:
-    """`-x` of floats: the sign bit flipped, also of zeros.
+    """`-x` of floats: the sign bit is flipped, also of zeros and NaN.
 
     Args:
         x: floats; a tile or a number.
@@ -288,12 +295,12 @@ def absf(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def maxf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | bool = False) -> Tile:
-    """The larger float, -0 below +0.
+    """Larger of two floats, element by element; -0 is below +0.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        nan: whether NaN propagates. If not, a NaN is dropped where the other operand is a number.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        nan: whether the result is NaN where one operand is. If not, it is the other operand.
+        ftz: whether f32 operands below the smallest normal number count as zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, exact.
@@ -311,12 +318,12 @@ def maxf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | b
 
 @operation(FLOATS)
 def minf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | bool = False) -> Tile:
-    """The smaller float, -0 below +0.
+    """Smaller of two floats, element by element; -0 is below +0.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        nan: whether NaN propagates. If not, a NaN is dropped where the other operand is a number.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        nan: whether the result is NaN where one operand is. If not, it is the other operand.
+        ftz: whether f32 operands below the smallest normal number count as zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, exact.
@@ -334,10 +341,12 @@ def minf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | b
 
 @operation
 def min_tile(x: Tile | float, y: Tile | float) -> Tile:
-    """The smaller, element by element; a NaN is dropped where the other is a number.
+    """Smaller of two numbers, element by element.
+
+    Where one is NaN, the other. -0 is below +0.
 
     Args:
-        x, y: numbers of one dtype, tiles or Python's; the shapes broadcast.
+        x, y: integers or floats of one dtype, tiles or numbers; the shapes broadcast.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape.
@@ -354,10 +363,12 @@ def min_tile(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation
 def max_tile(x: Tile | float, y: Tile | float) -> Tile:
-    """The larger, element by element; a NaN is dropped where the other is a number.
+    """Larger of two numbers, element by element.
+
+    Where one is NaN, the other. -0 is below +0.
 
     Args:
-        x, y: numbers of one dtype, tiles or Python's; the shapes broadcast.
+        x, y: integers or floats of one dtype, tiles or numbers; the shapes broadcast.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape.
@@ -457,8 +468,9 @@ def shli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
     """`x << y`; 0 for a count of at least the width.
 
     Args:
-        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
-        overflow: a promise that the exact result fits. A promise that holds changes no result.
+        x: integers; a tile or a number.
+        y: the counts, in bits, of the dtype of `x`; the shapes broadcast. A negative count is unspecified.
+        overflow: a promise that the exact result fits. It is neither checked nor used: results wrap in any case.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape.
@@ -475,10 +487,12 @@ def shli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
 
 @operation(INTEGERS)
 def shri(x: Tile | int, y: Tile | int) -> Tile:
-    """`x >> y`: the sign is kept where the dtype has one.
+    """`x >> y`; copies of the sign bit come in where the dtype has one, else zeros.
 
     Args:
-        x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
+        x: integers; a tile or a number.
+        y: the counts, in bits, of the dtype of `x`; the shapes broadcast. A count of at least the width gives -1 for a
+            negative `x`, else 0. A negative count is unspecified.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape.
@@ -489,6 +503,10 @@ def shri(x: Tile | int, y: Tile | int) -> Tile:
     Example:
         >>> run(lambda x, y: ct.shri(x, y), [-16, 16], [2, 2], dtype="i8")
         [-4, 4]
+        >>> run(lambda x, y: ct.shri(x, y), [-16, 16], [8, 8], dtype="i8")
+        [-1, 0]
+        >>> run(lambda x, y: ct.shri(x, y), [-16, 16], [8, 8], dtype="i8")
+        [-1, 0]
         >>> run(lambda x, y: ct.shri(x, y), [240], [2], dtype="u8")
         [60]
     """
@@ -497,7 +515,7 @@ def shri(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation
 def ceil_div(a: int | Tile, b: int | Tile) -> int:
-    """`a / b` rounded up, for integers.
+    """`a / b` of integers, rounded up; 0 where the kernel divides by zero.
 
     Args:
         a, b: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -507,7 +525,8 @@ def ceil_div(a: int | Tile, b: int | Tile) -> int:
             dtype.
 
     Raises:
-        KernelTypeError: an operand is no integer, or the dtypes or shapes do not fit.
+        KernelTypeError: an operand is no integer, the dtypes or shapes do not fit, or a constant is divided by the
+            constant 0.
 
     Example:
         >>> run(lambda x: x + ct.ceil_div(7, 2), [1.0])
@@ -518,9 +537,9 @@ def ceil_div(a: int | Tile, b: int | Tile) -> int:
 
 @composition()
 def clamp(x: Tile | float, low: Tile | float, high: Tile | float) -> Tile:
-    """`x`, but at least `low`, and at most `high`.
+    """`min(max(x, low), high)`, element by element.
 
-    Where `low` is above `high` it is `high`. A NaN stays NaN.
+    `high` where `low` exceeds it. NaN where an operand is NaN, as NumPy's `clip`.
 
     Args:
         x: a tile, or a number.

@@ -137,10 +137,15 @@ class AssumeDivisible(Assumption, name="assume_div_by", spelled=("assume_div_by"
     along: int | None = attribute(None)
 
     def infer(self) -> tuple[Type, ...]:
-        if self.by < 1 or (self.every is not None and self.every < 1):
+        if self.by < 1:
             raise KernelTypeError(
                 f"assume_div_by: the divisor must be at least 1, got {self.by}",
                 remedy="1 says nothing; give a multiple.",
+            )
+        if self.every is not None and self.every < 1:
+            raise KernelTypeError(
+                f"assume_div_by_every_along: a group has at least 1 element, got {self.every}",
+                remedy="Give the number of neighbours in a group.",
             )
         if (self.every is None) != (self.along is None):
             raise KernelTypeError("assume_div_by: give both a group and the axis it lies along")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from cutile.dtypes import bool_, i32
+from cutile.dtypes import DTypeLike, bool_, f4e2m1fnx2, f32, i32, u8
 from cutile.ir import KEEP, Builder, Constant, For, Function, If, Op, Replacement, Rewriter, Value, rewrite
 from cutile.ops.arith import Add, And, FloorDiv, Mod, Sub
 from cutile.ops.bound import (
@@ -24,8 +24,8 @@ from cutile.ops.bound import (
     CheckIndex,
     CheckTile,
 )
-from cutile.ops.cast import Convert
-from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
+from cutile.ops.cast import Bitcast, Convert
+from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne, Select
 from cutile.ops.create import Iota
 from cutile.ops.debug import Assert
 from cutile.ops.memory import TensorDim
@@ -160,7 +160,15 @@ def _alike(values: Sequence[Value], builder: Builder) -> list[Value]:
     ]
 
 
+def _ends(dtype: DTypeLike) -> tuple[int, int]:
+    """The least and the greatest number of an integer dtype."""
+    signed = dtype.is_signed
+    return -(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1
+
+
 class _Asserting:
+    """The rule that makes assertions of checks, and of assumptions in the debug mode."""
+
     def __init__(self, name: str, debug: bool) -> None:
         self._name = name
         self._debug = debug
@@ -205,20 +213,15 @@ class _Asserting:
 
     def _assume(self, op: Assumption, builder: Builder) -> None:
         """Assert what is assumed."""
-        dtype, shape = op.x.tile.dtype, op.x.tile.shape
-
-        def splat(number: int) -> Value:
-            return builder.constant(number, dtype, shape)
-
         match op:
             case AssumeWithin():
                 self._within(op, op.x, op.low, op.high, "a minted index", builder)
             case AssumeBounds():
                 if op.lower is not None:
-                    holds = builder.value(Ge(x=op.x, y=splat(op.lower)))
+                    holds = self._compared(op, Ge, op.lower, builder)
                     self._require(op, holds, f"assume_bounds: an element is below {op.lower}", builder)
                 if op.upper is not None:
-                    holds = builder.value(Le(x=op.x, y=splat(op.upper)))
+                    holds = self._compared(op, Le, op.upper, builder)
                     self._require(op, holds, f"assume_bounds: an element is above {op.upper}", builder)
             case AssumeDivisible():
                 self._divisible(op, builder)
@@ -227,27 +230,60 @@ class _Asserting:
             case _:
                 raise AssertionError(op.name)
 
+    def _compared(self, op: AssumeBounds, comparison: type[Ge | Le], bound: int, builder: Builder) -> Value:
+        """Whether elements are at least, or at most, a bound that the dtype need not hold."""
+        dtype, shape = op.x.tile.dtype, op.x.tile.shape
+        least, most = _ends(dtype)
+        if least <= bound <= most:
+            return builder.value(comparison(x=op.x, y=builder.constant(bound, dtype, shape)))
+        return builder.constant((bound < least) is (comparison is Ge), bool_)
+
     def _divisible(self, op: AssumeDivisible, builder: Builder) -> None:
         dtype, shape = op.x.tile.dtype, op.x.tile.shape
         value = op.x
         if op.every is not None and op.along is not None:
-            row = builder.value(Iota(length=shape[op.along], dtype=dtype))
-            place = builder.value(Mod(x=row, y=builder.constant(op.every, dtype, (shape[op.along],))))
+            counted = dtype if shape[op.along] <= _ends(dtype)[1] else i32  # i8 counts no axis of 256 elements
+            row = builder.value(Iota(length=shape[op.along], dtype=counted))
+            place = builder.value(Mod(x=row, y=builder.constant(op.every, counted, (shape[op.along],))))
+            if counted is not dtype:
+                place = builder.value(Convert(x=place, dtype=dtype))
             ones = tuple(extent if axis == op.along else 1 for axis, extent in enumerate(shape))
             place = builder.value(Broadcast(x=builder.value(Reshape(x=place, shape=ones)), shape=shape))
             value = builder.value(Sub(x=value, y=place))
             groups = tuple(op.every if axis == op.along else 1 for axis in range(len(shape)))
             holds = self._groups_agree(value, groups, builder)
             self._require(op, holds, f"{op.name}: a group does not count up", builder)
-        rest = builder.value(Mod(x=value, y=builder.constant(op.by, dtype, shape)))
-        holds = builder.value(Eq(x=rest, y=builder.constant(0, dtype, shape)))
+        holds = builder.value(Eq(x=self._rest(value, op.by, builder), y=builder.constant(0, dtype, shape)))
         self._require(op, holds, f"{op.name}: an element is no multiple of {op.by}", builder)
 
+    def _rest(self, value: Value, by: int, builder: Builder) -> Value:
+        """What is 0 where `by` divides an element."""
+        dtype, shape = value.tile.dtype, value.tile.shape
+        least, most = _ends(dtype)
+        if by <= most:
+            return builder.value(Mod(x=value, y=builder.constant(by, dtype, shape)))
+        if by == -least:  # -128 is a multiple of 128, which i8 does not hold
+            return builder.value(Mod(x=value, y=builder.constant(least, dtype, shape)))
+        return value  # no element but 0 is a multiple
+
     def _same(self, op: AssumeSame, builder: Builder) -> None:
-        value = op.x
-        if op.x.tile.dtype is bool_:
+        value, dtype = op.x, op.x.tile.dtype
+        if dtype is bool_:
             value = builder.value(Convert(x=value, dtype=i32))
-        holds = self._groups_agree(value, op.groups, builder)
+        elif dtype is f4e2m1fnx2:  # pairs, as their bits
+            value = builder.value(Bitcast(x=value, dtype=u8))
+        elif not dtype.computes:
+            value = builder.value(Convert(x=value, dtype=f32))
+        if value.tile.dtype.is_float:
+            # Extremes drop a NaN, and no NaN equals itself: zeros take the place of NaN, and the places are compared.
+            is_nan = builder.value(Ne(x=value, y=value))
+            places = builder.value(Convert(x=is_nan, dtype=i32))
+            zeros = builder.constant(0.0, value.tile.dtype, value.tile.shape)
+            value = builder.value(Select(condition=is_nan, x=zeros, y=value))
+            same_places = self._groups_agree(places, op.groups, builder)
+            holds = builder.value(And(x=self._groups_agree(value, op.groups, builder), y=same_places))
+        else:
+            holds = self._groups_agree(value, op.groups, builder)
         self._require(op, holds, "assume_same_elements: the elements of a group differ", builder)
 
     def _groups_agree(self, value: Value, groups: tuple[int, ...], builder: Builder) -> Value:

@@ -36,7 +36,12 @@ def branches() -> Function:
     return program(BRANCHES, {"y": mut(4, 8), "a": scalar(), "x": tensor(2)})
 
 
-@pytest.mark.parametrize("make", [gemm, branches])
+def letters() -> Function:
+    text = "def größe(y: Mut, δ: f32, नि: f32):\n    ℘ = δ + नि\n    y.store(℘)\n"
+    return program(text, {"y": mut(4), "δ": scalar(), "नि": scalar()})
+
+
+@pytest.mark.parametrize("make", [gemm, branches, letters])
 def test_printing_and_parsing_gives_the_same_function(make: Callable[[], Function]) -> None:
     function = make()
     verify(function)

@@ -413,3 +413,54 @@ def test_assumptions_that_do_not_hold(expression: str, message: str, backend: st
     launch(kernel(text), (y, (8,)), 5, backend=backend)  # believed
     with pytest.raises(ct.KernelAssertionError, match=message):
         launch(ct.entry(check_accesses=True)(define(text)), (y, (8,)), 5, backend=backend)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize(
+    ("expression", "elements", "dtype"),
+    [
+        ("ct.assume_bounds(t, -1, 1000)", [0, 255], np.uint8),
+        ("ct.assume_bounds(t, -(2**70), 2**70)", [-128, 127], np.int8),
+        ("ct.assume_div_by(t, 300)", [0, 0], np.int8),
+        ("ct.assume_div_by(t, 128)", [-128, 0], np.int8),
+        ("ct.assume_div_by_every_along(t, 3, 3, 0)", [0, 1, 2] * 86, np.int8),
+        ("ct.assume_same_elements(t, (2,))", [np.nan, np.nan, -0.0, 0.0], np.float32),
+        ("ct.assume_same_elements(t.astype(ct.f8e4m3fn), (2,)).astype(ct.f32)", [1.0, 1.0], np.float32),
+        ("ct.bitcast(ct.assume_same_elements(ct.bitcast(t, ct.f4e2m1fnx2), (2,)), ct.u8)", [7, 7, 128, 128], np.uint8),
+    ],
+)
+def test_assumptions_that_hold_at_the_ends_of_a_dtype(
+    expression: str, elements: list[float], dtype: Any, backend: str
+) -> None:
+    """The bounds and divisors need not be numbers of the tile's dtype."""
+    x = np.array(elements, dtype)
+    y, shape = np.ones_like(x), (len(x),)
+    text = f"def f(y: Mut, x: Tensor):\n    t = x.load_tile({shape}, (0,))\n    y.store({expression})\n"
+    launch(ct.entry(check_accesses=True)(define(text)), (y, shape), x, backend=backend)
+    np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize(
+    ("expression", "elements", "dtype", "message"),
+    [
+        ("ct.assume_bounds_lower(t, 256)", [255, 255], np.uint8, "below 256"),
+        ("ct.assume_bounds_upper(t, -1)", [0, 0], np.uint8, "above -1"),
+        ("ct.assume_div_by(t, 256)", [0, 1], np.uint8, "no multiple of 256"),
+        ("ct.assume_div_by(t, 300)", [44, 0], np.int8, "no multiple of 300"),
+        ("ct.assume_same_elements(t, (2,))", [1.0, np.nan], np.float32, "a group differ"),
+    ],
+)
+def test_assumptions_that_no_number_of_the_dtype_keeps(
+    expression: str, elements: list[float], dtype: Any, message: str, backend: str
+) -> None:
+    x = np.array(elements, dtype)
+    text = f"def f(y: Mut, x: Tensor):\n    y.store({expression.replace('t,', 'x.load_tile((2,), (0,)),')})\n"
+    with pytest.raises(ct.KernelAssertionError, match=message):
+        launch(ct.entry(check_accesses=True)(define(text)), (np.ones_like(x), (2,)), x, backend=backend)
+
+
+def test_a_group_of_no_elements_is_refused() -> None:
+    text = "def f(y: Mut):\n    y.store(ct.assume_div_by_every_along(ct.iota((8,)), 2, 0, 0))\n"
+    with pytest.raises(ct.KernelTypeError, match="at least 1 element, got 0"):
+        launch(kernel(text), (np.zeros(8, np.int32), (8,)))
