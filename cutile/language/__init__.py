@@ -29,6 +29,8 @@ from cutile.language import (
     trigonometry,
     view,
 )
+
+# Under other names: `atomic`, `matmul`, `reduce`, `rounding` and `sort` are names of the language below.
 from cutile.language import atomic as _atomic
 from cutile.language import matmul as _matmul
 from cutile.language import reduce as _reduce

@@ -145,7 +145,7 @@ class Tensor(Subscriptable):
         Args:
             axis: a constant; negative ones count from the end.
             start, stop: integers, known now or when the kernel runs. As in NumPy, negative ones count from the end, and
-                what lies outside is cut off. What is left out is the begin and the end.
+                what lies outside is cut off. None: the axis' begin, or its end.
 
         Returns:
             A tensor of the same dtype and rank, with `stop - start` elements along the axis, or none. Loads past its
@@ -179,9 +179,9 @@ class Tensor(Subscriptable):
 
 
 class Mut(Subscriptable):
-    """A partitioned tensor parameter.
+    """A partitioned tensor parameter: `y: Mut`.
 
-    This tile block's own tile of it, to read and write.
+    A tile block reads and writes its own tile of it.
 
     Example:
         >>> @ct.entry
@@ -229,8 +229,8 @@ class Mut(Subscriptable):
     def index(self) -> tuple[int, ...]:
         """Which tile of the partition is this block's own: one number per axis.
 
-        Of up to three axes that is `ct.get_tile_block_id()`. A grid has no more, so that of more axes the third one of
-        the grid goes through the tiles along all further ones, the last of them fastest.
+        Up to three axes have the numbers of `ct.get_tile_block_id()`. A grid has no more axes: its third one counts the
+        tiles along axis 2 and all further axes of the tensor, with the last axis fastest.
 
         Example:
             >>> @ct.entry
@@ -286,7 +286,7 @@ class Mut(Subscriptable):
 
         Index 0 is where the block's tile begins.
 
-        Where `shape` does not divide the tile, the last tiles end with it: the next block's elements stay untouched.
+        The last tiles end where the block's tile ends, which `shape` need not divide: the next block's elements stay.
         `ct.num_tiles` counts those that exist: fewer for a block at the tensor's edge.
 
         Example:
@@ -303,7 +303,7 @@ class Mut(Subscriptable):
     def partition_full_mut(self, shape: tuple[int, ...]) -> PartitionMut:
         """The whole tensor as a grid of tiles, in kernels that say `@entry(unsafe=True)`.
 
-        That no two blocks write one element, or one reads what another writes, is for the author to see to.
+        The author sees to it that no two blocks write one element, and that no block reads what another one writes.
 
         Example:
             >>> @ct.entry(unsafe=True)

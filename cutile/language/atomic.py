@@ -1,10 +1,8 @@
 """Atomic updates of elements, of a partition's tile, and through raw pointers.
 
-Elements at any indices of a tensor.
-
-`atomic_add(y, index, value)` and its kin update elements of a `Mut`, counted from the tensor's start as in `gather`;
-lanes whose index is not in the tensor do nothing. All lanes take effect, also where they update one element, in any
-order. What was there before comes back, and zero where nothing was updated.
+`atomic_add(y, index, value)` and its kin update elements of a tensor at any indices, counted from its start as in
+`gather`. A lane whose index is not in the tensor does nothing. All other lanes take effect, in any order, also where
+they update one element. The result is the element before the update, and zero where nothing was updated.
 """
 
 from __future__ import annotations
@@ -30,23 +28,23 @@ def atomic_add(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """Add `value` to elements of `y`: integers of 32 or 64 bits, and floats.
+    """Add `value` to elements of `y`, atomically.
 
-    What was there before.
+    Integers of 32 or 64 bits, and floats. Sums of floats depend on the order of the updates, in their last bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -71,23 +69,23 @@ def atomic_sub(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """Take `value` from elements of `y`: integers of 32 or 64 bits, and floats.
+    """Subtract `value` from elements of `y`, atomically; see `atomic_add`.
 
-    What was there before.
+    Integers of 32 or 64 bits, and floats.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -115,18 +113,18 @@ def atomic_and(
     """`y &= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -144,18 +142,18 @@ def atomic_or() -> None:
     """`y |= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -173,18 +171,18 @@ def atomic_xor() -> None:
     """`y ^= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -204,18 +202,18 @@ def atomic_max() -> None:
     See `atomic_add`. 32 or 64 bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -235,18 +233,18 @@ def atomic_min() -> None:
     See `atomic_add`. 32 or 64 bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -264,18 +262,18 @@ def atomic_xchg() -> None:
     """`y = value`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -304,19 +302,19 @@ def atomic_cas(
     See `atomic_add`. Anything of 32 or 64 bits.
 
     Args:
-        y: a `Mut`; the whole tensor can be reached.
+        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         expected: of the tensor's dtype; compared bit by bit.
         value: of the tensor's dtype; broadcast to the shape of the indices.
         mask: where it is false nothing happens.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
 
     Returns:
         What was there before: a tile of the indices' shape; 0 where nothing was updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is no `Mut`, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -340,9 +338,7 @@ def atomic_rmw_tko(
     mask: Tile | None = None,
     token: Token | None = None,
 ) -> tuple[Tile, Token]:
-    """Update the elements pointed to.
-
-    What was there before (zero where `mask` is false), and a token.
+    """Update the elements pointed to, atomically; the elements before, and a token.
 
     Args:
         pointers: any shape, which the result has.
@@ -350,7 +346,7 @@ def atomic_rmw_tko(
         mode: ADD, AND, OR, XOR, MAX, MIN, UMAX, UMIN on integers of 32 and 64 bits, ADDF on floats, XCHG on anything
             of 32 or 64 bits. MAX and MIN read the bits as signed, UMAX and UMIN as unsigned.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
         mask: bools; where it is false nothing happens.
         token: happen after the accesses that this stands for.
 
@@ -382,18 +378,16 @@ def atomic_cas_tko(
     mask: Tile | None = None,
     token: Token | None = None,
 ) -> tuple[Tile, Token]:
-    """Write `value` where the element pointed to has the bits of `expected`.
+    """Write `value`, atomically, where an element pointed to has `expected`'s bits.
 
-    What was there before, and a token.
-
-    Elements of 32 or 64 bits; the other arguments as for `atomic_rmw_tko`.
+    The elements before, and a token. Elements have 32 or 64 bits.
 
     Args:
         pointers: any shape, which the result has.
         expected: of the pointers' dtype; compared bit by bit.
         value: of the pointers' dtype; broadcast to their shape.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: among whom.
+        scope: which blocks and devices it is ordered among.
         mask: bools; where it is false nothing happens.
         token: happen after the accesses that this stands for.
 

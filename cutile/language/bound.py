@@ -1,7 +1,8 @@
 """What an author assumes of indices, extents and elements.
 
-Every assumption gives its argument back. It changes no result where it holds; where it does not, indices may be taken
-for proved that are wrong (an access outside of a tensor is then padding, or dropped). The debug mode checks them.
+Each assumption returns its argument, and changes no result where it holds. Where it does not hold, an index outside of
+a tensor may pass for a proved one: then a load gives padding, and a store is dropped. The debug mode,
+`@entry(check_accesses=True)`, checks assumptions while the kernel runs.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ _T = TypeVar("_T", int, Tile, Ptr)
 
 @operation
 def assume_bounds(x: _T, lower: int | None = None, upper: int | None = None) -> _T:
-    """`x`, of which every element is said to lie between two constants, both included.
+    """`x`, with elements that are assumed to lie between two constants, both included.
 
     Args:
         x: a tile, a scalar or a number of integers.
-        lower, upper: constants; None says nothing.
+        lower, upper: constants, which the dtype of `x` need not hold; None says nothing.
 
     Returns:
         `x`.
 
     Raises:
-        KernelTypeError: a bound is not constant.
+        KernelTypeError: a bound is not constant, `lower` is above `upper`, or `x` is no integer.
 
     Example:
         >>> @ct.entry(deny_in_kernel_checks=True)                      # compiles: the index is proved
@@ -43,7 +44,7 @@ def assume_bounds(x: _T, lower: int | None = None, upper: int | None = None) -> 
 
 @operation
 def assume_bounds_lower(x: _T, lower: int) -> _T:
-    """`x`, of which no element is said to be below a constant.
+    """`x`, with elements that are assumed to be at least a constant.
 
     Args:
         x: a tile, a scalar or a number of integers.
@@ -53,7 +54,7 @@ def assume_bounds_lower(x: _T, lower: int) -> _T:
         `x`.
 
     Raises:
-        KernelTypeError: the bound is not constant.
+        KernelTypeError: the bound is not constant, or `x` is no integer.
 
     Example:
         >>> run(lambda x: x + ct.assume_bounds_lower(ct.num_tiles(x_in.partition((1,)), 0), 1), [1, 2], dtype="i32")
@@ -64,7 +65,7 @@ def assume_bounds_lower(x: _T, lower: int) -> _T:
 
 @operation
 def assume_bounds_upper(x: _T, upper: int) -> _T:
-    """`x`, of which no element is said to be above a constant.
+    """`x`, with elements that are assumed to be at most a constant.
 
     Args:
         x: a tile, a scalar or a number of integers.
@@ -74,7 +75,7 @@ def assume_bounds_upper(x: _T, upper: int) -> _T:
         `x`.
 
     Raises:
-        KernelTypeError: the bound is not constant.
+        KernelTypeError: the bound is not constant, or `x` is no integer.
 
     Example:
         >>> run(lambda x: x + ct.assume_bounds_upper(ct.num_tiles(x_in.partition((1,)), 0), 64), [1, 2], dtype="i32")
@@ -85,17 +86,18 @@ def assume_bounds_upper(x: _T, upper: int) -> _T:
 
 @operation
 def assume_div_by(x: _T, by: int) -> _T:
-    """`x`, of which every element is said to be a multiple of a constant.
+    """`x`, with elements that are assumed to be multiples of a constant.
 
     Args:
-        x: a tile, a scalar or a number of integers; or pointers, of which it is the address in bytes.
-        by: a constant.
+        x: a tile, a scalar or a number of integers; or pointers, whose addresses in bytes are
+            multiples.
+        by: a constant, at least 1.
 
     Returns:
         `x`.
 
     Raises:
-        KernelTypeError: the divisor is not constant.
+        KernelTypeError: the divisor is not constant, or below 1.
 
     Example:
         >>> run(lambda x: x + ct.convert_tile(ct.assume_div_by(8 * ct.get_tile_block_id()[0], 8), x.dtype), [1.0, 2.0])
@@ -106,21 +108,21 @@ def assume_div_by(x: _T, by: int) -> _T:
 
 @operation
 def assume_div_by_every_along(x: Tile, by: int, every: int, along: int) -> Tile:
-    """`x`, said to count up in groups of `every` neighbours along an axis.
+    """`x`, assumed to count up by 1 within groups of neighbours along an axis.
 
-    Each group counts from a multiple of `by`.
+    The first element of each group is a multiple of `by`.
 
     Args:
         x: a tile of integers.
-        by: a constant.
-        every: a constant: how many neighbours make a group.
+        by: a constant, at least 1.
+        every: a constant: how many neighbours make a group. It divides the extent of the axis.
         along: a constant axis.
 
     Returns:
         `x`.
 
     Raises:
-        KernelTypeError: one is not constant.
+        KernelTypeError: one is not constant, there is no such axis, or groups do not divide it.
 
     Example:
         >>> run(lambda x: x + ct.assume_div_by_every_along(ct.iota((4,)), 2, 2, 0), [1, 1, 1, 1], dtype="i32")
@@ -131,19 +133,19 @@ def assume_div_by_every_along(x: Tile, by: int, every: int, along: int) -> Tile:
 
 @operation
 def assume_same_elements(x: Tile, groups: tuple[int, ...]) -> Tile:
-    """`x`, with elements said to be equal in groups of neighbours.
+    """`x`, with elements that are assumed to be equal within groups of neighbours.
 
-    `groups[k]` neighbours along axis `k`.
+    A group has `groups[k]` neighbours along axis `k`. Here NaN equals NaN, and -0.0 equals 0.0.
 
     Args:
         x: a tile.
-        groups: one constant for each axis.
+        groups: one constant for each axis, which divides its extent.
 
     Returns:
         `x`.
 
     Raises:
-        KernelTypeError: the groups are not constant, or of another number of axes.
+        KernelTypeError: the groups are not constant, do not divide the extents, or are of another number of axes.
 
     Example:
         >>> run(lambda x: ct.assume_same_elements(x, (2,)), [1.0, 1.0])

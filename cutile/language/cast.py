@@ -1,8 +1,8 @@
 """Conversions between element types, as functions.
 
-What they mean stands at the operation `convert`.
+The operation `convert` has the meaning of each pair of types.
 
-`convert_tile` chooses by the two types; the others say which kinds of type they convert between, and refuse others.
+`convert_tile` takes any two types. Each of the others takes the kinds of types that its name says, and refuses others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.language.declare import operation
+
+# Not public here: the markers have these names in `cutile`, and parameters have them, too.
 from cutile.language.markers import overflow as _overflow
 from cutile.language.markers import rounding as _rounding
 from cutile.tile import Tile
@@ -106,7 +108,7 @@ def itof(x: Tile | int, dtype: Any, rounding: _rounding = _rounding.NEAREST_EVEN
 def exti(x: Tile | int, dtype: Any) -> Tile:
     """Integers as wider ones.
 
-    The sign of signed ones is extended, zeros before unsigned ones and bools.
+    Signed integers are extended by their sign, unsigned ones and bools by zeros.
 
     Args:
         x: integers or bools; a tile or a number.
@@ -132,7 +134,7 @@ def trunci(x: Tile | int, dtype: Any, overflow: _overflow = _overflow.NONE) -> T
     Args:
         x: integers; a tile or a number.
         dtype: a narrower type of integers.
-        overflow: a promise that the exact result fits. A promise that holds changes no result.
+        overflow: a promise that the exact result fits. It is neither checked nor used.
 
     Returns:
         A tile of `dtype`, of the shape of `x`.
@@ -172,7 +174,7 @@ def bitcast(x: Tile | float, dtype: Any) -> Tile:
 def pack(x: Tile, dtype: Any = None) -> Tile:
     """A tile of one axis as bytes, in the order of memory.
 
-    Floats of 4 bits of any shape two to a byte.
+    Floats of 4 bits, in a tile of any shape, come two to a byte.
 
     Args:
         x: any type but bool and pairs, which are bytes already.
@@ -182,7 +184,7 @@ def pack(x: Tile, dtype: Any = None) -> Tile:
         A tile with the same bytes; its last axis is as long as they need.
 
     Raises:
-        KernelTypeError: the bytes do not make whole elements, or a dtype has none.
+        KernelTypeError: the bytes make no whole number of elements, or a dtype is none of these.
 
     Example:
         >>> run(lambda x: ct.unpack(ct.pack(x), ct.f32), [1.5, -2.0])
@@ -195,7 +197,7 @@ def pack(x: Tile, dtype: Any = None) -> Tile:
 def unpack(x: Tile, dtype: Any = None) -> Tile:
     """Bytes in one axis as elements of `dtype`, in the order of memory.
 
-    Pairs of floats of 4 bits taken apart.
+    Pairs of floats of 4 bits are taken apart, in a tile of any shape.
 
     Args:
         x: a tile of `u8` or `i8`, or of `f4e2m1fnx2`, which has the default dtype `f4e2m1fn`.
@@ -205,7 +207,7 @@ def unpack(x: Tile, dtype: Any = None) -> Tile:
         A tile with the same bytes; its last axis is as long as they need.
 
     Raises:
-        KernelTypeError: the bytes do not make whole elements, or a dtype has none.
+        KernelTypeError: the bytes make no whole number of elements, or a dtype is none of these.
 
     Example:
         >>> run(lambda x: ct.unpack(ct.pack(x), ct.i32).astype(ct.f32), [1.0, 2.0])

@@ -1,11 +1,13 @@
 """Comparisons by upstream's names, and selection.
 
-The operators compare as NumPy does; they differ in `!=` alone.
+The operators compare as NumPy does. The functions differ from them in `!=` alone: false where an operand is NaN.
 """
 
 from __future__ import annotations
 
 from cutile.language.declare import FLOATS, INTEGERS, composition, operation
+
+# Capitalised: parameters have the markers' own names.
 from cutile.language.markers import cmp_ordering as CmpOrdering
 from cutile.language.markers import predicate as Predicate
 from cutile.tile import Tile
@@ -35,7 +37,7 @@ def eq_tile(x: Tile | float, y: Tile | float) -> Tile:
 def ne_tile(x: Tile | float, y: Tile | float) -> Tile:
     """`x` is less or greater than `y`: false where either is NaN.
 
-    (`!=` is true there.)
+    The operator `!=` is true there.
 
     Args:
         x, y: of one dtype, tiles or numbers; the shapes broadcast.
@@ -252,10 +254,10 @@ def select(condition: Tile, x: Tile | float, y: Tile | float) -> Tile:
         x, y: of one dtype, tiles or numbers. The three shapes broadcast.
 
     Returns:
-        A tile of the dtype of `x` and `y`, of the broadcast shape.
+        A tile of the dtype of `x` and `y`, of the broadcast shape. For a constant condition, `x` or `y` as it is.
 
     Raises:
-        KernelTypeError: the dtypes or shapes do not fit.
+        KernelTypeError: the condition is of no bools, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.select(x > 1.0, x, y), [1.0, 4.0], [2.0, 3.0])

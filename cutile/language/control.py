@@ -1,7 +1,4 @@
-"""What is decided while a kernel is compiled.
-
-Loops that are unrolled, and conditions that have to hold.
-"""
+"""What is decided while a kernel is compiled: loops, conditions, constants."""
 
 from __future__ import annotations
 
@@ -41,13 +38,9 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
 def static_assert(condition: Any, message: str | None = None) -> None:
     """Refuse to compile the kernel unless `condition` is true.
 
-    It must be known when the kernel is compiled.
-
-    A false one raises KernelTypeError with the message, at the line.
-
     Args:
-        condition: a constant.
-        message: what the error says.
+        condition: a constant, known when the kernel is compiled.
+        message: the text of the error.
 
     Raises:
         KernelTypeError: the condition is false, or not constant.
@@ -67,8 +60,8 @@ def static_eval(value: Any) -> Any:
 
     Comprehensions, dicts and sets are allowed.
 
-    Calls of plain functions with constants are computed so wherever they stand. Here the expression itself is, too, and
-    it is an error (KernelTypeError) if it is not constant.
+    Calls of plain functions with constants are computed in that way wherever they stand. Here the whole expression is,
+    and one that is not constant is refused.
 
     Args:
         value: an expression of constants: numbers, generics, shapes, dtypes, tuples and functions of Python.

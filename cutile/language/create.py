@@ -36,7 +36,7 @@ def constant(value: float | bool, shape: tuple[int, ...], dtype: DTypeLike) -> T
         A tile of `shape` and `dtype`.
 
     Raises:
-        KernelTypeError: the value or the shape is not constant.
+        KernelTypeError: the value or the shape is not constant, or `dtype` does not hold the value.
 
     Example:
         >>> run(lambda x: x + ct.constant(3, (2,), ct.f32), [1.0, 2.0])
@@ -51,14 +51,14 @@ def iota(shape: tuple[int] | int, dtype: DTypeLike = i32, start: Tile | int = 0,
 
     Args:
         shape: one constant extent, at least 1.
-        dtype: integers.
+        dtype: integers; elements beyond its ends wrap.
         start, step: numbers, or scalars of `dtype`.
 
     Returns:
         A tile of one axis, of `dtype`.
 
     Raises:
-        KernelTypeError: the shape has another number of axes, or `dtype` is no integer.
+        KernelTypeError: the shape has another number of axes, `dtype` is no integer, or does not hold a constant.
 
     Example:
         >>> run(lambda x: x + ct.convert_tile(ct.iota((4,)), x.dtype), [10.0, 10.0, 10.0, 10.0])
@@ -152,13 +152,14 @@ def randint(
 ) -> Tile:
     """Random i32 from `low` to below `high`.
 
-    The first word of `philox` times the number of choices, of which the upper 32 bits are taken: of two numbers one is
-    more likely by at most `(high - low) / 2**32`.
+    The result is `low` plus the upper 32 bits of the product of `high - low` and the first word of `philox`. One number
+    is at most about `1 + (high - low) / 2**32` times as likely as another.
 
     Args:
         seed: a number or an integer scalar, of 64 bits.
         counter: a tile of integers, or a number: one for each element, such as its index in the tensor.
-        low, high: the bounds: numbers or i32. The highest is not drawn; it is above the lowest.
+        low, high: the bounds: numbers or i32. `high` is above `low`, and is not drawn itself; for bounds that are no
+            constants nothing checks that.
         subsequence: the same as `counter`; another makes other numbers of equal counters.
 
     Returns:

@@ -8,8 +8,8 @@ Python's own `print` and `assert` do the same in a kernel; these are the other s
 
 The tile blocks of a kernel that prints are started in linear order. Floats print with six digits unless a format says
 otherwise. On a GPU the text comes out when the stream is waited for, on the process's standard output, not through
-Python's `sys.stdout`, and at most a megabyte of it is kept; an assertion that fails there ends the process's use of
-the device (every later operation on it raises), after its message went to standard error.
+Python's `sys.stdout`, and at most a megabyte of it is kept. An assertion that fails on a GPU writes its message to
+standard error, and ends the process's use of the device: every later operation on it raises.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def cuda_tile_assert(condition: Tile | bool, message: str = "") -> None:
         message: a constant text.
 
     Raises:
-        KernelAssertionError: where the kernel is waited for, the condition was false.
+        KernelAssertionError: the condition was false; raised where the kernel is waited for.
 
     Example:
         >>> @ct.entry

@@ -1,14 +1,15 @@
-"""`operation`: declares a function of the language as one of its operations.
+"""`operation` declares a function of the language.
 
-From the declaration its other parts derive:
+The front end and the pages of the reference read the declarations:
 
     @operation(FLOATS)
     def tanh(x: Tile) -> Tile:
         \"\"\"The hyperbolic tangent.\"\"\"
         ...
 
-The body is never run. A call gets here only outside of compiled kernels: in an interpreted one, which gives it a
-meaning, X"""
+The body is never run, and compiled kernels never call the function. An interpreted kernel does: the interpreter gives
+the call its meaning. Anywhere else a call is an error.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Declaration:
 
     Attributes:
         name: of the function, and of its handler.
-        function: as its author wrote it. Parameters without a default are operands, the others markers by their names.
+        function: as its author wrote it. If `takes` is given, parameters without a default are operands, and those with
+            one are markers of the same names.
         takes: the kinds of its operands, which are brought to one type; None where it is not element-wise.
         composed: whether its handler composes it of other operations, so that no class and no backend knows it.
         ulps: the largest error of a composition by dtype, in units in the last place; 0.5 where nothing is said.

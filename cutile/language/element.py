@@ -24,16 +24,16 @@ def gather(
     ordering: ordering = ordering.WEAK,
     scope: scope | None = None,
 ) -> Tile:
-    """The elements of a tensor at any indices.
+    """The elements of a tensor at any indices, lane by lane.
 
-    Lane by lane, in elements, counted from the tensor's start.
+    Indices count elements, from the tensor's start.
 
     Args:
         x: a tensor, a partition or a `Mut` (the whole of it, not this block's tile alone).
         index: one tile or scalar of integers per axis; they broadcast, and the result has their shape.
         mask: where it is false nothing is read.
-        padding_value: what the result has there, and where an index is not in the tensor (negative ones count from
-            nowhere: they are not in it).
+        padding_value: the result where `mask` is false, or an index is not in the tensor. A negative index is not in
+            it.
         ordering: WEAK, RELAXED or ACQUIRE.
         scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
 
@@ -181,7 +181,7 @@ def store_gather_scatter_view_tko(
 ) -> Token:
     """Write a tile of a gather view, row by row where the index says.
 
-    What has an index outside of the tensor is dropped. Of places that are chosen twice, one of the values stays.
+    What has an index outside of the tensor is dropped. Where an index comes twice, one of the values stays.
 
     Args:
         view: what `make_gather_scatter_view` made of a `Mut`.

@@ -1,4 +1,4 @@
-"""What lets an annotation state facts in brackets."""
+"""Bases of annotations and markers, and what launches take for each annotation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 
 class Subscriptable:
-    """Lets `Tensor[f32, Dyn, 128]` stand as an annotation that is evaluated.
+    """Base of annotations with facts in brackets, as in `Tensor[f32, Dyn, 128]`.
 
-    It keeps the facts.
+    Python may evaluate such an annotation: it gives an alias that keeps the facts.
     """
 
     def __class_getitem__(cls, facts: Any) -> Any:
@@ -25,7 +25,7 @@ class ReadOperand(Protocol):
 
 
 class PointedOperand(Protocol):
-    """What stands for several tensors, by their addresses."""
+    """A handle of several tensors by their addresses."""
 
     def __kernel_inputs__(self) -> Any: ...
 
@@ -66,7 +66,7 @@ SharedArgument = SharedOperand | Awaitable[SharedOperand]
 
 
 class Marker(Enum):
-    """What all markers share."""
+    """Base of the markers: they print as kernels write them."""
 
     def __repr__(self) -> str:
         return f"ct.{type(self).__name__}.{self.name}"

@@ -1,6 +1,6 @@
 """Mapped partitions.
 
-Outputs of which each tile block writes a stream of tiles, and the indices that it mints.
+A tile block writes a stream of tiles of such an output, at the indices that the partition mints for it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ OWNED: Final = 0
 
 
 class PartitionIndex:
-    """An index that a mapped partition minted: of a tile that this block alone writes.
+    """An index that a mapped partition minted, of a tile that this block alone writes.
 
-    Usable for loads, too.
+    Loads take it, too.
     """
 
     def coords(self) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ class PartitionIndex:
     def components(self) -> tuple[Any, ...]:
         """One component per axis.
 
-        That of an OWNED axis is a range of components to loop over.
+        An OWNED axis has a range of components to loop over.
 
         `z.store` takes a tuple of components of one index; elsewhere a component is an integer.
 
@@ -89,7 +89,6 @@ class MappedPartitionMut(Subscriptable):
         Example:
             >>> @ct.entry
             ... def double(z: ct.MappedPartitionMut, x: ct.Tensor):
-            ...     part = x.partition(z.shape)
             ...     for index in z.iter_indices():
             ...         z.store(2.0 * x.partition(z.shape).load(index), index)
             >>> z, x = ct.api.zeros((5,)).sync(), ct.api.arange(5, ct.f32).sync()

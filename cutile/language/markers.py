@@ -1,11 +1,9 @@
 """Markers: the fixed choices of an operation, as enums.
 
-Their first use is rarely needed.
+Operations have defaults for them: `ct.exp2(x)` is the common case, `ct.exp2(x, ftz=True)` the other one. Where there
+are just two choices, a bool means the same as the marker: `ftz=True` is `ftz=ct.ftz.ENABLED`.
 
-Each is the default of an argument, so `ct.exp2(x)` is the common case and `ct.exp2(x, ftz=True)` the other one. Where
-there are just two choices a bool means the same as the marker: `ftz=True` is `ftz=ct.ftz.ENABLED`.
-
-A marker's value is the word that stands in the IR. Nothing here computes.
+Their names are in lower case, as kernels write them. A marker's value is its word in the IR.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ from cutile.language.facts import Marker
 
 
 class rounding(Marker):
-    """The neighbour to which a result between two floats goes.
+    """Which neighbour a result between two floats is rounded to.
 
-    In `divi`: between two integers.
+    Of `divi`: between two integers.
     """
 
     NEAREST_EVEN = "nearest_even"
-    """The nearest; of two equally near ones the one whose last bit is 0."""
+    """The nearest; of two that are as near, the one whose last bit is 0."""
     POSITIVE_INF = "positive_inf"
     """The one above; the ceiling of a quotient."""
     NEGATIVE_INF = "negative_inf"
@@ -45,9 +43,9 @@ class ftz(Marker):
 
 
 class nan(Marker):
-    """Whether a maximum or minimum with NaN is NaN (ENABLED: it propagates).
+    """Whether a maximum or minimum is NaN where one operand is.
 
-    DISABLED: it is the other operand.
+    ENABLED: NaN propagates. DISABLED: the result is the other operand.
     """
 
     ENABLED = "enabled"
@@ -55,19 +53,19 @@ class nan(Marker):
 
 
 class overflow(Marker):
-    """What the author promises of an integer operation.
+    """A promise about the exact result of an integer operation.
 
-    A promise that holds changes no result.
+    It is neither checked nor used: results wrap in any case.
     """
 
     NONE = "none"
-    """Nothing: results wrap."""
+    """No promise."""
     NO_SIGNED_WRAP = "no_signed_wrap"
     """Read as signed, the exact result fits."""
     NO_UNSIGNED_WRAP = "no_unsigned_wrap"
     """Read as unsigned, the exact result fits."""
     NO_WRAP = "no_wrap"
-    """Both."""
+    """Read either way, it fits."""
 
 
 class predicate(Marker):
@@ -109,7 +107,7 @@ class padding(Marker):
     """What a load gives past the edges of a tensor."""
 
     NONE = "none"
-    """Anything: the kernel does not look."""
+    """Unspecified elements, which the kernel must not use."""
     ZERO = "zero"
     NEG_ZERO = "neg_zero"
     NAN = "nan"
@@ -121,7 +119,7 @@ class ordering(Marker):
     """How an access to memory is ordered, in the memory model of C++ and PTX."""
 
     WEAK = "weak"
-    """No other block accesses the element meanwhile. The only one that is not atomic."""
+    """Not atomic; all others are. While one block writes an element so, no other one may access it."""
     RELAXED = "relaxed"
     ACQUIRE = "acquire"
     RELEASE = "release"
@@ -129,7 +127,7 @@ class ordering(Marker):
 
 
 class scope(Marker):
-    """Among whom an ordered access is ordered."""
+    """Which blocks and devices an ordered access is ordered among."""
 
     TILE_BLOCK = "tile_block"
     DEVICE = "device"
@@ -137,7 +135,10 @@ class scope(Marker):
 
 
 class atomic(Marker):
-    """What an atomic update does with the element and its argument."""
+    """What an atomic update does with the element and its argument.
+
+    MAX and MIN read integers as signed, UMAX and UMIN as unsigned. ADD is for integers, ADDF for floats.
+    """
 
     ADD = "add"
     ADDF = "addf"
@@ -152,12 +153,10 @@ class atomic(Marker):
 
 
 class tma(Marker):
-    """Whether an access may go through TMA, where there is one.
+    """Whether a load may go through TMA; a hint.
 
-    A hint.
-
-    Only loads of plain partitions that feed a product in a loop ever do (sm_90a), and the store of a block's own tile,
-    `y.store`, which takes no hint; for other accesses it says nothing.
+    TMA serves loads of plain partitions that feed a product in a loop (sm_90a). It also serves the store of a block's
+    own tile, `y.store`, which takes no hint. On other accesses the hint has no effect.
     """
 
     ENABLED = "enabled"
@@ -165,13 +164,13 @@ class tma(Marker):
 
 
 class Latency(int):
-    """How many turns of its loop ahead a load may be begun: `ct.Latency(4)`.
+    """Iterations of its loop that a load may be begun ahead: `ct.Latency(4)`.
 
     A hint, which changes no result.
 
-    On a GPU the loads of a loop run ahead of it through stages in shared memory: of which a load has one more than its
-    latency, and no more than fit; without a hint it has as many as fit, up to four. Operands that TMA loads
-    share their stages, and take the larger latency. The CPU loads nothing ahead.
+    On a GPU the loads of a loop run ahead of it through stages of shared memory. A load has one stage more than its
+    latency, or as many as fit; without a hint it has as many as fit, up to four. Operands that TMA loads share their
+    stages, and take the larger latency. The CPU loads nothing ahead.
 
     Raises:
         ValueError: below 1.

@@ -7,6 +7,8 @@ f16 and bf16 are computed in f32 and rounded once. The errors are stated with th
 from __future__ import annotations
 
 from cutile.language.declare import FLOATS, composition, operation
+
+# Capitalised: parameters have the markers' own names.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
@@ -57,7 +59,7 @@ def exp2(x: Tile | float, ftz: Ftz | bool = False) -> Tile:
 
 @operation(FLOATS)
 def log(x: Tile | float) -> Tile:
-    """The natural logarithm; NaN below zero.
+    """The natural logarithm; NaN below zero, -inf at zero.
 
     Args:
         x: floats; a tile or a number.
@@ -77,7 +79,7 @@ def log(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def log2(x: Tile | float) -> Tile:
-    """The logarithm to base 2; NaN below zero.
+    """The logarithm to base 2; NaN below zero, -inf at zero.
 
     Args:
         x: floats; a tile or a number.
@@ -97,7 +99,7 @@ def log2(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def log10(x: Tile | float) -> Tile:
-    """The logarithm to base 10; NaN below zero.
+    """The logarithm to base 10; NaN below zero, -inf at zero.
 
     Args:
         x: floats; a tile or a number.
@@ -126,7 +128,7 @@ def sqrt(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz |
         ftz: f32 below the smallest normal number counts as zero, in operands and results.
 
     Returns:
-        A tile of the dtype and shape of `x`, rounded correctly.
+        A tile of the dtype and shape of `x`, rounded as asked.
 
     Raises:
         KernelTypeError: `x` is no float, or the dtype has no such rounding.
@@ -326,7 +328,7 @@ def ceil(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def pow(x: Tile | float, y: Tile | float) -> Tile:
-    """`x ** y` of floats.
+    """`x ** y` of floats; NaN for a negative base and a fractional exponent.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

@@ -1,6 +1,6 @@
 """Matrix products, as functions.
 
-Which types are multiplied stands at the operation `mma`.
+The operation `mma` lists the types that are multiplied.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
     products), f64 in f64, i8 and u8 in i32.
 
     Args:
-        a, b: the factors.
-        acc: what is added to.
-        use_fast_acc: for floats of 8 bits that add up in f32: leave all sums to the tensor cores, where these keep
-            fewer bits (Hopper: about 14) but take less time for it, or fewer registers. Nothing elsewhere.
+        a, b: the factors, of one dtype; floats of 8 bits may differ, as may i8 and u8.
+        acc: the accumulator, to which the products are added.
+        use_fast_acc: for floats of 8 bits with an accumulator of f32: keep all sums in the tensor cores. Those of
+            Hopper keep about 14 bits of a sum, for less time or fewer registers. No effect on other hardware.
 
     Returns:
         A tile of the shape and dtype of `acc`.
@@ -98,8 +98,8 @@ def mmai(
     """`mma` of bytes in i32.
 
     Args:
-        a, b: tiles of i8 or u8.
-        acc: a tile of i32.
+        a, b: tiles of i8 or u8: M x K and K x N, or batches of these.
+        acc: a tile of i32, M x N; sums wrap.
         a_signedness, b_signedness: how the bits of `a` and of `b` are read; None: as their dtype says.
 
     Returns:

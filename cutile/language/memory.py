@@ -18,7 +18,7 @@ def load_tile(
         x: a tensor.
         shape: constant extents, each at least 1. One for each axis of `x`.
         index: one integer scalar for each axis, counted in tiles. It is checked, by default.
-        padding: what lies past the edges.
+        padding: the elements past the edges.
 
     Returns:
         A tile of `shape`, of the dtype of `x`.
@@ -35,16 +35,14 @@ def load_tile(
 
 @operation
 def load_tile_like(x: Tensor, y: Mut, padding: padding = padding.ZERO) -> Tile:
-    """The tile of `x` where this block's tile of `y` is.
+    """The tile of `x` at the place of this block's own tile of `y`.
 
-    `y`'s tile shape at this block's index.
-
-    `x` keeps its dtype and must have `y`'s rank. Past its edges lies `padding`.
+    It has the shape of that tile, and the dtype of `x`.
 
     Args:
         x: a tensor.
         y: a `Mut` of as many axes.
-        padding: what lies past the edges of `x`.
+        padding: the elements past the edges of `x`.
 
     Returns:
         A tile of the shape of `y`'s tile, of the dtype of `x`.

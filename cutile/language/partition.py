@@ -54,8 +54,8 @@ class Partition:
     def inside(self, index: tuple[int | Tile, ...] | int | Tile | PartitionIndex) -> Tile:
         """Which elements of the tile at an index lie within the tensor: a tile of bool.
 
-        The others of a loaded tile are padding. Zeros add nothing to a sum, and count all the same once something was
-        done to them: mask them where they meet the elements of the tensor.
+        The other elements of a loaded tile are padding. Zeros add nothing to a sum, but `t - mean` has no zeros there:
+        mask the padding before it meets the elements of the tensor.
 
         Example:
             >>> @ct.entry
@@ -86,7 +86,7 @@ class Partition:
         outside_kernel("Partition.load_index")
 
     def load_pipelined(self, index: tuple[int | Tile, ...] | int | Tile, latency: int | None = None) -> Tile:
-        """`load`, with a hint: it may be begun `latency` turns of the loop around ahead.
+        """`load`, with a hint: how many iterations of its loop it may be begun ahead.
 
         See `Latency`.
 
@@ -116,9 +116,9 @@ class Partition:
 
 
 class PartitionMut(Partition):
-    """Tiles to read and write.
+    """A grid of tiles to read and write.
 
-    Of the block's own tile (`y.partition_mut`), or of the whole tensor.
+    It covers the block's own tile (`y.partition_mut`), or the whole tensor (`y.partition_full_mut`).
 
     Example:
         >>> @ct.entry

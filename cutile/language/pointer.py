@@ -1,7 +1,7 @@
 """Raw pointers: tiles of addresses, for kernels that say `@entry(unsafe=True)`.
 
-Nothing checks that the memory behind a pointer is there, and nothing holds it or orders the launch behind its other
-users: keep the tensor, and run both on one stream. Offsets count elements.
+Nothing checks an address, keeps its memory, or orders the launch behind the other users of that memory. So keep the
+tensor, and run its users on one stream. Offsets count elements.
 
     @ct.entry(unsafe=True)
     def add(z: Ptr[f32], x: Ptr[f32], n: i32):
@@ -29,7 +29,7 @@ class Ptr(Subscriptable):
 
     `p: Ptr[f32]` is a launch parameter, `p: Ptr` takes its dtype from the argument.
 
-    The argument is what `tensor.device_pointer()` gives, or (where the dtype is declared) an address as an int.
+    A launch takes `tensor.device_pointer()` for it. Where the dtype is declared, it also takes an address as an int.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -237,7 +237,7 @@ def broadcast_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
 
     Args:
         pointers: pointers of any shape.
-        shape: constant extents. Each is the pointers', or theirs is 1.
+        shape: constant extents. Each equals the pointers', unless theirs is 1.
 
     Returns:
         Pointers of `shape`, of the same dtype.
@@ -352,7 +352,7 @@ def load_ptr_tko(
         ordering: WEAK, RELAXED or ACQUIRE.
         scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
         mask: bools; where it is false nothing is read.
-        pad: what the result has there; zero by default.
+        pad: the result where `mask` is false; zero by default.
         token: happen after the accesses that this stands for.
         latency: accepted, and without effect: accesses by address do not run ahead.
 

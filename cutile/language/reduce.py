@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cutile.language.declare import composition, operation
+
+# Capitalised: parameters have the markers' own names.
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import reverse as Reverse
 from cutile.tile import Tile
@@ -67,7 +69,7 @@ def reduce_prod(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
     """The largest element along constant axes, which the result lacks.
 
-    NaN is dropped; with `nan` it propagates.
+    NaN is dropped, unless all elements are NaN; with `nan` it propagates.
 
     Args:
         x: a tile of numbers.
@@ -94,7 +96,7 @@ def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
 def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
     """The least element along constant axes, which the result lacks.
 
-    NaN is dropped; with `nan` it propagates.
+    NaN is dropped, unless all elements are NaN; with `nan` it propagates.
 
     Args:
         x: a tile of numbers.
@@ -128,7 +130,7 @@ def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
         keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axes, of the dtype of `x`. Those of f16 and bf16 are computed in f32, and rounded once.
+        A tile without the axes, of the dtype of `x`. f16 and bf16 are computed in f32, and rounded once.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is no float.
@@ -144,8 +146,8 @@ def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tile:
     """The variance along constant axes, which the result lacks.
 
-    The mean of the squared distances from the mean. It loses nothing where the mean is large beside it. All elements of
-    the tile count, padding among them: where a tile is wider than the row, mask as docs/memory.md shows.
+    The mean of the squared distances from the mean: a large mean costs no precision. All elements of the tile count,
+    padding among them: where a tile is wider than the row, mask as docs/memory.md shows.
 
     Args:
         x: a tile of floats.
@@ -154,7 +156,7 @@ def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Ti
         ddof: a constant: by how much the divisor is less than the number of elements.
 
     Returns:
-        A tile without the axes, of the dtype of `x`. Those of f16 and bf16 are computed in f32, and rounded once.
+        A tile without the axes, of the dtype of `x`. f16 and bf16 are computed in f32, and rounded once.
 
     Raises:
         KernelTypeError: there is no such axis, `x` is no float, or there are no more elements than `ddof`.
@@ -172,8 +174,9 @@ def reduce(x: T, axis: Axes, identity: Any, function: Callable[[Any, Any], Any],
 
     The result lacks the axes.
 
-    The function must associate, and `identity` must change nothing; the elements stay in order. A tuple of tiles is
-    reduced together: the function then takes two tuples of scalars and returns one, and `identity` is a tuple too.
+    The function must be associative. It need not be commutative: the elements stay in order. `identity` may be combined
+    with elements, and must change none. A tuple of tiles is reduced together: the function then takes two tuples of
+    scalars and returns one, and `identity` is a tuple, too.
 
     Args:
         x: a tile, or a tuple of tiles, whose shapes broadcast.
@@ -206,9 +209,7 @@ def reduce(x: T, axis: Axes, identity: Any, function: Callable[[Any, Any], Any],
 def scan(x: T, axis: int, reverse: Reverse, identity: Any, function: Callable[[Any, Any], Any]) -> T:
     """The running results of a function along a constant `axis`.
 
-    Each element's own is included; else as `reduce`.
-
-    With `ct.reverse.REVERSE` they run from the last element to the first.
+    Each result includes its own element. The function and `identity` are as for `reduce`.
 
     Args:
         x: a tile, or a tuple of tiles, whose shapes broadcast.
@@ -241,7 +242,7 @@ def scan_sum(x: Tile, axis: int, reverse: Reverse = Reverse.FORWARD, identity: f
         identity: 0, the number that changes no sum, as a constant.
 
     Returns:
-        A tile of the shape and dtype of `x`.
+        A tile of the shape and dtype of `x`, as of `cumsum`.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -263,7 +264,8 @@ def cumsum(x: Tile, axis: int, reverse: bool = False) -> Tile:
         reverse: whether they run from the last element to the first.
 
     Returns:
-        A tile of the shape and dtype of `x`. Sums of f16 and bf16 run in f32; integers wrap.
+        A tile of the shape and dtype of `x`. Sums of f16 and bf16 run in f32; integers wrap. They begin with 0.0:
+        a first -0.0 gives 0.0.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.

@@ -6,6 +6,8 @@ The operators round to nearest even, which is the default here.
 from __future__ import annotations
 
 from cutile.language.declare import FLOATS, operation
+
+# Capitalised: parameters have the markers' own names.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
@@ -84,11 +86,11 @@ def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
         rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64; APPROX and FULL, which
-            are within 2 ulp, for f32.
+            are within 2 ulp, for f32. APPROX needs a divisor whose magnitude is from 2**-126 to 2**126.
         ftz: f32 below the smallest normal number counts as zero, in operands and results.
 
     Returns:
-        A tile of the operands' dtype, of their broadcast shape, rounded once.
+        A tile of the operands' dtype, of their broadcast shape, rounded as asked.
 
     Raises:
         KernelTypeError: an operand is no float, or the dtypes or shapes do not fit, or the dtype has no such rounding.
@@ -102,9 +104,9 @@ def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def true_div(x: Tile | float, y: Tile | float) -> Tile:
-    """`x / y` of floats, the fast way.
+    """`x / y` of floats, fast in f32.
 
-    For f32 APPROX with `ftz`, else rounded to nearest.
+    f32 is divided as by `divf` with APPROX and `ftz`; other dtypes round to nearest.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

@@ -152,7 +152,7 @@ def cat(x: tuple[Tile, ...], y: int) -> Tile: ...
 def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
     """Tiles side by side along a constant `axis`.
 
-    `cat(x, y, axis)` takes two, `cat((x, y, z), axis)` any number. They agree in dtype and in every other extent.
+    `cat(x, y, axis)` takes two tiles, `cat((x, y, z), axis)` takes any number.
 
     Args:
         x: a tile, or a tuple of tiles; all have one dtype, and the same extents along all axes but `axis`.
@@ -293,7 +293,7 @@ def broadcast(x: Tile | float, shape: tuple[int, ...]) -> Tile:
 
     Args:
         x: a tile, a scalar or a number.
-        shape: constant extents, each at least 1. Each is the tile's, or the tile's is 1.
+        shape: constant extents, each at least 1. Each equals the tile's, unless the tile's is 1.
 
     Returns:
         A tile of `shape`, of the dtype of `x`.

@@ -137,7 +137,7 @@ def take_along_axis(x: Tile, places: Tile, axis: int) -> Tile:
 
     Args:
         x: a tile of numbers or bools.
-        places: a tile of i32. It agrees with `x` in every axis but this one.
+        places: a tile of i32. Its extents are those of `x`, but for this axis.
         axis: a constant; negative ones count from the end.
 
     Returns:

@@ -6,6 +6,8 @@ f16 and bf16 are computed in f32 and rounded once. The errors are stated with th
 from __future__ import annotations
 
 from cutile.language.declare import FLOATS, operation
+
+# Capitalised: a parameter has the marker's own name.
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
 

@@ -33,11 +33,11 @@ class DeviceVariable:
         self.initial = initial
 
     def load(self, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> tuple[Tile, Token]:
-        """Its value, and a token. WEAK, RELAXED or ACQUIRE."""
+        """Its value, and a token; `ordering` is WEAK, RELAXED or ACQUIRE."""
         return self._live("load", ordering, scope)
 
     def store(self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> Token:
-        """Set it; a token. WEAK, RELAXED or RELEASE."""
+        """Set it; a token; `ordering` is WEAK, RELAXED or RELEASE."""
         return self._live("store", value, ordering, scope)
 
     def atomic_add(

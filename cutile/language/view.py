@@ -53,7 +53,7 @@ def make_tensor_view(
         shape: extents; constants or i32 scalars.
         strides: in elements; a constant 1 says which axis is contiguous.
         dtype: of the elements, where the base is a plain address.
-        token: what comes before.
+        token: accesses come after this token's.
         alignment: bytes that divide the address and all strides but 1, where that is more than an element: 16 allows
             the widest accesses. `ct.assume_div_by(base, 16)` says the same of the address.
 
@@ -117,16 +117,14 @@ def make_partition_view(
     dim_map: tuple[int, ...] | None = None,
     token: Token | None = None,
 ) -> Partition:
-    """A tensor as a grid of tiles, with all that may be chosen.
-
-    `x.partition`, `x.partition_permuted` in one.
+    """A tensor as a grid of tiles: `x.partition` and `x.partition_permuted` in one.
 
     Args:
         x: a tensor, or the whole tensor of a `Mut`.
         tile: constant extents, one for each axis.
         padding: what loads give past the edges.
         dim_map: axis `k` of a tile is axis `dim_map[k]` of the tensor; None: the same order.
-        token: what comes before.
+        token: accesses come after this token's.
 
     Returns:
         The partition.
@@ -225,7 +223,7 @@ def load_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Tile:
-    """`view.load(index)`, with all that may be chosen.
+    """`view.load(index)`, with an ordering and hints.
 
     Args:
         view: a partition, also one to write.
@@ -289,14 +287,14 @@ def store_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Token:
-    """`view.store(value, index)`, with all that may be chosen.
+    """`view.store(value, index)`, with an ordering.
 
     Args:
         view: a partition to write.
         value: a tile of its shape and dtype.
         index: of the tile; checked.
         ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
-            load it meanwhile; what this tile block did before a RELEASE store is seen by who ACQUIREs it.
+            load it meanwhile. An ACQUIRE load that reads what a RELEASE store wrote sees what this block did before.
         scope: among whom a RELAXED or RELEASE store is ordered.
         latency, tma: accepted, and without effect: stores are not waited for, and these do not use TMA.
 
