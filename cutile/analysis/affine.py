@@ -1,10 +1,12 @@
 """Integers known when a kernel is launched, as sums of multiples of atoms.
 
-`x.shape[0] - 64 * (n // 64) + 3`.
+`x.shape[0] - 64 * (n // 64) + 3` is such a sum, of the atoms `x.shape[0]` and `n // 64`.
 
-An atom is an extent, a launch argument, an extent of the grid, or a quotient, minimum or maximum of such sums. Its text
-is Python over the kernel's parameters, for people to read; `count_of` makes data of it, for launches. Its range holds
-for every launch. All arithmetic is exact; `Affine.fits` says whether the kernel's own could wrap.
+An atom is an extent, a launch argument, an extent of the grid, or a product, quotient, minimum or maximum of sums. Its
+text is Python over the kernel's parameters, for people to read; `count_of` makes data of it, for launches. Its range
+holds for every launch. All arithmetic here is exact; `Affine.fits` says whether the kernel's own could wrap.
+
+`access_run` asks how addresses grow along an axis of a tile.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from cutile.ops.shape import Broadcast, Reshape
 
 @dataclass(frozen=True)
 class Atom:
-    """A number that is not taken apart.
+    """A launch-known number that is no sum.
 
-    `low` and `high` hold always; None is unbounded.
+    Attributes:
+        low, high: bounds of it in every launch, both included; None: no bound is known.
     """
 
     text: str
@@ -37,7 +40,11 @@ class Atom:
 
 @dataclass(frozen=True)
 class Affine:
-    """A constant and multiples of atoms, in the order of their texts."""
+    """A constant and multiples of atoms.
+
+    Attributes:
+        terms: each atom with its factor, in the order of the texts: equal sums are equal values.
+    """
 
     constant: int = 0
     terms: tuple[tuple[Atom, int], ...] = ()
@@ -53,8 +60,8 @@ class Affine:
         factors = dict(self.terms)
         for atom, factor in other.terms:
             factors[atom] = factors.get(atom, 0) + factor
-        kept = sorted(((atom, factor) for atom, factor in factors.items() if factor), key=lambda each: each[0].text)
-        return Affine(self.constant + other.constant, tuple(kept))
+        terms = sorted(((atom, factor) for atom, factor in factors.items() if factor), key=lambda term: term[0].text)
+        return Affine(self.constant + other.constant, tuple(terms))
 
     def __sub__(self, other: Affine | int) -> Affine:
         return self + (-other if isinstance(other, int) else other.times(-1))
@@ -68,7 +75,7 @@ class Affine:
     def floor_div(self, divisor: int) -> Affine:
         """The quotient rounded down, for a positive divisor.
 
-        What it divides comes out of the atom.
+        Multiples of the divisor are divided one by one; the rest becomes one atom.
         """
         whole = Affine(0, tuple((atom, each // divisor) for atom, each in self.terms if each % divisor == 0))
         rest = Affine(self.constant, tuple((atom, each) for atom, each in self.terms if each % divisor))
@@ -84,12 +91,12 @@ class Affine:
 
     @property
     def low(self) -> int | None:
-        """What it is never below."""
+        """A number that it is never below; None: unknown."""
         return _bound(self, [atom.low if factor > 0 else atom.high for atom, factor in self.terms])
 
     @property
     def high(self) -> int | None:
-        """What it is never above."""
+        """A number that it is never above; None: unknown."""
         return _bound(self, [atom.high if factor > 0 else atom.low for atom, factor in self.terms])
 
     def fits(self, dtype: DTypeLike) -> bool:
@@ -102,25 +109,26 @@ class Affine:
     @property
     def text(self) -> str:
         """Python that computes it."""
-        made = ""
+        text = ""
         for atom, factor in self.terms:
             name = f"({atom.text})" if " " in atom.text and abs(factor) != 1 else atom.text
             part = name if abs(factor) == 1 else f"{abs(factor)} * {name}"
-            part = f"({part})" if factor < 0 and " // " in part else part
-            made += (" - " if factor < 0 else " + ") + part
-        if self.constant or not made:
-            made += (" - " if self.constant < 0 else " + ") + str(abs(self.constant))
-        return made[3:] if made.startswith(" + ") else "-" + made[3:]
+            part = f"({part})" if factor < 0 and " // " in part else part  # -a // b is (-a) // b
+            text += (" - " if factor < 0 else " + ") + part
+        if self.constant or not text:
+            text += (" - " if self.constant < 0 else " + ") + str(abs(self.constant))
+        return text[3:] if text.startswith(" + ") else "-" + text[3:]
 
     @property
     def operand(self) -> str:
-        """The text, in parentheses where an operator beside it would take it apart."""
+        """The text, in parentheses unless it is a single name or number."""
         return f"({self.text})" if " " in self.text or self.text.startswith("-") else self.text
 
 
-def _bound(sum_of: Affine, bounds: Iterable[int | None]) -> int | None:
-    total = sum_of.constant
-    for (_, factor), bound in zip(sum_of.terms, bounds, strict=True):
+def _bound(affine: Affine, bounds: Iterable[int | None]) -> int | None:
+    """The sum with a bound in place of each atom; None where one is missing."""
+    total = affine.constant
+    for (_, factor), bound in zip(affine.terms, bounds, strict=True):
         if bound is None:
             return None
         total += factor * bound
@@ -153,12 +161,10 @@ def ceil_div(x: Affine, divisor: int) -> Affine:
 
 
 class Facts:
-    """What is known to hold of every launch.
-
-    Numbers that are not above zero, what divides, what is equal.
+    """Facts that hold in every launch: inequalities, equalities and divisors.
 
     Attributes:
-        divisors: by the text of an extent or a scalar, what divides it.
+        divisors: a divisor of an extent or a scalar, by its text.
     """
 
     def __init__(self) -> None:
@@ -167,9 +173,9 @@ class Facts:
         self._not_positive: list[Affine] = []
 
     def symbol(self, atom: Atom) -> Affine:
-        """An extent or a scalar, in terms of what it equals or what divides it."""
-        found = self._same.get(atom.text)
-        return multiple(atom, self.divisors.get(atom.text, 1)) if found is None else found
+        """An extent or a scalar: the number that it equals, or a multiple of its divisor."""
+        equal = self._same.get(atom.text)
+        return multiple(atom, self.divisors.get(atom.text, 1)) if equal is None else equal
 
     def equate(self, atom: Atom, other: Affine) -> None:
         """Note that an extent or a scalar equals another number."""
@@ -180,10 +186,7 @@ class Facts:
         self._not_positive.append(not_positive)
 
     def at_most(self, x: Affine, y: Affine) -> bool:
-        """Whether `x <= y` certainly.
-
-        The ranges of atoms tell, or one of the facts together with them.
-        """
+        """Whether `x <= y` certainly, by the ranges of atoms and at most one fact."""
         difference = x - y
         candidates = [difference, *(difference - fact for fact in self._not_positive)]
         return any(each.high is not None and each.high <= 0 for each in candidates)
@@ -215,14 +218,14 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 
 
 def count_of(text: str, names: Sequence[str]) -> Attribute:
-    """The integer that a text stands for (`Affine.text`), as `Executable` says.
+    """The integer of a text (`Affine.text`), in the form that `Executable` describes.
 
     Args:
         text: Python over the kernel's parameters: sums, multiples, quotients, minima and maxima.
         names: of the parameters, in order.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another form.
 
     Example:
         >>> count_of("min(n - 1, grid[0])", ["x", "n"])
@@ -253,7 +256,7 @@ def count_of(text: str, names: Sequence[str]) -> Attribute:
     return read(ast.parse(text, mode="eval").body)
 
 
-# -- addresses that lie side by side ---------------------------------------------------------------
+# -- addresses side by side ------------------------------------------------------------------------
 
 ACCESS_BYTES = 16
 """The widest access of one thread."""
@@ -263,11 +266,11 @@ LEAST_BYTES = 4
 
 @dataclass(frozen=True)
 class Growth:
-    """How a tile of whole numbers grows along an axis.
+    """How a tile of integers grows along an axis.
 
     Attributes:
         step: from element to element.
-        divisor: a power of two that divides the first one, at most `ACCESS_BYTES`.
+        divisor: a power of two that divides the first element, at most `ACCESS_BYTES`.
     """
 
     step: int
@@ -275,15 +278,14 @@ class Growth:
 
 
 def access_run(op: Op, definitions: Mapping[Value, Op]) -> tuple[int, int] | None:
-    """Along which axis an access's lanes lie side by side, and how many are one.
+    """The axis along which lanes lie side by side, and how many make one access.
 
-    None where each element is an access of its own.
+    None where each lane is an access of its own.
 
         index = rows[:, None], iota((64,))[None, :]         # the addresses of gather(x, index):
         address(x) + 2 * (index[0] * stride + index[1])     # neighbours along axis 1, at multiples of 16 bytes
 
-    What is asked of an address is by how much it grows along an axis, and which power of two divides it where it
-    begins.
+    Lanes of one access have addresses that grow by the bytes of an element, and begin at a multiple of its width.
     """
     if not isinstance(op, LoadPointer | StorePointer) or op.order != "weak" or op.pointers.tile.is_scalar:
         return None
@@ -291,9 +293,9 @@ def access_run(op: Op, definitions: Mapping[Value, Op]) -> tuple[int, int] | Non
 
 
 def run_of(pointers: Value, size: int, definitions: Mapping[Value, Op]) -> tuple[int, int] | None:
-    """The axis along which addresses lie side by side, and how many are one access.
+    """The axis along which addresses lie side by side, and the elements of one access.
 
-    None where it is one by one.
+    None where each element is an access of its own.
 
     Args:
         pointers: a tile of addresses.
@@ -324,8 +326,9 @@ def _growth(value: Value, axis: int, definitions: Mapping[Value, Op]) -> Growth 
     if isinstance(op, Constant):
         return Growth(0, _lowest_bit(int(op.value)))
     if isinstance(op, Iota):
-        return Growth(1, ACCESS_BYTES)
+        return Growth(1, ACCESS_BYTES)  # from 0, which every power of two divides
     if isinstance(op, Convert) and value.tile.dtype.kind in ("int", "uint") and op.x.tile.dtype.kind in ("int", "uint"):
+        # A narrow sum may wrap, but only where a run begins: all divisors divide 2**bits.
         return _growth(op.x, axis, definitions) if value.tile.dtype.bits >= op.x.tile.dtype.bits else None
     if isinstance(op, Broadcast):
         if op.x.tile.is_scalar:

@@ -1,4 +1,4 @@
-"""Preconditions: facts of arguments that launches verify and passes believe.
+"""Preconditions: facts about arguments that passes use, and launches verify.
 
     x.shape[0] % 64 == 0        divisible
     x.shape[1] == y.shape[0]    comparisons (==, <, <=, >, >=) of sums and products with constants
@@ -17,17 +17,17 @@ from cutile.ir import Function, TileType, Value
 
 
 def read_preconditions(function: Function, facts: Facts) -> None:
-    """Note what the preconditions say.
+    """Add the preconditions of a function to the facts.
 
     Raises:
         KernelTypeError: one is no comparison of launch-known integers; shows it.
     """
     texts: tuple[str, ...] = function.facts.get("preconditions", ())
     comparisons = [(_comparison(function, text), text) for text in texts]
-    for tree, _ in comparisons:
-        found = _divisibility(tree)
-        if found is not None:
-            text, divisor = found
+    for tree, _ in comparisons:  # first: the comparisons below read extents as multiples of their divisors
+        divisibility = _divisibility(tree)
+        if divisibility is not None:
+            text, divisor = divisibility
             facts.divisors[text] = max(facts.divisors.get(text, 1), divisor)
     reader = _Reader(function, facts)
     for tree, text in comparisons:
@@ -46,7 +46,7 @@ def read_preconditions(function: Function, facts: Facts) -> None:
                 facts.add(left - right)
             case ast.Gt():
                 facts.add(right - left + 1)
-            case _:
+            case _:  # >=
                 facts.add(right - left)
 
 
@@ -85,7 +85,7 @@ class _Reader:
         self._parameters = {value.name: value for value in function.parameters}
 
     def read(self, node: ast.expr, text: str) -> Affine | None:
-        """The sum that an expression is; None for what only the launch works out."""
+        """The sum that an expression is; None for other numbers, as products of extents."""
         match node:
             case ast.Constant(value=int(number)) if not isinstance(number, bool):
                 return Affine(number)
@@ -120,8 +120,10 @@ class _Reader:
                 return x + y
             case ast.Sub():
                 return x - y
-            case ast.Mult() if x.known is not None or y.known is not None:
-                return y.times(x.known) if x.known is not None else x.times(y.known or 0)
+            case ast.Mult() if x.known is not None:
+                return y.times(x.known)
+            case ast.Mult() if y.known is not None:
+                return x.times(y.known)
             case ast.FloorDiv() if y.known is not None and y.known > 0:
                 return x.floor_div(y.known)
             case _:

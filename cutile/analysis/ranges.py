@@ -1,13 +1,14 @@
-"""Between which launch-known numbers each integer scalar of a kernel lies.
+"""Ranges of a kernel's integer scalars, in launch-known numbers.
 
     i = tile_block_id()             0 .. grid[0] - 1
     for k in 0..n:                  0 .. n - 1
     j = 4 * k + i                   0 .. 4 * (n - 1) + grid[0] - 1
 
-A range is *reached* where some tile block, in some turn of the loops around, has each end for its value: only then does
-a launch that refuses the range's end refuse nothing that would have run well. Sums and products of ranges hold modulo
-the dtype's size, so an end that lies within a tensor is right whatever wrapped on the way; whatever else is done to a
-value asks first whether it can have wrapped.
+A range is *reached* where each of its ends is the value in some tile block, in some iteration of the loops around. Only
+then may a launch be refused for an end: no other launch would have run well.
+
+Sums and products of ranges hold modulo 2**bits of the dtype. An end that lies within a tensor is right, whatever
+wrapped on the way. Other operations first ask whether a value can have wrapped (`_fits`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cutile.ops.memory import MAX_EXTENT, TensorDim
 from cutile.ops.view import TensorView
 
 ONLY_IN_THE_KERNEL = "?"
-"""Begins the text of an atom that the launch cannot work out: it proves, and no launch check may have it."""
+"""Begins the text of an atom that the launch does not know: it serves proofs, and no launch check."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Range:
     """`low` to `high`, both included; None where nothing is known.
 
     Attributes:
-        varies: what decides the value within one launch: block ids and loop variables.
-        reached: whether both ends are values.
+        varies: the block ids and loop variables on which the value depends, and operations of unknown results.
+        reached: whether both ends are values of some block and iteration.
     """
 
     low: Affine | None = None
@@ -70,7 +71,7 @@ class Ranges:
         self.parameters = {value: value.name for value in function.parameters}
         self._made_by = {value: op for op in function.walk() for value in op.results}
         self._loops = {op.induction: op for op in function.walk() if isinstance(op, For)}
-        self._found: dict[Value, Range] = {}
+        self._ranges: dict[Value, Range] = {}
         self._views: dict[Value, int] = {}
         self._grid = [Affine.of(Atom(f"grid[{axis}]", 1, 2**31 - 1)) for axis in range(3)]
         outputs = [value for value in function.parameters if isinstance(value.type, MutType) and value.mut.tells_grid]
@@ -86,10 +87,10 @@ class Ranges:
 
     def of(self, value: Value) -> Range:
         """The range of a value."""
-        if value not in self._found:
-            self._found[value] = UNKNOWN  # what depends on itself, through a loop, stays unknown
-            self._found[value] = self._find(value)
-        return self._found[value]
+        if value not in self._ranges:
+            self._ranges[value] = UNKNOWN  # for a value that depends on itself, through a loop
+            self._ranges[value] = self._find(value)
+        return self._ranges[value]
 
     def extent(self, tensor: Value, axis: int) -> Affine:
         """The extent of a tensor."""
@@ -100,13 +101,13 @@ class Ranges:
             return self.facts.symbol(extent_atom(tensor.name, axis))
         op = self._made_by[tensor]
         number = op.extents[axis] if isinstance(op, TensorView) else None
-        sum_ = self.of(number).launch_known if isinstance(number, Value) else None
-        if sum_ is None:
+        count = self.of(number).launch_known if isinstance(number, Value) else None
+        if count is None:
             view = self._views.setdefault(tensor, len(self._views))
             return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MAX_EXTENT))
-        if len(sum_.terms) != 1 or sum_ != Affine.of(sum_.terms[0][0]):
-            return sum_
-        atom = sum_.terms[0][0]  # the author of a view promises extents that a tensor may have
+        if len(count.terms) != 1 or count != Affine.of(count.terms[0][0]):
+            return count
+        atom = count.terms[0][0]  # the author of a view promises extents that a tensor may have
         return Affine.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MAX_EXTENT, MAX_EXTENT)))
 
     def tiles(self, tensor: Value, axis: int, step: int) -> Affine:
@@ -139,21 +140,21 @@ class Ranges:
         else:
             low = None if low is None else low + 1
         reached = start.reached and stop.reached and not start.varies & stop.varies
-        if abs(by) > 1:  # the last turn may stop short of the end
+        if abs(by) > 1:  # the last iteration may be short of the end
             end = high if by > 0 else low
             origin = start.launch_known
             reached = reached and end is not None and origin is not None
             if reached and end is not None and origin is not None:
                 turns = ((end - origin) if by > 0 else (origin - end)).floor_div(abs(by))
-                exact = origin + turns.times(by)
-                self.facts.add(exact - end if by > 0 else end - exact)
-                low, high = (low, exact) if by > 0 else (exact, high)
+                last_value = origin + turns.times(by)
+                self.facts.add(last_value - end if by > 0 else end - last_value)
+                low, high = (low, last_value) if by > 0 else (last_value, high)
         return Range(low, high, frozenset({loop.induction}) | start.varies | stop.varies, reached)
 
     def _is_grid_stride(self, loop: For) -> bool:
-        """Whether the blocks together take every turn.
+        """Whether a loop is `range(block id, n, number of blocks)`.
 
-        `range(block id, n, number of blocks)`.
+        The blocks together run each of its `n` iterations once.
         """
         start, step = self._made_by.get(loop.start), self._made_by.get(loop.step)
         return isinstance(start, TileBlockId) and isinstance(step, NumTileBlocks) and start.axis == step.axis
@@ -244,6 +245,7 @@ class Ranges:
         return Range(pick(x.low, y.low), pick(x.high, y.high), x.varies | y.varies, reached)
 
     def _union(self, parts: list[Range]) -> Range:
+        """The hull of ranges, which holds modulo 2**bits as they do."""
         low, high = parts[0].low, parts[0].high
         for each in parts[1:]:
             low = None if low is None or each.low is None else self.facts.smaller(low, each.low)
@@ -272,7 +274,7 @@ class Ranges:
 
 
 def _atom(x: Range, op: Assumption) -> Atom | None:
-    """The atom that a value is, where it is one that certainly has not wrapped."""
+    """The atom that a value is; None where it is another sum, or may have wrapped."""
     value = x.launch_known
     if value is None or len(value.terms) != 1 or not value.fits(op.x.tile.dtype):
         return None
@@ -281,11 +283,10 @@ def _atom(x: Range, op: Assumption) -> Atom | None:
 
 
 def _fits(x: Range, dtype: DTypeLike) -> bool:
-    """Whether a value certainly is what its range says.
+    """Whether a value lies in its range itself, and not only modulo 2**bits.
 
-    It is not only so modulo the dtype's size.
-
-    Only the outer ends count: `range(n)` goes up to `n - 1`, which is below what `n` may be, but has no turns then.
+    The least and the greatest number of the range tell. Its ends need not be in order: `range(n)` goes from 0 to
+    `n - 1`, which is below 0 where there are no iterations.
     """
     least, most = x.low.low if x.low is not None else None, x.high.high if x.high is not None else None
     return least is not None and most is not None and Affine(least).fits(dtype) and Affine(most).fits(dtype)

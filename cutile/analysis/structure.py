@@ -1,8 +1,8 @@
-"""What the blocks of a kernel are like: their order, and their depth.
+"""The order of a kernel's tile blocks, and the depth of its nested blocks.
 
-May tile blocks run in any order? The one place that says so, for every target. A kernel whose tile blocks write nothing
-but their own tiles gives the same result in any order, so a target may group its blocks or hand many to one thread
-block. One with atomics, raw pointers or prints gets a thread block for each tile block, in linear order.
+`why_linear` decides for every target whether tile blocks may run in any order. They may where each one writes only its
+own tiles: then a target may group them, or hand many to one thread block. A kernel with atomics, raw pointers or prints
+gets a thread block for each tile block, in linear order.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ def is_reorderable(function: Function) -> bool:
 
 
 MAX_DEPTH = 20
-"""Nested blocks that CPython compiles, loops included: a constant of its compiler."""
+"""Nested blocks that CPython's compiler takes in one function, loops included."""
 
 
 def require_shallow(function: Function, own: int = 0) -> None:
-    """Check the loops of a lowered function, and `own` that its file has around them.
+    """Check how many loops of a lowered function lie inside one another.
+
+    Args:
+        own: loops that the generated file has around all of them.
 
     Raises:
         KernelTypeError: too many lie inside one another; shows the innermost one that the user wrote.

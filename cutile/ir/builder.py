@@ -29,11 +29,15 @@ __all__ = (
 
 
 class Builder:
-    """Appends operations to a block; nested blocks are opened with `block`."""
+    """Appends operations to a block; nested blocks are opened with `block`.
+
+    Attributes:
+        location: the user's line, for operations that have none.
+    """
 
     def __init__(self, body: Block) -> None:
         self._blocks = [body]
-        self._floors = [0]
+        self._floors = [0]  # where in `_blocks` the visible ones begin, innermost isolation last
         self.location: Location | None = None
 
     @property
@@ -43,7 +47,7 @@ class Builder:
 
     @property
     def open_blocks(self) -> tuple[Block, ...]:
-        """The blocks being built whose values may be used here, outermost first."""
+        """The blocks in the making whose values may be used here, outermost first."""
         return tuple(self._blocks[self._floors[-1] :])
 
     @contextmanager
@@ -56,7 +60,7 @@ class Builder:
             self._floors.pop()
 
     def add(self, op: Op, name: str = "") -> Op:
-        """Check and append `op`; its results come into being here.
+        """Check and append `op`, and make its results.
 
         Raises:
             KernelTypeError: the operands do not fit.
@@ -93,9 +97,10 @@ class Builder:
         then: Callable[[], Sequence[Value] | None] | None = None,
         orelse: Callable[[], Sequence[Value] | None] | None = None,
     ) -> tuple[Value, ...]:
-        """An `If` whose blocks two functions fill; its results.
+        """Append an `If` whose blocks two functions fill; its results.
 
-        Each returns what its block yields, if anything. Without one, a block is empty. The location stays what it was.
+        A function returns the values that its block yields, or None. Without a function, a block only yields. The `If`
+        has the location of the call, whatever the functions set.
         """
         blocks: list[Block] = []
         location = self.location
@@ -112,7 +117,7 @@ class Builder:
         self.add(Yield(values=values))
 
     def constant(self, value: Any, dtype: DTypeLike = i32, shape: tuple[int, ...] = ()) -> Value:
-        """A constant; a convenience that every pass needs."""
+        """Append a constant."""
         return self.value(Constant(value=value, dtype=dtype, shape=shape))
 
 
@@ -123,10 +128,10 @@ Rule = Callable[[Op, "Rewriter"], Replacement]
 
 
 class Copier:
-    """Copies IR, operation by operation; a subclass says what becomes of some.
+    """Copies IR, operation by operation; a subclass replaces some of them.
 
     Attributes:
-        values: leads from values to those of the copy; others stay themselves.
+        values: the copy's values, by those of the source. A value that is missing stands for itself.
         builder: appends to the copy.
     """
 
@@ -140,7 +145,7 @@ class Copier:
         return Function(source.name, body, source.source, source.file, source.stage, dict(source.facts))
 
     def value(self, value: Value) -> Value:
-        """A value like another one, which it stands for from here on."""
+        """A copy of a value, which takes its place from here on."""
         copy = Value(value.type, value.name)
         self.values[value] = copy
         return copy
@@ -155,10 +160,10 @@ class Copier:
     def operation(self, op: Op) -> None:
         """Append the copy of an operation."""
         self.builder.current.operations.append(self.copy_of(op))
-        self.builder.location = op.location
+        self.builder.location = op.location  # of what a subclass adds behind it
 
     def copy_of(self, op: Op) -> Op:
-        """The copy of an operation, whose results stand for its own from here on."""
+        """The copy of an operation; its results take the place of the original's."""
         with self.builder.isolated() if op.isolated else nullcontext():
             regions = [self.block(nested) for nested in op.regions]
         operands = [self.values.get(value, value) for value in op.operands]
@@ -184,10 +189,10 @@ class Rewriter(Copier):
         if self._drop is not None and self._drop(op):
             return
         copy = self.copy_of(op)
-        self.builder.location = op.location
+        self.builder.location = op.location  # after the copies of nested operations, which have set their own
         self.original = op
         replacement = self._rule(copy, self)
-        if isinstance(replacement, str):
+        if isinstance(replacement, str):  # KEEP or ERASE
             if replacement == KEEP:
                 self.builder.current.operations.append(copy)
             return

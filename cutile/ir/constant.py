@@ -1,6 +1,6 @@
-"""`Constant`: besides control flow, the one operation that the IR itself knows.
+"""`Constant`, which builders and passes make.
 
-Builders and passes make constants.
+All other operations but control flow are in `cutile/ops/`.
 """
 
 from __future__ import annotations

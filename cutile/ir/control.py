@@ -29,9 +29,8 @@ class Yield(Op, name="yield", terminates=True):
 class For(Op, name="for"):
     """Run `body(i, *carried)` for `i` from `start` to before `stop` by `step` (not 0).
 
-    Results: the carried values.
-
-    All three bounds are scalars of one integer dtype, which is also `i`'s.
+    The results are the carried values after the last iteration. `start`, `stop`, `step` and `i` are scalars of one
+    integer dtype.
     """
 
     start: Value = operand(SCALAR_INT)
@@ -54,7 +53,7 @@ class For(Op, name="for"):
 class While(Op, name="while"):
     """While `condition(*carried)` yields true, `carried = body(*carried)`.
 
-    Results: the carried values.
+    The results are the carried values at the end.
     """
 
     carried: tuple[Value, ...] = operands(ANY_TILE)
@@ -70,7 +69,7 @@ class While(Op, name="while"):
 
 
 class If(Op, name="if"):
-    """Run one of two blocks; results: what it yields."""
+    """Run one of two blocks; the results are the values that it yields."""
 
     condition: Value = operand(SCALAR_BOOL)
     then: Block = region()

@@ -34,7 +34,7 @@ Attribute = Any
 class Effect(enum.IntEnum):
     """What an operation does besides computing its results.
 
-    Ordered: a region has the greatest effect of its operations.
+    Effects are ordered: an operation with nested blocks has the greatest one of their operations.
     """
 
     NONE = 0
@@ -44,17 +44,15 @@ class Effect(enum.IntEnum):
     WRITE = 2
     """Writes memory: stays, in order."""
     OUTSIDE = 3
-    """Touches what other tile blocks touch too, or what people see: stays, in order, and so do the tile blocks."""
+    """Touches memory of other tile blocks too, or prints: it stays, in order, and tile blocks run in order."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
     """The largest error of a float result, in units in the last place of the dtype.
 
-    It is measured against the exact value.
-
-    0.5 is a result rounded correctly to nearest. f16 and bf16 are computed in f32 and rounded once: a little above
-    0.5. Integers and bools have no error, ever.
+    The error is the distance from the exact value. 0.5 is a result rounded correctly to nearest. f16 and bf16 are
+    computed in f32 and rounded once: a little above 0.5. Integers and bools have no error.
 
     Attributes:
         f16, bf16, f32, f64: the bound for each dtype.
@@ -119,7 +117,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What an operand must be: a sentence for the error, and the test."""
+    """What an operand must be: words for the error, and the test of its type."""
 
     what: str
     accepts: Callable[[Type], bool]
@@ -143,17 +141,24 @@ ANY_MUT = Constraint("a Mut tensor", lambda t: isinstance(t, MutType))
 
 
 def remedy(type: Type) -> str:
-    """What to do with an operand of a type that is only stored; of another, nothing."""
+    """The remedy for an operand of a type that is only stored; empty for other types."""
     if not isinstance(type, TileType) or type.dtype.computes:
         return ""
-    if type.dtype.format is None:
+    if type.dtype.format is None:  # f4e2m1fnx2: no float of its own
         return f"{type.dtype} holds pairs: take them apart with ct.unpack(x), then convert."
     return f"{type.dtype} is stored, converted and multiplied, but not computed with: ct.convert_tile(x, ct.f32) first."
 
 
 @dataclass
 class _Field:
-    kind: str  # operand, operands, attribute, region
+    """A declared field of an operation's class, and the descriptor that reads it.
+
+    Attributes:
+        kind: "operand", "operands", "attribute" or "region".
+        index: the position among the operands, or among the regions; where `operands` begin.
+    """
+
+    kind: str
     constraint: Constraint | None = None
     default: Any = None
     required: bool = True
@@ -185,7 +190,7 @@ def operands(constraint: Constraint | None = None) -> Any:
     return _Field("operands", constraint)
 
 
-_REQUIRED = object()
+_REQUIRED = object()  # None is a default that an attribute may have
 
 
 def attribute(default: Any = _REQUIRED) -> Any:
@@ -235,7 +240,8 @@ class Op:
         name: in the IR.
         spelled: how kernels write it: functions of `cutile` by name, methods as "Owner.name", operators as "x + y".
         accuracy: how far floats may be from the exact result.
-        effect_of: what it does to memory.
+        effect_of: what it does to memory, nested blocks aside.
+        terminates: whether it ends a nested block.
         isolated: whether its nested blocks read nothing from outside.
         fields: operands, attributes and regions, in order.
     """
@@ -262,6 +268,7 @@ class Op:
         own = {key: field_ for key, field_ in vars(cls).items() if isinstance(field_, _Field)}
         fields.update(own)
         # Operands first, as they are passed: a base class may have declared attributes already.
+        # The sort is stable, so that inherited operands keep their positions.
         fields = dict(sorted(fields.items(), key=lambda item: item[1].kind == "attribute"))
         counts = {"operand": 0, "region": 0}
         for key, field_ in fields.items():
@@ -340,9 +347,9 @@ class Op:
         """
         for each in cls.fields.values():
             if each.kind in ("operand", "operands") and each.constraint is not None:
-                found = tuple(dtype for dtype in EVERY_DTYPE if each.constraint.accepts(TileType(dtype)))
-                if found:
-                    return found
+                accepted = tuple(dtype for dtype in EVERY_DTYPE if each.constraint.accepts(TileType(dtype)))
+                if accepted:
+                    return accepted
         return DTYPES
 
     def check(self) -> None:
@@ -418,11 +425,11 @@ class Function:
         same = (self.name, self.stage, self.facts) == (other.name, other.stage, other.facts)
         return same and _same_block(self.body, other.body, {})
 
-    __hash__ = None  # type: ignore[assignment]  # that is how Python says it
+    __hash__ = None  # type: ignore[assignment]  # functions are compared by content, which may change
 
 
 def _same_values(a: Sequence[Value], b: Sequence[Value], pairs: dict[Value, Value]) -> bool:
-    """Pair up newly defined values."""
+    """Whether newly defined values have the same types; pairs them up."""
     if len(a) != len(b) or any(x.type != y.type for x, y in zip(a, b, strict=True)):
         return False
     pairs.update(zip(a, b, strict=True))

@@ -23,9 +23,9 @@ from cutile.ir.types import MutType, ResourceType, TensorType, TileType, Type, a
 
 
 class _Names:
-    """Gives each value a name of its own.
+    """The name of each value, which no other one has.
 
-    The user's, then `x_1`, `x_2`; numbers for what has none.
+    It is the user's name, then `x_1`, `x_2`; a number for values without one.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,13 @@ def _attributes(attributes: dict[str, Attribute]) -> str:
     return " {" + ", ".join(f"{key} = {attribute_text(value)}" for key, value in attributes.items()) + "}"
 
 
-def _told(op: Op) -> dict[str, Attribute]:
-    """The attributes that are not what they are by default."""
+def _printed_attributes(op: Op) -> dict[str, Attribute]:
+    """The attributes that differ from their defaults."""
     fields = op.fields
     return {
         key: value
         for key, value in op.attributes.items()
+        # Targets add attributes that no class declares. By `repr`: NaN equals itself, and 1 is not True.
         if key not in fields or fields[key].required or repr(fields[key].default) != repr(value)
     }
 
@@ -73,7 +74,8 @@ def _print_block(block: Block, names: _Names, indent: str) -> Iterator[str]:
         results = ", ".join(names[value] for value in op.results)
         operands = ", ".join(names[value] for value in op.operands)
         types = ", ".join(str(value.type) for value in op.results)
-        line = f"{indent}{results + ' = ' if results else ''}{op.name}({operands}){_attributes(_told(op))}"
+        attributes = _attributes(_printed_attributes(op))
+        line = f"{indent}{results + ' = ' if results else ''}{op.name}({operands}){attributes}"
         line += f" : {types}" if types else ""
         place = f"  // {op.location.line}" if op.location else ""
         if not op.regions:
@@ -140,7 +142,7 @@ class _Parser:
         parameters = self._parameters()
         self._take("stage")
         stage = self._take()
-        # `{` opens the facts when `key =` or `}` `{` follows, else the body
+        # `{` opens the facts if `key =` follows, else the body
         facts = self._dictionary() if self._opens_dictionary() else {}
         self._take("{")
         body = self._block(parameters)
@@ -198,7 +200,7 @@ class _Parser:
         if head in ("tensor", "mut"):
             self._take("<")
             tensor = self._described()
-            made: Type = tensor
+            type: Type = tensor
             if head == "mut":
                 self._take(",")
                 self._take("tile")
@@ -209,15 +211,15 @@ class _Parser:
                         mapped = self._list(lambda: int(self._take()))
                     else:
                         exact = False
-                made = MutType(tensor, tile, mapped, exact)
+                type = MutType(tensor, tile, mapped, exact)
             self._take(">")
-            return made
+            return type
         if head in ResourceType.by_head:
             return self._resource(ResourceType.by_head[head])
         shape: tuple[int, ...] = ()
         if self._accept("<"):
             words = ""
-            while not self._accept(">"):
+            while not self._accept(">"):  # "128x64" is two tokens, `128` and `x64`
                 words += self._take()
             shape = tuple(int(word) for word in words.split("x"))
         return TileType(BY_NAME[head], shape)
@@ -287,6 +289,7 @@ class _Parser:
             self._take(":")
             regions.append(self._block(inner))
             self._take("}")
+        # Not by the constructor: the text has operands and regions in order already, and any attributes of a target.
         op = object.__new__(self._operations[name])
         op.operands = tuple(operands)
         left_out = {key: each.default for key, each in op.fields.items() if each.kind == "attribute"}

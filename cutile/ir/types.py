@@ -60,9 +60,9 @@ class TensorType:
     Attributes:
         dtype: the element type.
         shape: extents; None is dynamic (a launch argument).
-        strides: in elements; 1 is known at compile time, None is a launch argument.
+        strides: in elements; an integer is known at compile time, None is a launch argument.
         alignment: bytes that divide the base address and every stride that is not 1. The launch promises them. With
-            16 it also promises that all strides are positive: bulk copies need both.
+            16 it also promises that all strides are positive: TMA needs both.
         stable: whether nothing writes to it while the kernel runs; false for tensors that a kernel finds at an address.
     """
 
@@ -103,7 +103,7 @@ class MutType:
         tile: the extents of a tile.
         map: None for a partition with one tile for each block. In a mapped partition each block owns a stream of
             tiles: `map` has the tiles of a group along each axis; 0 where a block owns the axis whole.
-        exact: whether the launch's grid is that of the tiles; else it is any prefix of that.
+        exact: whether the launch's grid has a block for each tile; else it may have fewer along each axis.
     """
 
     tensor: TensorType

@@ -1,6 +1,6 @@
-"""The rules that IR obeys.
+"""The rules of IR.
 
-Definitions before uses, terminators where they belong, operands and results as declared.
+Definitions come before uses, nested blocks end with a terminator, operands and results have the declared types.
 """
 
 from __future__ import annotations

@@ -63,11 +63,12 @@ class Div(FloatBinary, name="div", spelled=("x / y", "divf", "true_div")):
 
 def _wide(x: Any) -> Any:
     """16-bit floats as f32, in which they are computed."""
+    # Not by the kind "f": NumPy has "V" for that of bf16.
     return x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind not in "iub" else x
 
 
 def _floor_divide(x: Any, y: Any) -> Any:
-    """NumPy's `//`; division by zero gives 0 and INT_MIN // -1 wraps, as NumPy has it."""
+    """NumPy's `//`: of integers, 0 for a zero divisor, and INT_MIN // -1 wraps."""
     with np.errstate(all="ignore"):
         return np.floor_divide(_wide(x), _wide(y))
 
@@ -117,7 +118,7 @@ def _truncated_divide(x: Any, y: Any) -> Any:
     0 for a zero divisor; the smallest integer over -1 wraps.
     """
     quotient = _floor_divide(x, y)
-    inexact = (quotient * y != x) & (y != 0)
+    inexact = (quotient * y != x) & (y != 0)  # the product wraps back to the smallest integer over -1
     return quotient + (inexact & (quotient < 0)).astype(x.dtype)
 
 
@@ -146,18 +147,16 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 class Rem(Binary, name="rem", spelled=("remi", "remf")):
-    """What `x / y` leaves once the quotient is truncated: the sign of `x`, as in C.
+    """Remainder of the truncated division: it has the sign of `x`, as in C.
 
-    Exact.
-
-    For integers a zero divisor gives 0; for floats NaN, as does an infinite `x`.
+    It is exact. A zero divisor gives 0 for integers, and NaN for floats, as does an infinite `x`.
     """
 
     function = staticmethod(_remainder)
 
 
 def _high_product(x: Any, y: Any) -> Any:
-    """The upper half of the product, by Python's integers beyond 64 bits."""
+    """The upper half of the product's bits; of 64-bit operands, by Python's integers."""
     bits = x.dtype.itemsize * 8
     if bits < 64:
         wide = np.uint64 if x.dtype.kind == "u" else np.int64
@@ -167,19 +166,19 @@ def _high_product(x: Any, y: Any) -> Any:
 
 
 class MulHi(IntBinary, name="mul_hi", spelled=("mulhii",)):
-    """The upper half of the product, which has twice the bits.
+    """Upper half of the bits of the exact product, which has twice as many.
 
-    Signed or unsigned as the dtype is.
+    The product is signed where the dtype is.
     """
 
     function = staticmethod(_high_product)
 
 
-_choose: Any = np.where
+_choose: Any = np.where  # whose stubs leave the type of the result open
 
 
 class Extreme(Binary):
-    """The smaller or the larger. -0 is below +0.
+    """The smaller or the larger of two numbers; -0 is below +0.
 
     Attributes:
         nan: whether NaN propagates; else it is dropped where the other is a number.
@@ -199,7 +198,7 @@ class Extreme(Binary):
         return result
 
     def reference(self, x: Any, y: Any) -> Any:
-        if x.dtype.kind in "iu":
+        if x.dtype.kind in "iu":  # neither NaN nor -0
             return np.asarray(type(self).function(x, y))
         if self.ftz:
             x, y = elementwise.flush(x), elementwise.flush(y)
@@ -207,7 +206,7 @@ class Extreme(Binary):
         return _choose((x == 0) & (y == 0), self._of_zeros(x, y), picked).astype(x.dtype)
 
     def _of_zeros(self, x: Any, y: Any) -> Any:
-        """NumPy takes either of two zeros."""
+        """The extreme of two zeros, where NumPy may take either."""
         raise NotImplementedError
 
 
@@ -333,11 +332,6 @@ class Not(Op, name="not", spelled=("~x", "noti")):
         return np.invert(x)
 
 
-def _shift_left(x: Any, y: Any) -> Any:
-    """NumPy's `<<`: a count of at least the width gives 0."""
-    return np.left_shift(x, y)
-
-
 class Shl(IntBinary, name="shl", spelled=("x << y", "shli")):
     """`x << y`; a count of at least the width gives 0, as in NumPy.
 
@@ -348,13 +342,14 @@ class Shl(IntBinary, name="shl", spelled=("x << y", "shli")):
         [16, 6]
     """
 
-    function = staticmethod(_shift_left)
+    function = staticmethod(np.left_shift)
 
 
 class Shr(IntBinary, name="shr", spelled=("x >> y", "shri")):
     """`x >> y`.
 
-    Signed values keep their sign; a count of at least the width gives 0 or -1, as in NumPy.
+    Signed values keep their sign. A count of at least the width gives -1 for negative values and 0 for others, as in
+    NumPy. Negative counts are unspecified.
 
     Examples:
         >>> run(lambda x, y: x >> y, [16, -8], [2, 1], dtype="i32")

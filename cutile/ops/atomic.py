@@ -1,9 +1,9 @@
 """Atomic updates of memory by address.
 
-Each lane reads, computes and writes without another coming between.
+Each lane reads, computes and writes an element, and no other access comes between.
 
-`reference` is the arithmetic of one update: what is written, given what was there. Lanes with one address all take
-effect, in any order. See `pointer.py` for masks, orders and scopes.
+`reference` is the arithmetic of one update: the new element, of the old one and the operands. Lanes with one address
+all take effect, in any order. See `pointer.py` for masks, orders and scopes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _unsigned(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 def _as(kind: str, function: Callable[..., Any], old: Any, value: Any) -> Any:
     """The function on the bits read as another kind of integer."""
-    found = np.asarray(function(np.asarray(old).view(kind), np.asarray(value).view(kind)))
-    return found.view(old.dtype)
+    result = np.asarray(function(np.asarray(old).view(kind), np.asarray(value).view(kind)))
+    return result.view(old.dtype)
 
 
 _MEANING: dict[str, Callable[[Any, Any], Any]] = {
@@ -49,6 +49,7 @@ _MEANING: dict[str, Callable[[Any, Any], Any]] = {
     "umin": _unsigned(np.minimum),
     "xchg": lambda old, value: value,
 }
+"""The new element, of the old one and the value, by the kind of update."""
 
 
 def takes(kind: str, dtype: DTypeLike) -> bool:
@@ -79,13 +80,13 @@ class AtomicRmw(
 ):
     """Update the elements at `pointers` by `value` where `mask` holds.
 
-    What was there before, and 0 elsewhere.
+    The result is the element before, and 0 where the mask is false.
 
     `kind` is add, and, or, xor, max, min (signed), umax, umin (unsigned) on integers of 32 and 64 bits, addf on floats,
     xchg on anything of 32 or 64 bits. On a GPU, `addf` of f32 flushes denormal sums to zero.
 
-    `index` says that the elements are a whole tile of a tensor, at this tile index; it may be left out. The pointers
-    and the mask say as much, element by element.
+    With `index`, the elements are a whole tile of a tensor, at that tile index; else `index` is empty. The pointers and
+    the mask name the elements in either case.
 
     Examples:
         >>> run(lambda x: ct.atomic_add(result, 0 * ct.iota((2,)), x), [1.0, 2.0])
@@ -130,7 +131,7 @@ class AtomicRmw(
 class AtomicCas(Op, name="atomic_cas", spelled=("atomic_cas_tko", "atomic_cas"), effect=Effect.OUTSIDE):
     """Write `value` where the element at `pointers` has the bits of `expected`.
 
-    What was there before, 0 off the mask.
+    The result is the element before, and 0 where the mask is false.
 
     Examples:
         >>> run(lambda x: ct.atomic_cas(result, 0 * ct.iota((2,)), 0.0, x), [1.0, 2.0])

@@ -1,9 +1,8 @@
-"""What must hold of indices, and what the author says of values.
+"""Checks of indices, and assumptions of the author.
 
-`cutile/passes/bounds.py` consumes all of these.
-
-A check stands before the access that it guards. The pass proves it, moves it to the launch, or leaves it in the kernel
-as an assertion. An assumption gives its operand back, and feeds those proofs; in the debug mode it is checked too.
+A check stands before the access that it guards. `cutile/passes/bounds.py` proves it, or moves it to the launch;
+`checks.py` there makes an assertion of each one that is left. An assumption gives its operand back, and serves those
+proofs. In the debug mode it is asserted, too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from cutile.ir import ANY_TENSOR, ANY_TILE, INT_TILE, SCALAR_INT, Effect, Op, Ty
 class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.store"), effect=Effect.WRITE):
     """`index` names a tile of `x`.
 
-    It is not negative, and less than the tiles along `axis`, one at each `step`.
+    It is at least 0, and below the number of tiles along `axis`, which begin at multiples of `step` elements. The
+    effect of a write keeps a check before its access.
 
     Examples:
         >>> @ct.entry
@@ -41,7 +41,7 @@ class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.
 
 
 class CheckIndex(Op, name="check_index", spelled=("Mut.partition_mut",), effect=Effect.WRITE):
-    """`0 <= index < count`; `what` says of what, for the error.
+    """`0 <= index < count`; `what` names the index in the error.
 
     Examples:
         >>> @ct.entry
@@ -104,9 +104,9 @@ class AssumeWithin(
         "PartitionIndex.coords", "PartitionIndex.components",
     ),
 ):  # fmt: skip
-    """`low <= x < high`: what a minted index is known to be.
+    """`low <= x < high`, of an index that a mapped partition minted.
 
-    With `reached`, both ends are among its values.
+    With `reached`, `low` and `high - 1` are among its values.
 
     Examples:
         >>> @ct.entry

@@ -15,7 +15,8 @@ from cutile.ops.elementwise import require_same
 class Compare(Op):
     """Two tiles of one type in, a tile of bool out.
 
-    `function` is the NumPy function that it means.
+    Attributes:
+        function: the NumPy meaning.
     """
 
     function: ClassVar[Any]

@@ -1,6 +1,6 @@
-"""Tiles from nothing.
+"""Tiles without operands.
 
-(`constant` stands in `cutile/ir`, since builders and passes make constants.)
+`Constant` is in `cutile/ir`: builders and passes make constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kernel says while it runs: prints, and assertions.
+"""Prints and assertions of a kernel while it runs.
 
 The text of a print is the same on every target, so values are formatted by what Python's `%` and C's `printf` share:
 `%g` (six digits) for floats, `%d` for integers, True and False, tiles in nested brackets.
@@ -48,9 +48,7 @@ def percent_format(spec: str, dtype: DTypeLike) -> str:
 
 
 def brackets(shape: Sequence[int], position: int) -> tuple[str, str]:
-    """What stands before and after the element at a row-major position.
-
-    Brackets and commas.
+    """The brackets and commas before and after the element at a row-major position.
 
     Example:
         >>> [brackets((2, 2), at) for at in range(4)]
@@ -73,7 +71,7 @@ def text_of(value: Any, spec: str) -> str:
         '[[0.5, 2], [1e+09, nan]]'
     """
     array = np.asarray(value)
-    wide = array if array.dtype.kind in "biu" else np.abs(array, where=np.isnan(array), out=array.astype(np.float64))
+    wide = array if array.dtype.kind in "biu" else array.astype(np.float64)  # `%g` takes no bf16
     items: list[Any] = wide.reshape(-1).tolist()
     if not array.shape:
         return spec % items[0]
@@ -89,7 +87,7 @@ Place = tuple[str, str, int, str]
 
 
 def failure_text(message: str, where: Place, block: Sequence[int | str]) -> str:
-    """What a failed assertion says.
+    """The message of a failed assertion.
 
     Example:
         >>> print(failure_text("n must be even", ("halve", "k.py", 3, "assert n % 2 == 0"), (1, 0, 0)))
@@ -105,10 +103,10 @@ def failure_text(message: str, where: Place, block: Sequence[int | str]) -> str:
 
 def print_text(pieces: Sequence[str], specs: Sequence[str], values: Sequence[Any]) -> str:
     """The text of a print: pieces with values between them."""
-    made = [pieces[0]]
+    parts = [pieces[0]]
     for value, spec, piece in zip(values, specs, pieces[1:], strict=True):
-        made += [text_of(value, spec), piece]
-    return "".join(made)
+        parts += [text_of(value, spec), piece]
+    return "".join(parts)
 
 
 class Print(Op, name="print", spelled=("cuda_tile_print", "print_tko"), effect=Effect.OUTSIDE):

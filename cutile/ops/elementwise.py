@@ -1,10 +1,10 @@
-"""The shapes that element-wise operations come in, and exact results of floats.
+"""Bases of the element-wise operations, and exact results of floats.
 
-One, two or three tiles of one type. Not a family of its own.
+No family of its own: the operations of several families derive from these classes.
 
-Sums, products and quotients of floats are computed as rational numbers, for the operations' NumPy meanings. `directed`
-takes results rounded to nearest and moves those that lie on the wrong side of the exact value by one unit. Not fast,
-and not meant to be: what it gives is the judge of everything fast.
+The exact result of an operation on floats is a rational number, but for square roots, which are compared as squares.
+`directed` takes results that are rounded to nearest, and moves those on the wrong side of the exact one to the
+neighbour. That is slow, and tests of all backends compare with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Compare = Callable[..., int]
-"""Given operands and a result, all finite floats: the sign of the exact result less that one."""
+"""Of operands and a rounded result, all finite floats: the sign of the exact result minus the rounded one."""
 
 
 def _exact(x: float) -> Fraction:
@@ -49,7 +49,7 @@ def _product(x: float, y: float, near: float) -> int:
 
 
 def _quotient(x: float, y: float, near: float) -> int:
-    return _sign(_exact(x) / _exact(y) - _exact(near)) if y else 0
+    return _sign(_exact(x) / _exact(y) - _exact(near)) if y else 0  # over zero it is infinite or NaN, exactly
 
 
 def _fused(x: float, y: float, z: float, near: float) -> int:
@@ -60,6 +60,7 @@ def _root(x: float, near: float) -> int:
     return _sign(_exact(x) - _exact(near) ** 2)
 
 
+# By the names that `Rounded.exact_name` has.
 COMPARE: dict[str, Compare] = {
     "add": _sum,
     "sub": _difference,
@@ -73,11 +74,11 @@ COMPARE: dict[str, Compare] = {
 def excess(name: str, near: Array, *operands: Array) -> Array:
     """The sign of (exact result - `near`), element by element.
 
-    0 where an operand is no finite number.
+    0 where an operand is no finite number, or the result is NaN.
     """
     compare = COMPARE[name]
 
-    def one(result: float, *operands: float) -> int:
+    def excess_of(result: float, *operands: float) -> int:
         if not all(map(math.isfinite, operands)) or math.isnan(result):
             return 0
         if math.isinf(result):  # too large for the dtype, or a division by zero, which is exact
@@ -85,7 +86,7 @@ def excess(name: str, near: Array, *operands: Array) -> Array:
         return compare(*operands, result)
 
     columns = [np.ravel(each).tolist() for each in (near, *operands)]
-    return np.array([one(*row) for row in zip(*columns, strict=True)], np.int8).reshape(np.shape(near))
+    return np.array([excess_of(*row) for row in zip(*columns, strict=True)], np.int8).reshape(np.shape(near))
 
 
 def directed(name: str, mode: str, near: Array, *operands: Array) -> Array:
@@ -100,15 +101,16 @@ def directed(name: str, mode: str, near: Array, *operands: Array) -> Array:
         >>> float(directed("div", "zero", two / three, two, three)[0]), float((two / three)[0])
         (0.6666666269302368, 0.6666666865348816)
     """
-    over = excess(name, near, *operands)
+    signs = excess(name, near, *operands)
     up = mode == "positive_inf"
     down = mode == "negative_inf"
-    rise = (over > 0) & (np.full(near.shape, up) if mode != "zero" else near < 0)
-    fall = (over < 0) & (np.full(near.shape, down) if mode != "zero" else near > 0)
+    # Toward zero, a negative result may only rise, and a positive one only fall.
+    rise = (signs > 0) & (np.full(near.shape, up) if mode != "zero" else near < 0)
+    fall = (signs < 0) & (np.full(near.shape, down) if mode != "zero" else near > 0)
     infinity = near.dtype.type(np.inf)
     moved = np.where(rise, np.nextafter(near, infinity), np.where(fall, np.nextafter(near, -infinity), near))
     if down and name in ("add", "sub", "fma"):  # an exact zero from unlike signs is -0 when rounding down
-        moved = np.where((near == 0) & (over == 0) & _unlike(name, operands), near.dtype.type(-0.0), moved)
+        moved = np.where((near == 0) & (signs == 0) & _unlike(name, operands), near.dtype.type(-0.0), moved)
     return np.asarray(moved, near.dtype)
 
 
@@ -161,27 +163,26 @@ def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
 
 def _to_odd(total: Array, rest: Array) -> Array:
     """The f64 sum of both, rounded to odd."""
-    total = np.atleast_1d(total)
     even = (total.view(np.int64) & 1) == 0
-    moves = even & np.isfinite(total) & (np.atleast_1d(rest) != 0)
-    return np.where(moves, np.nextafter(total, np.copysign(np.inf, rest)), total).reshape(np.shape(rest))
+    moves = even & np.isfinite(total) & (rest != 0)
+    return np.where(moves, np.nextafter(total, np.copysign(np.inf, rest)), total)
 
 
 def _odd_f32(wide: Array) -> Array:
     """f64 to f32, rounded to odd."""
-    near = np.atleast_1d(wide.astype(np.float32))
+    near = wide.astype(np.float32)
     back = near.astype(np.float64)
     inexact = np.isfinite(wide) & (back != wide)
     even = (near.view(np.int32) & 1) == 0
     toward = np.where(wide > back, np.float32(np.inf), np.float32(-np.inf))
-    return np.where(inexact & even, np.nextafter(near, toward), near).reshape(np.shape(wide))
+    return np.where(inexact & even, np.nextafter(near, toward), near)
 
 
 def _fused_rational(x: Array, y: Array, z: Array) -> Array:
-    def one(a: float, b: float, c: float) -> float:
+    def fused_of(a: float, b: float, c: float) -> float:
         if not math.isfinite(a) or not math.isfinite(b):
             return a * b + c
-        if not math.isfinite(c):  # whatever the product, were it rounded, might be
+        if not math.isfinite(c):  # `a * b` may overflow where the exact product does not
             return c
         exact = _exact(a) * _exact(b) + _exact(c)
         if not exact:  # the sign of a zero is that of the sum of zeros
@@ -193,7 +194,7 @@ def _fused_rational(x: Array, y: Array, z: Array) -> Array:
         return near if near or exact > 0 else -0.0
 
     rows = zip(*(np.ravel(each).tolist() for each in (x, y, z)), strict=True)
-    return np.array([one(*row) for row in rows], np.float64).reshape(np.shape(x))
+    return np.array([fused_of(*row) for row in rows], np.float64).reshape(np.shape(x))
 
 
 def require_same(op: str, **values: Value) -> TileType:
@@ -228,7 +229,7 @@ class Unary(Op):
 
 
 def of_name(name: str) -> Any:
-    """NumPy's function of this name; where it has none, Python's, of each element."""
+    """NumPy's function of a name; else Python's, on each element, as of `erf`."""
     return getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[np.float64])
 
 
@@ -236,7 +237,7 @@ class FloatUnary(Op):
     """One tile of floats in, the same type out.
 
     Attributes:
-        function: what it means; None for the function that has the operation's name in NumPy or in Python.
+        function: the NumPy meaning; None for the function of the operation's name in NumPy or in Python.
     """
 
     function: ClassVar[Any] = None
@@ -252,7 +253,8 @@ class FloatUnary(Op):
 class Binary(Op):
     """Two tiles of one type in, the same type out.
 
-    `function` is the NumPy function that it means.
+    Attributes:
+        function: the NumPy meaning.
     """
 
     function: ClassVar[Any]

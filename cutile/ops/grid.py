@@ -1,6 +1,6 @@
-"""Which tile block this is, among how many.
+"""The index of a tile block, and the extents of the grid.
 
-The grid is logical: a backend may run blocks in any order.
+The grid is one of tile blocks: a target may run several of them in one thread block, in any order.
 """
 
 from __future__ import annotations

@@ -37,13 +37,14 @@ ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
     f8e4m3fn: (f32, f16),
     f8e5m2: (f32, f16),
 }
-"""By the dtype of the operands. Those of 8 bits may differ: signed and unsigned, or the two floats."""
+"""By the dtype of the operands. i8 may be multiplied by u8, and either float of 8 bits by the other one."""
 SCALED = (f4e2m1fn, f8e4m3fn, f8e5m2)
 SCALES = (f8e8m0fnu, f8e4m3fn)
 BLOCKS = (16, 32)
+"""Numbers along K that share a scale."""
 
 
-def _shapes(name: str, a: TileType, b: TileType, acc: TileType) -> None:
+def _check_shapes(name: str, a: TileType, b: TileType, acc: TileType) -> None:
     ranks = {len(a.shape), len(b.shape), len(acc.shape)}
     if ranks not in ({2}, {3}):
         raise KernelTypeError(
@@ -59,10 +60,7 @@ def _shapes(name: str, a: TileType, b: TileType, acc: TileType) -> None:
 
 
 def _wide(x: Any, dtype: DTypeLike, acc: DTypeLike) -> Any:
-    """Operands in the dtype that products add up in.
-
-    The numbers of every type that is multiplied fit exactly.
-    """
+    """Operands in the dtype of the sums, which holds their numbers exactly."""
     if not dtype.computes:
         x = exact(x, dtype)
     return np.asarray(x).astype(f32.numpy if acc.bits < 32 else acc.numpy)
@@ -74,7 +72,7 @@ SUMS = Accuracy(note="products and sums round in the accumulator's dtype, in any
 class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), accuracy=SUMS):
     """`a @ b + acc`, with the sums in the accumulator's dtype.
 
-    In f32 for an accumulator of f16, rounded once.
+    For an accumulator of f16 the sums are f32, and rounded once.
 
     `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as their first axis.
 
@@ -89,8 +87,8 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), ac
     | i8 and u8 in any mixture | i32, which wraps |
 
     Products are exact but for those of f32 and f64, which are fused with their sum. The order of the sums is free,
-    and so is their last bit; tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats. Where that
-    is so, the sums are moved to f32 every few hundred products, unless `use_fast_acc` leaves all of them there.
+    and so is their last bit. Tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats: there,
+    partial sums are added in f32 every few hundred products, unless `use_fast_acc` leaves all sums to tensor cores.
 
     Examples:
         >>> run(lambda x, y: x * (x @ y), [1.0, 2.0], [3.0, 4.0])
@@ -109,7 +107,7 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), ac
 
     def infer(self) -> tuple[Type, ...]:
         a, b, acc = self.a.tile, self.b.tile, self.acc.tile
-        _shapes("mma", a, b, acc)
+        _check_shapes("mma", a, b, acc)
         mixed = {a.dtype, b.dtype} <= {*BYTES} or (a.dtype.is_float8 and b.dtype.is_float8)
         if a.dtype is not b.dtype and not mixed:
             raise KernelTypeError(
@@ -164,7 +162,7 @@ class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",), accuracy=SUMS):
 
     def infer(self) -> tuple[Type, ...]:
         a, b, acc, a_scale, b_scale = (each.tile for each in self.operands)
-        _shapes("mmaf_scaled", a, b, acc)
+        _check_shapes("mmaf_scaled", a, b, acc)
         if len(a.shape) != 2 or a.dtype not in SCALED or b.dtype not in SCALED or acc.dtype is not f32:
             names = ", ".join(each.name for each in SCALED)
             raise KernelTypeError(

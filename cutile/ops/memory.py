@@ -49,7 +49,7 @@ class LoadTile(
 
     Zeros past the edges, at any index.
 
-    Two hints, which change no result: `latency`, how many turns of a loop ahead it may be begun (0: as many as there is
+    Two hints change no result: `latency`, the iterations of its loop that it may be begun ahead (0: as many as there is
     room for), and `bulk`, whether a GPU's TMA unit may do it.
 
     Examples:
@@ -88,7 +88,7 @@ class LoadMut(Op, name="load_mut", spelled=("load_tile_mut", "Mut.load"), effect
 
 
 def store_remedy(tile: tuple[int, ...], partition: tuple[int, ...], dtype: str) -> str:
-    """What to write where a tile is not what a partition holds.
+    """The remedy where a tile has not the type of a partition's tiles.
 
     Args:
         tile: the shape of the value that is to be stored.

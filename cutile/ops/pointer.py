@@ -1,11 +1,10 @@
 """Memory by address.
 
-A pointer is an address in bytes, a u64. The operation's value tells the type of the element there.
+A pointer is an address in bytes, a u64. The element's type is that of the operation's value or padding.
 
-Every tile operation on pointers works lane by lane: lane `i` reads or writes the element at address `i`, where bit `i`
-of the mask is set. `order` says how the access is ordered with those of other tile blocks, among the blocks in `scope`
-(both are words of `cutile.language.markers`); `ordered` that it comes after every earlier access of its own block,
-whichever thread made that.
+Lane `i` reads or writes the element at address `i`, where the mask is true there. `order` says how the access is
+ordered with accesses of other tile blocks, among the blocks in `scope`; both are words of `cutile.language.markers`.
+An `ordered` access comes after every earlier one of its own tile block, whichever thread made it.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class StorePointer(
 ):
     """Write `value` to the elements at `pointers` where `mask` holds.
 
-    Where lanes have one address, any one wins.
+    Where lanes have one address, any of their values stays.
     """
 
     pointers: Value = operand(ADDRESSES)

@@ -1,7 +1,4 @@
-"""Name to operation class.
-
-What the parser, the coverage tests and the documentation read.
-"""
+"""Operation classes by name, for the parser of IR, tests and documentation."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ FAMILIES = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 def _collect() -> Iterator[tuple[str, type[Op]]]:
     for module in FAMILIES.values():
         for member in vars(module).values():
-            if (
+            if (  # a named operation of this module, neither a base class nor an imported one
                 isinstance(member, type)
                 and issubclass(member, Op)
                 and member.name

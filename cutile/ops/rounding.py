@@ -4,7 +4,7 @@
 """Arithmetic rounded other than to nearest even, or with f32 flushed to zero.
 
 The directed roundings are exact: the neighbour of the exact result on the side that the mode names. "approx" and "full"
-ask for speed instead: any result within the stated bound will do, and the meaning is the one rounded to nearest.
+ask for speed instead: any result within the stated bound will do. The NumPy meaning is the one rounded to nearest.
 """
 
 from __future__ import annotations

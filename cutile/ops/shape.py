@@ -104,8 +104,8 @@ class Cat(Op, name="cat", spelled=("cat",)):
             )
         if not 0 <= axis < len(x.shape):
             raise KernelTypeError(f"cat: axis {axis} of {x}, which has {len(x.shape)} axes")
-        apart = (x.shape[:axis] + x.shape[axis + 1 :], y.shape[:axis] + y.shape[axis + 1 :])
-        if len(x.shape) != len(y.shape) or apart[0] != apart[1]:
+        others = [tile.shape[:axis] + tile.shape[axis + 1 :] for tile in (x, y)]
+        if len(x.shape) != len(y.shape) or others[0] != others[1]:
             raise KernelTypeError(
                 f"cat: the tiles must agree in every axis but axis {axis}, got {x.shape} and {y.shape}",
                 remedy="Reshape or broadcast one first.",
@@ -118,11 +118,10 @@ class Cat(Op, name="cat", spelled=("cat",)):
 
 
 class Extract(Op, name="extract", spelled=("extract",)):
-    """The part of `shape` at an index that counts in such parts.
+    """The part of `shape` at an index that counts such parts.
 
-    Its extents divide those of `x`.
-
-    An index (an i32 scalar per axis) that lies outside is brought to the nearest inside.
+    The part's extents divide those of `x`. The index has one integer scalar for each axis; one that lies outside is
+    taken for the nearest inside.
     """
 
     x: Value = operand(ANY_TILE)
@@ -136,7 +135,7 @@ class Extract(Op, name="extract", spelled=("extract",)):
                 f"extract: {self.x.type} takes a shape and an index of {len(source)} entries, "
                 f"got the shape {self.shape} and {len(self.index)} indices"
             )
-        if any(have % part for have, part in zip(source, self.shape, strict=True)):
+        if any(extent % part for extent, part in zip(source, self.shape, strict=True)):
             raise KernelTypeError(
                 f"extract: the shape {self.shape} does not divide that of {self.x.type}",
                 remedy="Each extent of the part must divide the tile's.",
@@ -144,8 +143,8 @@ class Extract(Op, name="extract", spelled=("extract",)):
         return (self.x.tile.with_shape(self.shape),)
 
     def reference(self, x: Any, *index: Any) -> Any:
-        picked: list[slice] = []
-        for have, part, at in zip(x.shape, self.shape, index, strict=True):
-            start = min(max(int(at), 0), have // part - 1) * part
-            picked.append(slice(start, start + part))
-        return x[tuple(picked)]
+        slices: list[slice] = []
+        for extent, part, at in zip(x.shape, self.shape, index, strict=True):
+            start = min(max(int(at), 0), extent // part - 1) * part
+            slices.append(slice(start, start + part))
+        return x[tuple(slices)]

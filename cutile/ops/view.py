@@ -1,10 +1,8 @@
-"""Tiles at any step from and to memory, with a chosen padding.
+"""Loads and stores of tiles at any step, with a chosen padding.
 
-What partitions other than the plain one become.
-
-The tile at index `i` begins at the element `i * step`; where the step is the tile's own extent, that is the tile grid
-of `load_tile`. A limit on an axis ends the tensor earlier there: a block's own tile, cut further into tiles that do not
-divide it, ends where the next block's begins. A tile that begins before element 0 lies wholly outside.
+The tile at index `i` begins at the element `i * step`. Where the step is the tile's own extent, these are the tiles of
+`load_tile`. A limit on an axis ends the tensor earlier: a block's own tile, cut into tiles that do not divide it, ends
+where the next block's tile begins. A tile that begins before element 0 lies wholly outside.
 """
 
 from __future__ import annotations
@@ -19,10 +17,7 @@ _FLOATS_ONLY = {"neg_zero": -0.0, "nan": float("nan"), "pos_inf": float("inf"), 
 
 
 def padding_value(padding: str) -> float:
-    """The number past the edges.
-
-    `none` promises nothing, and zero is as good as anything.
-    """
+    """The number past the edges; 0 for "none", which promises nothing."""
     return _FLOATS_ONLY.get(padding, 0.0)
 
 
@@ -71,7 +66,7 @@ class LoadView(
 
     @property
     def padding_value(self) -> float:
-        """What lies past the edges."""
+        """The number past the edges."""
         return padding_value(self.padding)
 
     @property

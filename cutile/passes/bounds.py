@@ -1,4 +1,4 @@
-"""Two passes over tile indices: checks are proved or moved, far ones brought near.
+"""Two passes over tile indices: `bounds` for checks, `reach` for far indices.
 
 `bounds` proves index checks away, or moves them to the launch. `checks.py` asserts the others in the kernel.
 
@@ -47,14 +47,14 @@ from cutile.ops.view import LoadView, StoreView
 _MAX_I32 = 2**31 - 1
 _MAX_TILE = 2**19
 """Elements; more than the largest extent of a tile."""
-Place = tuple[Value, int, int, Value]
-"""What a check is about: the tensor, the axis, the step between tiles, the index."""
+_Checked = tuple[Value, int, int, Value]
+"""The tensor, the axis, the step between tiles and the index of a check."""
 
 
 def reach(function: Function) -> Function:
-    """A copy of `function` whose accesses take i32 indices that cannot wrap.
+    """A copy of `function` whose accesses take i32 indices.
 
-    No step from tile to tile makes them wrap.
+    Their products with the steps between tiles do not wrap.
     """
     accesses = [op for op in function.walk() if isinstance(op, LoadTile | LoadView | StoreView)]
     if not accesses:
@@ -68,7 +68,7 @@ def reach(function: Function) -> Function:
     }
     if all(value.tile.dtype is i32 and (id(op), at) in near for op in accesses for at, value in enumerate(op.index)):
         return function
-    order = iter(accesses)
+    order = iter(accesses)  # a rule sees copies; they come in the order of the originals
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if not isinstance(op, LoadTile | LoadView | StoreView):
@@ -84,8 +84,8 @@ def reach(function: Function) -> Function:
             for at, value in enumerate(op.index)
         )
         if index != op.index:
-            made = op.copy_with([*op.operands[: len(op.operands) - len(index)], *index], (), op.results)
-            rewriter.builder.current.operations.append(made)
+            copy = op.copy_with([*op.operands[: len(op.operands) - len(index)], *index], (), op.results)
+            rewriter.builder.current.operations.append(copy)
             return op.results
         return KEEP
 
@@ -98,19 +98,19 @@ def _steps(op: LoadTile | LoadView | StoreView) -> tuple[int, ...]:
 
 def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, int]]:
     """The indices, by access and position, whose products with the step fit 32 bits."""
-    believed = function.facts.get("checks", "place") != "none"
+    believed = function.facts.get("checks", "place") != "none"  # else no check is made, by the launch nor by the kernel
     near: set[tuple[int, int]] = set()
 
-    def visit(operations: list[Op], checked: frozenset[Place]) -> None:
+    def visit(operations: list[Op], checked: frozenset[_Checked]) -> None:
         for op in operations:
             if isinstance(op, CheckTile) and believed:
                 checked |= {(op.x, op.axis, op.step, op.index)}
             if isinstance(op, LoadTile | LoadView | StoreView):
                 tile = op.value.tile.shape if isinstance(op, StoreView) else op.shape
                 for axis, (step, extent) in enumerate(zip(_steps(op), tile, strict=True)):
-                    known = ranges.of(op.index[axis])
+                    indices = ranges.of(op.index[axis])
                     past = ranges.tiles(op.x, axis, step)
-                    if (op.x, axis, step, op.index[axis]) in checked or _fits(known, past, step, extent, facts):
+                    if (op.x, axis, step, op.index[axis]) in checked or _fits(indices, past, step, extent, facts):
                         near.add((id(op), axis))
                 for at in range(len(tile), len(op.index)):
                     if op.index[at].tile.dtype is i32:
@@ -135,11 +135,11 @@ def _fits(index: Range, past: Affine, step: int, extent: int, facts: Facts) -> b
 
 
 def _not_below(index: Range, value: Value) -> bool:
-    """Whether an index is 0 or above: what its range says, if it has not wrapped."""
-    ends = index.low, index.high
-    if ends[0] is None or ends[1] is None or ends[0].low is None or ends[1].high is None:
+    """Whether an index is 0 or above: its range says so, and no number in it wraps."""
+    low, high = index.low, index.high
+    if low is None or high is None or low.low is None or high.high is None:
         return False
-    return ends[0].low >= 0 and Affine(ends[1].high).fits(value.tile.dtype)
+    return low.low >= 0 and Affine(high.high).fits(value.tile.dtype)
 
 
 def _narrow(builder: Builder, value: Value) -> Value:
@@ -147,9 +147,12 @@ def _narrow(builder: Builder, value: Value) -> Value:
 
 
 def _inside(builder: Builder, value: Value, step: int, above: bool) -> Value:
-    """An index that is outside as one just outside.
+    """An index, brought to just outside of all tensors where it lies further out.
 
-    -1, or the first that begins past every tensor. `above`: it is known not to be below 0.
+    Just outside are -1, and the first tile that begins past every tensor.
+
+    Args:
+        above: whether the index is known not to be below 0.
     """
     dtype = value.tile.dtype
     past = MAX_EXTENT // step + 1
@@ -178,21 +181,22 @@ of tiles; the guards, which all hold where the check counts; the line."""
 class _Context:
     """Where a check stands.
 
-    The loops around it, innermost last; or None inside of branches and `while` loops.
+    Attributes:
+        loops: the `for` loops around it, innermost last; None inside of a branch or a `while` loop.
     """
 
     loops: tuple[For, ...] | None = ()
 
 
 def bounds(function: Function) -> Function:
-    """A copy of `function` without the checks that are proved or left to the launch.
+    """A copy of `function` without checks that are proved, or that the launch makes.
 
     Raises:
         KernelTypeError: a precondition cannot be understood; or, where checks in the kernel are denied, one would stay.
     """
     mode = function.facts.get("checks", "place")
     facts = Facts()
-    read_preconditions(function, facts)
+    read_preconditions(function, facts)  # also where all checks stay: a wrong precondition is an error
     if mode == "keep":
         return function
     pass_ = _Bounds(Ranges(function, facts), facts)
@@ -241,7 +245,7 @@ class _Bounds:
     def place(self, op: CheckTile | CheckIndex, context: _Context) -> list[LaunchCheck] | None:
         """What the launch must verify in place of a check.
 
-        Nothing where it is proved; None where it must stay.
+        An empty list where the check is proved; None where it must stay.
         """
         index, count = self._ranges.of(op.index), self._count(op)
         if index.low is None or index.high is None or count is None:
@@ -251,7 +255,7 @@ class _Bounds:
         if low_holds and high_holds:
             return []
         guards = self._guards(context)
-        if guards is None or not index.reached:
+        if guards is None or not index.reached:  # the launch would refuse what may never happen
             return None
         low = "" if low_holds else index.low.text
         high = "" if high_holds else index.high.text
@@ -262,7 +266,7 @@ class _Bounds:
         return [(name, axis, step, low, high, count.text, guards, line)]
 
     def _about(self, op: CheckTile | CheckIndex) -> tuple[str, int, int]:
-        """What a check is about: a parameter, its axis and the step; or what an index is."""
+        """The first three entries of a `LaunchCheck`."""
         if isinstance(op, CheckIndex):
             return op.what, -1, 0
         if op.x in self._ranges.parameters:
@@ -270,7 +274,7 @@ class _Bounds:
         return f"the tile index along axis {op.axis} of the view {op.x.name!r}, in tiles of {op.step},", -1, 0
 
     def why(self, op: CheckTile | CheckIndex, context: _Context) -> str:
-        """Why a check must stay, for people."""
+        """Why a check must stay, as words for the error."""
         index = self._ranges.of(op.index)
         if index.low is None or index.high is None or self._count(op) is None:
             return "the launch does not know between which numbers the index lies"
@@ -284,9 +288,9 @@ class _Bounds:
         return self._ranges.of(op.count).launch_known
 
     def _guards(self, context: _Context) -> tuple[str, ...] | None:
-        """The conditions under which the loops around have turns.
+        """The conditions under which the loops around a check have iterations.
 
-        None where the launch does not know.
+        None where the launch does not know them.
         """
         if context.loops is None:
             return None
@@ -299,7 +303,7 @@ class _Bounds:
             if not self._facts.at_most(Affine(1), step):
                 if not self._facts.at_most(step, Affine(-1)):
                     return None
-                first, last = last, first
+                first, last = last, first  # it counts down
             if not (first.reached and last.reached) or first.low is None or last.high is None:
                 return None
             if first.varies & last.varies:

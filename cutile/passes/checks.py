@@ -1,10 +1,10 @@
-"""Index checks left over become assertions; assumptions become their operands.
+"""The pass that makes assertions of index checks, and removes assumptions.
 
     check_tile(%x, %k) {axis = 1, step = 64}   ->   assert(0 <= %k and %k < ceil_div(dim(%x, 1), 64))
 
 A check whose operands do not change in the loop around it moves to before the loop, under the condition that the loop
-has a turn at all; so does one whose index counts with the loop, for its first and its last turn. In the debug mode
-(`checks` is "keep") all stay where they are, and assumptions are asserted before they go.
+has an iteration. So does a check whose index counts with the loop: before it the first and the last index are checked.
+In the debug mode (`checks` is "keep") all checks stay where they are, and assumptions are asserted, too.
 """
 
 from __future__ import annotations
@@ -47,29 +47,28 @@ def checks(function: Function) -> Function:
 
 
 def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
-    """Move checks to before a loop.
-
-    Of what does not change in it, and of what counts up or down with it.
-    """
+    """Move checks of fixed indices, and of indices that count, to before a loop."""
     if not isinstance(op, For):
         return KEEP
     inside = {*op.body.arguments, *(value for each in op.body.operations for value in each.results)}
     made_by = {value: each for each in op.body.operations for value in each.results}
-    found = [each for each in op.body.operations if isinstance(each, CheckTile | CheckIndex)]
-    still = [each for each in found if not inside & set(each.operands)]
-    moving = [each for each in found if each not in still and _counts(op, each, inside, made_by)]
-    step = _constants(rewriter.builder).get(op.step)
-    moving = moving if step in (1, -1) else []
-    guard = _has_turns(op, rewriter.builder) if still or moving else None
-    if guard is None:
+    in_body = [each for each in op.body.operations if isinstance(each, CheckTile | CheckIndex)]
+    fixed = [each for each in in_body if not inside & set(each.operands)]
+    counting = [each for each in in_body if each not in fixed and _counts(op, each, inside, made_by)]
+    step: int | None = _constants(rewriter.builder).get(op.step)
+    if step is None:  # its sign says which bound has to be the larger one
         return KEEP
-    op.body.operations[:] = [each for each in op.body.operations if each not in still and each not in moving]
+    counting = counting if step in (1, -1) else []  # by other steps, the last index is not next to `stop`
+    if not fixed and not counting:
+        return KEEP
+    guard = _has_iterations(op, step, rewriter.builder)
+    op.body.operations[:] = [each for each in op.body.operations if each not in fixed and each not in counting]
     builder = rewriter.builder
     if isinstance(guard, bool):
-        _check_before(op, still, moving, step or 1, made_by, builder)
+        _check_before(op, fixed, counting, step, made_by, builder)
         return KEEP
     with builder.block() as then:
-        _check_before(op, still, moving, step or 1, made_by, builder)
+        _check_before(op, fixed, counting, step, made_by, builder)
         builder.yield_()
     with builder.block() as orelse:
         builder.yield_()
@@ -78,9 +77,9 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
 
 
 def _counts(loop: For, check: CheckTile | CheckIndex, inside: set[Value], made_by: Mapping[Value, Op]) -> bool:
-    """Whether a check's index is all that changes of it, and counts with the loop.
+    """Whether only the index of a check changes in a loop, and counts with it.
 
-    It is the loop variable, or a sum or difference of that and of a value that does not change.
+    Such an index is the loop variable, that plus a fixed value, or that minus a fixed value.
     """
     if inside & {value for value in check.operands if value is not check.index}:
         return False
@@ -96,18 +95,21 @@ def _counts(loop: For, check: CheckTile | CheckIndex, inside: set[Value], made_b
 
 def _check_before(
     loop: For,
-    still: Sequence[CheckTile | CheckIndex],
-    moving: Sequence[CheckTile | CheckIndex],
+    fixed: Sequence[CheckTile | CheckIndex],
+    counting: Sequence[CheckTile | CheckIndex],
     step: int,
     made_by: Mapping[Value, Op],
     builder: Builder,
 ) -> None:
-    """The checks of a loop's first and last turn.
+    """Append the checks of a loop's first and last iteration.
 
-    In between the index runs from one to the other.
+    The other indices lie between.
+
+    Args:
+        step: of the loop; 1 or -1 if there are counting checks.
     """
-    builder.current.operations.extend(still)
-    for check in moving:
+    builder.current.operations.extend(fixed)
+    for check in counting:
         builder.location = check.location
         one = builder.constant(step, loop.induction.tile.dtype)
         ends = [loop.start, builder.value(Sub(x=loop.stop, y=one))]
@@ -122,28 +124,24 @@ def _check_before(
         for end in ends:
             operands = [end if value is check.index else value for value in check.operands]
             builder.add(check.copy_with(operands, (), ()))
-        if definition is not None and ends[0].tile.dtype is i32:  # else a sum may have wrapped round between the two
+        # An i32 sum may leave its range between two ends that are inside. An i64 one takes 2**64 iterations to do so.
+        if definition is not None and ends[0].tile.dtype is i32:
             run = builder.value(Sub(x=ends[1], y=ends[0]) if step > 0 else Sub(x=ends[0], y=ends[1]))
             what = "the way from a loop's first index to its last"
             builder.add(CheckIndex(index=run, count=builder.constant(2**31 - 1), what=what))
 
 
 def _constants(builder: Builder) -> dict[Value, Any]:
-    made = (each for block in builder.open_blocks for each in block.operations)
-    return {each.result: each.value for each in made if isinstance(each, Constant)}
+    """The constants that may be used here."""
+    visible = (each for block in builder.open_blocks for each in block.operations)
+    return {each.result: each.value for each in visible if isinstance(each, Constant)}
 
 
-def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
-    """Whether a loop has a turn.
-
-    Certainly, or a condition; None where the sign of its step is not known.
-    """
+def _has_iterations(loop: For, step: int, builder: Builder) -> Value | Literal[True]:
+    """Whether a loop has an iteration: certainly, or a condition."""
     constants = _constants(builder)
-    step = constants.get(loop.step)
-    if step is None:
-        return None
     start, stop = constants.get(loop.start), constants.get(loop.stop)
-    if start is not None and stop is not None and bool(range(int(start), int(stop), int(step))):
+    if start is not None and stop is not None and bool(range(int(start), int(stop), step)):
         return True
     return builder.value((Lt if step > 0 else Gt)(x=loop.start, y=loop.stop))
 
@@ -152,7 +150,7 @@ def _has_turns(loop: For, builder: Builder) -> Value | Literal[True] | None:
 
 
 def _alike(values: Sequence[Value], builder: Builder) -> list[Value]:
-    """Integer scalars in the width of the widest."""
+    """Integer scalars, converted to the widest dtype among them."""
     widest = max((value.tile.dtype for value in values), key=lambda dtype: dtype.bits)
     return [
         each if each.tile.dtype is widest else builder.value(Convert(x=each, dtype=widest), each.name)
@@ -193,7 +191,10 @@ class _Asserting:
         return KEEP
 
     def _within(self, op: Op, index: Value, low: Value | None, count: Value, what: str, builder: Builder) -> None:
-        """Assert `low <= index < count`, from 0 for None, as wide as the widest of them."""
+        """Assert `low <= index < count`, in the widest dtype of the three.
+
+        None for `low` is 0.
+        """
         index, count, *rest = _alike([index, count, *([] if low is None else [low])], builder)
         low = rest[0] if rest else builder.constant(0, index.tile.dtype)
         not_before = builder.value(Ge(x=index, y=low))
@@ -202,6 +203,7 @@ class _Asserting:
         self._require(op, both, f"{what} is out of range", builder)
 
     def _require(self, op: Op, condition: Value, message: str, builder: Builder) -> None:
+        """Assert a condition, of a tile for all elements, at the line of `op`."""
         if not condition.tile.is_scalar:
             flat = builder.value(Convert(x=condition, dtype=i32))
             flat = builder.value(Reshape(x=flat, shape=(flat.tile.size,)))

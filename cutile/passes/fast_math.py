@@ -1,6 +1,6 @@
-"""Passes that a target calls: faster forms, and scaled products as plain ones.
+"""Passes that a target may call: faster forms, and scaled products as plain ones.
 
-Neither is one that every target has: a target calls it, and says what it gains by, or what to multiply in.
+The target says which faster forms it gains by, and in which dtype it multiplies scaled operands.
 
 Faster, less exact forms of operations, where `fast_math` permits them:
 
@@ -14,8 +14,8 @@ Scaled products as plain ones, for targets without such an instruction (`lower_s
 
     %t = mma_scaled(%a, %b, %acc, %as, %bs)  ->  %t = mma(mul(convert(%a), repeat(convert(%as))), ..., %acc)
 
-Numbers of 8 or 4 bits have at most four significant bits, and so have scales: bf16 holds what they make together, as
-f32 does. Only beyond the ends of the exponents, which both types share, is anything rounded.
+Numbers of 8 or 4 bits have at most four significant bits, and so have scales: bf16 and f32 hold their products, which
+have at most eight. A product is rounded only beyond the range of exponents, which both types share.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from cutile.dtypes import DTypeLike, f32
-from cutile.ir import KEEP, Block, Constant, Function, Op, Replacement, Rewriter, TileType, Value, rewrite
+from cutile.ir import KEEP, Block, Constant, Function, Op, Replacement, Rewriter, Value, rewrite
 from cutile.ops.arith import Add, Div, Fma, Mul, Neg, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.math import Exp, Exp2, Flushing, Sqrt, Tanh
@@ -129,13 +129,12 @@ class _Relaxed:
     def _power(self, op: Exp, rewriter: Rewriter) -> Value:
         """`2 ** (x * log2(e))`.
 
-        The product is rounded, which counts the more, the larger `x` is.
+        The rounding of the product costs precision in proportion to `x`.
         """
         self.done["exp by way of exp2"] += 1
         make = rewriter.builder.value
         tile = op.x.tile
         factor = make(Constant(value=math.log2(math.e), dtype=f32, shape=tile.shape))
-        assert factor.type == TileType(f32, tile.shape)
         return make(Exp2(x=make(Mul(x=op.x, y=factor)), ftz="ftz" in self._parts))
 
 

@@ -11,13 +11,13 @@ go too: `x + 0`, `x * 1`, `x // 1` for integers; a broadcast, reshape or convers
 selection by a constant; whether the grid is empty, which it never is. A load from a tensor without elements is its
 padding: targets count on an element along each axis.
 
-The lesser and the greater of integers, by what they are (`minmax`):
+Minima and maxima of integers, for selections by a comparison (`minmax`):
 
     %2 = gt(%0, %1)              ->   %2 = max(%0, %1)
     %3 = select(%2, %0, %1)
 
-What a kernel's author picks by a comparison, a target then makes as it makes every minimum and maximum: in a way that
-is safe from its toolchain, too. Not floats: a comparison knows nothing of the sign of zeros, nor which operand is NaN.
+So a target has one form of code for them, which is chosen with its toolchain in mind. Floats stay selections: those
+differ from minima in the sign of zeros, and where an operand is NaN.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cutile.ops.view import LoadView
 
 _FIRST: dict[type[Compare], type[Min | Max]] = {Lt: Min, Le: Min, Gt: Max, Ge: Max}
 _SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: Min}
-"""What it is to pick the first operand of a comparison where that holds, and what to pick the second."""
+"""The extreme that a selection is: of a comparison's first operand where it holds, and of its second."""
 
 
 def minmax(function: Function) -> Function:
@@ -68,13 +68,13 @@ def minmax(function: Function) -> Function:
 
 _ELEMENTWISE = (Binary, FloatUnary, Unary, Convert)
 _SAME_EVERYWHERE = (Broadcast, Reshape, Permute)  # of a splat: the same splat in another shape
-_NEUTRAL: dict[type[Op], int] = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1}
+_NEUTRAL: dict[type[Op], int] = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1}  # as a second operand; of integers
 
 
 def fold(function: Function) -> Function:
     """A copy of `function` with constants folded."""
     constants: dict[Value, Constant] = {}
-    positive: set[Value] = set()  # extents of the grid
+    positive: set[Value] = set()  # extents of the grid, at least 1
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, Constant):
@@ -91,9 +91,10 @@ def fold(function: Function) -> Function:
         if isinstance(op, Select) and op.condition in constants:
             return op.x if constants[op.condition].value else op.y
         if isinstance(op, Eq) and op.x in positive and op.y in constants and constants[op.y].value == 0:
-            made = rewriter.builder.value(Constant(value=False, dtype=bool_, shape=()))
-            constants[made] = _definition(rewriter)
-            return made
+            false = Constant(value=False, dtype=bool_, shape=())
+            never = rewriter.builder.value(false)
+            constants[never] = false
+            return never
         if op.effect is not Effect.NONE or op.regions or len(op.results) != 1 or not op.operands:
             return KEEP
         if isinstance(op, Broadcast | Reshape | Extract) and op.x.type == op.result.type:
@@ -106,9 +107,9 @@ def fold(function: Function) -> Function:
                 constant = Constant(value=value, dtype=tile.dtype, shape=tile.shape)
                 if "layout" in op.attributes:  # a target has said which threads hold it
                     constant.attributes["layout"] = op.attributes["layout"]
-                made = rewriter.builder.value(constant)
-                constants[made] = _definition(rewriter)
-                return made
+                folded = rewriter.builder.value(constant)
+                constants[folded] = constant
+                return folded
         neutral = _NEUTRAL.get(type(op))
         if neutral is not None and op.result.tile.dtype.is_integer:
             left, right = numbers
@@ -119,12 +120,6 @@ def fold(function: Function) -> Function:
         return KEEP
 
     return rewrite(function, rule)
-
-
-def _definition(rewriter: Rewriter) -> Constant:
-    op = rewriter.builder.current.operations[-1]
-    assert isinstance(op, Constant)
-    return op
 
 
 def _evaluate(op: Op, operands: list[Constant]) -> Any:

@@ -1,6 +1,6 @@
-"""Drop what is redundant: equal things, what loops repeat, what nobody uses.
+"""Passes that remove redundant operations: `cse`, `licm` and `dce`.
 
-Equal things (`cse`):
+Equal operations (`cse`):
 
     %0 = tile_block_id() {axis = 0}        %0 = tile_block_id() {axis = 0}
     %1 = tile_block_id() {axis = 0}   ->   %2 = load_tile(%x, %0)
@@ -9,17 +9,17 @@ Equal things (`cse`):
 Pure operations with equal operands and attributes merge, within a block and from an outer block into a nested one.
 Loads of read-only tensors merge too: a launch refuses a tensor that is read and written at once.
 
-What does not change in a loop (`licm`):
+Loop-invariant operations (`licm`):
 
     for(...) {                                  %n = mul(%a, %b)
       %n = mul(%a, %b) : i32               ->   for(...) {
       ...                                         ...
     }                                           }
 
-Only scalars and loads move: a constant or broadcast tile costs registers while it waits, and nothing to make.
+Only scalars and loads of tiles move: other tiles would occupy registers throughout the loop, and cost little to make.
 
-What nobody uses (`dce`): operations without effect whose results are unused, loops and branches included, and the
-unused values that the other loops and branches carry.
+Unused operations (`dce`): those without effect whose results are unused, loops and branches included, and the unused
+values that the other loops and branches carry.
 
     %0 = tile_block_id() {axis = 2}                 (gone)
     %a, %b = if(%c) { yield(%x, %y) } {...}   ->    %a = if(%c) { yield(%x) } {...}      (%b is unused)
@@ -52,23 +52,22 @@ def movable(op: Op) -> bool:
 
 def cse(function: Function) -> Function:
     """A copy of `function` in which equal operations are merged."""
-    # A block's own list of operations identifies it while it is being built; entries of finished blocks are dropped
-    # because lookups walk only the blocks that are open.
+    # The results of an operation by its key, for each block by its id. Lookups ask the open blocks alone.
     seen: dict[int, dict[Any, tuple[Value, ...]]] = {}
+    blocks: list[Block] = []  # keeps them, so that no later block has the id of an earlier one
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if not movable(op):
             return KEEP
-        key = (type(op), tuple(map(id, op.operands)), repr(op.attributes))
+        key = (type(op), tuple(map(id, op.operands)), repr(op.attributes))  # by `repr`, 0.0 is not -0.0, nor 1 True
         for block in rewriter.builder.open_blocks:
-            found = seen.get(id(block), {}).get(key)
-            if found is not None:
-                return found
+            results = seen.get(id(block), {}).get(key)
+            if results is not None:
+                return results
         seen.setdefault(id(rewriter.builder.current), {})[key] = op.results
-        kept.append(rewriter.builder.current)
+        blocks.append(rewriter.builder.current)
         return KEEP
 
-    kept: list[Any] = []  # holds every block, so that an id names one block only
     return rewrite(function, rule)
 
 
@@ -88,10 +87,10 @@ def _hoist_from(body: Block, rewriter: Rewriter) -> None:
     inside: set[Value] = set(body.arguments)
     rest: list[Op] = []
     for op in body.operations:
-        cheap = not isinstance(op, LoadTile | LoadView) and any(
+        is_cheap_tile = not isinstance(op, LoadTile | LoadView) and any(
             isinstance(value.type, TileType) and not value.type.is_scalar for value in op.results
         )
-        if movable(op) and not cheap and not any(value in inside for value in op.operands):
+        if movable(op) and not is_cheap_tile and not any(value in inside for value in op.operands):
             rewriter.builder.current.operations.append(op)
         else:
             rest.append(op)
@@ -104,19 +103,19 @@ def dce(function: Function) -> Function:
     liveness = _Liveness()
     liveness.block(function.body, ())
     pruned = _prune(function, liveness)
-    if pruned is not function:
+    if pruned is not function:  # a copy: its operations have other identities
         liveness = _Liveness()
         liveness.block(pruned.body, ())
     return rewrite(pruned, lambda op, rewriter: KEEP, drop=lambda op: id(op) not in liveness.live)
 
 
 class _Liveness:
-    """What is needed, found from the last operation to the first. Both sets grow only.
+    """What is needed, found from the last operation to the first. All sets only grow.
 
     Attributes:
         used: the values that live operations read.
         live: the operations that stay, by identity.
-        kept: for each loop and branch that stays, which of its results are carried for somebody.
+        kept: the positions of the results that each loop and branch has to carry, by the identity of the operation.
     """
 
     def __init__(self) -> None:
@@ -125,7 +124,7 @@ class _Liveness:
         self.kept: dict[int, set[int]] = {}
 
     def block(self, block: Block, positions: Iterable[int]) -> None:
-        """Mark a block of whose yielded values those at `positions` are needed."""
+        """Mark what a block needs to yield its values at `positions`, and for its effects."""
         for op in reversed(block.operations):
             if op.terminates:
                 self.live.add(id(op))
@@ -149,11 +148,11 @@ class _Liveness:
                 self.block(nested, range(len(nested.terminator.operands)))
 
     def _loop(self, op: For | While, used: set[int]) -> None:
-        """A carried value is needed after the loop, or by a turn.
+        """Mark a loop.
 
-        Which may need others of the turn before.
+        A carried value is needed after the loop, or by the next iteration. That one may need further values, and so on.
         """
-        own = 1 if isinstance(op, For) else 0
+        own = 1 if isinstance(op, For) else 0  # the loop variable is the first argument
         while True:
             self.block(op.body, used)
             if isinstance(op, While):
@@ -170,9 +169,10 @@ class _Liveness:
 
 
 def _prune(function: Function, liveness: _Liveness) -> Function:
-    """The function, with loops and branches that carry what is needed alone.
+    """The function, with loops and branches that carry needed values alone.
 
-    What reads a value that is carried no more is dead, and is dropped next: until then it reads what nothing defines.
+    An operation that reads a value which is carried no more is dead. `dce` drops it next; until then it reads a value
+    that nothing defines.
     """
     order = [liveness.kept.get(id(op)) for op in _inner_first(function.body)]
     sizes = [len(op.results) for op in _inner_first(function.body)]
