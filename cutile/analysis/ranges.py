@@ -92,6 +92,12 @@ class Ranges:
             self._ranges[value] = self._find(value)
         return self._ranges[value]
 
+    def is_exact(self, value: Value) -> bool:
+        """Whether a value lies in its range itself, and not only modulo 2**bits."""
+        if value in self._loops or isinstance(self._made_by.get(value), AssumeBounds):
+            return True  # their ends are ends of the value, also where the other end is unknown
+        return _fits(self.of(value), value.tile.dtype)
+
     def extent(self, tensor: Value, axis: int) -> Affine:
         """The extent of a tensor."""
         extent = tensor.tensor.shape[axis]
@@ -132,9 +138,11 @@ class Ranges:
         by = step.launch_known.known if step.launch_known is not None else None
         if by is None or by == 0:
             return UNKNOWN
-        first, last = (start, stop) if by > 0 else (stop, start)
-        low = first.low if first.low is not None and first.low.fits(dtype) else None
-        high = last.high if last.high is not None and last.high.fits(dtype) else None
+        first, last = (loop.start, loop.stop) if by > 0 else (loop.stop, loop.start)
+        low, high = self.of(first).low, self.of(last).high
+        # An end that has wrapped bounds nothing here: the loop goes from the one value to the other.
+        low = low if low is not None and low.fits(dtype) and self.is_exact(first) else None
+        high = high if high is not None and high.fits(dtype) and self.is_exact(last) else None
         if by > 0:
             high = None if high is None else high - 1
         else:

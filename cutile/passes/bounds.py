@@ -308,6 +308,8 @@ class _Bounds:
                 return None
             if first.varies & last.varies:
                 return None
+            if not (self._ranges.is_exact(loop.start) and self._ranges.is_exact(loop.stop)):
+                return None  # the guard below would count iterations that a wrapped bound has not
             if not self._facts.at_most(first.low + 1, last.high):
                 guards.append(f"{first.low.text} < {last.high.text}")
         return tuple(guards)

@@ -464,3 +464,38 @@ def test_a_group_of_no_elements_is_refused() -> None:
     text = "def f(y: Mut):\n    y.store(ct.assume_div_by_every_along(ct.iota((8,)), 2, 0, 0))\n"
     with pytest.raises(ct.KernelTypeError, match="at least 1 element, got 0"):
         launch(kernel(text), (np.zeros(8, np.int32), (8,)))
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_loop_whose_start_wraps_is_checked(backend: str) -> None:
+    """The third block begins at 2 * (2**31 - 1), which wraps to -2: its range begins at 0 all the same."""
+    text = """
+def f(y: Mut, x: Tensor):
+    part = x.partition((2,))
+    t = ct.constant(0, (2,), ct.i32)
+    for i in range(ct.get_tile_block_id()[0] * ct.constant(2**31 - 1, (), ct.i32), 4):
+        t += part.load(i)
+    y.store(t)
+"""
+    x, two_blocks, three_blocks = np.arange(8, dtype=np.int32), np.ones(4, np.int32), np.ones(6, np.int32)
+    launch(kernel(text), (two_blocks, (2,)), x, backend=backend)
+    np.testing.assert_array_equal(two_blocks, [12, 16, 0, 0])
+    with pytest.raises(ct.KernelAssertionError, match="out of range"):
+        launch(kernel(text), (three_blocks, (2,)), x, backend=backend)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_launch_does_not_count_iterations_to_a_stop_that_wraps(backend: str) -> None:
+    """The stop wraps to 0. The loop has no iterations, and its wrong index is never used."""
+    text = """
+def f(y: Mut, x: Tensor, n: i32):
+    t = ct.constant(0, (2,), ct.i32)
+    for i in range(0, n * 4):
+        t += x.partition((2,)).load(7)
+    y.store(t)
+"""
+    x, y = np.arange(8, dtype=np.int32), np.ones(2, np.int32)
+    launch(kernel(text), (y, (2,)), x, 2**30, backend=backend)
+    np.testing.assert_array_equal(y, [0, 0])
+    with pytest.raises((ct.LaunchError, ct.KernelAssertionError)):
+        launch(kernel(text), (y, (2,)), x, 1, backend=backend)
