@@ -113,6 +113,10 @@ class _Reader:
     def _binary(self, op: ast.operator, x: Affine | None, y: Affine | None, text: str) -> Affine | None:
         if not isinstance(op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod):
             raise self._refused(type(op).__name__, text)
+        if isinstance(op, ast.FloorDiv | ast.Mod) and y is not None and y.known == 0:
+            raise KernelTypeError(
+                f"{self._function.name}: the precondition {text!r} divides by zero", remedy="Divide by another number."
+            )
         if x is None or y is None:
             return None
         match op:

@@ -149,6 +149,8 @@ def test_preconditions_prove(expression: str, preconditions: tuple[str, ...], sa
 @pytest.mark.parametrize(
     ("precondition", "message"),
     [
+        ("x.shape[0] % 0 == 0", "divides by zero"),
+        ("x.shape[0] // (2 - 2) == 1", "divides by zero"),
         ("x.shape[0]", "is no comparison"),
         ("x.shape[0] = 3", "is no comparison"),
         ("a.shape[0] == 1", r"has 'a.shape\[0\]', which the launch does not know"),
