@@ -171,6 +171,10 @@ def attribute_text(value: Any) -> str:
         return "[" + ", ".join(map(attribute_text, items)) + "]"
     if isinstance(value, DTypeMeta):
         return "!" + repr(value)
+    plain: Any
+    for plain in (int, float, str):
+        if isinstance(value, plain) and not isinstance(value, bool):
+            return plain.__repr__(value)  # a member of an enum of numbers as its number
     return repr(value)
 
 

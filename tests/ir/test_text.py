@@ -1,17 +1,21 @@
 """IR prints and parses back; what is wrong is refused with its place."""
 
+import enum
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from cutile.dtypes import f16, f32, i32
 from cutile.errors import IRError
 from cutile.ir.core import Block, Function, Value
 from cutile.ir.text import parse, print_function
-from cutile.ir.types import MutType, TensorType, TileType
+from cutile.ir.types import MutType, TensorType, TileType, attribute_text
 from cutile.ir.verify import verify
 from cutile.ops import OPS
 from tests.support.golden import Golden
+from tests.support.kernels import kernel
+from tests.support.memory import launch
 from tests.support.programs import GEMM, mut, program, scalar, tensor
 
 BRANCHES = """
@@ -63,6 +67,30 @@ def test_functions_that_differ_are_unequal() -> None:
 def test_the_text_of_a_kernel(golden: Golden) -> None:
     golden("ir/gemm.ir", print_function(gemm()))
     golden("ir/branches.ir", print_function(branches()))
+
+
+class Extent(enum.IntEnum):
+    """Extents that a kernel may name."""
+
+    ROWS = 4
+
+
+class Word(enum.StrEnum):
+    """Words of attributes."""
+
+    ZERO = "zero"
+
+
+def test_members_of_enums_print_as_what_they_are() -> None:
+    numbers = (Extent.ROWS, -0.0, np.float64(1.5), True, Word.ZERO, None)
+    assert attribute_text(numbers) == "[4, -0.0, 1.5, True, 'zero', None]"
+
+
+def test_an_enum_is_the_shape_of_a_tile() -> None:
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    text = "def f(y: Mut, x: Tensor, *, ROWS: Const = 4):\n    y.store(x.load_tile((ROWS,), (0,)))\n"
+    launch(kernel(text), (y, (4,)), x, ROWS=Extent.ROWS, backend="reference")
+    np.testing.assert_array_equal(y, x)
 
 
 def test_types_print_as_they_parse() -> None:
