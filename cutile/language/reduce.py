@@ -27,7 +27,7 @@ def reduce_sum(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
     Returns:
         A tile without the axes, of the dtype of `x`. Floats are added in any order, f16 and bf16 in f32; integers
-        wrap.
+        wrap. A sum of -0.0 alone may be 0.0 or -0.0.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
