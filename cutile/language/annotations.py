@@ -286,8 +286,8 @@ class Mut(Subscriptable):
 
         Index 0 is where the block's tile begins.
 
-        The last tiles end where the block's tile ends, which `shape` need not divide: the next block's elements stay.
-        `ct.num_tiles` counts those that exist: fewer for a block at the tensor's edge.
+        `shape` need not divide the block's tile: the last tiles end with it, and the next block's elements stay
+        untouched. `ct.num_tiles` counts those that exist: fewer for a block at the tensor's edge.
 
         Example:
             >>> @ct.entry
