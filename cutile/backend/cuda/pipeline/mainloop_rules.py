@@ -1,6 +1,6 @@
-"""Which kernels have a main loop (sm_90a).
+"""The rules for plans of a main loop (sm_90a).
 
-All that such a kernel multiplies is one product, in a loop that does nothing else.
+A kernel has a main loop if its only product is in a loop that does nothing else.
 
     for each tile block of this thread block:           the producer's warps      |  consumer warpgroups
         acc = zeros                                     for each tile block:     |  for each tile block:
@@ -8,23 +8,22 @@ All that such a kernel multiplies is one product, in a loop that does nothing el
             acc = mma(x[i, k], y[k, j], acc)     -->        acquire; load x, y   |      wait; multiply; release
         z[i, j] = convert(acc)                                                   |    z[i, j] = convert(acc)
 
-What is special about such a loop is used: its operands may change places or lie across K, its iterations may be divided
-among thread blocks, and a result may be stored under the next products.
-The requirements are in the order of the tests; the first that does not hold is the answer.
+Such a loop allows more than any loop of products: its operands may lie across K, its iterations may be divided among
+thread blocks, and its result may be stored under the next tile block's products. The requirements stand in the order of
+their tests. The lowered IR keeps the text of the first that does not hold.
 
 Warpgroups need not share a tile evenly: two may have tile blocks of their own (ping-pong), or three share 192 rows.
 
-    loads:        iterations of tile 0 | of tile 1  | of tile 2  | ...      one pipeline, whose stages one of them reads
+    loads:        iterations of tile 0 | of tile 1  | of tile 2  | ...      one pipeline; one warpgroup reads a stage
     warpgroup 0:  multiply 0           | write 0    | multiply 2 | ...
     warpgroup 1:                       | multiply 1 | write 1    | ...
 
-The pipeline says whose turn it is: a warpgroup begins its tile when its operands arrive, which is when the other's are
-loaded. So the tensor cores have work at the end of a tile too, which counts where K is short. A thread has the sums of
-a whole tile's rows, twice as many as where warpgroups share a tile. Not where a block has one tile: then half of it
-does nothing.
+The tile blocks' loads follow each other in the pipeline, so a warpgroup begins its tile when the other's loads are
+over. The tensor cores have work during epilogues too, which counts where K is short. A thread has twice as many
+accumulator registers as where warpgroups share a tile. In a thread block with one tile, one warpgroup does nothing.
 
-Layouts count warps in powers of two. That of three warpgroups is that of four, of which the last would hold rows past
-the tile's edge: so nothing is lost where its threads do something else, as long as every tile keeps to such a layout.
+Layouts count warps in powers of two. The layout of three warpgroups is that of four: the last would hold rows past the
+tile's edge. Its threads are the producer's, which holds no tiles; so every tile has to have such a layout.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,36 +67,36 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 CLUSTERS = (1, 2, 4, 8)
 """Blocks that a cluster may have, where all kinds of device of an architecture are to take it."""
 DELAYED_WARPGROUPS = 2
-"""Warpgroups that share a tile whose result waits: one has small tiles, of which a thread block has one; three have no
-registers left."""
+"""Warpgroups that share a tile with a delayed epilogue. A single one has small tiles, of which a thread block has one;
+three have no registers left."""
 MAX_DELAYED_PIECES = 4
-"""Of a result that waits: each is some hundred instructions under a product."""
+"""Pieces of a delayed result: each is some hundred instructions under a product."""
 MAX_DELAYED_SUMS = 128
-"""Of a thread: with half as many words of the result before they leave 32 of its registers to the rest."""
+"""Accumulator registers of a thread: 128, and 64 words of the delayed result, leave 32 of its 224 to the rest."""
 MAX_WHOLE_ROWS = 16
-"""Rows of a result that one thread block of a cluster does whole: 16 x 4096 x 4096 is at 0.985 in two parts of 8 rows,
-32 x 2048 x 8192 at 1.019 in parts."""
+"""Rows of a swapped product that one thread block of a cluster adds up alone. In two parts of 8 rows, 16 x 4096 x 4096
+runs at 0.985 of the speed; in parts, 32 x 2048 x 8192 runs at 1.019."""
 PINGPONG_WARPGROUPS = 2
-"""Warpgroups that have tile blocks of their own."""
+"""Warpgroups of a ping-pong kernel."""
 PINGPONG_WARPS = 4
-"""That such a tile block has."""
+"""Warps that the author asks for (`num_worker_warps`) to have ping-pong: those of one tile block."""
 NARROW_COLUMNS = 16
-"""Columns for which what else follows the main loop is done at a time there, so that nothing spills."""
+"""Columns of a subtile of a ping-pong kernel's epilogue, so that nothing spills."""
 MAX_PINGPONG_SUMS = (192, 112, 0)
-"""Sums of a thread for which there are registers: with what a conversion needs, nothing spills; where more than a
-conversion follows the main loop, done for all columns at a time; where products are added up apart from the sums."""
+"""Accumulator registers of a thread of a ping-pong kernel, without spills: where conversions alone follow the main
+loop; where more does, on all columns at once; beside partial accumulators, for which there is no room."""
 MAX_THREE_WARPGROUP_SUMS = (100, 80, 64)
-"""The same. Four groups of threads begin with 128 registers each, and one instruction's must fit into these; what
-follows has the 160 that a thread then takes over."""
+"""The same of three warpgroups. The four warpgroups of the block are launched with 128 registers a thread, and those of
+one instruction have to fit into these. The epilogue has the 160 that a consumer thread then takes over."""
 
-_KNOWN = (Constant, Broadcast, Permute, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
+_BY_ELEMENT = (Constant, Broadcast, Permute, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
 
 def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     """The plan for a kernel with a main loop.
 
     Raises:
-        Refused: it has none.
+        Refused: the kernel has no main loop, or no plan of one fits; the text says why.
     """
     kernel.require_specialisable(arch)
     blocks = options.occupancy
@@ -110,7 +109,7 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
 
 
 def _only_loop(kernel: Kernel) -> For:
-    """The loop that the one product of a kernel is in."""
+    """The loop around a kernel's only product."""
     require(len(kernel.products) == 1, f"the kernel has {len(kernel.products)} products, not one")
     (product,) = kernel.products
     loops = [op for op in kernel.function.body.operations if isinstance(op, For) and product in op.body.operations]
@@ -120,9 +119,14 @@ def _only_loop(kernel: Kernel) -> For:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What the rules know.
+    """The rules for one kernel.
 
-    A kernel, its main loop, the product there, and its instructions.
+    Attributes:
+        kernel: the kernel.
+        loop: its main loop.
+        product: the product in the loop.
+        how: the product's instructions.
+        options: the author's.
     """
 
     kernel: Kernel
@@ -132,7 +136,7 @@ class _Rules:
     options: CompileOptions
 
     def plan(self) -> Plan:
-        """The plan, but for its stages."""
+        """The plan without the number of stages."""
         kernel, loop, product, how = self.kernel, self.loop, self.product, self.how
         pingpong = self._asks_for_pingpong()
         operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
@@ -191,11 +195,11 @@ class _Rules:
 
     @property
     def _counts_in_i32(self) -> bool:
-        """Numbers that plans make of iterations are i32, and may be less than none."""
+        """Whether the loop counts in i32: plans compute with iterations in i32, and below zero."""
         return self.loop.start.tile.dtype is i32
 
     def _require_products_alone(self, operands: Sequence[Operand]) -> None:
-        """That the loop adds products to what it carries, and nothing else."""
+        """Require that the loop adds products to what it carries, and does nothing else."""
         product, body = self.product, self.loop.body
         ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *self.kernel.guards)
         for op in body.operations[:-1]:
@@ -206,16 +210,18 @@ class _Rules:
         step = constant_of(self.loop.step, self.kernel.definitions)
         require(step is not None and step > 0, "the loop's step is no positive constant")
 
-    # The operands and the sums.
+    # The operands and the accumulator.
 
     def _clustered(self, operands: Sequence[Operand], *, alone: bool) -> tuple[Tiles, Operand, Operand]:
-        """The order of tile blocks, and the operands as they are multiplied.
+        """The clusters and the order of tile blocks, and both operands with the part that each block loads.
 
-        A kernel that is `alone` shares with no others of a cluster. Where nothing is asked for, blocks share nothing:
-        on an H200 it made no difference that could be told from noise for products of bf16 at 4096 to 16384 cubed, and
-        cost 2 % at 2048.
+        Without the option `num_cta_in_cga` blocks share nothing. On an H200, sharing was within the noise for products
+        of bf16 at 4096 to 16384 cubed, and cost 2 % at 2048.
 
-        A cluster's last block may have no tile block: what it does for one beyond the grid must have no effect.
+        Args:
+            operands: the left and the right operand.
+            alone: whether a thread block must be in no cluster. The last block of a cluster may have no tile block: it
+                runs the kernel all the same, and neither its assertions nor its stores may have an effect.
         """
         for operand in operands:
             require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
@@ -229,14 +235,14 @@ class _Rules:
         grid = ([lead + 1] if swaps_ab(rows, columns) else [lead, lead + 1]) * (blocks > 1)
         axes = {one: block_axes((*one.index, *self._bounds), self.kernel.definitions) for one in (left, right)}
         fitting = [(one, at) for one in axes for at in grid if at not in axes[one] and one.smem_layout.split(blocks)]
-        # The larger one is shared; of two that are as large, the one that is along the columns.
+        # The larger operand is shared; of equal ones, the one that blocks along the later axis of the grid share.
         shared, along = max(fitting, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
         left, right = (replace(one, shared=blocks) if one is shared else one for one in (left, right))
         grouped = square_group(rows, columns, blocks if shared and along == 0 else 1)
         return Tiles(blocks if shared else 1, along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
     def _accumulator(self, left: Operand, right: Operand) -> Layout:
-        """Where the sums are, if the warpgroups share a tile."""
+        """The layout of the accumulator, if the warpgroups share a tile."""
         (rows, columns), how, groups = self.product.acc.tile.shape, self.how, self.how.warpgroups
         if how.atom is None:
             layout = simt_accumulator(
@@ -259,15 +265,13 @@ class _Rules:
     def _require_held(
         self, whose: str, most: tuple[int, int, int], accumulator: Layout, holds: Callable[[Layout], bool], more: bool
     ) -> None:
-        """Check that uneven warpgroups hold the sums, and what follows the main loop.
-
-        They are uneven where they do not share a tile in equal parts.
+        """Require that ping-pong or three warpgroups hold the accumulator and the epilogue's tiles.
 
         Args:
-            whose: the warpgroups.
-            most: sums of a thread, alone, where `more` follows the main loop, where products add up apart from them.
-            accumulator: their layout.
-            holds: whether these warpgroups hold every element of a tile.
+            whose: the warpgroups, for the reason.
+            most: accumulator registers of a thread: alone; where `more` follows the main loop; beside partial ones.
+            accumulator: the layout of the accumulator.
+            holds: whether these warpgroups hold every element of a tile of some layout.
             more: whether more than conversions follow the main loop.
         """
         apart, sums = self.how.promotes, accumulator.registers
@@ -277,7 +281,7 @@ class _Rules:
         after = self.kernel.behind(self.loop)
         layouts = assign_layouts(self.kernel.function, accumulator.warps, ((self.product, accumulator),))
         for op in after:
-            by_element = family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _KNOWN)
+            by_element = family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _BY_ELEMENT)
             require(by_element, f"warp groups would have to work together on {op.name}")
         for value in (value for op in after for value in (*op.operands, *op.results) if is_tile(value)):
             fits = holds(layouts[value])
@@ -286,7 +290,7 @@ class _Rules:
     # The schedule.
 
     def _asks_for_pingpong(self) -> bool:
-        """Whether the author asks for as many warps as ping-pong warpgroups have."""
+        """Whether the author asks for ping-pong: for the warps of one warpgroup, where two would share a tile."""
         how, rows = self.how, self.product.acc.tile.shape[0]
         usual = 4 * how.warpgroups
         warps = self.options.num_worker_warps or usual
@@ -296,7 +300,7 @@ class _Rules:
         return pingpong
 
     def _require_pingpong(self, store: TmaStore | None, tiles: Tiles) -> None:
-        """That warpgroups may have tile blocks of their own."""
+        """Require that warpgroups may have tile blocks of their own."""
         plain = not (self.how.a_from_registers or self.how.promotes)
         require(plain, "warp groups alone add up 16-bit operands as they lie")
         require(not self.kernel.guards, "warp groups alone end at no assert")
@@ -306,9 +310,9 @@ class _Rules:
         require(not moving, "tile blocks of warp groups alone have as many turns each")
 
     def _may_delay(self, tiles: Tiles, store: TmaStore | None) -> bool:
-        """Whether a result is stored under the next tile block's products.
+        """Whether the result may wait in registers, and be stored under the next tile block's products.
 
-        It waits in registers. It can if nothing but conversions and its store follow the main loop.
+        It may if only conversions to the result's type and its store follow the main loop.
         """
         shared = self.how.warpgroups == DELAYED_WARPGROUPS and tiles.cluster == 1
         if store is None or not shared or self.how.promotes or not self._counts_in_i32:

@@ -2,17 +2,17 @@
 
 How its products are made: instructions, buffers, pipelines, roles.
 
-Every product becomes `wgmma`. What the tensor cores read from shared memory is loaded by TMA, in the producer warp; a
-left operand that is computed comes from registers. The loads of one product, of what threads combine its sums with, and
-of products beside it that share one of them, arrive together: they are the buffers of one pipeline. Loads in loops run
-ahead by the pipeline's stages.
+Every product becomes `wgmma`. The producer warp loads operands to shared memory, by TMA; a left operand that is
+computed comes from registers. Some loads arrive together, as the buffers of one pipeline: the operands of a product,
+the tiles that threads combine with its accumulator, and the operands of products that share one of these. Loads in
+loops run ahead by the pipeline's stages.
 
     q = load(...)                        pipeline of q, 1 stage
     for k in a..b:
         s = mma(q, load(key, k), 0)      pipeline of key, 2 stages
         acc = mma(f(s), load(value, k), acc)  pipeline of value, 2 stages; f(s) from registers
 
-The producer runs what the indices of its loads and the control around them are computed from, and no more.
+The producer runs its loads, the scalar code that their indices need, and the loops and branches around them.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,16 @@ from cutile.ops.view import StoreView
 
 BARRIER_BYTES = 8
 WARP_ROWS = 16
-"""Rows of a result that one warp has of every 64."""
+"""Rows that one warp has of every 64 of a result (PTX ISA, "Register Fragments")."""
+# Threads are launched with 65536 registers shared equally, in multiples of 8: 168 each in three warpgroups, 128 in
+# four. What the producer's warpgroup gives up, the consumers take over (`setmaxnreg`). In two warpgroups 255, the most
+# that a thread can have, fit anyway.
 REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
-"""Registers of a producer and of a consumer thread by consumer warpgroups: 65536 hold them all; 0 leaves the number."""
+"""Registers of a producer thread and of a consumer thread, by consumer warpgroups; 0 leaves the number as launched."""
 MAINLOOP_REGISTERS = (56, 224)
-"""The same of two warpgroups that share the tiles of a main loop."""
+"""The same of two consumer warpgroups that share the tiles of a main loop."""
 WRITING_REGISTERS = (24, 240)
-"""The same of two warpgroups that write an operand: the addresses of where it goes take some more."""
+"""The same of two consumer warpgroups that write an operand: the addresses that they write to take registers."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,9 @@ class Written:
     """A left operand that consumers compute, and write to shared memory.
 
     Attributes:
-        value: what is computed, in the layout of sums.
-        smem_layout: how it lies there.
-        passed: the exchange of its axes, which is another way to read it.
+        value: the computed tile, in the layout of an accumulator.
+        smem_layout: its layout in shared memory.
+        passed: the transposition between it and the product, if any: `wgmma` reads the same bytes the other way.
     """
 
     value: Value
@@ -63,17 +66,17 @@ class Dot:
 
     Attributes:
         op: the product.
-        left: its left operand as it is loaded to shared memory; None where it is computed.
+        left: its left operand, loaded to shared memory; None where it is computed.
         right: its right operand.
-        accumulator: the layout of its sums.
-        fresh: whether the sums begin at zero with this product.
-        simt: whether it is made of f32 by fused multiply-adds, in place of the tensor cores.
+        accumulator: the layout of its accumulator.
+        fresh: whether the accumulator begins at zero with this product.
+        simt: whether f32 is multiplied by fused multiply-adds, in place of the tensor cores.
         a_from_registers: whether the left operand lies across K, and is read by threads (`accumulators.py`).
-        promote_columns: columns whose products are added in f32 at once; 0 where the tensor cores add them to the sums.
-        promote_interval: iterations whose products the tensor cores add up before they are added in f32; 0 for all.
+        promote_columns: columns of a partial accumulator; 0 where the tensor cores add to the accumulator.
+        promote_interval: iterations that a partial accumulator adds up; 0 for all.
         written: its left operand, where that is computed and goes through shared memory.
-        over: the sums of another product, which nobody reads any more, and whose registers its own take; None for none.
-        neighbours: columns of its left operand, where that is computed, that a lane has side by side.
+        over: the dead sums of another product, whose registers this accumulator takes over; None for none.
+        neighbours: columns of a computed left operand that a lane has side by side.
     """
 
     op: Mma
@@ -96,7 +99,7 @@ class Dot:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Those that are loaded to shared memory."""
+        """The operands that are loaded to shared memory."""
         return (self.right,) if self.left is None else (self.left, self.right)
 
     @property
@@ -112,7 +115,7 @@ class Dot:
 
     @property
     def steps(self) -> int:
-        """Instructions that go through the depth of the product."""
+        """Instructions along K: each takes 32 bytes of a row."""
         tile = self.op.a.tile
         return tile.shape[1] * tile.dtype.bits // 8 // STEP_BYTES
 
@@ -122,11 +125,11 @@ class Group:
     """Loads of one block of the kernel that arrive together.
 
     Attributes:
-        operands: in the order of the products.
+        operands: the loaded operands, in the order of the products.
         pipeline: the number of the pipeline.
-        within: whether all products that read them are in the same block.
-        first, last: of the loads.
-        ahead: whether the producer begins all where the first one stands, ahead of what else is in the block.
+        within: whether all their readers stand in the same block.
+        first, last: the first and the last load, in the order of the program.
+        ahead: whether the producer begins all loads where the first one stands, ahead of the block's other operations.
     """
 
     operands: tuple[Operand, ...]
@@ -145,12 +148,12 @@ class TmaStore:
 
     Attributes:
         op: the store.
-        value: what is stored, as a matrix.
-        box: what one warp stores at a time, in the tensor's axes: some columns of 16 of the matrix's rows.
-        passed: what makes the tensor's axes of the matrix's rows, and needs no instruction.
-        layout: of the matrix.
-        buffers: places of a warp in which columns wait.
-        transposed: whether the matrix's columns lie as the rows of a product's sums do, so that a warp has 16 columns.
+        value: the stored tile, as a matrix.
+        box: the box that one warp stores at a time, in the tensor's axes: some columns of 16 of the matrix's rows.
+        passed: the reshape of the matrix's rows to several axes of the tensor, if any. It needs no instruction.
+        layout: the layout of the matrix.
+        buffers: buffers of a warp in shared memory.
+        transposed: whether the matrix's columns lie as an accumulator's rows do, so that a warp has 16 columns.
     """
 
     op: StoreMut | StoreView | AddTile
@@ -163,26 +166,23 @@ class TmaStore:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The tile's shape in the tensor, if the matrix's rows are several axes there.
-
-        Else empty.
-        """
+        """The tile's shape, if the matrix's rows are several axes of it; else empty."""
         shape = self.op.value.tile.shape
         return () if shape == self.value.tile.shape else shape
 
     @property
     def adds(self) -> bool:
-        """Whether the matrix is added to what is there."""
+        """Whether the matrix is added to the tensor's elements."""
         return isinstance(self.op, AddTile)
 
     @property
     def span(self) -> int:
-        """Columns at a time; rows, of a transposed matrix."""
+        """Columns that a warp stores at a time; rows, of a transposed matrix."""
         return self.box[0] if self.transposed else self.box[-1]
 
     @property
     def smem_layout(self) -> SmemLayout:
-        """That part of the matrix, as a tile in panels."""
+        """The shared-memory layout of one buffer: a box of the matrix."""
         size = self.value.tile.dtype.bits // 8
         return SmemLayout(self.box[-1], self.box[0] if self.transposed else WARP_ROWS, size, k_major=False)
 
@@ -197,25 +197,25 @@ class Plan:
     """A kernel's products by specialised warps.
 
     Attributes:
-        warpgroups: that consume; the rows of every product are shared among them.
-        dots: by operation.
-        groups: by each of their loads.
-        stages: of each pipeline.
-        operands: of each pipeline, one for each buffer.
-        reads: the loads of which threads read the stage, each with how it lies there.
-        kept: what happens to operands of products on their way, and is needed by threads too.
-        anchors: operations whose results lie as the products' sums do, each with that layout.
-        slice: what the producer runs.
-        guards: what asserts, and branches around nothing else: the producer alone runs it.
+        warpgroups: the number of consumer warpgroups, which share the rows of every product.
+        dots: the products, by operation.
+        groups: the groups of loads, by each load.
+        stages: the number of stages of each pipeline.
+        operands: the operands of each pipeline, one for each of its buffers.
+        reads: the loads whose stages threads read, each with its layout there.
+        kept: operations between a load and a product whose results threads read too.
+        anchors: operations whose results have an accumulator's layout, each with that layout.
+        slice: the operations that the producer runs.
+        guards: assertions, and branches around nothing else: the producer alone runs them.
         limited: whether waits that last too long end the kernel.
-        stores: those that TMA does, by way of shared memory.
+        stores: the stores that TMA does, by operation.
         occupancy: thread blocks that are to fit on a multiprocessor.
-        tiles: how tile blocks are gone through.
-        mainloop: the loop whose product's sums are all that the kernel multiplies; None where it has others.
-        summing: the loop that may be divided, since sums are all that it carries; None where there is none.
-        subtile: columns for which what follows the main loop is done at a time; 0 for all.
-        narrow: whether these are fewer than usual, for want of registers.
-        places: in turn, of each operand that consumers write.
+        tiles: the schedule of tile blocks.
+        mainloop: the loop with the only product of the kernel; None for plans of any loops of products.
+        summing: the loop that split-K may divide, since it carries only an accumulator; None where there is none.
+        subtile: columns of a subtile of the epilogue; 0 for all at once.
+        narrow: whether subtiles are narrower than usual, for want of registers.
+        places: stages of each operand that consumers write.
     """
 
     warpgroups: int
@@ -273,17 +273,17 @@ class Plan:
 
     @property
     def verdict(self) -> int | None:
-        """The pipeline by which consumers know of failed assertions, or None.
+        """The number of the pipeline that tells consumers of failed assertions.
 
-        It is behind those of loads. None where nothing is asserted, or all of it ahead of a main loop, by whose own
-        stages they know.
+        It follows those of loads. None where nothing is asserted. None for a main loop too, whose assertions are all
+        made ahead of its loads: a full stage tells that they were made.
         """
         return len(self.operands) if self.guards and self.mainloop is None else None
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a producer and of a consumer thread; 0 leaves the number alone."""
-        if self.occupancy > 1:
+        """Registers of a producer thread and of a consumer thread; 0 leaves the number as launched."""
+        if self.occupancy > 1:  # thread blocks share the registers, in equal parts
             return 0, 0
         if self.written and self.warpgroups == 2:
             return WRITING_REGISTERS
@@ -293,32 +293,32 @@ class Plan:
         return MAINLOOP_REGISTERS
 
     def readers(self, pipeline: int) -> int:
-        """How many arrivals say that a stage has been read.
+        """The number of arrivals that release a stage of a pipeline.
 
-        One of each warpgroup; of each warp, where warps read by themselves; one in all, where warpgroups have tile
-        blocks of their own.
+        One for each warpgroup, or for each warp where warps read by themselves. One in all in a ping-pong kernel, where
+        one warpgroup reads a stage.
         """
         return 1 if self.pingpong else self.warpgroups * (4 if pipeline in self.by_warps else 1)
 
     @property
     def clustered(self) -> bool:
-        """Whether thread blocks of a cluster speak with each other."""
+        """Whether thread blocks of a cluster share operands or add up their accumulators."""
         return self.tiles.cluster > 1 or self.parts > 0
 
     @property
     def more_barriers(self) -> int:
         """The number of barriers besides those of pipelines.
 
-        Warpgroups with tile blocks of their own take turns by one each; or the sums of a cluster's pieces arrive on
-        one.
+        In a ping-pong kernel the order barriers, one for each warpgroup. In a cluster that divides iterations, one that
+        counts the bytes of accumulators that arrive.
         """
         return self.warpgroups if self.pingpong else int(self.parts > 0)
 
     @property
     def staging_bytes(self) -> int:
-        """Shared memory through which results are stored, and a cluster's sums sent.
+        """Bytes of shared memory for results on their way to TMA, and for accumulators that a cluster sends.
 
-        The two share a place.
+        Both have the same offset: a thread block has read the accumulators before it stores the result.
         """
         warp = max((store.buffers * store.smem_layout.nbytes for store in self.stores.values()), default=0)
         stored, split = 4 * self.warpgroups * warp, self.split
@@ -328,7 +328,7 @@ class Plan:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a thread block: the consumer warpgroups, and one whose first warp is the producer."""
         return WARPGROUP * (self.warpgroups + 1)
 
     def stage_bytes(self, pipeline: int) -> int:
@@ -337,27 +337,28 @@ class Plan:
 
     @property
     def written(self) -> dict[SmemLayout, Written]:
-        """The operands that consumers write.
+        """The operands that consumers write, by layout in shared memory: one for each buffer.
 
-        Those that lie alike share a buffer: no two are read at a time.
+        Operands of one layout share a buffer: no two are read at a time.
         """
         operands = [dot.written for dot in self.dots.values() if dot.written is not None]
+        # Reversed, so that the first product's operand stands for its layout.
         return {written.smem_layout: written for written in reversed(operands)}
 
     @property
     def written_counters(self) -> dict[Op, int]:
-        """By product, the number of the counter of what consumers write for it.
+        """The counter of the left operand that consumers write, by product.
 
-        They are the last of all counters.
+        These counters are the last ones. Their numbers are negative, from the end: -1 and so on.
         """
         numbers = {smem_layout: -1 - place for place, smem_layout in enumerate(self.written)}
         return {op: numbers[dot.written.smem_layout] for op, dot in self.dots.items() if dot.written}
 
     @property
     def skipped(self) -> frozenset[Op]:
-        """What needs no instruction of its own.
+        """Operations without an instruction of their own.
 
-        The loads into stages, and what happens to operands on their way.
+        Loads into stages, and operations that only read a stored or loaded tile another way.
         """
         passed = {op for store in self.stores.values() for op in store.passed}
         passed.update(op for dot in self.dots.values() for operand in dot.operands for op in operand.passed)
@@ -366,7 +367,7 @@ class Plan:
 
     @property
     def aside(self) -> frozenset[int]:
-        """The pipelines that no product reads: of what threads alone do, and the verdict."""
+        """The pipelines that no product reads: of tiles for threads alone, and the verdict."""
         read = {self.groups[operand.load].pipeline for dot in self.dots.values() for operand in dot.operands}
         return frozenset(range(len(self.operands) + (self.verdict is not None))) - read
 
@@ -374,9 +375,10 @@ class Plan:
     def by_warps(self) -> frozenset[int]:
         """The pipelines whose stages each warp releases for itself.
 
-        Threads read them; or there may be no product between the wait and the release: a product is what no warp of a
-        warpgroup is over with before all have begun it, and so have waited. Else a stage might be filled twice more
-        before a late warp waits for it, which then never sees the phase that it waits for.
+        Threads read their stages, or there may be no product between the wait for a stage and its release. A product
+        ends in no warp of a warpgroup before all its warps have begun it, and so have waited for the stage. Without a
+        product, one release for all warps might let the producer fill the stage twice before a late warp waits: that
+        warp would never see the phase that it waits for.
         """
         read = loads_of(operand for dot in self.dots.values() if dot.by_warps for operand in dot.operands)
         read.update(load for load, group in self.groups.items() if load in self.reads or not group.within)

@@ -1,8 +1,6 @@
-"""Which kernels have their products made by specialised warps.
+"""The rules for plans of any products in any loops, by specialised warps.
 
-What is required, in the order of the tests.
-
-The first requirement that does not hold is the reason, and stands in the lowered IR.
+The requirements stand in the order of their tests. The lowered IR keeps the text of the first that does not hold.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,18 +33,21 @@ from cutile.ops.shape import Permute
 from cutile.ops.view import LoadView, StoreView
 
 GROUP_ROWS = 12
-"""Rows of tile blocks that are gone through column by column: 132 multiprocessors then work on about 12 x 11 tiles."""
+"""Rows of tile blocks in a group of the rasterisation: 132 multiprocessors then work on about 12 x 11 tiles."""
 GROUP_ROWS_LONGEST_FIRST = 32
-"""The same where the longest tile blocks of those come first: each time, short ones are followed by long ones again. Of
-128 heads of causal attention, 32 at a time are 1.01 to 1.10 as fast as 12 (`docs/benchmarks/loops`)."""
+"""The same where the longest tile blocks of a group come first. Larger groups are fewer, and so are the places where
+long tile blocks follow short ones. With 128 heads of causal attention, 32 are 1.01 to 1.10 times as fast as 12
+(`docs/benchmarks/loops`)."""
 MAX_SUMS_AND_OPERANDS = {1: 176, 2: 208, 3: 128}
-"""Registers of a consumer thread that accumulators and left operands may fill, by warpgroups: the rest of what it has
-is for addresses and for what is computed from them."""
+"""Registers of a consumer thread that accumulators and left operands may fill, by warpgroups. The rest is for
+addresses, and for the values that are computed from accumulators."""
 BYTE_BITS = 8
-"""Bits of a left operand's element, of which a lane has four columns side by side (PTX ISA, "Register Fragments")."""
+"""Bits of an element. A lane has four columns side by side of a left operand of such elements, and two columns of an
+accumulator (PTX ISA, "Register Fragments")."""
 MAX_SUMS_OF_ONE_MMA = {1: 128, 2: 128, 3: 96}
-"""Sums of one product that a thread may hold, by warpgroups. Whatever `setmaxnreg` adds, ptxas has 128 registers for
-each of 512 threads, and refuses an instruction of 104 sums there ("Insufficient registers", C7602)."""
+"""Accumulator registers of one product, by warpgroups. With three, ptxas counts 128 registers for each of 512 threads,
+whatever `setmaxnreg` adds: it refuses an instruction with 104 accumulator registers ("Insufficient registers",
+C7602)."""
 
 
 def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
@@ -71,14 +72,15 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         require(not operand.rounded, f"what {load.operands[0].name} is loaded as is rounded for products alone")
     anchors = anchors_of(kernel, dots, by_threads, warpgroups)
     layouts = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
-    # Where thread blocks share a multiprocessor, every thread has as many registers, the producer's too.
+    # Where thread blocks share a multiprocessor there is no register reallocation: the producer's threads have as many
+    # registers as the consumers'.
     shared = registers(arch, WARPGROUP * (warpgroups + 1), options.occupancy or 1) - SPARE_REGISTERS
     _require_room(
         blocks, dots, warpgroups, shared if (options.occupancy or 1) > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
     )
     drafted = drafted_plan(kernel, dots, by_threads, warpgroups, options, None)
     order = order_of(drafted.slice.nests, kernel.definitions)
-    # Along the columns tile blocks follow each other most slowly: the axis along which they grow.
+    # In a group rows vary fastest. So the columns are the axis along which loops grow, and the longest come first.
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
     together = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=together, order=order)
@@ -108,12 +110,10 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
 def drafted_plan(
     kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int, options: CompileOptions, mainloop: For | None
 ) -> Plan:
-    """A plan with pipelines and the producer's part.
-
-    How many stages there are, and how tile blocks come, is left open.
-    """
+    """A plan with pipelines and the producer's slice, without stages and schedule."""
     groups, buffers = groups_of(kernel, dots, reads)
-    # Where an assertion may fail, stores ask for it at places that both roles come by; a main loop's first stage tells.
+    # Ahead of a store, consumers ask the producer for failed assertions, so that both roles have to come by the store.
+    # With a main loop its first full stage tells (`Plan.verdict`).
     asks = bool(kernel.guards) and mainloop is None
     stores = [op for op in kernel.order if asks and isinstance(op, StoreMut | StoreView)]
     indices = [value for group in groups.values() for operand in group.operands for value in operand.index]
@@ -137,9 +137,9 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
 
 
 def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | None:
-    """Where a product's sums, or a left operand, lie. None where they do not divide.
+    """The layout of an accumulator or a left operand; None where warpgroups cannot share it.
 
-    Warpgroups share the rows; or, of the rows of one, the columns, in whole panels.
+    Warpgroups share the rows. Two share the columns of 64 rows, in whole panels of shared memory.
     """
     rows, columns = value.tile.shape
     if rows % (WGMMA_ROWS * warpgroups) == 0:
@@ -149,7 +149,7 @@ def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | N
 
 
 def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
-    """How a product finds its operands. Several products may read one load."""
+    """The plan of one product. Several products may read one load."""
     dtype, definitions = op.a.tile.dtype, kernel.definitions
     right = operand_of(op.b, 0, kernel)
     left: Operand | None = None
@@ -169,7 +169,8 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
             written = _written(op.a)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     fresh = constant_of(op.acc, definitions) == 0
-    by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH  # who adds these up in f32 is the kernel
+    # The kernel itself adds such sums up in f32. So they need no partial accumulators, which this plan does not have.
+    by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH
     require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = _layout_of(op.acc, warpgroups)
     assert accumulator is not None  # `_warpgroups` has seen to it
@@ -177,9 +178,10 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
 
 
 def _interleave(kernel: Kernel, dots: dict[Op, Dot], warpgroups: int) -> None:
-    """Have sums that become left operands of 8 bits lie as these do.
+    """Give sums that become left operands of 8 bits the layout of these.
 
-    No element then moves between lanes. The rows of the right operands of these sums change places for it.
+    Then no element moves between lanes. It takes another order of the right operand's rows in shared memory: they are
+    the columns of the sums.
     """
     lefts = [dot.op for dot in dots.values() if dot.in_registers]
     if all(op.a.tile.dtype.bits != BYTE_BITS for op in lefts):
@@ -196,21 +198,18 @@ def _interleave(kernel: Kernel, dots: dict[Op, Dot], warpgroups: int) -> None:
 
 
 def _may_interleave(operand: Operand, kernel: Kernel) -> bool:
-    """Whether a right operand's rows may change places.
-
-    One product reads them, as columns.
-    """
+    """Whether a right operand's rows may have another order: nobody else reads them."""
     alone = all(kernel.uses[value] == 1 for op in (operand.load, *operand.passed) for value in op.results)
     return alone and operand.smem_layout.k_major and operand.merged == 1
 
 
 def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
-    """Have sums that begin at zero take registers of others in their block.
+    """Let accumulators that begin at zero take over registers of dead ones in their block.
 
-    Of those of the latest product before, which nobody reads any more. Of its own accord the linker would give each
-    product registers of its own, and spill others.
+    The latest dead one gives its registers. Left to itself, the linker gives each product registers of its own, and
+    spills others.
     """
-    sums: dict[Dot, Value] = {}  # with what other products have added to them
+    sums: dict[Dot, Value] = {}  # by the product that begins an accumulator, its value after further products
     for dot in list(dots.values()):
         sums = {one: dot.op.result if value is dot.op.acc else value for one, value in sums.items()}
         operations = kernel.home[dot.op].operations
@@ -225,8 +224,8 @@ def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
 def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
     """Whether a tile is computed from a product's sums, or carried by a loop.
 
-    Who has which rows of it is then decided.
-    What is computed from loads alone lies as its readers want it."""
+    The layout of such a tile is fixed. A tile that is computed from loads alone takes the layout of its readers.
+    """
     pending, seen = [value], set[Value]()
     while pending:
         value = pending.pop()
@@ -243,8 +242,8 @@ def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
 def _written(value: Value, passed: tuple[Op, ...] = ()) -> Written:
     """A computed left operand that goes through shared memory.
 
-    Registers cannot take it, since its rows are others' too. Its axes are exchanged by what it `passed`; or each
-    warpgroup has some columns of it, and reads all.
+    Its rows are in registers of several warpgroups: it is a transposed tile (`passed`), or warpgroups share its
+    columns.
     """
     rows, columns = value.tile.shape
     size = value.tile.dtype.bits // 8
@@ -255,9 +254,9 @@ def _written(value: Value, passed: tuple[Op, ...] = ()) -> Written:
 def _require_layouts(
     kernel: Kernel, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
 ) -> LayoutAssignment:
-    """Where tiles lie.
+    """The layouts of all tiles, if products find their operands in them.
 
-    Left operands from registers lie as a product's sums do, which is how `wgmma` takes them.
+    `wgmma` takes left operands from registers in an accumulator's layout.
     """
     dots = list(dots)
     accumulators = [(dot.op, dot.accumulator) for dot in dots]
@@ -294,40 +293,39 @@ def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
 
 
 def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
-    """The most accumulator registers that a thread holds at once, with 32-bit values.
+    """The most registers that a thread holds at once, of accumulators and of tiles computed from them.
 
-    The values are what is computed from the accumulators.
-
-    A loop's sums are held from begin to end, others from their product to their last use, or until they are added to
-    what products before were added up to.
+    Tiles of fewer than 32 bits are left out. A loop's accumulator is live in the whole body. Any other is live from its
+    product to its last use, or until it is added to a live accumulator.
     """
     places = {op: place for place, op in enumerate(block.operations)}
-    added = {dot.op.result for dot in dots}  # another product adds to the same registers
+    results = {dot.op.result for dot in dots}
     held: list[tuple[int, int, int]] = []
     summed: set[Value] = set()
     for dot in dots:
-        if dot.op.acc in added:
+        if dot.op.acc in results:  # it adds to the registers of another product, which are counted there
             continue
         begin, end = places[dot.op], places[dot.op]
-        of = {dot.op.result}
+        values = {dot.op.result}
         for op, place in places.items():
-            if of.intersection(reads(op)):
+            if values.intersection(reads(op)):
                 end = place
                 if not summed.intersection(reads(op)):
-                    of.update(value for value in op.results if not op.regions and _is_as_wide(value, dot.op.result))
+                    values.update(value for value in op.results if not op.regions and _is_as_wide(value, dot.op.result))
+        # The terminator yields it, or the product adds to a value that the loop carries.
         if block.operations[end].terminates or dot.op.acc in block.arguments:
             begin, end = 0, len(places)
-            summed |= of
+            summed |= values
         held.append((begin, end, dot.accumulator.registers))
     return max((sum(count for begin, end, count in held if begin <= at <= end) for at in places.values()), default=0)
 
 
 def _is_as_wide(value: Value, sums: Value) -> bool:
-    """Whether a value takes as many registers as some sums."""
+    """Whether a value takes as many registers as an accumulator."""
     return isinstance(value.type, TileType) and value.tile.size == sums.tile.size and value.tile.dtype.bits >= 32
 
 
 def _staged(dots: Iterable[Dot]) -> set[Op]:
-    """Loads into shared memory, and what their operands pass on the way to products."""
+    """Loads into shared memory, and the operations between them and products."""
     operands = [operand for dot in dots for operand in dot.operands]
     return loads_of(operands) | {op for operand in operands for op in operand.passed}

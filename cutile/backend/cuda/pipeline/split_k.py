@@ -1,52 +1,49 @@
-"""Products whose tile blocks are too few to fill a GPU.
+"""Split-K: the iterations of a tile block are divided among several thread blocks.
 
-The turns of each are divided among several thread blocks.
+Products with too few tile blocks to fill a GPU gain by it. A piece is one thread block's share of the iterations.
 
     for unit in first..tiles * pieces by step:
         tile, piece = unit // pieces, unit % pieces
         acc = zeros; for k in the piece's share of the loop: acc = mma(...)
         acc, mine = add_up(acc, tile, piece, pieces)
-        if mine: ... the rest of the kernel
+        if mine: ... the epilogue
 
-How many pieces there are is found at the launch, by the kernel itself, from the number of tile blocks, of thread blocks
-and of turns: a kernel that is asked to (`CompileOptions(num_pieces=16)`) serves small and large products, and where
-tile blocks are enough there is one piece, and nothing to add up. Kernels that are not asked pay nothing: on an H200,
-asking took 0.2 of the 3.5 us of a product of 512 cubed. Of these it is the launches with few tile blocks that take a
-kernel which is asked: see below.
+`CompileOptions(num_pieces=16)` compiles a kernel that may be divided. It computes the number of pieces itself, from the
+numbers of tile blocks, thread blocks and iterations. With enough tile blocks there is one piece, and nothing to add up.
+A kernel without the option pays nothing: on an H200 the choice took 0.2 of the 3.5 us of a product of 512 cubed.
 
-Where up to eight pieces are asked for, their thread blocks are a cluster, and read each other's sums, which meet in its
-shared memory (below).
-Of more, each thread block writes its sums to a workspace and counts itself; the one that comes last adds all of them,
-in the order of the pieces whoever it is, so that results do not depend on timing. Nobody waits for anybody, so that it
-does not matter which thread blocks run at one time.
+**In a workspace**, with more than eight pieces. Each thread block writes its accumulator to the workspace and counts
+itself. The last one to come adds all of them, in the order of the pieces, so that results do not depend on timing. No
+thread block waits for another, so they need not run at the same time.
 
-Where the pieces' thread blocks are one cluster:
+**In a cluster**, with up to eight pieces. The accumulators meet in the shared memory of the cluster:
 
     acc = zeros; for k in the piece's share of the loop: acc = mma(...)
     if pieces > 1:
-        deal_out(acc)                               to each thread block the columns that it adds up; wait for mine
+        scatter(acc)                                to each thread block the columns that it adds up; wait for mine
         for part in piece..parts by pieces:
-            sums = add_nearby(part)                 of all pieces, in their order
+            sums = reduce(part)                     of all pieces, in their order
             z[i, j * parts + part] = convert(sums)
     else:
         z[i, j] = convert(acc)
 
-Each thread block adds up some columns, and does for these what follows the loop of products. A register of a thread is
-the same element of the tile in all of them, so threads send what they hold as it is, straight from their registers
-(`st.async`), and read what they will hold. What arrives is counted in bytes by a barrier of the receiver: there is no
-meeting of all and no fence, and no memory but the result's is written. A cluster is as large as there may be pieces, so
-that a launch has all of them or none: it has them where it has just as many thread blocks as there are pieces in all,
-each of which does one.
+Each thread block adds up some columns, and runs the epilogue for them. A thread's register is the same element of the
+tile in all thread blocks. So threads send their registers as they are (`st.async`). A barrier of the receiver counts
+the bytes that arrive: there is no barrier of the cluster and no fence, and only the result is written to global memory.
 
-What does not work column by column is done whole, by the thread block of the first piece: it is sent everything.
+A cluster has as many thread blocks as there may be pieces, and each does one piece. A launch divides its tile blocks if
+its grid has exactly one thread block for each piece; else no tile block is divided.
 
-**Which launches.** A kernel that may be divided asks at each launch whether it is to be, and keeps room for the sums of
-others. So kernels are compiled undivided at first, and the fact `division` says from how few tile blocks and how many
-iterations on a launch is to take one that was compiled for so many pieces. It is decided here, from the device's
-multiprocessors and by what pieces save and cost, as was measured on an H200; a launch only looks up its numbers.
+An epilogue that does not work column by column is run whole, by the thread block of the first piece: the others send it
+all that they have.
+
+**Which launches.** A kernel that may be divided computes the number of pieces in each launch, and keeps room for the
+accumulators of others. So kernels are compiled undivided at first. Their fact `division` says for which launches there
+is a kernel compiled for some number of pieces. It is computed here, from the device's multiprocessors and from the
+times below, measured on an H200. A launch only looks up its own numbers.
 
     fact division = ("(x.shape[1] + 63) // 64", ((8, 526, 16), (15, 24, 8), ..., (66, 29, 2)))
-                     iterations of a tile block  tile blocks up to which, iterations from which on, pieces
+                     iterations of a tile block  (most tile blocks, fewest iterations, pieces)
 """
 
 from __future__ import annotations
@@ -79,28 +76,28 @@ if TYPE_CHECKING:
 
 
 MAX_PIECES = 16
-"""Of a tile block: the last thread block reads the sums of all."""
+"""Pieces of a tile block: the last thread block reads the accumulators of all."""
 MAX_CLUSTER_PIECES = 8
-"""Pieces up to which their thread blocks are a cluster, which every kind of device takes."""
+"""Pieces in a cluster: eight thread blocks are the most that every device takes."""
 MAX_SUMS_BESIDE_MORE = 64
-"""Sums of a thread up to which it adds those of other pieces where it holds more than sums."""
+"""Accumulator registers of a thread that also holds an operand or an epilogue's tiles while it adds up pieces."""
 MIN_WORKSPACE_ITERATIONS = 16
-"""Of a piece: what writing and adding up sums costs, in turns that would take longer."""
+"""Iterations of a piece: fewer take less time than to write its accumulator and add it up."""
 MIN_CLUSTER_ITERATIONS = 3
-"""The same where thread blocks are a cluster, which adds up sooner: of fewer, most is the first turn's way there."""
+"""The same in a cluster, which adds up sooner: with fewer, a piece mostly waits for its first iteration's loads."""
 MAX_CLUSTER_SUMS_BYTES = 96 * 1024
-"""What a thread block may be sent: it takes room from the ring."""
+"""Bytes that others send to a thread block: they take room from the stages."""
 
 
 def division(
     kernel: Kernel, loop: For, dot: Dot, groups: int, tiles: Tiles, options: CompileOptions
 ) -> Cooperative | SplitK:
-    """The division of iterations that is asked for; else why there is none."""
+    """The division of iterations that the options ask for; else the reason why there is none."""
     bounds = (loop.start, loop.stop, loop.step)
     sums, counts = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
     why = ""
-    if groups & (groups - 1):
+    if groups & (groups - 1):  # the layout of three warpgroups has a fourth, whose registers do not exist
         why = f"{groups} warp groups share the sums"
     elif constant_of(loop.carried[0], kernel.definitions) != 0:
         why = "the sums do not begin as zeros"
@@ -110,7 +107,7 @@ def division(
         why = "the thread blocks of a cluster load together"
     elif sums > MAX_SUMS_BESIDE_MORE and held:
         why = f"a thread holds {sums} sums, and has registers for {MAX_SUMS_BESIDE_MORE} beside {held}"
-    elif counts is not i32:  # numbers that plans make of iterations are i32, and may be less than none
+    elif counts is not i32:  # pieces are computed in i32, with signs
         why = f"the loop counts in {counts}, and pieces in i32"
     if why:
         return Cooperative(why)
@@ -122,9 +119,9 @@ def division(
 
 
 def summing_loop(kernel: Kernel) -> For | str:
-    """The loop that carries nothing but its products' sums.
+    """The loop that carries only the accumulator of its products, or the reason why there is none.
 
-    It may be divided. Or why there is none.
+    Such a loop may be divided.
     """
     operations, products = kernel.function.body.operations, kernel.products
     loops = [op for op in operations if op.regions]
@@ -139,20 +136,21 @@ def summing_loop(kernel: Kernel) -> For | str:
     if loop.body.terminator.operands != (value,) or kernel.uses[value] != 1:
         return "the loop carries more than the sums"
     before = operations[: operations.index(loop)]
+    # Each piece would write once more.
     if any(op.effect > Effect.READ for op in (*before, *loop.body.operations[:-1])):
         return "the kernel writes ahead of its sums"
     return loop
 
 
 def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
-    """Into how many parts a cluster of so many pieces cuts the columns of a tile.
+    """The number of parts into which a cluster cuts the columns of a tile.
 
-    0 where pieces are no cluster.
+    0 where the pieces are no cluster. 1 where the epilogue cannot be cut.
 
     Args:
         kernel, loop: the kernel and its main loop.
-        sums: the layout of what they add up to.
-        pieces: of its turns.
+        sums: the layout of the accumulator.
+        pieces: into which the loop's iterations are divided.
     """
     if not 2 <= pieces <= MAX_CLUSTER_PIECES:
         return 0
@@ -165,29 +163,29 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
 
 
 CLUSTER_SHARES = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}
-"""Pieces that launches may ask for in clusters, and the share of a GPU that these fill: of 132 multiprocessors an H200
-has 117 in clusters of three, 120 of four and of eight, 110 of five, 102 of six."""
+"""Pieces of a cluster, and the share of a GPU that such clusters fill. Of its 132 multiprocessors an H200 has 117 in
+clusters of three, 120 in those of four or eight, 110 of five, 102 of six."""
 MIN_ITERATION_S = 0.13e-6
-"""Seconds of the shortest turn,"""
+"""Seconds of an iteration, however small its tiles. This and the rates below were measured on an H200."""
 LOAD_BYTES_PER_S, CLUSTER_LOAD_BYTES_PER_S = 155e9, 92e9
-"""bytes that a thread block loads in a second, where half of the multiprocessors have one at most, and in a cluster,
-whose thread blocks are neighbours,"""
+"""Loads of one thread block: alone, while half of the multiprocessors are idle; and in a cluster, whose thread blocks
+are neighbours."""
 MMA_BYTES_PER_S, SIMT_FLOP_PER_S = 7.3e12, 0.39e12
-"""and what it multiplies: rows by columns by bytes of the depth on tensor cores; operations of f32 without them."""
+"""Products of one thread block: rows by columns by bytes of the depth on tensor cores; else operations of f32."""
 ENOUGH_STAGES = 4
-"""Slots of a ring; with fewer, loads wait for products."""
+"""Stages of a pipeline; with fewer, loads wait for products."""
 CLUSTER_REDUCE_S, CLUSTER_SEND_BYTES_PER_S = 0.6e-6, 30e9
-"""Seconds in which the sums of a cluster meet, and bytes that a thread block has with the others in one."""
+"""Seconds in which a cluster adds up, and the rate at which a thread block exchanges accumulators with the others."""
 WORKSPACE_REDUCE_S, WORKSPACE_READ_BYTES_PER_S = 3e-6, 100e9
-"""Seconds until the last thread block is found by way of a workspace, and bytes of sums that it reads in one."""
+"""Seconds until the last thread block knows that it is the last, and the rate at which it reads accumulators."""
 MIN_GAIN = 1.25
-"""How many times what it costs a division is to save."""
+"""Seconds that a division has to save for each second that it costs."""
 
 MAX_ITERATIONS = 2**31 - 1
-"""More than a loop of the kernel has."""
+"""Iterations of a loop that counts in i32."""
 
 Divisions = tuple[tuple[int, int, int], ...]
-"""Tile blocks up to which, and turns from which on, there are so many pieces; the first that holds counts."""
+"""(most tile blocks, fewest iterations, pieces); a launch takes the first that holds."""
 
 
 def launch_division(
@@ -195,12 +193,12 @@ def launch_division(
 ) -> dict[str, Attribute]:
     """The facts `division` and `divided` of a kernel that is compiled without split-K.
 
-    `divided` says so, or why it has no division.
+    `divided` says which launches are divided, or why none is.
 
     Args:
         kernel: the kernel.
-        whole: its plan.
-        plan_for: its plan for so many pieces, or why there is none.
+        whole: its plan without split-K.
+        plan_for: from a number of pieces to the kernel's plan with them, or to the reason why there is none.
         units: thread blocks that run at once.
     """
     turns = iterations_at_launch(kernel.function, whole)
@@ -215,7 +213,7 @@ def launch_division(
 
 
 def iterations_at_launch(function: Function, plan: Plan) -> str | None:
-    """The turns of the loop of products, as Python over the kernel's parameters.
+    """The iterations of the divided loop, as Python over the kernel's parameters.
 
     None where only the kernel knows.
     """
@@ -237,14 +235,14 @@ def iterations_at_launch(function: Function, plan: Plan) -> str | None:
 
 
 def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions:
-    """How launches split their iterations, where so many thread blocks run at once.
+    """The divisions among which a launch chooses.
 
-    More pieces for fewer tile blocks: as many as the device has room for at once, from as many turns on as make them
-    worth more than any fewer. Where the sums are too large for a cluster, they meet in a workspace, and the kernel
-    finds by itself how many pieces fit.
+    The fewer the tile blocks, the more pieces each may have: all of them run at once. A division holds from the number
+    of iterations on from which it beats all divisions into fewer pieces. Divisions in a workspace have more pieces than
+    those in clusters; there the kernel itself computes how many pieces run at once.
 
     Args:
-        plan_for: the plan of the kernel for so many pieces, or why there is none.
+        plan_for: from a number of pieces to the kernel's plan with them, or to the reason why there is none.
         units: thread blocks that run at once.
     """
     divisions: list[tuple[int, int, int]] = []
@@ -258,6 +256,7 @@ def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions
             costs[pieces] = meet
     plan = plan_for(MAX_PIECES)
     if isinstance(plan, Plan) and plan.split is not None:
+        # Launches with so few tile blocks that twice as many pieces run at once as in the largest cluster.
         fewest = 2 * max(costs)
         meet = WORKSPACE_REDUCE_S + fewest * _sums_bytes(plan) / WORKSPACE_READ_BYTES_PER_S
         least = max(fewest * MIN_WORKSPACE_ITERATIONS, _worth(plan, fewest, meet, costs))
@@ -266,15 +265,13 @@ def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions
 
 
 def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> int:
-    """Iterations from which so many splits beat each smaller number.
-
-    Their sums meet within `meet` seconds.
+    """The fewest iterations from which so many pieces beat any smaller number.
 
     Args:
-        plan: of the kernel that has them.
-        pieces: how many.
-        meet: what it costs.
-        costs: the same of each fewer.
+        plan: the plan with `pieces`.
+        pieces: the number of pieces.
+        meet: seconds in which their accumulators are added up.
+        costs: the same of each smaller number of pieces.
     """
     whole, divided = _iteration_s(plan, alone=True), _iteration_s(plan, alone=False)
     needed: list[float] = []
@@ -285,9 +282,11 @@ def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> 
 
 
 def _iteration_s(plan: Plan, *, alone: bool) -> float:
-    """Seconds of a turn.
+    """Seconds of an iteration.
 
-    Of a thread block that has a tile block alone, or of one of several.
+    Args:
+        plan: the plan.
+        alone: whether the thread block has the tile block alone, or is one of several.
     """
     size, left = plan.dot.op.acc.tile.size, [dot.op.a.tile for dot in plan.dots.values()]
     if plan.dot.simt:
@@ -307,12 +306,13 @@ def _sums_bytes(plan: Plan) -> int:
 
 
 class DividedLoop:
-    """Units of work: pieces of tile blocks.
+    """The division of a loop, as it is lowered. A unit of work is a piece of a tile block.
 
     Attributes:
         hoisted: the operations that the loop's bounds need, which are the same for all tile blocks.
-        parts: the loop that does what follows the main loop for some columns of the tile, at the end of the kernel.
-        bounds: the main loop's, for this thread block's piece of it.
+        parts: the loop over parts of the columns that runs the epilogue for each, at the end of the kernel; None where
+            the epilogue is run whole.
+        bounds: start, stop and step of the loop for this thread block's piece.
     """
 
     bounds: list[Value]
@@ -331,7 +331,7 @@ class DividedLoop:
         self.parts = parts
 
     def facts(self) -> dict[str, Any]:
-        """What a launch has to know of it."""
+        """The facts that a launch needs."""
         split, dot = self._split, self._walk.plan.dot
         if split.parts:
             return {
@@ -348,7 +348,7 @@ class DividedLoop:
         }
 
     def units(self, tiles: Value) -> Value:
-        """How many units of work so many tile blocks are."""
+        """The number of units of work, from the number of tile blocks."""
         context, split = self._walk, self._split
         start, stop, step = self._all = context.tiles.hoist(self._loop)
         limits: dict[str, int] = {
@@ -371,7 +371,10 @@ class DividedLoop:
         return self._tile
 
     def added_up(self, sums: Value) -> Value:
-        """The sums of all pieces, where this thread block has them."""
+        """The sums of all pieces, in the thread block that runs the epilogue whole.
+
+        Where each thread block runs it for its own parts, `_finish_parts` adds up, and these stay the piece's own sums.
+        """
         plan, context = self._walk.plan, self._walk
         if self.parts is not None:
             return sums
@@ -383,7 +386,7 @@ class DividedLoop:
         return added
 
     def finish(self, operations: Sequence[Op]) -> None:
-        """What follows the main loop, by the thread block that has all sums."""
+        """Run the epilogue in the thread blocks that have the sums."""
         context, parts = self._walk, self.parts
         context.builder.location = None
 
@@ -401,23 +404,25 @@ class DividedLoop:
         """Whether there are several pieces of a tile block."""
         return self._walk.builder.value(Lt(x=self._walk.builder.constant(1), y=self._pieces))
 
-    def _deal_out(self, sums: Value) -> None:
+    def _scatter(self, sums: Value) -> None:
+        """Send each thread block of the cluster the parts that it adds up."""
         plan, context, pipelines = self._walk.plan, self._walk, self._walk.pipelines
         sizes = {"parts": self._split.parts, "blocks": self._split.pieces}
         deal = ScatterPartials(sums, pipelines.staging, pipelines.more_barriers, **sizes, limited=plan.limited)
         context.add(deal, layout=context.layout_name(plan.dot.accumulator))
 
     def nearby_sums(self, sums: Value, part: Value) -> Value:
+        """Add up a part over all pieces: this thread block's `sums`, and those that others sent."""
         context, accumulator, parts = self._walk, self._walk.plan.dot.accumulator, self._split.parts
         add = ReducePartials(sums, part, (self._walk.pipelines.staging,), parts=parts, blocks=self._split.pieces)
         return context.add(add, **context.names(accumulator, part_layout(accumulator, parts))).result
 
     def _finish_parts(self, parts: For, operations: Sequence[Op]) -> None:
-        """What follows the main loop, for those columns that this thread block adds up."""
+        """Run the epilogue for the columns that this thread block adds up."""
         context, builder, sums = self._walk, self._walk.builder, self._loop.results[0]
         builder.location = self._loop.location
-        self._deal_out(context.lowered[sums])
-        for op in operations:
+        self._scatter(context.lowered[sums])
+        for op in operations:  # scalars of the epilogue, which the loop over parts reads
             if not any(is_tile(value) or isinstance(value.type, MutType) for value in (*op.operands, *op.results)):
                 context.operation(op)
         context.loops += 1
@@ -428,18 +433,19 @@ class DividedLoop:
         builder.add(For(start=self._piece, stop=count, step=self._pieces, carried=(), body=body))
 
     def _added_by_first(self, sums: Value) -> Value:
-        """All sums, by the thread block of the first piece."""
+        """Have the thread block of the first piece add up everything."""
         builder = self._walk.builder
         builder.location = self._loop.location
 
         def reduce() -> tuple[Value]:
             reduced = self.nearby_sums(sums, builder.constant(0))
-            if self._walk.plan.store is not None:  # by way of the place that other warps may yet have sums in
+            # The epilogue's TMA store goes through the same shared memory: all warps have to have read their sums.
+            if self._walk.plan.store is not None:
                 builder.add(Barrier())
             return (reduced,)
 
         def scatter() -> tuple[Value, ...]:
-            self._deal_out(sums)
+            self._scatter(sums)
             first = builder.value(Eq(x=self._piece, y=builder.constant(0)))
             return (*builder.branch(first, reduce, lambda: (sums,)), first)
 
