@@ -132,9 +132,11 @@ def _counted(places: Value, definitions: Definitions) -> Value | None:
     scan = definitions.get(places)
     if not isinstance(scan, Scan) or len(scan.tiles) != 1 or scan.reverse or tuple(scan.identities) != (0,):
         return None
-    add, end, *more = scan.body.operations
     ones = definitions.get(scan.tiles[0])
-    if more or not isinstance(add, Add) or not isinstance(end, Yield) or set(add.operands) != set(scan.body.arguments):
+    if len(scan.body.operations) != 2:  # fewer: a function that returns one of its arguments
+        return None
+    add, end = scan.body.operations
+    if not isinstance(add, Add) or not isinstance(end, Yield) or set(add.operands) != set(scan.body.arguments):
         return None
     return ones.x if isinstance(ones, Convert) and ones.x.tile.dtype is bool_ else None
 

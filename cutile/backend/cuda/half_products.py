@@ -143,8 +143,8 @@ def whole_range(value: Value, definitions: Mapping[Value, Op]) -> Range | None:
     """
     op, dtype = definitions.get(value), value.tile.dtype
     if isinstance(op, Constant):
-        number = op.value
-        return (int(number), int(number)) if number == int(number) else None
+        # `is_integer` is false for infinities and NaN, which `int` would not take.
+        return (int(op.value), int(op.value)) if float(op.value).is_integer() else None
     if isinstance(op, MOVES):
         return whole_range(op.x, definitions)
     if dtype.is_integer:

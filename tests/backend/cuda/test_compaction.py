@@ -57,6 +57,11 @@ def test_others_are_stored_one_by_one(index: str, mask: str) -> None:
     assert stores(index, mask) == (0, 1)
 
 
+def test_a_scan_that_does_not_count_is_stored_one_by_one() -> None:
+    others = "places = ct.scan(above.astype(i32), 0, ct.reverse.FORWARD, 0, lambda a, b: b); sums"
+    assert stores("before + places - 1", counted=others) == (0, 1)
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_it_spills_nothing(arch: str) -> None:
     text = COMPACTED.replace("INDEX", "before + places - 1").replace("MASK", "above")

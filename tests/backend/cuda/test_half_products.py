@@ -81,6 +81,8 @@ def test_a_whole_number_with_a_scale_is_the_same_in_16_bits(half: DTypeLike, who
         ("w.astype(ct.f32) + 200.0", {"of": u8}),  # a sum that 16 bits do not hold
         ("w.astype(ct.f32) * 0.5", {}),
         ("w.astype(ct.f32) - 0.5", {}),
+        ("ct.constant(float('inf'), (256, 64), ct.f32)", {}),
+        ("ct.constant(float('nan'), (256, 64), ct.f32)", {}),
     ],
 )
 def test_what_would_be_rounded_otherwise_is_left(whole: str, facts: dict[str, Any]) -> None:

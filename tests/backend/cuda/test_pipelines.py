@@ -395,6 +395,8 @@ def triangle(z: Mut, x: Tensor, y: Tensor, n: i32):
         ("n - i, n", Order(True, (0,))),
         ("i * n", Order(True)),  # n may be negative
         ("i % 8", Order(True)),
+        ("1024 // (i + 1)", Order(True)),  # the first one is the longest
+        ("-i, n", Order(True, (0,))),
     ],
 )
 def test_tile_blocks_that_differ_are_taken_the_longest_first(bounds: str, order: Order) -> None:

@@ -1,33 +1,34 @@
-"""Where the accumulators of products lie, and parts of them (sm_90a).
+"""Layouts of accumulators and of their parts (sm_90a).
 
-**Operands across K.** `wgmma` reads 16-bit operands from shared memory whichever axis is contiguous there; of other
-types only those that are contiguous along K. Its left operand may come from registers instead, though, and threads can
-read that from shared memory where it lies across K:
+**Operands across K.** `wgmma` reads 16-bit operands from shared memory along either axis. Operands of other types have
+to be contiguous along K there. But a left operand may come from registers, and threads can read it from shared memory
+where it lies across K:
 
     x stored by columns                 left operand, through registers
     y stored by rows (K, N)             z^T = y^T x^T: y^T is the left operand, through registers; the sums are z^T
     both                                no such product
 
-What is read is as much as `wgmma` itself would read, so nothing is paid for the transposition but instructions. Which
-row of the product a lane holds is free, as long as the sums are known to lie so: rows are dealt out such that each
-access finds its lanes in different banks, and threads hold neighbours.
+Threads read as many bytes as `wgmma` itself would, so the transposition costs only instructions. Any lane may hold any
+row of the product, as long as the accumulator's layout says so. Here the lanes of each access find their elements in
+different banks, and a thread holds neighbours.
 
     32 bits   a lane reads two neighbours (8 bytes) of one k; four lanes read four ks, whose swizzles differ
-    8 bits    `ldmatrix` turns blocks of 8 ks by 16 rows, in pairs of rows; two blocks make four ks of one row
+    8 bits    `ldmatrix` transposes blocks of 8 ks by 16 rows, in pairs of rows; two blocks make four ks of one row
 
-**Products of f32** are exact, by fused multiply-adds: the tensor cores would round f32. A thread that adds outer
-products needs 16 bytes of an operand for every four of its rows or columns, so the more sums it holds, the less it
-reads: of 8 rows by 16 columns, 6 reads of 16 bytes for 128 multiply-adds.
+**Products of f32** are made by fused multiply-adds: the tensor cores would round f32. A thread adds outer products. For
+each k it reads 16 bytes for every four of its rows or columns, so the more sums it holds, the less it reads for each:
+with 8 rows by 16 columns, 6 reads of 16 bytes for 128 multiply-adds.
 
-**Loads beside accumulators.** Sums lie in quads: four neighbouring lanes have eight columns of a row, two each. What is
-loaded need not lie so.
+**Loads beside accumulators.** Accumulators lie in quads: four neighbouring lanes have eight columns of a row, two each.
+A tile that is added to one may be loaded in another layout:
 
     a lane loads    row 0: columns 0..7 | 8..15 | 16..23 | 24..31        one access of 16 bytes for 8 columns
     and is to hold  row 0: 0 1  8 9  16 17  24 25 | 2 3  10 11 ... | 4 5 ... | 6 7 ...
 
-In the sums' own layout a warp's access of 4 bytes a lane touches eight rows for 16 bytes each, and the cache serves one
-line at a time: the residual of a tile of 128 x 256 takes 4096 of its cycles, and a quarter of that in wide accesses.
-From there each of two bits of the lane's number changes places with a bit of the register's: one shuffle for a pair.
+In the accumulator's layout an access of 4 bytes a lane touches eight rows, with 16 bytes in each, and the cache serves
+one line at a time. The residual of a tile of 128 x 256 takes 4096 cycles of the cache, and a quarter of that in wide
+accesses. Behind those, two bits of the lane's number are exchanged with bits of the register's, by one shuffle for a
+pair of registers.
 """
 
 from dataclasses import replace
@@ -38,12 +39,12 @@ from cutile.backend.gpu.layout_assignment import ACCESS_BYTES
 from cutile.dtypes import DTypeLike
 
 BYTE, WORD = 1, 4
-"""Bytes of the elements that there are rules for."""
+"""Bytes of an element that lies across K: of 16 bits `wgmma` reads either axis."""
 
 LANE_ROWS = {WORD: (2, 16, 4), BYTE: (2, 4, 8)}
-"""What the upper three bits of a lane's number add to the row, by the size of an element."""
+"""Rows that the upper three bits of a lane's number stand for, by the bytes of an element (see above)."""
 WARP_ROWS = {WORD: (8, 32), BYTE: (16, 32)}
-"""What the bits of a warp's number in its group add."""
+"""Rows that the bits of a warp's number in its warpgroup stand for, likewise."""
 
 
 THREE_WARPGROUPS = 3
@@ -52,18 +53,16 @@ THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * 64
 
 
 def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, transposed: bool) -> Layout:
-    """Where a product leaves its sums if threads read its left operand.
+    """The accumulator's layout of a product whose left operand lies across K, and is read by threads.
 
-    They do where that lies across K.
-
-    Of the two neighbours along the rows and along the columns of the instruction that a thread holds, those come first
-    that are neighbours in memory.
+    A thread holds two neighbouring rows of two neighbouring columns. The lowest bit of the register's number is the
+    axis that is contiguous in the result.
 
     Args:
-        shape: of the sums.
-        groups: warp groups that share the rows, 64 each in turn.
+        shape: of the accumulator.
+        groups: warpgroups that share the rows, 64 each in turn.
         size: bytes of an element of the operands.
-        transposed: whether rows of the sums are columns of the result.
+        transposed: whether rows of the accumulator are columns of the result.
 
     Example:
         >>> print(a_from_registers_accumulator((128, 192), 2, WORD, transposed=True))
@@ -81,9 +80,9 @@ def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int,
 
 
 def pingpong_accumulator(shape: tuple[int, int]) -> Layout:
-    """Where the sums of a tile are that one warpgroup has.
+    """The accumulator's layout where each warpgroup has a tile of its own (ping-pong).
 
-    Whichever of them, its threads hold the same places.
+    The threads of both warpgroups hold the same elements of their tiles: the bit of the warpgroup moves by nothing.
 
     Example:
         >>> print(pingpong_accumulator((128, 192)))
@@ -107,7 +106,7 @@ def among_three(layout: Layout) -> bool:
 
 
 def fragment_registers(tall: int, nbytes: int, groups: int) -> int:
-    """Registers of a thread for a left operand of `tall` rows and `nbytes` along K.
+    """Registers of a thread for a left operand of `tall` rows with `nbytes` each along K.
 
     Example:
         >>> fragment_registers(128, 128, groups=2)
@@ -121,17 +120,18 @@ LANES = (4, 8)
 
 
 def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout | None:
-    """The sums of outer products.
+    """The accumulator's layout of a SIMT product.
 
-    A warp covers 4 rows, or 4 times 4, by 8 columns, or 8 times 4.
+    A warp has 4 lanes along the rows and 8 along the columns. Along an axis whose operand is contiguous, a lane has
+    four neighbours, which it reads at once. Along an axis whose operand is contiguous along K, it has single rows of
+    the operand. A thread's rows are so far apart that the swizzle treats all of them alike. The rows of neighbouring
+    lanes are neighbours, which lie in different banks.
 
-    Of an operand that is contiguous along K a thread reads its rows one by one. They are so far apart that the swizzle
-    treats all of a thread's alike, and those of a warp's lanes are neighbours, which lie in different banks. Of the
-    others it reads four neighbours at once. The warps are split so that a thread reads the least.
+    Of the ways to split the warps between rows and columns, a thread reads the least in this one.
 
     Args:
-        shape: of the sums.
-        warps: a power of two.
+        shape: of the accumulator.
+        warps: warps that share it; a power of two.
         by_k: whether the left and the right operand are contiguous along K.
 
     Returns:
@@ -147,7 +147,7 @@ def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]
 
 
 def _reads(layout: Layout, by_k: tuple[bool, bool]) -> tuple[int, int]:
-    """What a thread reads for four steps of K, in 16 bytes; its rows held at once."""
+    """Reads of 16 bytes of a thread for four ks; then, among equals, the rows that it holds at once."""
     rows, columns = (len({offset[axis] for offset in layout.offsets}) for axis in range(2))
     return rows + columns, rows if by_k[0] else rows // 4
 
@@ -170,19 +170,21 @@ def _layout(shape: tuple[int, int], split: tuple[int, int], by_k: tuple[bool, bo
         core[axis] *= split[axis]
     if any(extent % step for extent, step in zip(shape, core, strict=True)):
         return None
+    # The lanes of a quarter of a warp, which an access of 16 bytes serves at a time, are 2 along rows and 4 along
+    # columns.
     lane = [lanes[0][0], *lanes[1], lanes[0][1]]
     repeat = tuple((axis, shape[axis] // core[axis]) for axis in (1, 0) if shape[axis] > core[axis])
     return Layout(shape, tuple(register), tuple(lane), tuple(warp), repeat)
 
 
 def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
-    """The layout in which a tile that lies in quads is loaded.
+    """The layout of wide loads of a tile that is to lie in quads.
 
-    None where it does not lie so, or gains nothing.
+    None where it is not to lie in quads, or gains nothing.
 
     Args:
-        layout: where the tile is to lie.
-        axis: along which it is contiguous in memory.
+        layout: the layout that the tile is to have.
+        axis: the axis along which it is contiguous in memory.
         size: bytes of an element.
 
     Example:
@@ -196,7 +198,7 @@ def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
 
     quads = layout.register[:1] == (along(1),) and layout.lane[:2] == (along(2), along(4)) and layout.core[axis] == 8
     repeats = dict(layout.repeat).get(axis, 1)
-    swaps = (ACCESS_BYTES // size // 2).bit_length() - 1
+    swaps = (ACCESS_BYTES // size // 2).bit_length() - 1  # a lane has pairs; each bit doubles its access
     while swaps and repeats % (1 << swaps):
         swaps -= 1
     if not quads or swaps < 1 or size < 2:  # bytes would have to be taken apart
@@ -213,22 +215,19 @@ def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
 
 
 def swapped_bits(source: Layout, target: Layout) -> list[tuple[int, Basis, Basis]]:
-    """The bits of a lane's number that stand for something else in the target.
-
-    Of each: which bit, its meaning here, and its meaning there.
-    """
+    """The bits of a lane's number that differ: (bit, its basis in the source, its basis in the target)."""
     pairs = enumerate(zip(source.lane, target.lane, strict=True))
     return [(bit, old, new) for bit, (old, new) in pairs if old != new]
 
 
 def parts_of(columns: int, least: int, pieces: int) -> int:
-    """Into how many parts the columns of a tile are cut for its pieces.
+    """The number of parts of a tile's columns, for the thread blocks of a cluster.
 
-    One for each where that goes, else more.
+    One for each thread block if that divides the columns; else as many as there are multiples of `least`.
 
     Args:
-        columns: of the tile.
-        least: columns of which a part has some multiple.
+        columns: columns of the tile.
+        least: the columns of a part are a multiple of it.
         pieces: thread blocks that share the parts.
 
     Example:
@@ -239,31 +238,31 @@ def parts_of(columns: int, least: int, pieces: int) -> int:
 
 
 def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
-    """What a thread block of a cluster is sent: its parts of the sums of all pieces."""
+    """Bytes that a thread block of a cluster receives: its parts of the sums of all pieces."""
     return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
 
 
 def sums_bytes(sums: Layout, dtype: DTypeLike) -> int:
-    """What one piece's sums take in the workspace."""
+    """Bytes of one piece's sums in the workspace."""
     return sums.registers * sums.threads * dtype.bits // 8
 
 
 def with_columns(sums: Layout, columns: int) -> Layout:
-    """The layout of sums, of a tile with so many columns."""
+    """The same layout for a tile with another number of columns."""
     shape = (sums.shape[0], columns)
     counts = [(axis, -(-shape[axis] // sums.core[axis])) for axis in (1, 0)]
     return replace(sums, shape=shape, repeat=tuple((axis, count) for axis, count in counts if count > 1))
 
 
 def part_layout(sums: Layout, parts: int) -> Layout:
-    """The layout of one of `parts` parts of the columns of a tile that lies as `sums`."""
+    """The layout of one part, where the columns of a tile are cut into `parts`."""
     return with_columns(sums, sums.shape[1] // parts)
 
 
 def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
-    """Registers of a thread for the first part, and the distance to the next, or None.
+    """Registers of a thread that hold the first part, and the distance to those of the next.
 
-    None where they do not follow each other so.
+    None where the parts do not follow each other at one distance.
 
     Example:
         >>> from cutile.backend.cuda.mma_layouts import group_accumulator

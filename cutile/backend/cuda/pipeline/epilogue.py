@@ -114,9 +114,9 @@ def _is_unfit(kernel: Kernel, op: Stored) -> bool:
 
 
 def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], warpgroups: int) -> TmaStore | None:
-    """How TMA stores a matrix with an accumulator's shape, or adds an accumulator.
+    """The TMA store of a matrix with an accumulator's shape, or the addition of an accumulator.
 
-    None where it cannot.
+    None where TMA cannot do it.
     """
     tensor, shape, adds = op.x.tensor, op.value.tile.shape, isinstance(op, AddTile)
     shapes = {layout.shape for layout in sums.values()}
@@ -150,10 +150,7 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
 
 
 def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpgroups: int) -> TmaStore | None:
-    """How TMA stores a matrix that is the transpose of an accumulator.
-
-    None where it cannot.
-    """
+    """The TMA store of a matrix that is the transpose of an accumulator; None where TMA cannot do it."""
     tensor, shape = op.x.tensor, op.value.tile.shape
     if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or len(shape) != 2 or tensor.unit_axis != 1:
         return None
@@ -163,7 +160,7 @@ def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpg
     layout = group_accumulator((columns, rows), warpgroups).permute((1, 0))
     if layouts[op.value] != layout:
         return None
-    span = next(count for count in (64, 32, 16, 8) if rows % count == 0)  # rows at a time
+    span = next(count for count in (64, 32, 16, 8) if rows % count == 0)  # rows at a time: 128 bytes at most, a swizzle
     return TmaStore(op, op.value, (span, WARP_ROWS), (), layout, STORE_BUFFERS, transposed=True)
 
 
@@ -269,7 +266,7 @@ class Epilogue:
         self._store_tile(store, store.value, context.allowed_index(index), piece=0)
 
     def _store_tile(self, store: TmaStore, matrix: Value, index: Sequence[Value], piece: int) -> None:
-        """Have TMA store a matrix, or delay that.
+        """Have TMA store a matrix, or carry it into the next tile (a delayed epilogue).
 
         `piece` is the number of its first piece within the tile.
         """
@@ -291,6 +288,7 @@ class Epilogue:
     def _store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
+        """Have TMA store columns whose first piece has the number `piece`; `packed`: as words of two elements."""
         context, pipelines, buffers, under = self._walk, self._walk.pipelines, store.buffers, self.under_fence
         # `first`: the buffer of the first piece. `begins`: whether this is a tile's first piece, ahead of which the
         # warp waits for all buffers.

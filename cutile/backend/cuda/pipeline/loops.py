@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Values = Sequence[Value]
 # Adds a block's operations, and returns the values that the block carries beside its own; see `Nests._block`.
 Inside = Callable[[], Values] | None
-NOTHING: Mapping[Value, Value] = {}  # the default of parameters
+NOTHING: Mapping[Value, Value] = {}  # a default of parameters, never changed
 MAX_AHEAD_DEPTH = 64
 """Depth of a first product that is begun an iteration ahead. With a greater depth it gains nothing, and spills."""
 MAX_UNDEF_SUMS = 112
@@ -87,7 +87,7 @@ class Nests:
         return sorted(used)
 
     def _places(self, op: Op) -> Sequence[int]:
-        """The positions of those of a nest's values that this role carries.
+        """The positions of a nest's results that this role carries.
 
         Consumers carry all, the producer the scalars that it needs.
         """
@@ -175,7 +175,7 @@ class Nests:
             op: the loop.
             bounds: its lowered start, stop and step.
             carried: the first values of those that it carries.
-            more: further values that it carries: their placeholders, with the first values.
+            more: the first values of further carried values, by placeholder.
             inside: adds the operations of an iteration; see `_block`.
 
         Returns:
@@ -187,8 +187,8 @@ class Nests:
         begin = (*carried, *before, *more.values())
         return self._finish(op, For(start=start, stop=stop, step=step, carried=begin, body=body))
 
-    # Loops that end in an addition to memory. The addition waits at a fence until its tile is in shared memory; the
-    # tensor cores would be idle meanwhile, so the next iteration's first product begins ahead of the fence.
+    # Loops that end in an addition to memory. The addition waits at a fence until its tile is in shared memory. The
+    # tensor cores would be idle there, so the next iteration's first product begins ahead of the fence.
 
     def _first_ahead(self, op: For) -> Dot | None:
         """The product that an iteration may begin for the next one.

@@ -162,12 +162,8 @@ class _Rules:
         schedule = PingPong() if pingpong else division(kernel, loop, dot, how.warpgroups, tiles, self.options)
         if isinstance(schedule, Cooperative) and self._may_delay(tiles, store):
             schedule = replace(schedule, delayed=True)
-        if (
-            isinstance(schedule, SplitK)
-            and schedule.parts
-            and self.kernel.transposes(self.loop)
-            and self.product.acc.tile.shape[1] <= MAX_WHOLE_ROWS
-        ):
+        few_rows = kernel.transposes(loop) and product.acc.tile.shape[1] <= MAX_WHOLE_ROWS
+        if isinstance(schedule, SplitK) and schedule.parts and few_rows:
             schedule = replace(schedule, parts=1)
         columns = accumulator.shape[1]
         if columns % NARROW_COLUMNS == 0:

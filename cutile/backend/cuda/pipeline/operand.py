@@ -1,7 +1,4 @@
-"""An operand of a specialised product.
-
-Which load it is, and how its tile comes to lie in shared memory.
-"""
+"""An operand that TMA loads to shared memory: its load, and its layout there."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -22,19 +19,20 @@ from cutile.ops.view import LoadView
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of the product.
+    """One operand of a product, or a tile for threads.
 
     Attributes:
-        load: where it comes from.
-        smem_layout: how it lies in shared memory.
-        axis: the axis that is contiguous in memory, of the two of the load's tile that are the matrix's.
-        passed: what happens to the tile before it is multiplied: the exchange of its axes, which is another way to read
-            it, the conversion from f32 to tf32, which TMA does on the way, and a reshape that makes one
-            axis, the matrix's rows, of all those ahead of the last.
-        rounded: whether that is among these.
+        load: its load.
+        smem_layout: its layout in shared memory.
+        axis: the axis of the matrix that is contiguous in memory: 0 or 1.
+        passed: the operations between the load and the product, none of which needs an instruction. A transposition
+            and a part of the depth are other ways to read the stage. TMA does the conversion from f32 to tf32. A
+            reshape makes one axis, the matrix's rows, of all axes but the last.
+        rounded: whether TMA rounds f32 to tf32.
         shared: blocks of a cluster that need the same tile, and load a part each.
         first: the depth at which the product begins, where it takes a part of the tile.
-        beside: of a tile for threads alone, the product whose sums they combine it with: it arrives with its operands.
+        beside: the product with whose sums threads combine this tile, which arrives with the product's operands; None
+            for operands and for other tiles.
     """
 
     load: LoadTile | LoadView
@@ -48,7 +46,7 @@ class Operand:
 
     @property
     def lead(self) -> int:
-        """Axes of the load's tile ahead of the matrix's; -1 for a row alone."""
+        """Axes of the load's tile ahead of the matrix's two; -1 for a tile of one axis."""
         return len(self.load.shape) - 2
 
     @property
@@ -58,26 +56,26 @@ class Operand:
 
     @property
     def place(self) -> tuple[Value, ...]:
-        """The index of a number along the contiguous axis; of a tile, empty.
+        """The index of a single number along the contiguous axis; empty for a tile.
 
-        The number's neighbours come with it.
+        The stage is wider than the load's shape: the number's neighbours come with it.
         """
         contiguous = self.lead + self.axis
         return self.index[contiguous:][: self.smem_layout.width > self.load.shape[contiguous]]
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """From tile to tile, where tiles do not lie side by side; empty where they do."""
+        """Elements from tile to tile along each axis; empty where tiles lie side by side."""
         return () if isinstance(self.load, LoadTile) or self.load.is_plain else self.load.steps
 
     @property
     def latency(self) -> int:
-        """How many iterations ahead the author would have it begun; 0 leaves that."""
+        """Iterations ahead that the author asks for; 0 if none are asked for."""
         return self.load.latency if isinstance(self.load, LoadTile) else 0
 
     @property
     def merged(self) -> int:
-        """Rows of each of the matrix's that axes ahead of it make."""
+        """The product of the extents ahead of the matrix's two axes."""
         return math.prod(self.load.shape[: max(self.lead, 0)])
 
     @property
@@ -99,18 +97,19 @@ def loads_of(operands: Iterable[Operand]) -> set[Op]:
 
 
 def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = None) -> Operand:
-    """The operand that a value of the product is.
+    """The operand that a product's value is loaded as.
 
     Args:
-        value: what is multiplied.
-        k_axis: the value's axis that is the product's K: 1 of the left one, 0 of the right one.
-        kernel: whose product it is.
-        loop: a main loop, in which it must be loaded, and by whose product alone it is read; None for no such loop.
+        value: the left or the right value of the product.
+        k_axis: the value's axis along K: 1 of the left one, 0 of the right one.
+        kernel: the kernel with the product.
+        loop: a main loop, in which the value must be loaded, for its product alone; None for any loops.
 
     Raises:
         Refused: TMA cannot bring it.
     """
-    exchanged = loop is not None and kernel.transposes(loop)  # reasons name operands as the kernel has them
+    # After a swap of A and B, reasons still name the operands as the author wrote them.
+    exchanged = loop is not None and kernel.transposes(loop)
     side = "left" if (k_axis == 1) != exchanged else "right"
     definitions, uses = kernel.definitions, kernel.uses
     require(loop is None or uses[value] == 1, f"the {side} operand is used twice")
@@ -131,21 +130,20 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     merged = math.prod(load.shape[:lead])
     require(merged == 1 or axis == 1, f"rows of several axes of the {side} operand's tensor lie across its last one")
     length *= merged
-    if k_axis == 0 and axis == along:
+    if k_axis == 0 and axis == along:  # its length is the product's columns
         length = padded_columns(length)
     size = tensor.dtype.bits // 8
-    require(
-        smem_layout_fits(width, length, size), f"the {side} operand's tile {load.shape} does not lie in whole panels"
-    )
+    fits = smem_layout_fits(width, length, size)
+    require(fits, f"the {side} operand's tile {load.shape} does not lie in whole panels")
     rounded = any(isinstance(op, Convert) for op in passed)
     return Operand(load, SmemLayout(width, length, size, axis == along), axis, tuple(passed), rounded, first=first)
 
 
 def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, Op]) -> int:
-    """The depth of a tile at which what is taken of it begins.
+    """The depth at which the part of a tile begins that a product takes.
 
     Raises:
-        Refused: it is no part of the tile's depth that is known when the kernel is compiled.
+        Refused: the part is not known when the kernel is compiled, or is not one of the tile's depth.
     """
     first, axis = 0, k_axis
     for op in passed:
@@ -160,7 +158,7 @@ def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, 
 
 
 def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> TensorType:
-    """The tensor that a tile is loaded from, by TMA.
+    """The tensor of a load, which TMA can carry out.
 
     Raises:
         Refused: TMA cannot load it.
@@ -183,7 +181,7 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
 
 
 def reads_as_it_lies(op: Op) -> bool:
-    """Whether an operation only is another way to read a matrix that TMA loads."""
+    """Whether an operation is only another way to read a tile that TMA loads."""
     exchanges, takes = isinstance(op, Permute) and len(op.axes) == 2, isinstance(op, Extract) and len(op.shape) == 2
     return exchanges or takes or merges_rows(op) or rounds_to_tf32(op)
 
@@ -194,7 +192,7 @@ def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
 
 
 def merges_rows(op: Op | None) -> TypeGuard[Reshape]:
-    """Whether an operation makes one axis, of rows, of all axes but the last."""
+    """Whether an operation makes one axis of all axes but the last: a matrix's rows."""
     if not isinstance(op, Reshape) or len(op.x.tile.shape) < 2:  # a vector is no matrix in memory
         return False
     return len(op.shape) == 2 and op.x.tile.shape[-1:] == op.shape[1:]

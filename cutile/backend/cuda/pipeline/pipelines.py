@@ -1,8 +1,6 @@
-"""The shared memory of a lowered kernel.
+"""The shared memory of a lowered kernel: buffers, pipelines, further barriers, and room for results.
 
-Buffers, pipelines, what results are stored through, further barriers.
-
-Buffers and pipelines are values of the lowered IR. The counter of its stages says how far each pipeline is.
+Buffers and pipelines are values of the lowered IR. Each pipeline has a counter of the stages that a role has used.
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ VERDICT_STAGES = 2
 TILE_STAGES = 2
 """Numbers of tile blocks on their way: consumers may still read one while the producer sends the next."""
 WARPS_PER_WARPGROUP = 4
-"""Of a warpgroup. Each releases a tile block's number for itself, since it has read it for itself, and says for itself
-that it has begun all its products."""
+"""Warps of a warpgroup. Each arrives for itself: it has read a tile block's number, or issued all its products."""
 
 
 class Pipelines:
@@ -46,13 +43,13 @@ class Pipelines:
 
     Attributes:
         values: the pipelines.
-        buffers: of each.
-        counters: the stage that each is at, as the role that is being lowered counts.
-        flag: whether an assertion of the thread block failed; None if it asserts nothing.
-        tiles: the pipeline by which consumers are told of tile blocks, where they need to be.
-        numbers: where the numbers of these tile blocks are.
-        written: the buffers that consumers write operands to.
-        staging: what results are stored through, and sums of a cluster are sent to.
+        buffers: the buffers of each pipeline.
+        counters: the counter of each pipeline, in the role that is being lowered.
+        flag: the word that is set when an assertion of the thread block fails; None if it asserts nothing.
+        tiles: the pipeline that tells consumers of the next tile block, where the producer takes tile blocks.
+        numbers: the stages of `tiles`: numbers of tile blocks.
+        written: the buffers that consumers write operands to, by layout.
+        staging: shared memory for results on their way to TMA, and for the sums that a cluster sends.
         more_barriers: the barriers besides those of pipelines.
     """
 
@@ -70,9 +67,9 @@ class Pipelines:
         self.written: dict[SmemLayout, Value] = {}
 
     def reserve(self) -> None:
-        """Add everything, and start the barriers.
+        """Reserve all shared memory, and start the barriers.
 
-        These lie behind what wants to be aligned.
+        The barriers lie last: buffers need a larger alignment.
         """
         plan, context = self._walk.plan, self._walk
         for number in range(len(plan.operands)):
@@ -116,7 +113,7 @@ class Pipelines:
         context.builder.add(BarriersStart(tuple(op.result for op, _ in barriers), cluster=plan.clustered))
 
     def _reserve_buffers(self, number: int) -> list[Value]:
-        """The buffers of a pipeline: each stage has all of them, one behind the other."""
+        """The buffers of a pipeline. A stage has all of them, one behind the other."""
         plan, context = self._walk.plan, self._walk
         stages, nbytes = plan.stages[number], plan.stage_bytes(number)
         place = context.smem.reserve(stages * nbytes)
@@ -147,10 +144,10 @@ class Pipelines:
         group = self._walk.plan.groups[operand.load]
         return self.buffers[group.pipeline][[other.load for other in group.operands].index(operand.load)]
 
-    # What the roles do with a stage. Waits that last too long may end the kernel.
+    # Acquire, wait, release. Waits that last too long may end the kernel.
 
     def acquire(self, number: int, counter: Value, nbytes: int) -> None:
-        """Wait until a stage may be filled; so many bytes will arrive there."""
+        """Wait until a stage is empty, and expect `nbytes` bytes there."""
         walk = self._walk
         walk.builder.add(PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=walk.plan.limited))
 
@@ -159,41 +156,41 @@ class Pipelines:
         self._walk.builder.add(PipelineWait(self.values[number], counter, limited=self._walk.plan.limited))
 
     def release(self, number: int, counter: Value, when: Value | None = None) -> None:
-        """Give up a stage, if `when` holds."""
+        """Release a stage, if `when` holds."""
         builder = self._walk.builder
         always = builder.constant(True, bool_) if when is None else when
         builder.add(PipelineRelease(self.values[number], counter, always, warps=number in self._walk.plan.by_warps))
 
     def release_before(self, number: int, counter: Value, when: Value) -> None:
-        """Give up the stage before another.
+        """Release the stage before that of a counter, if `when` holds.
 
-        Its product is over where the one behind it has begun.
+        Callers have waited for the products that read it.
         """
         builder = self._walk.builder
         self.release(number, builder.value(Sub(x=counter, y=builder.constant(1))), when)
 
     def next_stage(self, number: int) -> Value:
-        """Count one stage on. The counter of the stage before is the result."""
+        """Count one stage on, and return the counter from before."""
         builder, counter = self._walk.builder, self.counters[number]
         builder.location = None
         self.counters[number] = builder.value(Add(x=counter, y=builder.constant(1)), "counter")
         return counter
 
     def set_counters(self, numbers: Sequence[int], counters: Sequence[Value]) -> None:
-        """Have some pipelines at these stages."""
+        """Set the counters of some pipelines."""
         for number, counter in zip(numbers, counters, strict=True):
             counter.name = "counter"
             self.counters[number] = counter
 
 
 class TensorMaps:
-    """The tensor maps by tensor and form, in the order of their first use."""
+    """The names of tensor maps, by tensor and form, in the order of their first use."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[Value, TensorMap], str] = {}
 
     def name(self, tensor: Value, form: TensorMap) -> str:
-        """The name of the parameter with a tensor's map."""
+        """The name of the kernel's parameter with a tensor map."""
         key = (tensor, form)
         if key not in self._names:
             count = sum(other is tensor for other, _ in self._names)
@@ -201,5 +198,5 @@ class TensorMaps:
         return self._names[key]
 
     def facts(self, source: Function) -> tuple[Any, ...]:
-        """What a launch needs to know of them."""
+        """What a launch encodes: the parameter's name, the tensor's position, and the form."""
         return tuple((name, source.parameters.index(value), *form) for (value, form), name in self._names.items())

@@ -1,12 +1,10 @@
-"""The products of the consumers.
+"""The products of the consumers, and the stages that they read.
 
-They are begun, waited for where their sums are read, and their stages released.
+Products end in the order in which they begin. Consumers wait for a product where its sums are read. They wait for a
+stage ahead of the first product that reads it, and release it when the last one is over.
 
-Products end in the order in which they begin. A stage is waited for ahead of the first product that reads it, and
-released when the last one is over.
-
-Left operands that are computed are kept as 32-bit words of two elements until their product: an element of 16 bits in a
-variable of a loop would have a register of its own.
+A computed left operand is kept in 32-bit words until its product, of two elements each, or of four of 8 bits. As a
+variable of a loop each element would have a register of its own.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ class _Use:
     """A stage that consumers read.
 
     Attributes:
-        group: what was loaded there.
-        counter: of the stage.
-        left: products that read it and have yet to begin, and tiles that threads have yet to read.
-        unread: those tiles, by the value of the load.
+        group: the loads that fill it.
+        counter: the counter of the stage.
+        left: the number of products that have yet to begin to read it, and of tiles that threads have yet to read.
+        unread: the tiles that threads have yet to read, by the value of the load.
         waited: whether consumers have waited for it.
-        released: whether it was released within the iteration.
+        released: whether consumers have released it.
     """
 
     group: Group
@@ -59,11 +57,11 @@ class _Begun:
     """A product under way.
 
     Attributes:
-        result: of the product, in the source.
+        result: the product's result, in the source.
         value: its lowered sums.
-        left: the registers that it reads; None where its left operand is in shared memory.
+        left: the words of its left operand in registers; None where that is in shared memory.
         source: its left operand, in the source.
-        uses: the stages that it reads, and those that products read which it adds to.
+        uses: the stages that it reads, and the stages of the products under way that it adds to.
     """
 
     result: Value
@@ -78,10 +76,13 @@ class Products:
     """The products under way, and the stages that are held.
 
     Attributes:
-        added: whether sums are added to, where the product that is begun may replace them; else empty.
-        counts: whether a stage is counted where it is named, or by a loop at the end of its iteration.
-        ahead: the product that the iteration before has begun, and waited for, until that for the next one is begun.
-        kept: its stages.
+        walk: the lowering of the kernel.
+        uses: the stages that are held, by load.
+        under_way: the products that have begun, in their order.
+        added: a predicate: whether the next product adds to its accumulator, or replaces it; empty where it always
+        adds. counts: whether a stage is counted where consumers take it; else a loop counts it at the end of its
+        iteration. ahead: the product that the iteration before has begun and waited for, until the next iteration's is
+        begun. kept: the stages of `ahead`.
     """
 
     walk: WarpSpecialised
@@ -94,7 +95,7 @@ class Products:
 
     @cached_property
     def _dots(self) -> dict[Value, Dot]:
-        """By their sums."""
+        """The products, by their sums."""
         return {dot.op.result: dot for dot in self.walk.plan.dots.values()}
 
     # Stages.
@@ -129,8 +130,8 @@ class Products:
     def release_if_over(self, use: _Use) -> None:
         """Release a stage that nobody reads any more.
 
-        That of a product that was begun ahead is kept until the next one is begun: the last iteration reads its own
-        once more.
+        The stage of a product that was begun ahead is kept until the next one is begun. In the last iteration there is
+        no next stage, and the product reads this one once more.
         """
         if use.group.within and self._is_over(use) and not (use.released or (self.ahead and use in self.kept)):
             use.released = True
@@ -140,9 +141,9 @@ class Products:
         return use.left == 0 and not any(use in dot.uses for dot in self.under_way)
 
     def release_all(self) -> None:
-        """Release the stages that loops and branches have read, and nobody reads any more.
+        """Release the stages that only loops and branches read, ahead of the operations that follow these.
 
-        Ahead of what follows them, under which the next tile block's loads arrive.
+        So the next tile block's loads arrive while the epilogue runs.
         """
         over = dict.fromkeys(use for use in self.uses.values() if not use.group.within and self._is_over(use))
         self.uses = {load: use for load, use in self.uses.items() if use not in over}
@@ -151,10 +152,7 @@ class Products:
 
     @contextmanager
     def block(self, *, keep: bool = False) -> Generator[None]:
-        """A block of the kernel.
-
-        At its end its products are waited for, unless `keep`, and its stages released.
-        """
+        """Around a block of the kernel: at its end wait for its products, unless `keep`, and release its stages."""
         outer = self.uses
         self.uses = dict(outer)
         yield
@@ -166,11 +164,9 @@ class Products:
         self.uses = outer
 
     def enter_nest(self) -> None:
-        """Ahead of a loop or branch.
+        """Ahead of a loop or branch, wait for all products, and for stages that are read inside.
 
-        Wait for all that is under way, and for stages that are read inside.
-
-        A branch may not be taken where another is, so what it would wait for is waited for ahead of it.
+        Inside, the wait would depend on whether the branch is taken.
         """
         self.settle_all()
         for use in self.uses.values():
@@ -178,11 +174,9 @@ class Products:
                 self._wait(use)
 
     def enter_region(self, op: Op) -> None:
-        """Ahead of a loop or branch without loads.
+        """Ahead of a loop or branch without loads, wait for all products if it multiplies, and for its stages.
 
-        Wait for all that is under way if it multiplies, and for the stages that its products read.
-
-        It may have no turn, and what is released at the end has to have arrived even so.
+        It may run no iteration, and its stages are released behind it even so: they have to be full by then.
         """
         inside = {nested for block in op.regions for nested in block.walk()} & self.walk.plan.dots.keys()
         if inside:
@@ -193,7 +187,7 @@ class Products:
                 self._wait(use)
 
     def _wait(self, use: _Use) -> None:
-        """Wait for a stage, where nobody has."""
+        """Wait for a stage, unless consumers have waited for it already."""
         if not use.waited:
             use.waited = True
             self.walk.pipelines.wait(use.group.pipeline, use.counter)
@@ -209,7 +203,7 @@ class Products:
         use = _Use(self.walk.plan.groups[dot.right.load], counter, 1, {}, waited=True)
         self.uses = {**outer, dot.right.load: use}
         self.begin(dot)
-        for operand in dot.operands:  # it is counted where it stands
+        for operand in dot.operands:  # `begin` has counted it, and counts it once more where the product stands
             self.uses[operand.load].left += 1
         self.uses = outer
 
@@ -230,7 +224,8 @@ class Products:
         for use in uses:
             self._wait(use)
         left = self._left(dot)
-        for use in uses:  # what has been waited for meanwhile may have read them, too
+        # Only now: `_left` may wait for products that read these stages too, and must not release them.
+        for use in uses:
             use.left -= 1
         a, right = op.a.tile, self.walk.pipelines.buffer_of(dot.right)
         if dot.simt:
@@ -240,7 +235,9 @@ class Products:
             for use in uses:
                 self.release_if_over(use)
             return
-        if over is not None:  # never added to, which the linker must not know: it would choose other registers
+        # The accumulator takes over registers, and always replaces them. Its predicate is computed (a stage's counter
+        # is never below 0), since the linker would choose other registers if it knew that.
+        if over is not None:
             added = (context.builder.value(Lt(x=self._counter_of(dot.right), y=context.builder.constant(0))),)
         begun = ops.Dot(
             *(right, self._counter_of(dot.right), (*left, *([] if acc is None else [acc]), *added)),
@@ -266,12 +263,12 @@ class Products:
         self._follow(dot, begun.result, acc, left[0] if dot.in_registers else None, uses)
 
     def _follow(self, dot: Dot, value: Value, acc: Value | None, words: Value | None, uses: list[_Use]) -> None:
-        """A product is under way, and adds to what an earlier one may still add to."""
+        """Note that a product is under way; an earlier one may still add to the same accumulator."""
         context, earlier = self.walk, next((other for other in self.under_way if other.value is acc), None)
         if earlier is not None:
             self.under_way.remove(earlier)
         if earlier is not None and earlier.left is not None and not self.under_way:
-            # One is under way while the left operand of the next is computed: its registers are the earlier one's.
+            # Wait for the earlier one: the next left operand is computed into its registers, while this one runs.
             value = context.add_in(ops.DotWait(value, (earlier.left,), pending=1), dot.accumulator)
             for use in earlier.uses:
                 if use not in uses:
@@ -282,7 +279,7 @@ class Products:
         context.lowered[dot.op.result] = value
 
     def _left(self, dot: Dot) -> list[Value]:
-        """A product's left operand: a stage of a buffer, or words in registers."""
+        """A product's left operand: a buffer and a counter, or words in registers."""
         if dot.left is not None:
             return [self.walk.pipelines.buffer_of(dot.left), self._counter_of(dot.left)]
         if dot.written is not None:
@@ -290,10 +287,10 @@ class Products:
         return [self._words(dot.op.a)]
 
     def _write(self, dot: Dot, written: Written) -> list[Value]:
-        """Write an operand to a stage of its buffer, and return both.
+        """Write an operand to the next stage of its buffer; return the buffer and the counter.
 
-        Each warpgroup has some rows of it, and its product reads all of them. Of two stages, the one has been read by
-        all warpgroups when these meet behind the writing of the other.
+        Each warpgroup writes a part, and its product reads all of it, so that warpgroups meet at a barrier behind the
+        writes. With two stages, all warpgroups have read the one when they meet behind the writes of the other.
         """
         context, builder, numbers = self.walk, self.walk.builder, self.walk.plan.written_counters
         readers = {other.op.a for op, other in context.plan.dots.items() if numbers.get(op) == numbers[dot.op]}
@@ -302,7 +299,8 @@ class Products:
         write = ops.WriteOperand(self._words(written.value), buffer, counter)
         done = [op for op in builder.current.operations if isinstance(op, ops.Dot | ops.DotWait | Reduce)]
         met = [op for op in done if op.attributes.get("fence", True)][-1:]  # in a reduction across warps
-        # What was written before, all warpgroups have read.
+        # With one stage, all warpgroups must have read the operand before. They meet ahead of its writes, unless a
+        # reduction since the last product has a barrier already.
         if context.plan.places == 1 and not any(isinstance(op, Reduce) for op in met):
             builder.add(ops.Barrier())
         context.add(write, layout=context.layout_name(context.layouts[written.value]))
@@ -313,7 +311,7 @@ class Products:
         return self.uses[operand.load].counter
 
     def _sums(self, dot: Dot) -> Value:
-        """What a product adds to: sums that are under way too, or that may be read."""
+        """The accumulator of a product: one of a product under way, or one that has ended, in its layout."""
         op, context = dot.op, self.walk
         value = context.lowered[op.acc]
         if any(other.value is value for other in self.under_way):
@@ -330,14 +328,13 @@ class Products:
         self.settle([begun.result for begun in self.under_way if words.get(begun.source) == words[value]])
 
     def settle(self, values: Iterable[Value]) -> None:
-        """Wait for the products whose sums these are, and release what they read.
-
-        All before them are over then, too.
-        """
+        """Wait for the products with these sums, and for all before them; release their stages."""
         sums = set(values)
         last = max((at for at, begun in enumerate(self.under_way) if begun.result in sums), default=-1)
         over, self.under_way = self.under_way[: last + 1], self.under_way[last + 1 :]
-        for place, begun in enumerate(over, 1):  # one by one where consumers write operands, which saves registers
+        # Where consumers write operands, one by one, which saves registers: at each wait, the later ones of `over` may
+        # go on. Else the first wait is for all.
+        for place, begun in enumerate(over, 1):
             later = len(self.under_way) + (len(over) - place) * bool(self.walk.plan.written)
             wait = ops.DotWait(begun.value, () if begun.left is None else (begun.left,), pending=later)
             self._settled(begun.result, wait, self._dots[begun.result])
@@ -350,12 +347,12 @@ class Products:
     # Left operands in registers.
 
     def _words(self, value: Value) -> Value:
-        """The words of a value, which may have been packed before."""
+        """The words of a value, which are packed here unless the value is kept in words."""
         lowered = self.walk.lowered[value]
         return lowered if value in self.walk.words else self.packed(value, lowered)
 
     def packed(self, value: Value, lowered: Value) -> Value:
-        """The words of a value."""
+        """Pack a value into words."""
         pack = (PackQuads if value.tile.dtype.bits == 8 else PackPairs)(x=lowered)
         if isinstance(pack, PackQuads):
             pack.attributes["source"] = self.walk.layout_name(self.walk.layouts[value])
@@ -374,7 +371,13 @@ class Products:
     def settle_last_iteration(self, later: Value, counters: Sequence[Value], used: Sequence[int], dots: int) -> None:
         """Wait for the products of the iteration before, and release their stages.
 
-        This one's `dots` go on.
+        The `dots` products of this iteration stay under way.
+
+        Args:
+            later: whether there is an iteration before.
+            counters: the counters of this iteration.
+            used: the pipelines, in the order of `counters`.
+            dots: the number of products of an iteration.
         """
         first, self.under_way = self.under_way[0], []
         dot = self._dots[first.result]
@@ -392,11 +395,10 @@ class Products:
 
 
 def in_words(function: Function, plan: Plan) -> dict[Value, int]:
-    """The values that are kept in words.
+    """The values that are kept in words, each with a number for its registers.
 
-    Left operands that only products and loops take, from registers or from where they are written.
-
-    Those that a loop makes one variable of have the same number: their words are in the same registers.
+    These are left operands in registers that only products and loops read, and the variables of loops that carry them.
+    Values that a loop makes one variable have one number: their words are in the same registers.
     """
     lefts = [dot.op.a for dot in plan.dots.values() if dot.in_registers]
     carried = [group for op in function.walk() for group in carried_groups(op)]

@@ -1,13 +1,13 @@
 """Stages that threads read.
 
-Tiles that more than products need, and small tiles beside the operands of a loop.
+They hold operands that threads need too, and small tiles beside the operands of a loop.
 
-a = load(x, k)                 the product reads it in shared memory,
-total += sum(a * a)            and threads read the same stage
-s = load(scale, k)             threads alone read it: it arrives with the operands of
-acc += mma(a, b, 0) * s        the product whose sums it is combined with
-t = load(offset, k)            an operand is computed from it: it arrives ahead of that product
-sums = mma(c + t, b, sums)
+    a = load(x, k)                 the product reads it in shared memory,
+    total += sum(a * a)            and threads read the same stage
+    s = load(scale, k)             only threads read it: it arrives with the operands of
+    acc += mma(a, b, 0) * s        the product whose sums it is combined with
+    t = load(offset, k)            an operand is computed from it: it arrives ahead of that product
+    sums = mma(c + t, b, sums)
 """
 
 import math
@@ -27,19 +27,19 @@ from cutile.ops.memory import LoadTile
 from cutile.ops.view import LoadView
 
 COPY_LINE_BYTES = 128
-"""What copies into shared memory begin at multiples of."""
+"""Alignment of a TMA copy's bytes in shared memory (PTX ISA, "cp.async.bulk.tensor")."""
 NUMBER_BYTES = 32
-"""What comes with a number, and it among them: what is read of memory at once, a sector."""
+"""Bytes that are loaded for a single number: a sector, the least that memory moves."""
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What threads read of the stages of buffers.
+    """The stages that threads read.
 
     Attributes:
-        operands: by load.
-        users: of each load, the operations that take what is read.
-        kept: what happens to operands of products on their way, and is needed by threads too.
+        operands: the loads, each with its layout in shared memory.
+        users: of each load, the operations that take the tile from registers.
+        kept: operations between a load and a product whose results threads read too.
     """
 
     operands: Mapping[Op, Operand] = field(default_factory=dict[Op, Operand])
@@ -48,7 +48,7 @@ class Reads:
 
 
 def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> Reads:
-    """What threads read; tiles for them alone in `roomy` blocks."""
+    """The stages that threads read; tiles for threads alone only in `roomy` blocks, whose registers hold them."""
     of_products = [operand for dot in dots.values() for operand in dot.operands]
     passed = {op for operand in of_products for op in operand.passed}
     takers: dict[Value, list[Op]] = {}
@@ -71,10 +71,10 @@ def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> 
 
 
 def _met(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Dot]) -> Op | None:
-    """The product of a block whose sums threads combine a tile with.
+    """The product of a block with whose sums threads combine a tile.
 
-    None where anything else needs it: a product, a load, an assertion, the next iteration. And none where the block has
-    nests, whose loads might lie between those of the product and this one.
+    None where anything else needs the tile: a product, a load, an assertion, the next iteration. None also where the
+    block has loops or branches, whose loads might stand between those of the product and this one.
     """
     definitions = {value: op for op in block.operations for value in op.results}
     derived, product = set(load.results), None
@@ -88,10 +88,9 @@ def _met(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Dot]) -> Op |
 
 
 def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> Operand | None:
-    """How TMA brings a tile for threads.
+    """The layout in shared memory of a tile that TMA loads for threads alone; None where TMA cannot load it.
 
-    None where it cannot, or where the tile is a number, unless it is combined with sums of a `product`. Such a number
-    comes with its neighbours.
+    A single number is loaded so only if it is combined with the sums of a `product`, and its neighbours come with it.
     """
     try:
         tensor, shape = require_tma(load, kernel, "a tile"), load.shape
@@ -113,7 +112,7 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> O
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:
     """The layouts of left operands that threads read or compute.
 
-    That of a product's sums, by which a row is in the registers of the threads that have its sums.
+    It is an accumulator's. Then the same threads have a row of the operand and the row of its sums.
     """
     anchors: list[tuple[Op, Layout]] = []
     for dot in dots.values():

@@ -8,12 +8,12 @@
                                                      p, acc = softmax(s, acc)
                                                  acc = mma(p, value[b - 1], acc)
 
-Where a product's left operand is computed from another's sums, the tensor cores have nothing to do while it is
-computed. Rotated, the second product of an iteration and the first of the next one are under way together, and the
-arithmetic between them follows (FlashAttention-3, Shah et al. 2024, section 3.2).
+If a product's left operand is computed from another product's sums, the tensor cores are idle during the computation.
+In a rotated loop, the second product of an iteration and the first one of the next are under way together. The
+computation follows both (FlashAttention-3, Shah et al. 2024, section 3.2).
 
-A second product of 8 bits is begun ahead of the first one: that is 1.02 times as fast, and in 16 bits 0.96 to 0.99
-(`docs/benchmarks/loops/attention.md`).
+In 8 bits the second product is begun ahead of the first one. That is 1.02 times as fast; in 16 bits it would be 0.96 to
+0.99 times (`docs/benchmarks/loops/attention.md`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,10 +32,10 @@ class _Cut:
     """Where a loop's body is cut in two.
 
     Attributes:
-        ahead: the first product and what it alone needs: done for the next iteration.
-        behind: the second product and what it alone needs, but for what is computed from the first one's sums.
+        ahead: the first product and the operations behind its operands: run for the next iteration.
+        behind: the second product and the operations behind its right operand.
         product: the second product.
-        carried: the place of its result among the loop's carried values.
+        carried: the position of its result among the loop's carried values.
     """
 
     ahead: frozenset[Op]
@@ -56,10 +56,7 @@ def rotate(function: Function) -> Function:
 
 
 def _cut(loop: For) -> _Cut | None:
-    """How a loop is cut.
-
-    None where it is not two products of which the second takes what the first one made.
-    """
+    """The cut of a loop of two products, the second of which reads the first one's sums; None for other loops."""
     operations = loop.body.operations[:-1]
     products = [op for op in operations if isinstance(op, Mma)]
     if len(products) != 2 or any(op.regions for op in operations):
@@ -96,7 +93,7 @@ class _Rotated(Copier):
             super().operation(op)
 
     def _some(self, loop: For, operations: Iterable[Op]) -> None:
-        """The operations of a loop's body that are wanted, in their order."""
+        """Append copies of some operations of a loop's body, in the order of the body."""
         work = set(operations)
         for op in loop.body.operations:
             if op in work:
@@ -113,9 +110,9 @@ class _Rotated(Copier):
             self.values[old] = new
 
     def _iterations(self, loop: For, cut: _Cut, initial: Sequence[Value]) -> Sequence[Value]:
-        """The first iteration up to its second product, the loop, the last second product.
+        """Append the rotated loop; return its results.
 
-        The loop is over the other iterations.
+        The first iteration stands ahead of it, up to the second product. The last second product stands behind it.
         """
         builder, body = self.builder, loop.body
         start, stop, step = (self.values[value] for value in (loop.start, loop.stop, loop.step))
@@ -152,10 +149,7 @@ class _Rotated(Copier):
         return [results[at] for at in range(len(arguments))]
 
     def _behind(self, loop: For, cut: _Cut, index: Value) -> None:
-        """The second product of the iteration with that index.
-
-        Other values stay those of this iteration.
-        """
+        """Append the second product of the iteration with an index; other values stay those of this iteration."""
         now = dict(self.values)
         self.values[loop.induction] = index
         self._some(loop, cut.behind)

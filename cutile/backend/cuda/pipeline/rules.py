@@ -75,9 +75,8 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     # Where thread blocks share a multiprocessor there is no register reallocation: the producer's threads have as many
     # registers as the consumers'.
     shared = registers(arch, WARPGROUP * (warpgroups + 1), options.occupancy or 1) - SPARE_REGISTERS
-    _require_room(
-        blocks, dots, warpgroups, shared if (options.occupancy or 1) > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
-    )
+    room = shared if (options.occupancy or 1) > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
+    _require_room(blocks, dots, warpgroups, room)
     drafted = drafted_plan(kernel, dots, by_threads, warpgroups, options, None)
     order = order_of(drafted.slice.nests, kernel.definitions)
     # In a group rows vary fastest. So the columns are the axis along which loops grow, and the longest come first.

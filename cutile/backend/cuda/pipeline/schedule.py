@@ -4,10 +4,10 @@ It says which warps and thread blocks work on a tile block, which tile blocks ru
 
 Thread blocks of a cluster are neighbours in the grid, and share what they load.
 
-Some tile blocks may have longer loops than others. What a loop's bounds are computed from tells whether they differ,
-and whether they grow along an axis of the grid. If they differ, a thread block that is free takes the next tile block,
-the longest first, so that what is left at the end is short. Causal attention then runs at 1.01 to 1.09 of its speed
-with tile blocks dealt out in turn (`docs/benchmarks/loops`).
+Some tile blocks may have longer loops than others. The operations behind a loop's bounds tell whether tile blocks
+differ, and whether their loops grow along an axis of the grid. If they differ, a free thread block takes the next tile
+block, the longest first, so that the last ones are short. Causal attention then runs 1.01 to 1.09 times as fast as with
+tile blocks dealt out in turn (`docs/benchmarks/loops`).
 """
 
 import math
@@ -64,8 +64,8 @@ class SplitK:
     """Several thread blocks may share a tile block's iterations (`split_k.py`).
 
     Attributes:
-        pieces: into which the iterations may be divided.
-        parts: of a tile's columns that the thread blocks of a cluster add up; 0 where sums meet in a workspace.
+        pieces: the number of pieces into which the iterations may be divided.
+        parts: parts of a tile's columns that the thread blocks of a cluster add up; 0 where a workspace is used.
     """
 
     pieces: int
@@ -73,7 +73,7 @@ class SplitK:
 
 
 Schedule = Cooperative | PingPong | SplitK
-"""Who does what of a tile block."""
+"""The division of a tile block's work among warpgroups and thread blocks."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Tiles:
         cluster: blocks that share what they load.
         along: the axis of the grid along which a cluster's blocks are neighbours.
         rows, columns: the axes of the grid that go along the rows and columns of a result.
-        grouped: rows of tile blocks, or of clusters of them, that are gone through together: those at work cover a
-            square of the result, so that they read as little as may be.
-        schedule: who does what of one.
-        order: which one comes when.
+        grouped: rows of tile blocks (or of clusters) in a group of the rasterisation. The tile blocks at work cover
+            about a square of the result, so that they read as little as possible.
+        schedule: the division of a tile block's work.
+        order: the order of the tile blocks.
     """
 
     cluster: int = 1
@@ -126,9 +126,10 @@ def order_of(nests: Iterable[Op], definitions: Mapping[Value, Op]) -> Order:
 
 
 class _Slopes:
-    """How numbers change with the tile block's index along an axis of the grid.
+    """The slopes of numbers along an axis of the grid.
 
-    They grow (1), shrink (-1), or do not depend on it (0); None where they may do either, as numbers from memory may.
+    A number grows with the tile block's index there (1), shrinks (-1), or does not depend on it (0). None where that is
+    not known, as for numbers from memory.
     """
 
     def __init__(self, definitions: Mapping[Value, Op], loops: Mapping[Value, For]) -> None:
@@ -136,7 +137,7 @@ class _Slopes:
         self._loops = loops
 
     def of_nest(self, op: Op, axis: int) -> int | None:
-        """The slope of a loop's length. What a branch leaves out is not known."""
+        """The slope of a loop's length, or of the work in a branch: 0 or None."""
         if isinstance(op, If):
             return 0 if self._of(op.condition, axis) == 0 else None
         if not isinstance(op, For):
@@ -161,14 +162,12 @@ class _Slopes:
         signs = [slope for slope in slopes if slope is not None]
         if not any(signs):
             return 0
-        if isinstance(op, Sub):
-            signs[1] = -signs[1]
-        if isinstance(op, Neg):
-            signs[0] = -signs[0]
+        if isinstance(op, Sub | Neg):
+            signs[-1] = -signs[-1]
         monotonic = isinstance(op, Add | Sub | Neg | Min | Max | Convert)
-        scaled = isinstance(op, Mul | FloorDiv | DivCeil | DivTrunc) and any(
-            (constant_of(x, self._definitions) or 0) > 0 for x in op.operands
-        )
+        # Either factor of a product, but only the divisor: a quotient shrinks as its divisor grows.
+        factors = [constant_of(x, self._definitions) or 0 for x in op.operands[0 if isinstance(op, Mul) else 1 :]]
+        scaled = isinstance(op, Mul | FloorDiv | DivCeil | DivTrunc) and any(factor > 0 for factor in factors)
         return max(signs, key=abs) if (monotonic or scaled) and max(signs) * min(signs) >= 0 else None
 
 
@@ -182,12 +181,12 @@ def shared_along(
 ) -> tuple[int, ...] | None:
     """The axes of the grid along which tile blocks load the same tile.
 
-    None where one tile block may load it twice: a loop around the load is not named in the tile's index, or the index
-    is computed, so that two iterations may come to the same one.
+    None where one tile block may load a tile twice: the tile's index does not have the variable of some loop, or has a
+    computed number, which may be the same in two iterations.
 
     Args:
-        index: the tile's.
-        loops: around the load.
+        index: the index of the tile.
+        loops: the loops around the load.
         definitions: the operation of each value.
 
     Example:

@@ -1,12 +1,12 @@
-"""The epilogue some columns at a time, so that a thread holds few beside its sums.
+"""The epilogue in subtiles of some columns, so that a thread holds few values beside its accumulator.
 
     out = convert(max(acc + bias, 0) + residual)        for each 64 columns:
     z.store(out)                                  -->       part = part(acc, columns)
                                                             out = convert(max(part + bias[columns], 0) + residual[...])
                                                             store_part(z, out, columns)
 
-What is loaded for one piece is used up before the next is begun. Only operations that work column by column can be cut
-so; where another is found, the kernel stays as it is.
+The loads of one subtile are used up before the next one begins. Only operations that work column by column can be cut.
+With any other operation the kernel stays as it is. A subtile of any tile is called a piece here.
 """
 
 from collections.abc import Sequence
@@ -29,14 +29,16 @@ class _CannotCut(Exception):
 
 
 def cut_epilogue(function: Function, loop: For, width: int, *, ahead: bool = False) -> Function:
-    """The function with its epilogue in subtiles of so many columns, if it can be cut.
+    """The function with its epilogue in subtiles of `width` columns.
 
-    Else, or if need not be, it is as it was.
+    It is `function` itself where the epilogue cannot be cut, or holds nothing beside the accumulator.
 
     Args:
-        function, loop, width: the kernel, its loop of products, and the columns of a piece.
-        ahead: whether what a piece loads is asked for before the piece ahead of it is computed, so that only the first
-            one is waited for. It takes registers.
+        function: the kernel.
+        loop: its main loop.
+        width: columns of a subtile.
+        ahead: whether the loads of a subtile begin before the one ahead of it is computed. Then threads wait for the
+            loads of the first one only. It takes registers.
     """
     operations = function.body.operations
     place = operations.index(loop)
@@ -65,10 +67,10 @@ def with_operations(function: Function, operations: Sequence[Op]) -> Function:
 def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
     """A loop over `count` subtiles of columns that does the epilogue for each.
 
-    `ReducePartials` finds their sums. None where that does not work column by column.
+    `ReducePartials` stands for the sums of a subtile. None where the epilogue does not work column by column.
 
-    Numbers that follow the loop of products are not in it: they are to be known before. Where it begins and ends, and
-    what thread blocks hold the sums, whoever lowers it decides.
+    The scalars of the epilogue are not in the loop: they are computed ahead of it. The lowering replaces the loop's
+    bounds by those of a thread block, and `ReducePartials` by the sums that the thread block has.
     """
     operations = function.body.operations
     after = operations[operations.index(loop) + 1 :]
@@ -87,14 +89,11 @@ def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
 
 
 class _Cut:
-    """Makes the pieces, from the stores backwards.
-
-    Each asks for what it needs of its columns.
-    """
+    """Makes the pieces, from the stores backwards: each operation asks for the pieces of its operands."""
 
     def __init__(self, function: Function, sums: Value, after: Sequence[Op], builder: Builder, axis: int = -1) -> None:
         self._sums = sums
-        self._axis = axis  # of what is stored, along which its pieces follow each other
+        self._axis = axis  # of a stored tile, along which its pieces follow each other; negative
         self._after = after
         self._builder = builder
         self._definitions = {value: op for op in function.walk() for value in op.results}
@@ -128,14 +127,16 @@ class _Cut:
         self._store(self._stores())
 
     def _stores(self) -> list[StoreMut]:
-        """The stores, after a check that subtiles leave out nothing else.
+        """The stores of the epilogue.
 
-        And that nothing needs the whole.
+        Raises:
+            _CannotCut: another operation has an effect, or an operation needs a whole tile.
         """
         stores = [op for op in self._after if isinstance(op, StoreMut)]
         stored = {op.x for op in stores}
+        # The 0 stands for an axis that a tile of one axis does not have.
         extents = [(0, *op.value.tile.shape)[self._axis] for op in stores]
-        if not all(extent and extent % self._count == 0 for extent in extents):  # narrower than the sums
+        if not all(extent and extent % self._count == 0 for extent in extents):
             raise _CannotCut
         for op in self._after:
             if any(value.tile.is_scalar for value in op.results) and any(map(is_tile, op.operands)):
@@ -203,7 +204,7 @@ class _Cut:
         return self._piece(x, axis) if x.tile.shape[axis] != 1 else self._unbroken(x)
 
     def _unbroken(self, value: Value) -> Value:
-        """A tile that is the same for all pieces, made once."""
+        """A tile that all pieces need whole, such as a column that is broadcast; made once."""
         if value not in self._whole:
             op = self._definitions.get(value)
             if op is None or op.regions or isinstance(op, LoadMut) or value is self._sums:
@@ -218,7 +219,7 @@ class _Cut:
         return self._whole[value]
 
     def _index(self, index: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
-        """The tile index of a piece: in its own, smaller tiles."""
+        """The tile index of a piece, which counts tiles of its own, smaller shape."""
         builder, dtype = self._builder, index[axis].tile.dtype
         if self._found is not None and dtype is not i32:
             raise _CannotCut
@@ -229,7 +230,7 @@ class _Cut:
 
 
 def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
-    """Operations of subtiles, with each one's loads ahead of the one before it."""
+    """The operations of all subtiles, with the loads of each ahead of the subtile before it."""
 
     def loads(piece: Sequence[Op]) -> list[Op]:
         return [op for op in piece if op.results and (isinstance(op, LoadTile) or op.results[0].tile.is_scalar)]
@@ -243,10 +244,7 @@ def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
 
 
 def _same_axis(op: Reshape, axis: int) -> int:
-    """The axis of a reshape's operand that is `axis` of its result.
-
-    They differ in axes of 1 alone.
-    """
+    """The axis of a reshape's operand that is `axis` of its result, if the two differ only in axes of 1."""
     source = [a for a, extent in enumerate(op.x.tile.shape) if extent != 1]
     target = [a for a, extent in enumerate(op.shape) if extent != 1]
     same = [op.x.tile.shape[a] for a in source] == [op.shape[a] for a in target]

@@ -1,19 +1,19 @@
-"""Operands that change places: z = x y is made as z^T = y^T x^T.
+"""Swap of A and B: z = x y is made as z^T = y^T x^T.
 
     for k in a..b:                               for k in a..b:
         w = f(load(weights, k, j))       -->         w = f(load(weights, k, j))
         acc = mma(load(x, i, k), w, acc)             acc' = mma(w^T, load(x, i, k)^T, acc')
     z = acc                                      z = acc'^T
 
-Where that is of use:
+It is of use in three cases:
 
-- Tiles of few rows: an instruction has 64 rows and 8 to 256 columns. Of a tile of 16 rows it would multiply 48 that
-  nobody wants, and TMA would fill as many rows of the left operand with zeros.
-- A right operand that is computed: `wgmma` takes only the left one from registers.
-- A right operand that lies across K, of a type that `wgmma` takes along K alone: only the left one can be turned.
+- Tiles of few rows: an instruction has 64 rows and 8 to 256 columns. With a tile of 16 rows it would multiply 48 more,
+  and TMA would fill as many rows of the left operand with zeros.
+- A computed right operand: `wgmma` takes only the left one from registers.
+- A right operand across K, of a type that `wgmma` takes only along K: threads can transpose only the left one.
 
-A transposed tile is the same registers by other coordinates, and of a buffer another way to read it: what is exchanged
-moves nothing, but that results are stored by columns.
+A transposition moves nothing. Of a tile in registers it is the same registers by other coordinates, and of a buffer
+another way to read it. Only the result is stored by columns.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,11 @@ from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
 
 MAX_SWAPPED_ROWS = 256
-"""Rows of a product that are columns when it is swapped: what one instruction takes."""
+"""Rows of a product to be swapped: the columns of one `wgmma`, at most."""
 
 
 def swaps_ab(rows: int, columns: int) -> bool:
-    """Whether operands change places.
-
-    Where a tile's rows are no whole number of an instruction's, and its columns are.
+    """Whether a tile's rows are no multiple of an instruction's 64, and its columns are.
 
     Example:
         >>> swaps_ab(16, 128), swaps_ab(64, 128), swaps_ab(16, 80)
@@ -48,9 +46,9 @@ class _Chain:
     """Products that add up in one variable of a loop.
 
     Attributes:
-        place: of the variable among those that the loop carries.
-        initial: what the variable begins with, where that is one number everywhere.
-        products: in order.
+        place: the position of the variable among those that the loop carries.
+        initial: the number that every element of the variable begins with; None where there is no such constant.
+        products: the products, in order.
     """
 
     place: int
@@ -59,7 +57,7 @@ class _Chain:
 
 
 def swap(function: Function) -> Function:
-    """A copy of `function` with such products swapped; itself without such a product."""
+    """A copy of `function` with swapped products; `function` itself where no product is swapped."""
     definitions = {value: op for op in function.walk() for value in op.results}
     loops = [op for op in function.walk() if isinstance(op, For)]
     chains = {op: loop_chains for op in loops if (loop_chains := _chains(op, definitions))}
@@ -88,7 +86,7 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
 
 
 def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether it helps to swap a product, and its left operand may be the right."""
+    """Whether it helps to swap a product, and its left operand may become the right one."""
     atom = atom_of(op.a.tile.dtype, op.b.tile.dtype, op.acc.tile.dtype)
     if len(op.acc.tile.shape) != 2 or atom is None or not is_loaded(op.a, definitions):
         return False

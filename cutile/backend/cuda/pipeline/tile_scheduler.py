@@ -5,9 +5,9 @@
 
 `schedule.py` decides on the order of the tile blocks.
 
-To find a tile block's index from its number takes a few divisions: some 300 cycles. The tensor cores would be idle for
-as long between two tiles. Consumers need the index only in the epilogue, so they compute it while the main loop's first
-product is under way.
+A tile block's index is computed from its number by a few divisions, which take some 300 cycles. The tensor cores would
+be idle for as long between two tiles. Consumers need the index only in the epilogue, so they compute it while the main
+loop's first product is under way.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class TileScheduler:
         context.builder.location = None
 
     def _while_there_are(self, tile: Callable[[], None], counters: Sequence[Value]) -> None:
-        """The loop where thread blocks take tile blocks as they come to them."""
+        """Add the loop in which a free thread block takes the next tile block."""
         builder, pipelines = self._walk.builder, self._walk.pipelines
         number, counter = Value(self.first.type, "tile"), Value(self.first.type, "tile_counter")
         pipelines.counters = [Value(value.type, "counter") for value in counters]

@@ -1,12 +1,13 @@
-"""Sums of whole tiles in memory.
+"""Additions of whole tiles to memory: a pass of tile IR.
 
-What `ct.atomic_red_view_tko(part, tile, index, ct.atomic.ADDF)` is by elements.
+The front end writes `ct.atomic_red_view_tko(part, tile, index, ct.atomic.ADDF)` as an update of elements by address.
 
     %p = add(tensor_address(%y), ...)
     atomic_rmw(%p, %tile, %mask, %i, %j) {kind = 'addf'}     -->     cuda.add_tile(%y, %tile, %i, %j)
 
-As elements they take an address of 64 bits and a test each, and tile blocks in linear order. A sum that nobody reads in
-the kernel is the same in any order of tile blocks, but for its rounding, which atomic updates leave open anyway.
+Each element would take an address of 64 bits and a test, and tile blocks would have to run in linear order. But a sum
+that the kernel does not read is the same in any order of tile blocks. Only its rounding differs, which atomic updates
+leave open anyway.
 """
 
 from collections.abc import Mapping
@@ -47,7 +48,7 @@ def add_tiles(function: Function) -> Function:
 
 
 _ASKS = (TensorAddress, TensorDim, TensorStride)
-"""What neither reads nor writes the elements of a tensor."""
+"""Operations on a tensor that neither read nor write its elements."""
 
 
 def _is_sum(op: AtomicRmw) -> bool:

@@ -1,14 +1,14 @@
 """Lowering to a producer warp and consumer warpgroups, as `plan.py` says.
 
-%query = cuda.buffer() ...   %pipeline = cuda.pipeline(%query)   ...
-cuda.roles() {groups = 2} {
-  if elected: for tile in first..all by step: acquire; load query; for k in a..b: acquire; load key; ...
-} {
-  for tile in first..all by step:
-    wait for query
-    for k in a..b: wait for key; s = dot(query, key); s = dot_wait(s); release key; ... the loop's other work
-    release query; ... the rest of the kernel
-}
+    %query = cuda.buffer() ...   %pipeline = cuda.pipeline(%query)   ...
+    cuda.roles() {groups = 2} {
+      if elected: for tile in first..all by step: acquire; load query; for k in a..b: acquire; load key; ...
+    } {
+      for tile in first..all by step:
+        wait for query
+        for k in a..b: wait for key; s = dot(query, key); s = dot_wait(s); release key; ... the loop's other work
+        release query; ... the rest of the kernel
+    }
 
 Both roles walk the same operations in the same order, and count the stages of each pipeline alike.
 """
@@ -61,19 +61,18 @@ from cutile.ops.view import StoreView
 
 @dataclass
 class Verdict:
-    """What tells consumers whether an assertion has failed.
-
-    A flag in shared memory, set where one fails.
+    """How consumers know of failed assertions: a flag in shared memory, which the producer sets.
 
     Attributes:
-        failed: whether that was so at the store that is being lowered; None elsewhere.
+        walk: the lowering of the kernel.
+        failed: the flag as it was read for the store that is being lowered; None elsewhere.
     """
 
     walk: WarpSpecialised
     failed: Value | None = None
 
     def give(self) -> None:
-        """The producer's part of a store: all assertions before it were made."""
+        """The producer's part of a store: tell consumers that all assertions before it were made."""
         number = self.walk.plan.verdict
         if number is None:
             return
@@ -81,7 +80,7 @@ class Verdict:
         self.walk.pipelines.acquire(number, counter, nbytes=0)
 
     def take(self) -> None:
-        """The consumers' part."""
+        """The consumers' part of a store: wait for the producer, and read the flag."""
         number = self.walk.plan.verdict
         if number is None:
             return
@@ -91,23 +90,17 @@ class Verdict:
         self.walk.pipelines.release(number, counter)
 
     def read(self) -> None:
-        """Read the flag, which the producer has set by now if it ever does."""
+        """Read the flag, behind a wait that orders it after the producer's assertions."""
         if self.walk.pipelines.flag is not None:
             self.failed = self.walk.builder.value(Failed(self.walk.pipelines.flag), "failed")
 
     def forget(self) -> None:
-        """What follows is no store, or another one.
-
-        Only behind a main loop does an answer last.
-        """
+        """Forget the flag behind a store: the next store reads it anew. Behind a main loop one read is for all."""
         if self.walk.plan.verdict is not None:
             self.failed = None
 
     def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The index of what is stored.
-
-        One before any tensor's begin where an assertion failed.
-        """
+        """The index of a store: outside of any tensor if an assertion failed, so that TMA or a check drops it."""
         if self.failed is None:
             return index
         first, *others = index
@@ -117,10 +110,7 @@ class Verdict:
 
 
 class WarpSpecialised(LoweringContext):
-    """One walk for the producer, over what loads need, and one for the consumers.
-
-    These do everything.
-    """
+    """One walk for the producer, over loads and the operations that they need, and one for the consumers, over all."""
 
     early = True
 
@@ -128,7 +118,7 @@ class WarpSpecialised(LoweringContext):
         whole, parts = _in_subtiles(source, plan)
         function = whole if parts is None else with_operations(whole, [*whole.body.operations, parts])
         super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
-        # What stores a tile's parts runs in place of what stores all of it: nothing is stored over.
+        # Of the whole function alone: the epilogue of parts runs in place of the whole one, and stores nothing twice.
         self.shared_tensors = self.find_shared_tensors(whole) | self.exposed
         self.plan = plan
         self.warps = 4 * plan.warpgroups
@@ -211,7 +201,7 @@ class WarpSpecialised(LoweringContext):
     def _consume_tile(self) -> None:
         """Lower all operations.
 
-        Where the tile block is, is worked out under the first product, unless it is needed earlier.
+        The index of the tile block is computed under the first product, unless it is needed earlier.
         """
         plan, tiles, late = self.plan, self.tiles, self.indices.late
         if plan.pingpong:
@@ -238,10 +228,10 @@ class WarpSpecialised(LoweringContext):
     # What follows the products of a tile block.
 
     def _finish_in_grid(self, operations: Sequence[Op]) -> None:
-        """What follows the products.
+        """Lower what follows the products, unless the tile block lies beyond the grid.
 
-        The last block of a cluster may have no tile block: the tile there is not its own, where the tensor has one,
-        since a launch may cover a part of it.
+        The last thread block of a cluster may have none. A tensor may have a tile there all the same, since a launch
+        may cover a part of it, and must not be written.
         """
         tiles, builder = self.plan.tiles, self.builder
         if tiles.cluster == 1:
@@ -267,14 +257,14 @@ class WarpSpecialised(LoweringContext):
             self.operations(operations)
 
     def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """Nowhere, once an assertion failed."""
+        """The index of a store: outside of any tensor once an assertion failed."""
         return self._verdict.allowed(index)
 
     @property
     def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
-        """Drop what is stored from here on.
+        """The thread that reports a failure, and the flag that drops stores from then on.
 
-        Nobody leaves, since others wait for what is loaded.
+        No thread leaves: others wait for the loads.
         """
         assert self.pipelines.flag is not None
         return (WARPGROUP * self.plan.warpgroups, self.pipelines.flag)
@@ -282,7 +272,7 @@ class WarpSpecialised(LoweringContext):
     # Operations.
 
     def run_block(self, block: Block, *, keep: bool = False) -> None:
-        """What a role does of a block's operations, but for its terminator."""
+        """Lower a role's part of a block, without its terminator; `keep` leaves products under way at the end."""
         operations = [op for op in block.operations if not op.terminates]
         if not self.producing:
             with self._products.block(keep=keep):
@@ -290,7 +280,8 @@ class WarpSpecialised(LoweringContext):
             return
         plan = self.plan
         numbers = (plan.slice.needed | plan.guards) - self._hoisted
-        # Ahead of a main loop, and in it, assertions come first, and what they need: its stages tell of them.
+        # Ahead of a main loop, and in it, assertions come first, with the scalars that they need: a full stage then
+        # tells consumers that they were made.
         first = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
         self.operations([op for op in operations if op in first])
         # The producer tells consumers of failed assertions where they store.
@@ -298,7 +289,8 @@ class WarpSpecialised(LoweringContext):
             set[Op]() if plan.verdict is None else {op for op in operations if isinstance(op, StoreMut | StoreView)}
         )
         rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - first]
-        # Loads that arrive together begin where the first of them stands, as consumers wait for it: numbers come first.
+        # Loads that arrive together begin where the first of them stands, since consumers wait for the stage there. So
+        # the scalars of all of them come first.
         ahead = any(plan.groups[op].ahead for op in rest if op in plan.groups)
         self.operations(sorted(rest, key=lambda op: ahead and op in self._skipped))
 
@@ -331,7 +323,8 @@ class WarpSpecialised(LoweringContext):
         elif isinstance(op, ops.ReducePartials) and self.split is not None:
             self.lowered[op.result] = self.split.nearby_sums(self.lowered[op.x], self.lowered[op.part])
         else:
-            through = [self.plan.stores[op].value] if op in self.plan.stores else []  # what `passed` it on has no turn
+            # A store by TMA reads the matrix ahead of the operations that it `passed`, which are not lowered.
+            through = [self.plan.stores[op].value] if op in self.plan.stores else []
             self._products.settle([*reads(op), *through])
             self._products.enter_region(op)
             self._products.read(reads(op))
@@ -355,10 +348,7 @@ class WarpSpecialised(LoweringContext):
                 self.lowered[value] = self._products.packed(value, self.lowered[value])
 
     def _lower(self, op: Op) -> None:
-        """Lower an operation as for any threads.
-
-        Only a tile that lies as sums do is loaded in wide accesses.
-        """
+        """Lower an operation as for one group of warps, but load tiles in an accumulator's layout in wide accesses."""
         if isinstance(op, LoadTile | LoadMut):
             self.builder.location = op.location
             layout = self.epilogue.vector_load(op) or self.layout(op.result)
@@ -367,10 +357,7 @@ class WarpSpecialised(LoweringContext):
             lower_operation(self, op)
 
     def bounds(self, loop: For) -> Sequence[Value]:
-        """A loop's start, stop and step.
-
-        Of a main loop that is divided, those of this thread block.
-        """
+        """A loop's start, stop and step; those of this thread block's piece where its iterations are divided."""
         if self.split is not None and loop is self.plan.summing:
             return self.split.bounds
         return [self.lowered[value] for value in (loop.start, loop.stop, loop.step)]
@@ -386,10 +373,10 @@ class WarpSpecialised(LoweringContext):
     # Loads by TMA.
 
     def _take_stage(self, load: Op) -> None:
-        """The next stage of a load's pipeline.
+        """Take the next stage of a load's pipeline, at one load of its group.
 
-        The producer fills it where the last of its loads stands, when all of their indices are known, unless they are
-        known before; consumers name it where the first does.
+        Consumers take it at the first load. The producer fills it at the last one, where all indices are known; at the
+        first one if they are known there (`Group.ahead`).
         """
         group = self.plan.groups.get(load)
         if group is None or load is not (group.last if self.producing and not group.ahead else group.first):
@@ -406,7 +393,7 @@ class WarpSpecialised(LoweringContext):
         pipelines.next_stage(number)
 
     def _load_operand(self, operand: Operand, stage: tuple[Value, Value, Value]) -> None:
-        """Load an operand into a stage: of a buffer, of a pipeline, of a counter."""
+        """Load an operand into a stage: its buffer, its pipeline and its counter."""
         load = operand.load
         self.builder.location = load.location
         index = tuple(self.lowered[value] for value in operand.index)
@@ -422,9 +409,9 @@ class WarpSpecialised(LoweringContext):
         self.builder.add(copy)
 
     def _shared_along(self, operand: Operand) -> tuple[int, ...] | None:
-        """Who else loads a tile that threads alone read, as weights that they convert.
+        """The axes of the grid along which tile blocks load the same tile; None if a tile block may load it twice.
 
-        None of what a product reads: it lies in the L2 cache for other tile blocks.
+        None also for a product's operand. It has to stay in the L2 cache for other tile blocks.
         """
         if operand.load in self._multiplied:
             return None
@@ -434,9 +421,9 @@ class WarpSpecialised(LoweringContext):
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, For | None]:
-    """The function with its epilogue in subtiles.
+    """The function with its epilogue in subtiles, and the loop over the parts that a cluster's thread block adds up.
 
-    And a loop over those that a thread block of a cluster adds up, if there are any.
+    The loop is None where no cluster adds up parts.
     """
     loop, whole = plan.summing, source
     if loop is None:
@@ -447,7 +434,7 @@ def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, For | None]:
 
 
 def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:
-    """The layouts of sums, of their parts, and of a main loop's, transposed."""
+    """The layouts of accumulators, of their parts, and of a main loop's transposed result."""
     parts = [op for op in function.walk() if isinstance(op, ops.Subtile | ops.ReducePartials)]
     sums: list[tuple[Op, Layout]] = [(dot.op, dot.accumulator) for dot in plan.dots.values()]
     if plan.mainloop is not None:
