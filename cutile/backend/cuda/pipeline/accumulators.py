@@ -53,7 +53,7 @@ THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * 64
 
 
 def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int, *, transposed: bool) -> Layout:
-    """The accumulator's layout of a product whose left operand lies across K, and is read by threads.
+    """The accumulator's layout where threads read a left operand across K.
 
     A thread holds two neighbouring rows of two neighbouring columns. The lowest bit of the register's number is the
     axis that is contiguous in the result.
@@ -106,7 +106,7 @@ def among_three(layout: Layout) -> bool:
 
 
 def fragment_registers(tall: int, nbytes: int, groups: int) -> int:
-    """Registers of a thread for a left operand of `tall` rows with `nbytes` each along K.
+    """Registers of a thread for a left operand: `tall` rows, `nbytes` along K.
 
     Example:
         >>> fragment_registers(128, 128, groups=2)
@@ -147,7 +147,7 @@ def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]
 
 
 def _reads(layout: Layout, by_k: tuple[bool, bool]) -> tuple[int, int]:
-    """Reads of 16 bytes of a thread for four ks; then, among equals, the rows that it holds at once."""
+    """A thread's reads of 16 bytes for four ks, and the rows that it holds at once."""
     rows, columns = (len({offset[axis] for offset in layout.offsets}) for axis in range(2))
     return rows + columns, rows if by_k[0] else rows // 4
 
@@ -215,7 +215,10 @@ def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
 
 
 def swapped_bits(source: Layout, target: Layout) -> list[tuple[int, Basis, Basis]]:
-    """The bits of a lane's number that differ: (bit, its basis in the source, its basis in the target)."""
+    """The bits of a lane's number that differ.
+
+    With each bit, its basis in the source and its basis in the target.
+    """
     pairs = enumerate(zip(source.lane, target.lane, strict=True))
     return [(bit, old, new) for bit, (old, new) in pairs if old != new]
 
@@ -238,7 +241,7 @@ def parts_of(columns: int, least: int, pieces: int) -> int:
 
 
 def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
-    """Bytes that a thread block of a cluster receives: its parts of the sums of all pieces."""
+    """Bytes that a thread block of a cluster receives: its parts of all sums."""
     return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
 
 
@@ -260,7 +263,7 @@ def part_layout(sums: Layout, parts: int) -> Layout:
 
 
 def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
-    """Registers of a thread that hold the first part, and the distance to those of the next.
+    """Registers of a thread for the first part, and the distance to the next part's.
 
     None where the parts do not follow each other at one distance.
 

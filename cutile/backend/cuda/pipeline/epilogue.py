@@ -114,7 +114,7 @@ def _is_unfit(kernel: Kernel, op: Stored) -> bool:
 
 
 def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], warpgroups: int) -> TmaStore | None:
-    """The TMA store of a matrix with an accumulator's shape, or the addition of an accumulator.
+    """The store of a matrix by TMA, or the addition of an accumulator.
 
     None where TMA cannot do it.
     """
@@ -150,7 +150,7 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
 
 
 def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpgroups: int) -> TmaStore | None:
-    """The TMA store of a matrix that is the transpose of an accumulator; None where TMA cannot do it."""
+    """The store of a transposed accumulator by TMA; None where TMA cannot do it."""
     tensor, shape = op.x.tensor, op.value.tile.shape
     if tensor.dtype not in (f16, bf16) or tensor.alignment != 16 or len(shape) != 2 or tensor.unit_axis != 1:
         return None
@@ -288,7 +288,7 @@ class Epilogue:
     def _store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
-        """Have TMA store columns whose first piece has the number `piece`; `packed`: as words of two elements."""
+        """Have TMA store columns, of which `piece` is the first; `packed`: in words."""
         context, pipelines, buffers, under = self._walk, self._walk.pipelines, store.buffers, self.under_fence
         # `first`: the buffer of the first piece. `begins`: whether this is a tile's first piece, ahead of which the
         # warp waits for all buffers.

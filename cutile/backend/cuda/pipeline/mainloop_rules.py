@@ -191,7 +191,7 @@ class _Rules:
 
     @property
     def _counts_in_i32(self) -> bool:
-        """Whether the loop counts in i32: plans compute with iterations in i32, and below zero."""
+        """Whether the loop counts in i32, in which plans compute with iterations."""
         return self.loop.start.tile.dtype is i32
 
     def _require_products_alone(self, operands: Sequence[Operand]) -> None:
@@ -209,7 +209,9 @@ class _Rules:
     # The operands and the accumulator.
 
     def _clustered(self, operands: Sequence[Operand], *, alone: bool) -> tuple[Tiles, Operand, Operand]:
-        """The clusters and the order of tile blocks, and both operands with the part that each block loads.
+        """The clusters and order of tile blocks, and the left and right operands.
+
+        An operand that a cluster shares says how many blocks load a part of it each.
 
         Without the option `num_cta_in_cga` blocks share nothing. On an H200, sharing was within the noise for products
         of bf16 at 4096 to 16384 cubed, and cost 2 % at 2048.
@@ -261,7 +263,9 @@ class _Rules:
     def _require_held(
         self, whose: str, most: tuple[int, int, int], accumulator: Layout, holds: Callable[[Layout], bool], more: bool
     ) -> None:
-        """Require that ping-pong or three warpgroups hold the accumulator and the epilogue's tiles.
+        """Require that ping-pong or three warpgroups hold all tiles.
+
+        These are the accumulator and the tiles of the epilogue.
 
         Args:
             whose: the warpgroups, for the reason.
@@ -286,7 +290,10 @@ class _Rules:
     # The schedule.
 
     def _asks_for_pingpong(self) -> bool:
-        """Whether the author asks for ping-pong: for the warps of one warpgroup, where two would share a tile."""
+        """Whether the author asks for ping-pong.
+
+        That is for the warps of one warpgroup, where two would share a tile.
+        """
         how, rows = self.how, self.product.acc.tile.shape[0]
         usual = 4 * how.warpgroups
         warps = self.options.num_worker_warps or usual
@@ -306,7 +313,7 @@ class _Rules:
         require(not moving, "tile blocks of warp groups alone have as many turns each")
 
     def _may_delay(self, tiles: Tiles, store: TmaStore | None) -> bool:
-        """Whether the result may wait in registers, and be stored under the next tile block's products.
+        """Whether the result may be stored under the next tile block's products.
 
         It may if only conversions to the result's type and its store follow the main loop.
         """

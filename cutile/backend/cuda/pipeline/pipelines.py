@@ -1,4 +1,4 @@
-"""The shared memory of a lowered kernel: buffers, pipelines, further barriers, and room for results.
+"""The shared memory of a lowered kernel: buffers, pipelines, further barriers.
 
 Buffers and pipelines are values of the lowered IR. Each pipeline has a counter of the stages that a role has used.
 """
@@ -198,5 +198,5 @@ class TensorMaps:
         return self._names[key]
 
     def facts(self, source: Function) -> tuple[Any, ...]:
-        """What a launch encodes: the parameter's name, the tensor's position, and the form."""
+        """The facts of each map: its name, its tensor's position, its form."""
         return tuple((name, source.parameters.index(value), *form) for (value, form), name in self._names.items())

@@ -282,7 +282,7 @@ class Plan:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a producer thread and of a consumer thread; 0 leaves the number as launched."""
+        """Registers of a producer and a consumer thread; 0 leaves those as launched."""
         if self.occupancy > 1:  # thread blocks share the registers, in equal parts
             return 0, 0
         if self.written and self.warpgroups == 2:
@@ -316,7 +316,7 @@ class Plan:
 
     @property
     def staging_bytes(self) -> int:
-        """Bytes of shared memory for results on their way to TMA, and for accumulators that a cluster sends.
+        """Bytes of shared memory for results to be stored and for a cluster's sums.
 
         Both have the same offset: a thread block has read the accumulators before it stores the result.
         """
@@ -328,7 +328,7 @@ class Plan:
 
     @property
     def threads(self) -> int:
-        """Threads of a thread block: the consumer warpgroups, and one whose first warp is the producer."""
+        """Threads of a thread block: the consumers, and the producer's warpgroup."""
         return WARPGROUP * (self.warpgroups + 1)
 
     def stage_bytes(self, pipeline: int) -> int:
@@ -337,7 +337,7 @@ class Plan:
 
     @property
     def written(self) -> dict[SmemLayout, Written]:
-        """The operands that consumers write, by layout in shared memory: one for each buffer.
+        """The operands that consumers write, by layout: one for each buffer.
 
         Operands of one layout share a buffer: no two are read at a time.
         """
@@ -367,7 +367,7 @@ class Plan:
 
     @property
     def aside(self) -> frozenset[int]:
-        """The pipelines that no product reads: of tiles for threads alone, and the verdict."""
+        """The pipelines that no product reads, the verdict among them."""
         read = {self.groups[operand.load].pipeline for dot in self.dots.values() for operand in dot.operands}
         return frozenset(range(len(self.operands) + (self.verdict is not None))) - read
 

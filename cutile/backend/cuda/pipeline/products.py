@@ -141,7 +141,7 @@ class Products:
         return use.left == 0 and not any(use in dot.uses for dot in self.under_way)
 
     def release_all(self) -> None:
-        """Release the stages that only loops and branches read, ahead of the operations that follow these.
+        """Release the stages that loops and branches have read to the end.
 
         So the next tile block's loads arrive while the epilogue runs.
         """
@@ -152,7 +152,10 @@ class Products:
 
     @contextmanager
     def block(self, *, keep: bool = False) -> Generator[None]:
-        """Around a block of the kernel: at its end wait for its products, unless `keep`, and release its stages."""
+        """Enter a block of the kernel.
+
+        At its end, wait for its products, unless `keep`, and release its stages.
+        """
         outer = self.uses
         self.uses = dict(outer)
         yield
@@ -164,7 +167,7 @@ class Products:
         self.uses = outer
 
     def enter_nest(self) -> None:
-        """Ahead of a loop or branch, wait for all products, and for stages that are read inside.
+        """Wait, ahead of a loop or branch, for all products and for stages read inside.
 
         Inside, the wait would depend on whether the branch is taken.
         """
@@ -174,7 +177,9 @@ class Products:
                 self._wait(use)
 
     def enter_region(self, op: Op) -> None:
-        """Ahead of a loop or branch without loads, wait for all products if it multiplies, and for its stages.
+        """Wait, ahead of a loop or branch without loads, for what its products read.
+
+        If it multiplies, wait for all products under way too.
 
         It may run no iteration, and its stages are released behind it even so: they have to be full by then.
         """
@@ -263,7 +268,10 @@ class Products:
         self._follow(dot, begun.result, acc, left[0] if dot.in_registers else None, uses)
 
     def _follow(self, dot: Dot, value: Value, acc: Value | None, words: Value | None, uses: list[_Use]) -> None:
-        """Note that a product is under way; an earlier one may still add to the same accumulator."""
+        """Note that a product is under way.
+
+        An earlier one may still add to the same accumulator.
+        """
         context, earlier = self.walk, next((other for other in self.under_way if other.value is acc), None)
         if earlier is not None:
             self.under_way.remove(earlier)
@@ -287,7 +295,7 @@ class Products:
         return [self._words(dot.op.a)]
 
     def _write(self, dot: Dot, written: Written) -> list[Value]:
-        """Write an operand to the next stage of its buffer; return the buffer and the counter.
+        """Write an operand to the next stage; return its buffer and its counter.
 
         Each warpgroup writes a part, and its product reads all of it, so that warpgroups meet at a barrier behind the
         writes. With two stages, all warpgroups have read the one when they meet behind the writes of the other.
@@ -311,7 +319,10 @@ class Products:
         return self.uses[operand.load].counter
 
     def _sums(self, dot: Dot) -> Value:
-        """The accumulator of a product: one of a product under way, or one that has ended, in its layout."""
+        """The accumulator that a product adds to, in its layout.
+
+        The product before may still be under way.
+        """
         op, context = dot.op, self.walk
         value = context.lowered[op.acc]
         if any(other.value is value for other in self.under_way):
@@ -328,7 +339,7 @@ class Products:
         self.settle([begun.result for begun in self.under_way if words.get(begun.source) == words[value]])
 
     def settle(self, values: Iterable[Value]) -> None:
-        """Wait for the products with these sums, and for all before them; release their stages."""
+        """Wait for the products with these sums and all before; release their stages."""
         sums = set(values)
         last = max((at for at, begun in enumerate(self.under_way) if begun.result in sums), default=-1)
         over, self.under_way = self.under_way[: last + 1], self.under_way[last + 1 :]

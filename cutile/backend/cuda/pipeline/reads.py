@@ -48,7 +48,10 @@ class Reads:
 
 
 def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> Reads:
-    """The stages that threads read; tiles for threads alone only in `roomy` blocks, whose registers hold them."""
+    """The stages that threads read.
+
+    Tiles for threads alone are among them only in `roomy` blocks, whose registers hold them.
+    """
     of_products = [operand for dot in dots.values() for operand in dot.operands]
     passed = {op for operand in of_products for op in operand.passed}
     takers: dict[Value, list[Op]] = {}
@@ -88,7 +91,7 @@ def _met(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Dot]) -> Op |
 
 
 def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> Operand | None:
-    """The layout in shared memory of a tile that TMA loads for threads alone; None where TMA cannot load it.
+    """A tile that TMA loads for threads alone; None where TMA cannot load it.
 
     A single number is loaded so only if it is combined with the sums of a `product`, and its neighbours come with it.
     """

@@ -56,7 +56,7 @@ def rotate(function: Function) -> Function:
 
 
 def _cut(loop: For) -> _Cut | None:
-    """The cut of a loop of two products, the second of which reads the first one's sums; None for other loops."""
+    """The cut of a loop; None where it is not two chained products."""
     operations = loop.body.operations[:-1]
     products = [op for op in operations if isinstance(op, Mma)]
     if len(products) != 2 or any(op.regions for op in operations):
@@ -149,7 +149,10 @@ class _Rotated(Copier):
         return [results[at] for at in range(len(arguments))]
 
     def _behind(self, loop: For, cut: _Cut, index: Value) -> None:
-        """Append the second product of the iteration with an index; other values stay those of this iteration."""
+        """Append the second product of the iteration with an index.
+
+        Other values stay those of this iteration.
+        """
         now = dict(self.values)
         self.values[loop.induction] = index
         self._some(loop, cut.behind)

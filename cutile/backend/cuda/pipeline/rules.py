@@ -136,7 +136,7 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
 
 
 def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | None:
-    """The layout of an accumulator or a left operand; None where warpgroups cannot share it.
+    """The layout of an accumulator or left operand; None if it does not divide.
 
     Warpgroups share the rows. Two share the columns of 64 rows, in whole panels of shared memory.
     """
@@ -203,7 +203,7 @@ def _may_interleave(operand: Operand, kernel: Kernel) -> bool:
 
 
 def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
-    """Let accumulators that begin at zero take over registers of dead ones in their block.
+    """Let accumulators that begin at zero take over registers of dead ones.
 
     The latest dead one gives its registers. Left to itself, the linker gives each product registers of its own, and
     spills others.
@@ -292,7 +292,7 @@ def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
 
 
 def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
-    """The most registers that a thread holds at once, of accumulators and of tiles computed from them.
+    """The most registers of sums, and of tiles from them, that a thread holds at once.
 
     Tiles of fewer than 32 bits are left out. A loop's accumulator is live in the whole body. Any other is live from its
     product to its last use, or until it is added to a live accumulator.

@@ -92,7 +92,7 @@ MAX_CLUSTER_SUMS_BYTES = 96 * 1024
 def division(
     kernel: Kernel, loop: For, dot: Dot, groups: int, tiles: Tiles, options: CompileOptions
 ) -> Cooperative | SplitK:
-    """The division of iterations that the options ask for; else the reason why there is none."""
+    """The division of iterations, or the reason why there is none."""
     bounds = (loop.start, loop.stop, loop.step)
     sums, counts = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
@@ -119,7 +119,7 @@ def division(
 
 
 def summing_loop(kernel: Kernel) -> For | str:
-    """The loop that carries only the accumulator of its products, or the reason why there is none.
+    """The loop that carries only an accumulator, or the reason why there is none.
 
     Such a loop may be divided.
     """
@@ -306,7 +306,9 @@ def _sums_bytes(plan: Plan) -> int:
 
 
 class DividedLoop:
-    """The division of a loop, as it is lowered. A unit of work is a piece of a tile block.
+    """The division of a loop, as it is lowered.
+
+    A unit of work is a piece of a tile block.
 
     Attributes:
         hoisted: the operations that the loop's bounds need, which are the same for all tile blocks.
@@ -412,7 +414,7 @@ class DividedLoop:
         context.add(deal, layout=context.layout_name(plan.dot.accumulator))
 
     def nearby_sums(self, sums: Value, part: Value) -> Value:
-        """Add up a part over all pieces: this thread block's `sums`, and those that others sent."""
+        """Add up a part: this thread block's `sums`, and those that others sent."""
         context, accumulator, parts = self._walk, self._walk.plan.dot.accumulator, self._split.parts
         add = ReducePartials(sums, part, (self._walk.pipelines.staging,), parts=parts, blocks=self._split.pieces)
         return context.add(add, **context.names(accumulator, part_layout(accumulator, parts))).result

@@ -1,4 +1,4 @@
-"""The epilogue in subtiles of some columns, so that a thread holds few values beside its accumulator.
+"""The epilogue in subtiles of some columns, each of which takes few registers.
 
     out = convert(max(acc + bias, 0) + residual)        for each 64 columns:
     z.store(out)                                  -->       part = part(acc, columns)
@@ -89,7 +89,10 @@ def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
 
 
 class _Cut:
-    """Makes the pieces, from the stores backwards: each operation asks for the pieces of its operands."""
+    """Makes the pieces, from the stores backwards.
+
+    Each operation asks for the pieces of its operands.
+    """
 
     def __init__(self, function: Function, sums: Value, after: Sequence[Op], builder: Builder, axis: int = -1) -> None:
         self._sums = sums
@@ -204,7 +207,7 @@ class _Cut:
         return self._piece(x, axis) if x.tile.shape[axis] != 1 else self._unbroken(x)
 
     def _unbroken(self, value: Value) -> Value:
-        """A tile that all pieces need whole, such as a column that is broadcast; made once."""
+        """A tile that all pieces need whole, as a column to be broadcast; made once."""
         if value not in self._whole:
             op = self._definitions.get(value)
             if op is None or op.regions or isinstance(op, LoadMut) or value is self._sums:
@@ -230,7 +233,7 @@ class _Cut:
 
 
 def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
-    """The operations of all subtiles, with the loads of each ahead of the subtile before it."""
+    """The operations of subtiles, each one's loads ahead of the subtile before."""
 
     def loads(piece: Sequence[Op]) -> list[Op]:
         return [op for op in piece if op.results and (isinstance(op, LoadTile) or op.results[0].tile.is_scalar)]
@@ -244,7 +247,11 @@ def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
 
 
 def _same_axis(op: Reshape, axis: int) -> int:
-    """The axis of a reshape's operand that is `axis` of its result, if the two differ only in axes of 1."""
+    """The axis of a reshape's operand that is `axis` of its result.
+
+    Raises:
+        _CannotCut: the operand and the result differ in more than axes of 1.
+    """
     source = [a for a, extent in enumerate(op.x.tile.shape) if extent != 1]
     target = [a for a, extent in enumerate(op.shape) if extent != 1]
     same = [op.x.tile.shape[a] for a in source] == [op.shape[a] for a in target]

@@ -32,7 +32,7 @@ MAX_SWAPPED_ROWS = 256
 
 
 def swaps_ab(rows: int, columns: int) -> bool:
-    """Whether a tile's rows are no multiple of an instruction's 64, and its columns are.
+    """Whether a tile's columns are a multiple of 64, and its rows are not.
 
     Example:
         >>> swaps_ab(16, 128), swaps_ab(64, 128), swaps_ab(16, 80)
@@ -57,7 +57,7 @@ class _Chain:
 
 
 def swap(function: Function) -> Function:
-    """A copy of `function` with swapped products; `function` itself where no product is swapped."""
+    """A copy of `function` with swapped products; itself where none is swapped."""
     definitions = {value: op for op in function.walk() for value in op.results}
     loops = [op for op in function.walk() if isinstance(op, For)]
     chains = {op: loop_chains for op in loops if (loop_chains := _chains(op, definitions))}
@@ -86,7 +86,7 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
 
 
 def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether it helps to swap a product, and its left operand may become the right one."""
+    """Whether it helps to swap a product, and its left operand may be the right."""
     atom = atom_of(op.a.tile.dtype, op.b.tile.dtype, op.acc.tile.dtype)
     if len(op.acc.tile.shape) != 2 or atom is None or not is_loaded(op.a, definitions):
         return False

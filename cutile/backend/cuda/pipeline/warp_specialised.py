@@ -61,7 +61,7 @@ from cutile.ops.view import StoreView
 
 @dataclass
 class Verdict:
-    """How consumers know of failed assertions: a flag in shared memory, which the producer sets.
+    """The flag by which the producer tells consumers of failed assertions.
 
     Attributes:
         walk: the lowering of the kernel.
@@ -72,7 +72,7 @@ class Verdict:
     failed: Value | None = None
 
     def give(self) -> None:
-        """The producer's part of a store: tell consumers that all assertions before it were made."""
+        """The producer's part of a store: tell that assertions before it were made."""
         number = self.walk.plan.verdict
         if number is None:
             return
@@ -95,12 +95,15 @@ class Verdict:
             self.failed = self.walk.builder.value(Failed(self.walk.pipelines.flag), "failed")
 
     def forget(self) -> None:
-        """Forget the flag behind a store: the next store reads it anew. Behind a main loop one read is for all."""
+        """Forget the flag, which the next store reads anew.
+
+        Behind a main loop one read is for all stores.
+        """
         if self.walk.plan.verdict is not None:
             self.failed = None
 
     def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The index of a store: outside of any tensor if an assertion failed, so that TMA or a check drops it."""
+        """The index of a store: outside of any tensor if an assertion failed."""
         if self.failed is None:
             return index
         first, *others = index
@@ -110,7 +113,10 @@ class Verdict:
 
 
 class WarpSpecialised(LoweringContext):
-    """One walk for the producer, over loads and the operations that they need, and one for the consumers, over all."""
+    """The walks of the producer and of the consumers.
+
+    The producer's is over loads and the operations that they need, the consumers' over all.
+    """
 
     early = True
 
@@ -272,7 +278,10 @@ class WarpSpecialised(LoweringContext):
     # Operations.
 
     def run_block(self, block: Block, *, keep: bool = False) -> None:
-        """Lower a role's part of a block, without its terminator; `keep` leaves products under way at the end."""
+        """Lower a role's part of a block, without its terminator.
+
+        `keep` leaves its products under way at the end.
+        """
         operations = [op for op in block.operations if not op.terminates]
         if not self.producing:
             with self._products.block(keep=keep):
@@ -348,7 +357,10 @@ class WarpSpecialised(LoweringContext):
                 self.lowered[value] = self._products.packed(value, self.lowered[value])
 
     def _lower(self, op: Op) -> None:
-        """Lower an operation as for one group of warps, but load tiles in an accumulator's layout in wide accesses."""
+        """Lower an operation as for one group of warps.
+
+        But load tiles that have an accumulator's layout in wide accesses.
+        """
         if isinstance(op, LoadTile | LoadMut):
             self.builder.location = op.location
             layout = self.epilogue.vector_load(op) or self.layout(op.result)
@@ -357,7 +369,7 @@ class WarpSpecialised(LoweringContext):
             lower_operation(self, op)
 
     def bounds(self, loop: For) -> Sequence[Value]:
-        """A loop's start, stop and step; those of this thread block's piece where its iterations are divided."""
+        """A loop's start, stop and step; those of the piece, where it is divided."""
         if self.split is not None and loop is self.plan.summing:
             return self.split.bounds
         return [self.lowered[value] for value in (loop.start, loop.stop, loop.step)]
@@ -409,7 +421,9 @@ class WarpSpecialised(LoweringContext):
         self.builder.add(copy)
 
     def _shared_along(self, operand: Operand) -> tuple[int, ...] | None:
-        """The axes of the grid along which tile blocks load the same tile; None if a tile block may load it twice.
+        """The axes of the grid along which tile blocks load the same tile.
+
+        None if one tile block may load it twice.
 
         None also for a product's operand. It has to stay in the L2 cache for other tile blocks.
         """
@@ -421,7 +435,7 @@ class WarpSpecialised(LoweringContext):
 
 
 def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, For | None]:
-    """The function with its epilogue in subtiles, and the loop over the parts that a cluster's thread block adds up.
+    """The function with its epilogue in subtiles, and the loop over a cluster's parts.
 
     The loop is None where no cluster adds up parts.
     """
@@ -434,7 +448,7 @@ def _in_subtiles(source: Function, plan: Plan) -> tuple[Function, For | None]:
 
 
 def _accumulators(function: Function, plan: Plan) -> list[tuple[Op, Layout]]:
-    """The layouts of accumulators, of their parts, and of a main loop's transposed result."""
+    """The layouts of accumulators, of their parts, and of transposed sums."""
     parts = [op for op in function.walk() if isinstance(op, ops.Subtile | ops.ReducePartials)]
     sums: list[tuple[Op, Layout]] = [(dot.op, dot.accumulator) for dot in plan.dots.values()]
     if plan.mainloop is not None:
