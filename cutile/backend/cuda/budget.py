@@ -1,9 +1,9 @@
 """Registers and shared memory of a block, beyond which tiles are refused.
 
-Registers are counted in words of a thread: the sums of a product live in them all the time, and so do its operands
-where they do not pass through stages in shared memory. What is left of a thread's registers has to do for addresses and
-for what is on its way; compiled on sm_80 and sm_90a, products of up to `255 - SPARE_REGISTERS` words spill nothing
-worth speaking of, and those above spill in their innermost loop, at a hundredth of the speed.
+The sums of a product live in registers all the time, and so do its operands where they do not pass through stages in
+shared memory. The rest of a thread's registers is for addresses and for loads under way. Compiled for sm_80 and sm_90a,
+products of up to `255 - SPARE_REGISTERS` registers spill next to nothing. Larger ones spill in their innermost loop, at
+a hundredth of the speed.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute
 
 MIN_TILE_EXTENT = 16
-"""The least extent of a tile that is named as one that fits."""
+"""The least extent of a product that an error names as one that fits."""
 MAX_THREAD_REGISTERS = 255
 """Registers of a thread that instructions can name."""
 SPARE_REGISTERS = 39
@@ -36,8 +36,9 @@ def product_words(
 ) -> tuple[int, int]:
     """Registers of a thread for a lowered product's sums, and for its operands.
 
-    Sums of f16 are f32 while they grow. Operands are counted as packed, in stages as none. With definitions they are
-    counted as they come: an element that is loaded alone takes a register, and so does a byte, which is turned alone.
+    Sums of f16 are added up in f32. Operands in stages take no registers, and others are counted as packed words. With
+    `definitions` they are counted as they are loaded: an element that is loaded alone takes a register, and so does any
+    byte.
     """
 
     def words(value: Value, layout: str) -> int:
@@ -58,12 +59,12 @@ def check_budget(function: Function, lowered: Function, arch: Architecture, bloc
 
     Args:
         function: the kernel before it was lowered.
-        lowered: after.
-        arch: what it is compiled for.
-        blocks: that must fit on a multiprocessor at once; 0 for one.
+        lowered: the lowered kernel.
+        arch: the architecture that it is compiled for.
+        blocks: thread blocks that have to fit on a multiprocessor at once; 0 for one.
 
     Raises:
-        KernelTypeError: they need more shared memory, or more registers, than there is.
+        KernelTypeError: the tiles need more shared memory, or more registers, than there is.
     """
     blocks = max(blocks, 1)
     threads, shared = lowered.facts["threads"], lowered.facts["shared_bytes"]
@@ -77,7 +78,7 @@ def check_budget(function: Function, lowered: Function, arch: Architecture, bloc
     most = registers(arch, threads, blocks) - SPARE_REGISTERS
     for op in lowered.walk():
         if isinstance(op, Mma | StagedMma):
-            # As packed: what ptxas may spill of more is a matter of speed, and no reason to refuse a kernel.
+            # Counted as packed words. Operands that take more may spill, which costs speed, but is no reason to refuse.
             sums, operands = product_words(op, layouts_of(lowered))
             if sums + operands > most:
                 raise KernelTypeError(
@@ -96,6 +97,7 @@ def shared_room(arch: Architecture, blocks: int) -> int:
 
 def registers(arch: Architecture, threads: int, blocks: int) -> int:
     """Registers that a thread may have where `blocks` blocks share a multiprocessor."""
+    # Registers are allocated to a warp in units of 256: 8 for each thread.
     return min(MAX_THREAD_REGISTERS, arch.registers // (threads * blocks) // 8 * 8)
 
 
@@ -116,9 +118,9 @@ def _remedy(function: Function, arch: Architecture, blocks: int) -> str:
 
 
 def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, int] | None:
-    """The largest product that fits of those with one or more extents halved.
+    """The largest product that fits; None where none does.
 
-    None where none does.
+    Its extents are those of `product`, each halved up to four times.
     """
     (m, n), k = product.acc.tile.shape[-2:], product.a.tile.shape[-1]
     halves = [
@@ -145,6 +147,6 @@ def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks:
     dtype, sums = product.a.tile.dtype, product.acc.tile.dtype
     warps = min(8, max(1, round_up(m * n) // 2048))
     operand_bytes = (m + n) * k * dtype.bits // 8
-    padded = 2 * operand_bytes * 5 // 4  # two stages, which keep operands out of registers
+    padded = 2 * operand_bytes * 5 // 4  # two stages, a quarter more for padding; they keep operands out of registers
     filled = m * n * sums.bits // 32 // (32 * warps)
     return padded <= shared_room(arch, blocks) and filled <= registers(arch, 32 * warps, blocks) - SPARE_REGISTERS

@@ -1,17 +1,17 @@
-"""Stores of a tile's chosen elements side by side (*stream compaction*).
+"""Stream compaction: stores of a tile's chosen elements side by side.
 
 They pass through shared memory.
 
-    %places = scan(%ones, add)                      # of the mask: how many are chosen so far, this one included
+    %places = scan(%ones, add)                      # of the mask: the number of chosen elements up to each
     %index = add(broadcast(%before), %places)       # less 1
     store_pointer(address(%y) + %index * size, %value, %mask & inside)
 -->
-    cuda.compact(%value, %mask)                     # where they are counted
+    cuda.compact(%value, %mask)                     # where the scan was
     cuda.store_compacted(%base, %first, %limit)
 
-A thread holds neighbours of the tile, so that each of its stores would write a part of a sector, and neighbouring lanes
-would come back to that sector with the next one. In shared memory the elements come together first; then neighbouring
-lanes store neighbours.
+A thread holds neighbours of the tile. Each of its stores would write a part of a sector, and its next store another
+part of the same sector. So the chosen elements are put together in shared memory first; then neighbouring lanes store
+neighbours.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from cutile.ops.reduce import Scan
 from cutile.ops.shape import Broadcast
 
 MAX_BYTES = 1 << 16
-"""Of a tile in shared memory; a multiprocessor then still holds three thread blocks."""
+"""Bytes of a tile in shared memory, so that a multiprocessor still holds three thread blocks."""
 
 LANES = 1 << LANE_BITS
 Definitions = Mapping[Value, Op]
@@ -43,11 +43,11 @@ class Compaction:
 
     Attributes:
         base: the address of element 0.
-        scalars: what the first element's index is the sum of, beside `constant`.
-        constant: a part of the first element's index.
-        limit: indices from here on are no element's.
-        places: how many elements are chosen up to each, itself included.
-        mask: which are chosen.
+        scalars: scalars that are added to `places` and `constant` for an element's index.
+        constant: the constant part of the index.
+        limit: the first index past the tensor's elements.
+        places: the number of chosen elements up to each, itself included.
+        mask: whether each element is chosen.
     """
 
     base: Value
@@ -59,7 +59,7 @@ class Compaction:
 
 
 def compaction_of(op: StorePointer, definitions: Definitions) -> Compaction | None:
-    """How a store compacts; None where it does not, or nobody can see it."""
+    """The compaction that a store makes; None where it makes none that can be seen."""
     size = op.value.tile.dtype.bits // 8
     if op.order != "weak" or len(op.value.tile.shape) != 1 or op.value.tile.size * size > MAX_BYTES or not size:
         return None
@@ -98,13 +98,13 @@ def _of_index(op: StorePointer, base: Value, index: Value, definitions: Definiti
 
 
 def _scalar(tile: Value, definitions: Definitions) -> Value | None:
-    """The number that every element of a tile is."""
+    """The scalar that a tile repeats, or None."""
     op = definitions.get(tile)
     return op.x if isinstance(op, Broadcast) and not is_tile(op.x) else None
 
 
 def _scaled(tile: Value, size: int, definitions: Definitions) -> Value | None:
-    """The index in its own dtype, where a tile is that index in bytes."""
+    """The index in its own dtype, where a tile is the index times `size`, or None."""
     op = definitions.get(tile)
     if isinstance(op, Convert):
         op = definitions.get(op.x)
@@ -142,9 +142,9 @@ def _counted(places: Value, definitions: Definitions) -> Value | None:
 
 
 def _limit(mask: Value, counted: Value, index: Value, definitions: Definitions) -> Value | None:
-    """The extent up to which chosen elements are stored.
+    """The extent below which chosen elements are stored.
 
-    None where the mask says anything else.
+    None where the mask has further conditions.
     """
     parts = set(_conjuncts(mask, definitions))
     own = set(_conjuncts(counted, definitions))
@@ -183,8 +183,8 @@ def _conjuncts(mask: Value, definitions: Definitions) -> Iterator[Value]:
 class Compactions:
     """The stores of one kernel that compact, as they are lowered.
 
-    Elements are put together where they have been counted, if they are known there: then no thread holds them while the
-    totals of the thread blocks before this one are waited for.
+    Elements are put together behind their count, if they are known there. Then no thread holds them while it waits for
+    the totals of the thread blocks before.
 
     Args:
         context: the lowered kernel in the making.
@@ -201,12 +201,12 @@ class Compactions:
         self._places: dict[StorePointer, int] = {}
 
     def lowered(self, op: Op) -> None:
-        """An operation was lowered: put together what it has counted, if it is a scan."""
+        """Put elements together behind an operation, if it is the scan that counts them."""
         for store in self._early.get(op.results[0], ()) if isinstance(op, Scan) else ():
             self._compact(store)
 
     def lower(self, op: Op) -> bool:
-        """Lower a store, if it compacts; whether it did."""
+        """Lower an operation, if it is a store that compacts; return whether it is."""
         if not isinstance(op, StorePointer) or op not in self._known:
             return False
         if op.ordered:
@@ -244,7 +244,10 @@ class Compactions:
 
 
 def _in_order(layout: Layout) -> bool:
-    """Whether a tile lies vector by vector, lane by lane, warp by warp, in turns."""
+    """Whether elements lie vector by vector, lane by lane, warp by warp.
+
+    Each warp then has its next vectors behind those of all warps.
+    """
     vector, threads = layout.vector(0), layout.threads
     offsets = [(register % vector) + register // vector * vector * threads for register in range(layout.registers)]
     lanes = [vector << bit for bit in range(LANE_BITS)]
@@ -255,7 +258,7 @@ def _in_order(layout: Layout) -> bool:
 
 
 def _counts(layout: Layout) -> int:
-    """How many times the warps of a thread block count a vector of each lane."""
+    """Counts of a thread block: one for each warp and each vector of a lane."""
     return layout.registers // layout.vector(0) * layout.warps
 
 
@@ -269,7 +272,7 @@ def _compactions(
 ) -> Iterator[tuple[StorePointer, tuple[Compaction, bool]]]:
     """Stores that compact.
 
-    With each, whether all of it is known where the elements are counted.
+    With each, whether its elements are known where they are counted.
     """
     places = {op: place for place, op in enumerate(operations)}
     for op in operations:
@@ -277,7 +280,7 @@ def _compactions(
             yield from _compactions(region.operations, definitions)
         if isinstance(op, StorePointer) and (compaction := compaction_of(op, definitions)):
             scan = places.get(definitions[compaction.places])
-            # What this block does not define was there before it.
+            # Values that this block does not define are known before it: -1.
             made_by = [definitions.get(tile) for tile in (op.value, compaction.mask)]
             needed = [-1 if maker is None else places.get(maker, -1) for maker in made_by]
             yield op, (compaction, scan is not None and max(needed) < scan)

@@ -1,15 +1,15 @@
-"""Where a tile lies in shared memory on its way from one layout to another.
+"""Places of a tile in shared memory, on its way from one layout to another.
 
-Rows along one axis are cut into chunks, of as many elements as one access moves. Chunk `c` of row `r` lies at place
-`c ^ (r >> shift)` of its row, so that threads that read across the rows find their elements in different banks:
+Rows along one axis are cut into chunks. A chunk has as many elements as the wider of the two accesses. Chunk `c` of row
+`r` lies at place `c ^ (r >> shift)` of its row. So threads that read across the rows find their elements in different
+banks:
 
     row 0   c0 c1 c2 c3
     row 1   c1 c0 c3 c2
     row 2   c2 c3 c0 c1
     row 3   c3 c2 c1 c0
 
-Of the axis and the shift, those are chosen that take the fewest cycles of shared memory, counted on the lanes of a
-warp.
+The axis, the shift and the mask are those that take the fewest cycles of shared memory, counted on the lanes of a warp.
 
 Pure.
 """
@@ -28,7 +28,7 @@ ACCESS_BYTES = 16
 BANKS = 32
 BANK_BYTES = 4
 SECTOR_BYTES = 32
-"""What memory moves at the least."""
+"""Bytes that memory moves at least."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Exchange:
 
     Attributes:
         shape: the tile's extents.
-        axis: along which rows are.
+        axis: the axis along the rows.
         chunk: elements of a chunk; a power of two that divides the tile's extent along the axis.
-        shift: of the row's number, before it is combined with the chunk's.
-        mask: the bits of the chunk's number that take part; 0 where chunks lie in their order.
+        shift: bits that the row's number is shifted by, before it is combined with the chunk's.
+        mask: the bits of the chunk's number that change; 0 where chunks lie in their order.
         widths: elements of one write, and of one read.
         size: bytes of an element.
 
@@ -59,13 +59,16 @@ class Exchange:
 
     @cached_property
     def pitch(self) -> int:
-        """Elements from row to row."""
+        """Elements from row to row.
+
+        Rows are padded, so that every chunk has a place to change with.
+        """
         chunks = self.shape[self.axis] // self.chunk
         return self.chunk * -(-chunks // (self.mask + 1)) * (self.mask + 1)
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Rows from one to the next along each axis; 0 along their own."""
+        """Rows between neighbours along each axis; 0 along the rows' own axis."""
         others = [axis for axis in range(len(self.shape)) if axis != self.axis]
         return tuple(
             0 if axis == self.axis else math.prod(self.shape[other] for other in others if other > axis)
@@ -74,20 +77,17 @@ class Exchange:
 
     @property
     def nbytes(self) -> int:
-        """Of the whole tile."""
+        """Bytes of the whole tile."""
         return math.prod(self.shape) // self.shape[self.axis] * self.pitch * self.size
 
     @cached_property
     def is_linear(self) -> bool:
-        """Whether a place is the XOR of the places of its coordinates' parts.
-
-        If these share no bit.
-        """
+        """Whether the place of a coordinate is the XOR of the places of its bits."""
         counts = [*self.strides, self.pitch, self.chunk]
         return all(count & (count - 1) == 0 for count in counts)
 
     def place(self, where: Sequence[int]) -> int:
-        """The number of the place of an element, in elements."""
+        """The place of an element, in elements from the begin."""
         row = sum(coordinate * stride for coordinate, stride in zip(where, self.strides, strict=True))
         chunk, rest = divmod(where[self.axis], self.chunk)
         return row * self.pitch + (chunk ^ (row >> self.shift & self.mask)) * self.chunk + rest
@@ -95,7 +95,7 @@ class Exchange:
 
 @cache
 def exchange_of(dtype: DTypeLike, source: Layout, target: Layout) -> Exchange:
-    """The best way of a tile from `source` to `target`."""
+    """The exchange from `source` to `target` with the fewest cycles, then bytes."""
     sides = [(layout.registers, lanes_of(layout)) for layout in (source, target)]
 
     def cost(exchange: Exchange) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def exchange_of(dtype: DTypeLike, source: Layout, target: Layout) -> Exchange:
 
 
 def lanes_of(layout: Layout) -> list[Coordinate]:
-    """Where the first elements of a warp's lanes are in a tile."""
+    """The coordinates in a tile of the first elements of a warp's lanes."""
     return [layout.coordinate(0, lane, 0) for lane in range(1 << LANE_BITS)]
 
 
@@ -155,8 +155,8 @@ def sectors(layout: Layout, axis: int | None, width: int, size: int) -> tuple[in
     """Sectors that an access of a warp touches, and the fewest that hold as much.
 
     Args:
-        layout: of the tile.
-        axis: along which neighbours lie together.
+        layout: the layout of the tile.
+        axis: the axis along which neighbours are contiguous; None for single elements.
         width: elements of a thread's access.
         size: bytes of an element.
     """

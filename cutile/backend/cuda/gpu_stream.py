@@ -9,7 +9,7 @@ __all__ = ("GpuStream", "Report", "Workspace")
 
 
 class Workspace(Protocol):
-    """Device memory through which the thread blocks of a launch exchange results.
+    """Device memory in which the thread blocks of a launch exchange results.
 
     It is freed when nobody holds it.
     """

@@ -13,7 +13,7 @@ A pass over a row ends at a reduction, and the next pass needs the row again. Re
 and spill if a thread has too few. Shared memory holds it as it was loaded: each pass reads it again, and computes anew
 what stands between the load and its uses. A row that only one pass needs is loaded by that pass, and is not held.
 
-A reduction folds slices element by element first, and threads and warps exchange its result once. Pure.
+A reduction folds slices element by element first, and threads and warps exchange its result once.
 """
 
 import math
@@ -47,17 +47,17 @@ from cutile.ops.view import LoadView
 MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
 NARROW_BITS = 16
-"""Bits of an element that is cheap to hold: half of those that are computed of it."""
+"""Bits of an element that is cheap to hold: half of those of the f32 that is computed from it."""
 BULK_SINCE = 9
 """The compute capability with copies of any length (PTX ISA, `cp.async.bulk`)."""
 BULK_BYTES = 16
-"""What their place and length are multiples of."""
+"""Bytes of which the place and the length of such a copy are multiples."""
 BARRIER_BYTES = 8
-"""Of an mbarrier object."""
+"""Bytes of an mbarrier object."""
 MAX_BESIDE = 1 << 16
-"""Bytes of what one pass alone loads of a row, such as weights, up to which what waits is copied at once: a long copy
-holds up the loads of other thread blocks (layer_norm on an H200, of a copy: 16384 bf16 0.94 for 0.92, 32768 0.83 for
-0.89)."""
+"""Bytes that single passes load beside the held row, such as weights, up to which the row is copied at once. A long
+copy holds up the loads of other thread blocks (layer_norm on an H200, of a copy: 16384 bf16 0.94 at once and 0.92 by
+slices, 32768 0.83 and 0.89)."""
 FOLDS: dict[type[Reduce], type[Add | Mul | Max | Min]] = {
     ReduceSum: Add, ReduceProd: Mul, ReduceMax: Max, ReduceMin: Min,
 }  # fmt: skip
@@ -65,16 +65,16 @@ FOLDS: dict[type[Reduce], type[Add | Mul | Max | Min]] = {
 
 @dataclass(frozen=True)
 class Held:
-    """What of a kernel's rows waits in shared memory.
+    """The tiles of a kernel's row that wait in shared memory.
 
     Attributes:
         loads: the loads that several passes need.
-        nbytes: of their tiles.
-        elements: of their tiles.
-        is_narrow: elements are of 16 bits or fewer.
-        is_cheap: they are, and nothing is computed of them anew that takes many instructions.
+        nbytes: bytes of their tiles.
+        elements: elements of their tiles.
+        is_narrow: whether elements have 16 bits or fewer.
+        is_cheap: whether they have, and no pass repeats operations on them that take many instructions.
         width: elements of the widest access to the row; slices are whole multiples of it.
-        beside: bytes of what one pass alone loads of a row.
+        beside: bytes of the row's other loads, each of which one pass needs.
     """
 
     loads: tuple[Load, ...]
@@ -87,10 +87,7 @@ class Held:
 
 
 def held_in(function: Function, row: RowAxis) -> Held | None:
-    """What would wait in shared memory.
-
-    None where that is nothing, or something that cannot be copied there.
-    """
+    """The tiles that would wait in shared memory; None where there are none, or one cannot be copied there."""
     passes = _Passes(function, row)
     loads = tuple(load for load in passes.loads if len(passes.users(load)) > 1)
     late = [load for load in passes.loads if isinstance(load, LoadMut) and load not in loads]
@@ -117,10 +114,10 @@ def held_rows(function: Function, row: RowAxis, parts: int, warps: int) -> Funct
     """A copy of the function that goes over its row slice by slice.
 
     Args:
-        function: any.
-        row: of the function.
-        parts: the slices.
-        warps: of the block that does so.
+        function: the function.
+        row: its row.
+        parts: the number of slices.
+        warps: warps of the thread block.
     """
     return _HeldRows(function, row, parts, warps).function(function)
 
@@ -133,7 +130,7 @@ def _takes_long(op: Op) -> bool:
 def _copies(load: Load, row: RowAxis) -> tuple[int, int] | None:
     """Axis and width of the copies of a load.
 
-    None where it is not copied: it has no stride of 1, or pads with something else than zeros.
+    None where it cannot be copied: it has no stride of 1, is too narrow, or pads with something else than zeros.
     """
     tensor = load.operands[0].tensor
     vector = vector_width(tensor, row.shape(load.result, 1))
@@ -144,9 +141,9 @@ def _copies(load: Load, row: RowAxis) -> tuple[int, int] | None:
 
 
 def _nbytes(load: Load) -> int:
-    """Of what is loaded."""
+    """Bytes of a loaded tile."""
     tile = load.result.tile
-    return tile.size * tile.dtype.bits // 8  # bits to bytes
+    return tile.size * tile.dtype.bits // 8
 
 
 class _Passes:
@@ -155,10 +152,10 @@ class _Passes:
     An operation waits for as many reductions as there are passes ahead of its own.
 
     Attributes:
-        number: of each operation's pass.
+        number: the pass of each operation.
         ends: by pass, the reductions and stores for which it is made.
         work: by pass, all operations on the row that it needs, in order.
-        loads: of the row.
+        loads: the loads of the row.
     """
 
     def __init__(self, function: Function, row: RowAxis) -> None:
@@ -184,7 +181,7 @@ class _Passes:
         return [at for at, work in enumerate(self.work) if op in work]
 
     def _needed(self, ends: Sequence[Op]) -> set[Op]:
-        """The operations on the row behind what a pass is made for."""
+        """The operations on the row behind the ends of a pass."""
         needed: set[Op] = set()
         pending = list(ends)
         while pending:
@@ -197,10 +194,7 @@ class _Passes:
 
 
 class _HeldRows(Copier):
-    """The copy.
-
-    What is no work on the row stays as it is, ahead of the pass that needs it.
-    """
+    """The copy. Operations that are not on the row stay as they are, ahead of the pass that needs them."""
 
     def __init__(self, function: Function, row: RowAxis, parts: int, warps: int) -> None:
         super().__init__()
@@ -211,7 +205,7 @@ class _HeldRows(Copier):
         self._held: dict[Op, int] = {load: number for number, load in enumerate(self._loads)}
         self._held_by_result = {load.result: load for load in self._loads}
         self._kept: dict[Value, Value] = {}
-        """What the last pass has left in registers of the last slice, by the source's values."""
+        """The tiles of the last slice that the pass before has left in registers, by the source's values."""
 
     def function(self, source: Function) -> Function:
         rest = [op for op in source.body.operations if not self._row.has(op)]
@@ -242,9 +236,10 @@ class _HeldRows(Copier):
         builder.add(HoldRow(x=x, index=index, row=number, shape=shape, axis=axis, parts=self._parts, at_once=once))
 
     def _pass(self, number: int) -> None:
-        """A loop over the slices of the row, and what remains of its reductions.
+        """Append the loop over the slices of the row, and the reductions of the folded slices.
 
-        The last slice is apart where something of it stays in registers for the next pass, which begins with it.
+        The last slice stands behind the loop where some of its tiles stay in registers for the next pass. That pass
+        begins with it.
         """
         builder, parts = self.builder, self._parts
         ends = self._passes.ends[number]
@@ -283,7 +278,7 @@ class _HeldRows(Copier):
             self.values[op.result] = result
 
     def _shared_work(self, number: int) -> set[Op]:
-        """What takes many instructions in a pass, and the next one needs as well."""
+        """The operations of a pass that take many instructions, and that the next pass needs as well."""
         if number + 1 == len(self._passes.work) or self._parts == 1:
             return set()
         if any(load.result.tile.dtype.bits > NARROW_BITS for load in self._loads):
@@ -299,14 +294,14 @@ class _HeldRows(Copier):
         begun: Mapping[Value, Value],
         shared: Collection[Op] = (),
     ) -> list[Value]:
-        """A pass over one slice: what it has stored, and the reductions with it.
+        """Append a pass over one slice; return the reductions with it.
 
         Args:
-            number: of the pass.
-            part: of the slice.
+            number: the number of the pass.
+            part: the number of the slice.
             totals: the reductions of the slices before.
-            begun: what the pass before has computed of this slice.
-            shared: of what the next pass needs the result.
+            begun: tiles of this slice that the pass before has computed.
+            shared: the operations whose results the next pass needs.
         """
         outside = dict(self.values)
         reductions = [op for op in self._passes.ends[number] if isinstance(op, Reduce)]
@@ -325,10 +320,7 @@ class _HeldRows(Copier):
         return folded
 
     def _is_read_alone(self, end: Op) -> bool:
-        """Whether a pass ends with an extreme of halves as they wait.
-
-        Several are then compared at once.
-        """
+        """Whether a pass ends with an extreme of the held f16 or bf16 as they lie: one instruction compares several."""
         load = self._held_by_result.get(end.x) if isinstance(end, ReduceExtreme) else None
         if load is None or not end.operands[0].tile.dtype.is_half:
             return False
@@ -338,7 +330,7 @@ class _HeldRows(Copier):
         return extended(slices, whole) == _lies(tensor, whole, self._warps)[0]
 
     def _extreme(self, op: Reduce) -> None:
-        """Of the whole row: a thread needs no register for each element, and no loop."""
+        """Append an extreme of the whole row: it takes no register for each element, and no loop."""
         builder = self.builder
         load = self._held_by_result[op.x]
         x = self.values[load.operands[0]]
@@ -347,7 +339,7 @@ class _HeldRows(Copier):
         self.values[op.result] = builder.value(op.copy_with([row], (), ()), op.result.name)
 
     def _slice(self, op: Op, part: Value) -> None:
-        """What an operation is for one slice."""
+        """Append an operation for one slice."""
         operands = [self.values.get(value, value) for value in op.operands]
         if op in self._held:
             shape = self._row.shape(op.results[0], self._parts)
@@ -360,7 +352,7 @@ class _HeldRows(Copier):
             self.values[old] = new
 
     def _folded(self, op: Reduce, total: Value, dtype: DTypeLike) -> Value:
-        """What a reduction has folded of each element, with the slice's."""
+        """The totals of a reduction, element by element, with those of this slice."""
         x = self.values[op.x]
         if x.tile.dtype is not dtype:
             x = self.builder.value(Convert(x=x, dtype=dtype))
@@ -370,15 +362,15 @@ class _HeldRows(Copier):
 
 
 def _folded_in(op: Reduce) -> DTypeLike:
-    """In what elements are folded: for an extreme, which is exact, as they are."""
+    """The dtype in which elements are folded: for an extreme, which is exact, their own."""
     dtype = op.x.tile.dtype
     return dtype if isinstance(op, ReduceExtreme) else reduced_in(dtype)
 
 
 def _identity(op: Reduce, dtype: DTypeLike) -> float | int:
-    """What changes nothing.
+    """The identity of a reduction.
 
-    A NaN is dropped beside any number, unless it is asked for.
+    For an extreme of floats it is NaN, which is dropped beside any number, unless the extreme keeps NaNs.
     """
     if isinstance(op, ReduceSum | ReduceProd):
         return int(isinstance(op, ReduceProd))
@@ -390,13 +382,13 @@ def _identity(op: Reduce, dtype: DTypeLike) -> float | int:
     return low if isinstance(op, ReduceMax) else high
 
 
-# What becomes of them.
+# Lowering.
 
 
 def _lies(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[int, int], tuple[int, ...]]:
-    """How a slice of `x` lies in shared memory.
+    """A slice of `x` in shared memory: layout, (axis, width) of accesses, strides in elements.
 
-    Who copies and reads what of it, in how wide accesses, and its strides in elements.
+    The layout says which thread copies an element, and reads it.
     """
     vector = vector_width(x.tensor, shape)
     assert vector is not None, f"{x} is not copied to shared memory"
@@ -411,7 +403,7 @@ def _lies(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[i
 
 
 def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
-    """One copy, or copies by `cp.async` of which each thread waits for its own."""
+    """Copy a row at once, or by `cp.async`, of which each thread waits for its own copies."""
     builder, tensor = context.builder, op.x.tensor
     layout, vector, strides = _lies(op.x, op.shape, context.warps)
     nbytes = move_bytes(tensor.dtype, layout)
@@ -454,15 +446,12 @@ def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
 
 
 def _whole(shape: Sequence[int], axis: int, parts: int) -> tuple[int, ...]:
-    """The shape of so many slices, one behind the other."""
+    """The shape of `parts` slices, one behind the other."""
     return (*shape[:axis], parts * shape[axis], *shape[axis + 1 :])
 
 
 def _is_stretch(op: HoldRow, vector: tuple[int, int], warps: int) -> bool:
-    """Whether a row can be copied at once.
-
-    It is one stretch of memory, and lies as its slices would.
-    """
+    """Whether a row can be copied at once: it is one stretch of memory, and has the layout of its slices."""
     axis, width = vector
     if axis != op.axis or math.prod(op.shape) > op.shape[axis] or width * op.x.tensor.dtype.bits // 8 < BULK_BYTES:
         return False

@@ -1,8 +1,7 @@
-"""An `Executable` to something launchable.
+"""From an `Executable` to a kernel that can be launched.
 
-Arguments packed into one block of memory, handed to the driver as it is.
-
-No Numba here, and no CUDA binding: the stream loads and launches.
+Arguments are packed into one block of memory, from which the driver copies them. There is no Numba here, and no CUDA
+binding: the stream loads and launches.
 """
 
 from __future__ import annotations
@@ -41,7 +40,10 @@ _CODES: dict[str, str] = {
 
 
 def _code(parameter: Parameter) -> str:
-    """How a value is packed; a tensor map is not: a launch points to it where it lies."""
+    """How a value is packed.
+
+    A 0 is packed for a tensor map: a launch points to the map where it lies.
+    """
     return "Q" if parameter.kind in ("pointer", "workspace", "report", "tensor_map") else _CODES[parameter.dtype.name]
 
 
@@ -51,7 +53,7 @@ def _as_bits(dtype: DTypeLike) -> bool:
 
 
 Pointed = dict[int, tuple[Place, Encoded]]
-"""The tensor maps that a launch points to, by position, each with the place it was made for."""
+"""The tensor maps that a launch points to, by the parameter's position, each with its tensor's place."""
 
 
 class CudaLoaded(Loaded[GpuStream]):
@@ -82,10 +84,7 @@ class CudaLoaded(Loaded[GpuStream]):
 
     @property
     def variants(self) -> SplitKVariants | None:
-        """Kernels that divide the iterations of their tile blocks.
-
-        Launches of few tile blocks take them.
-        """
+        """The kernels with split-K, which launches of few tile blocks take, or None."""
         return self._variants
 
     def launch(self, grid: Grid, arguments: Sequence[Argument], stream: GpuStream) -> None:
@@ -111,9 +110,9 @@ class CudaLoaded(Loaded[GpuStream]):
             report.expect()
 
     def packed(self, stream: GpuStream) -> Packed | None:
-        """How launches go on the stream's device.
+        """What a launcher of a few lines needs on the stream's device.
 
-        It is None with tensor maps, a workspace, a report, or values as bits.
+        None with tensor maps, a workspace, a report, or values that travel as bits: it prepares none of them.
         """
         if self._maps or self._encoded or self._reports or not self._residency.plain:
             return None
@@ -121,7 +120,7 @@ class CudaLoaded(Loaded[GpuStream]):
         return Packed(self._pack, launch, MAX_GRID_BLOCKS, self._packed_memory, self)
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: GpuStream) -> CudaPreparedLaunch:
-        """What launches the kernel again and again, at the cost of the driver's call.
+        """A launch that is repeated, at the cost of the driver's call.
 
         Raises:
             LaunchError: the grid has more blocks than a launch may have.
@@ -144,9 +143,9 @@ class CudaLoaded(Loaded[GpuStream]):
     def _shape(
         self, function: Any, blocks: int, arguments: Sequence[Argument], stream: GpuStream
     ) -> tuple[int, Sequence[Argument], Workspace | None]:
-        """The number of blocks, and the arguments with the workspace's address.
+        """The thread blocks, the arguments with the workspace's address, and itself.
 
-        The caller is to hold the workspace.
+        The caller has to hold the workspace until the launch is enqueued.
         """
         residency = self._residency
         key = function, stream.sm_margin
@@ -169,7 +168,7 @@ class CudaLoaded(Loaded[GpuStream]):
         """Point to the tensor maps, and return the arguments with 0 in place of them.
 
         Args:
-            pointed: where `addresses` points already; holds it, and is brought up to date.
+            pointed: the tensor maps that `addresses` points to already. It holds them, and is updated.
         """
         plain = list(arguments)
         for i, maps in self._maps:
@@ -182,14 +181,14 @@ class CudaLoaded(Loaded[GpuStream]):
         return plain
 
     def _with_report(self, arguments: Sequence[Argument], report: Report) -> list[Argument]:
-        """The arguments with the address at which a launch tells what failed."""
+        """The arguments with the report's address."""
         plain = list(arguments)
         for i in self._reports:
             plain[i] = report.address
         return plain
 
     def _encode(self, arguments: Sequence[Argument]) -> list[Argument]:
-        """The arguments with the bits of those that no format of `struct` has."""
+        """The arguments, with values as bits where `struct` has no format for their dtype."""
         plain = list(arguments)
         for i in self._encoded:
             plain[i] = bits_of(cast("float", plain[i]), self._parameters[i].dtype)
@@ -201,7 +200,7 @@ class CudaLoaded(Loaded[GpuStream]):
         function = self._functions.get(device)
         if function is None:
             with self._lock:
-                function = self._functions.get(device)
+                function = self._functions.get(device)  # another thread may have loaded it meanwhile
                 if function is None:
                     code, facts = self._executable, self._executable.facts
                     early = bool(facts.get("early", False))
@@ -214,7 +213,9 @@ class CudaLoaded(Loaded[GpuStream]):
     def _memory(self) -> tuple[Any, Any, int, Pointed]:
         """This thread's packed values, their addresses, and the tensor maps among them.
 
-        The driver copies them at launch.
+        The third is the address of the array of addresses, which the driver takes.
+
+        The driver copies the values in the launch's call, so that the next launch of this thread may overwrite them.
         """
         found = getattr(self._local, "memory", None)
         if found is None:
@@ -223,13 +224,16 @@ class CudaLoaded(Loaded[GpuStream]):
         return found
 
     def _packed_memory(self) -> tuple[Any, int]:
-        """This thread's block, and where the addresses of its values are."""
+        """This thread's packed values, and the address of their addresses."""
         memory, _, where, _ = self._memory()
         return memory, where
 
 
 class CudaPreparedLaunch:
-    """A launch with packed values of its own, which the driver copies: hold it."""
+    """A launch with packed values of its own.
+
+    The driver reads them in each call: whoever calls `launch` holds this.
+    """
 
     def __init__(
         self,
@@ -244,13 +248,13 @@ class CudaPreparedLaunch:
     ) -> None:
         self.launch = go
         self._memory = memory
-        self._addresses = addresses  # read by the driver at each launch
+        self._addresses = addresses  # held, since the driver reads it in each launch
         self._parameters = parameters
         self._codes = [f"={_code(each)}" for each in parameters]
         self._encoded = {i for i, each in enumerate(parameters) if _as_bits(each.dtype)}
         self._maps = maps
-        self._held = held  # as are the tensor maps
-        self._workspace = workspace
+        self._held = held  # the tensor maps, likewise
+        self._workspace = workspace  # held for the launches
         self._stream = stream
 
     def set(self, position: int, number: Argument) -> None:
@@ -281,7 +285,7 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], N
 
 
 def _padded(code: str) -> str:
-    """A value and what fills its 8 bytes."""
+    """The format of a value that is padded to 8 bytes."""
     return f"{code}{8 - struct.calcsize('=' + code)}x"
 
 

@@ -1,6 +1,6 @@
-"""Loops whose loads one group of threads begins ahead.
+"""Lowering of loops that load ahead, by one group of warps.
 
-`multistage_rules.py` plans them; this carries the plan out.
+`multistage_rules.py` plans them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from cutile.ops.view import LoadView, StoreView
 
 
 def begin(context: LoweringContext, op: For, max_stages: int) -> RunningLoop | None:
-    """A loop of which something is loaded ahead, to be lowered; None where nothing is."""
-    if context.unsafe or context.held:  # a raw pointer may write what is loaded ahead; long rows want all room
+    """The lowering of a loop that loads ahead; None where it loads nothing ahead."""
+    # A raw pointer may write a tensor that is loaded ahead. Rows in shared memory (`held_rows.py`) take all its room.
+    if context.unsafe or context.held:
         return None
-    # A kernel that only reads is bound by its instructions, and padding adds to them (an H200: cross entropy of 32000
-    # is at 0.62 of reading with it, 0.72 without; softmax in pieces, which writes too, at 0.58 of a copy, and 0.46).
+    # Padding as tiles are read adds instructions. A kernel that only reads is bound by those, and is faster without
+    # such loads ahead (an H200: cross entropy of 32000 at 0.62 of reading with them, 0.72 without; softmax in pieces,
+    # which writes too, at 0.58 of a copy with them, 0.46 without).
     pads = not context.products and any(isinstance(each, StoreView) for each in context.function.walk())
     loop = Loop(op, context.layouts, context.definitions, context.is_constant, context.arch, max_stages, pads)
     plan = plan_multistage(loop)
@@ -38,12 +40,12 @@ class RunningLoop:
     """The loop that is being lowered.
 
     Attributes:
-        place: of its stages.
-        iteration: its number.
-        blocks: per multiprocessor that its shared memory is planned for; 0 leaves it open.
+        place: the shared memory of its stages.
+        iteration: the number of the iteration, from 0 on.
+        blocks: thread blocks on a multiprocessor that its shared memory is planned for; 0 leaves it open.
         met: whether threads have met in this iteration.
-        registers: what was loaded for this iteration into registers.
-        elsewhere: whether operations are lowered for another iteration.
+        registers: the tiles that were loaded for this iteration into registers.
+        elsewhere: whether operations are lowered for another iteration, and so as outside of the loop.
     """
 
     place: Span
@@ -65,7 +67,8 @@ class RunningLoop:
         context, builder, loop, plan, op = self._context, self._context.builder, self._loop, self._plan, self._loop.op
         if plan.stages:
             self.place, used = context.smem.begin(plan.nbytes)
-            if context.loops or used:  # the last iteration, or what had its place before, may be under way elsewhere
+            # Other warps may still use this shared memory, for a loop before or the outer loop's iteration before.
+            if context.loops or used:
                 builder.add(Barrier())
         start, zero = context.lowered[op.start], builder.constant(0)
         counted = loop.counts and start.type == zero.type
@@ -88,7 +91,7 @@ class RunningLoop:
                 builder.add(StageWait(pending=plan.pending, meet=plan.meets is True))
             if not isinstance(plan.meets, Mma):
                 self._meet()
-            # At the top: behind the iteration's work there would be nothing left to hide what they wait for.
+            # At the top, so that the iteration's work hides their latency.
             following = [self._loaded(load, self._later(arguments[0], 1)) for load in self.registers]
             context.operations(op.body.operations[:-1])
             if counter:
@@ -104,7 +107,7 @@ class RunningLoop:
             context.smem.end()
 
     def lower(self, op: Op) -> bool:
-        """Lower an operation of the loop, if it is one that is about that."""
+        """Lower an operation that the plan says something of; whether it did."""
         plan = self._plan
         self._context.builder.location = op.location
         if self.elsewhere:
@@ -131,7 +134,7 @@ class RunningLoop:
 
     @contextmanager
     def _at(self, induction: Value, values: Sequence[Value]) -> Generator[None]:
-        """Numbers as they are in the iteration of `induction`, while this lasts."""
+        """Within the context, numbers are those of the iteration of `induction`."""
         context = self._context
         now = dict(context.lowered)
         context.lowered[self._loop.op.induction] = induction
@@ -149,9 +152,10 @@ class RunningLoop:
             return self._context.lowered[load.result]
 
     def _copies(self, induction: Value, iteration: Value, lead: int = 0) -> None:
-        """Begin the copies that are due in an iteration.
+        """Begin the copies that are due in an iteration, and commit them as one group.
 
-        Ahead of the loop, `lead` iterations before its first.
+        Ahead of the loop, those that would be due `lead` iterations before the first. A group may be empty: `StageWait`
+        counts groups.
         """
         builder = self._context.builder
         for ahead in self._plan.loads.values():
@@ -193,7 +197,7 @@ class RunningLoop:
         self._share(copy)
 
     def _under(self, conditions: Sequence[tuple[Value, bool]], do: Callable[[], None]) -> None:
-        """Do something where all conditions hold, or do not hold, as they say."""
+        """Do something where each condition has its value."""
         if not conditions:
             do()
             return
@@ -202,13 +206,16 @@ class RunningLoop:
         def inside() -> None:
             self._under(rest, do)
 
-        # What is outside of the branch has an empty block, which is the first one where the load is in the second.
+        # The branch has nothing in its other block.
         self._context.builder.branch(condition, *((inside,) if first else (None, inside)))
 
     # What has arrived.
 
     def _meet(self) -> None:
-        """Others' copies and writes are visible here; what they have read may be reused."""
+        """Begin further copies, behind the barrier of the iteration.
+
+        There, others' copies and writes are visible, and others have read the stage that these copies fill.
+        """
         self.met = True
         if self._plan.stages:
             self._copies(self._context.lowered[self._loop.op.induction], self.iteration)
@@ -239,7 +246,7 @@ class RunningLoop:
         context.map(load, tile)
 
     def _put(self, product: Mma, sides: Sequence[Side], iteration: Value) -> None:
-        """Write operands to where their product reads them."""
+        """Write operands from registers to where their product reads them."""
         context, plan = self._context, self._plan
         accumulator = context.layout_name(context.layouts.accumulator(product))
         left, right = plan.products[product]
@@ -257,7 +264,7 @@ class RunningLoop:
             self._share(put)
 
     def _share(self, op: Op) -> None:
-        """The operation works on the loop's stages."""
+        """Let an operation work on the loop's stages."""
         self._context.smem.share(op, self.place)
 
     def _staged_mma(self, product: Mma) -> None:

@@ -6,10 +6,10 @@
                                                  t = stage_read(turn); ...
                                              wait for all
 
-A loop may have any number of loads. One that a product reads as it lies goes to shared memory in the form in which the
-product reads it; another to shared memory as it lies, or, where it is small or cannot be copied there, into registers
-one iteration ahead. What cannot be loaded ahead stays where it stands: what the kernel itself may write, and a tile
-whose index depends on what the loop carries.
+A loop may have any number of loads. The operand of a product goes to shared memory in the layout that the product
+reads. Another tile goes to shared memory as it lies. If it is small or cannot be copied there, it goes to registers,
+one iteration ahead. A load is not begun ahead if the kernel may write its tensor, or if its index depends on a value
+that the loop carries.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,18 +28,20 @@ from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.view import LoadView
 
 MAX_STAGES_AHEAD = 4
-"""Stages, where nobody asks for another number."""
+"""Stages of a loop at most, where no load asks for a latency."""
 MAX_TILE_WORDS = 16
 """Registers of a thread for one tile that is loaded ahead into registers."""
 MAX_WORDS_WITHOUT_MMA = 8
-"""Registers of a thread for all such tiles of a loop without products: more cost the thread blocks that hide what is
-waited for (layer_norm of rows of 65536 on an H200: 0.57 of a copy with 16, 0.62 with none ahead)."""
+"""Registers of a thread for all such tiles of a loop without products. With more, fewer thread blocks share a
+multiprocessor and hide each other's waits (layer_norm of rows of 65536 on an H200: 0.57 of a copy with 16, 0.62 with no
+load ahead)."""
 REGISTERS_BESIDE_SUMS = 64
-"""Registers of a thread that a loop of products takes beside its sums: where fewer are left, two blocks were seen to
-spill."""
+"""Registers of a thread that a loop of products takes beside its sums. With fewer, code for two blocks on a
+multiprocessor was seen to spill."""
 MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
 COPY_ALIGNMENT = 16
+"""Bytes, of the widest copy: a stage's tiles begin at multiples."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,16 @@ class LoadAhead:
     """A load that is begun ahead.
 
     Attributes:
-        load: what is loaded.
-        distance: iterations by which it is ahead; 0 while the number of stages is open.
-        guards: the branches around it: the `if`, and whether it is in the first of its blocks.
-        layout: which thread copies what; where the load goes to registers, who holds what.
-        vector: the axis along which copies are wide, and their elements; None where it goes to registers.
-        strides: of the tile in a stage, in elements.
-        nbytes: bytes of a stage.
-        place: bytes from the begin of an iteration's stages to this one.
-        read: whether it is read into registers, and not by products alone.
-        own: whether each thread then reads what it copied itself.
+        load: the load.
+        distance: iterations by which it is ahead; before stages are counted, the author's latency, or 0.
+        guards: the branches around it: each `if`, and whether the load is in its first block.
+        layout: the elements that each thread copies; where the tile goes to registers, those that it holds.
+        vector: the axis along which copies are wide, and their elements; None where the tile goes to registers.
+        strides: strides of the tile in a stage, in elements.
+        nbytes: bytes of the tile in a stage.
+        place: bytes from the begin of an iteration's stage to this tile.
+        read: whether threads read the tile into registers, and not products alone.
+        own: whether each thread reads only the elements that it copied itself.
     """
 
     load: Load
@@ -72,15 +74,12 @@ class LoadAhead:
 
     @property
     def words(self) -> int:
-        """Registers of a thread that it takes."""
+        """Registers of a thread for the tile."""
         return -(-self.layout.registers * self.load.x.tensor.dtype.bits // 32)
 
     @property
     def fits_registers(self) -> bool:
-        """Whether it can go to registers.
-
-        It can if it takes few, and stands under no branch.
-        """
+        """Whether the tile may go to registers: it takes few, and is under no branch."""
         return self.words <= MAX_TILE_WORDS and not self.guards
 
 
@@ -89,15 +88,15 @@ class MultistagePlan:
     """A loop that loads ahead.
 
     Attributes:
-        loads: what is loaded ahead, by load.
-        products: of each product that reads stages, its two operands.
-        passed: what happens to operands on the way to such products, and needs no instruction of its own.
-        stages: of the loads; 0 where all go to registers.
-        stage_bytes: of all loads of one iteration.
-        nbytes: of all stages, and of what is written there from registers.
-        meets: where threads meet in each iteration, so that each sees what others copied: not at all, at its top, or
-            behind what is written for its first product.
-        blocks: blocks per multiprocessor that the shared memory is planned for; 0 leaves it open.
+        loads: the loads that are begun ahead.
+        products: the products that read stages, each with its two operands.
+        passed: operations between loads and such products, which need no instruction of their own.
+        stages: the number of stages; 0 where all loads go to registers.
+        stage_bytes: bytes of one stage: of all tiles of one iteration.
+        nbytes: bytes of all stages, and of the operands that are written from registers.
+        meets: where threads meet at a barrier in each iteration, to see the copies of others: nowhere (False), at its
+            top (True), or behind the operands that are written for its first product (the product).
+        blocks: thread blocks on a multiprocessor that the shared memory is planned for; 0 leaves it open.
     """
 
     loads: dict[Load, LoadAhead]
@@ -110,10 +109,7 @@ class MultistagePlan:
     blocks: int = 0
 
     def stage_of(self, of: LoadAhead | Side) -> tuple[int, int, int]:
-        """Where the stages of a load or an operand are.
-
-        The first byte, their number, and the bytes from stage to stage.
-        """
+        """The stages of a load or an operand: first byte, number, bytes of each."""
         if isinstance(of, Side) and of.load is None:
             return of.place, of.copies, of.stage.bytes
         return of.place, self.stages, self.stage_bytes
@@ -126,19 +122,19 @@ class MultistagePlan:
 
 @dataclass
 class Loop:
-    """What is known of a loop that may load ahead.
+    """A loop that may load ahead, with its surroundings.
 
     Attributes:
         op: the loop.
-        layouts: of the kernel's tiles.
+        layouts: the layouts of the kernel's tiles.
         definitions: the operation behind each value of the kernel.
-        stable: whether nothing writes to a tensor while the kernel runs.
-        arch: what it is compiled for.
+        stable: tells whether nothing writes to a tensor while the kernel runs.
+        arch: the architecture that the kernel is compiled for.
         most: stages at most.
-        pads: whether tiles that are padded with other numbers than 0 are loaded ahead, and padded when they are read.
-        operations: of the loop, those in its branches too.
-        inner: the operation of the loop behind a value.
-        users: those that read it.
+        pads: whether tiles with another padding than 0 are loaded ahead, and padded when they are read.
+        operations: the operations of the loop, those in its branches too.
+        inner: the operation of the loop behind each value that it makes.
+        users: the operations of the loop that read a value.
     """
 
     op: For
@@ -161,7 +157,7 @@ class Loop:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it goes over all tiles of a tensor: behind its end are none to load."""
+        """Whether it goes over all tiles of a tensor: copies past its end read nothing."""
         work = work_of([self.op.stop], self.definitions)
         sized = any(isinstance(op, TensorDim) for op in work) and all(map(is_scalar_work, work))
         return sized and self.counts
@@ -178,7 +174,7 @@ class Loop:
     def recomputable(self, value: Value) -> bool:
         """Whether a number can be computed for another iteration.
 
-        It can from what the loop does not carry.
+        It can if it depends on no value that the loop carries.
         """
         work = work_of([value], self.inner)
         read = {value, *(operand for op in work for operand in op.operands)}
@@ -198,14 +194,14 @@ class Loop:
 
 
 def is_padded(load: Load) -> bool:
-    """Whether something else than zeros lies past the edges."""
+    """Whether a load pads its tile with something else than zeros."""
     return isinstance(load, LoadView) and load.padding not in ("zero", "none")
 
 
 def plan_multistage(loop: Loop) -> MultistagePlan | None:
-    """What a loop loads ahead, and how.
+    """The plan of a loop; None where it loads nothing ahead.
 
-    None where it loads nothing ahead. The rules are in the order of the tests below.
+    The rules stand in the order of their tests.
     """
     if any(isinstance(op, For | While) for op in loop.operations):
         return None
@@ -227,10 +223,7 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
 
 
 def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | None:
-    """How a load lies in shared memory.
-
-    None where it cannot be copied there, or better goes to registers.
-    """
+    """A load to stages; None where it cannot be, or better goes to registers."""
     load, layout, side = ahead.load, ahead.layout, products.side_of(ahead.load)
     tensor, shape = load.x.tensor, load.shape
     size = tensor.dtype.bits // 8
@@ -238,8 +231,9 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     axis, width = widest or (tensor.unit_axis, 1)
     if axis is None or width * size < MIN_COPY_BYTES:
         return None
-    # A tile that several threads hold each loads for itself: else they would have to wait for one another. And what
-    # all tile blocks load comes from the cache, which one iteration hides: stages are for what comes from memory.
+    # If several threads hold the same elements, each loads them to registers for itself: in a stage they would have to
+    # wait for one another. Tiles that all tile blocks load come from the cache, whose latency one iteration hides:
+    # stages are for tiles that come from memory.
     spread = side is None and (layout.free_lanes or layout.free_warps)
     if (spread and not products.sides) or (
         (spread or (side is None and loop.is_common(load))) and ahead.fits_registers
@@ -262,10 +256,7 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
 
 
 def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistagePlan | None:
-    """The plan of these loads, with as many stages as fit.
-
-    None where there are not even two of them.
-    """
+    """The plan of these loads, with as many stages as fit; None where not even two do."""
     products = products.only(staged)
     loads: dict[Load, LoadAhead] = {}
     stage_bytes = 0
@@ -294,16 +285,19 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> 
 
 
 def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
-    """The bytes of shared memory that a loop may take, the best choice first.
+    """The choices of shared memory for a loop, the best first.
 
-    With each, the fewest stages that are worth it, and the blocks per multiprocessor that it is for.
+    Each is the bytes, the fewest stages that are worth it, and the thread blocks that then share a multiprocessor (0
+    leaves these open).
     """
     shared = loop.arch.shared_bytes
-    if not products.sides:  # several blocks hide what each waits for, but fewer stages than three hide little in one
+    # Several thread blocks hide each other's waits. But fewer than three stages hide little of a block's own.
+    if not products.sides:
         yield from ((shared // blocks - SYSTEM_BYTES, 3 if blocks > 1 else 2, 0) for blocks in (4, 2, 1))
         return
     every = [op for op in loop.operations if isinstance(op, Mma)]
-    results = {op.result for op in every}  # what another product goes on adding to has its registers
+    results = {op.result for op in every}
+    # A product that adds to another one's result has the same registers.
     sums = [op for op in every if op.acc not in results]
     words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in sums)
     crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())
@@ -313,10 +307,10 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
 
 
 def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) -> Mma | bool:
-    """Where threads meet in each iteration.
+    """Where threads meet in each iteration (`MultistagePlan.meets`).
 
-    Where they do so anyway, behind what the first product has written for it, or at the top. Not at all where nobody
-    reads what another copied.
+    Operands that are written for the first product need a barrier anyway, which then is the meeting. False where no
+    thread reads elements that another one copied.
     """
 
     def needed(op: Op) -> bool:
@@ -332,9 +326,10 @@ def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) ->
 
 
 def _written(products: Products, meets: Mma | bool) -> tuple[dict[Mma, Sides], int]:
-    """The products, with places for what is written for them; and the bytes of these.
+    """The products, with places for operands from registers, and the bytes of these.
 
-    What is written ahead of the meeting has two stages: others may still be reading what was written there before.
+    Operands that are written ahead of the meeting have two stages: other threads may still read those of the iteration
+    before.
     """
     size = 0
     sides: dict[Mma, Sides] = {}

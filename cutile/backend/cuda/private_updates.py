@@ -1,8 +1,7 @@
 """Atomic sums that a thread block keeps in shared memory (*privatised*).
 
-A histogram, counts, a scatter-add into few elements: where a loop adds to one tensor and does nothing else to it, each
-thread block adds in shared memory, and adds what it has to the tensor at its end. Sums of integers are the same in any
-order.
+Such are a histogram, counts, or a scatter-add into few elements. If a loop only adds to a tensor, each thread block
+adds in shared memory, and adds its sums to the tensor at its end. Sums of integers are the same in any order.
 
     for ...: atomic_rmw(%p, %one, %mask) {kind = 'add'}
 
@@ -32,20 +31,22 @@ from cutile.ops.pointer import TensorAddress, TensorStride
 from cutile.ops.shape import Broadcast
 
 CELLS = 8192
-"""Sums of a block, copies included: 32 KiB, so that a multiprocessor holds several blocks."""
+"""Sums of a thread block, copies included: 32 KiB, so that a multiprocessor holds several blocks."""
 WORD = 4
 """Bytes of a sum."""
 PRIVATE_BYTES = (CELLS + 32) * WORD
-"""With a cell for each lane, to which lanes add that have nothing to add."""
+"""Bytes of shared memory: the sums, and a cell for each lane, to which it adds where its mask is false."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Where an update adds, and what of its mask is left.
+    """The index and the mask of an update.
+
+    The mask is without the test that elements are in the tensor.
 
     Attributes:
-        index: of the elements, a tile of integers of at most 32 bits; whether they are in the tensor is yet to be seen.
-        limit: how many of the tile's first lanes are meant; none where all are.
+        index: the index of each element, integers of at most 32 bits; the lowered update tests it.
+        limit: the number of the tile's first lanes that update, if there is such a condition.
         masks: the other conditions.
     """
 
@@ -87,7 +88,7 @@ class UnreadUpdates:
             self._add(PrivateEnd(base=self._base, extent=self._extent))
 
     def lower(self, op: Op) -> None:
-        """Lower an operation, whichever it is."""
+        """Lower any operation of the kernel."""
         context = self._context
         if not isinstance(op, AtomicRmw) or op not in self._tensors:
             if not self._compactions.lower(op):
@@ -118,7 +119,9 @@ class UnreadUpdates:
 
 
 def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
-    """Updates of tensors that nothing else touches, with results that nobody uses.
+    """Updates with unused results, of tensors that are accessed in no other way.
+
+    With each, its tensor.
 
     They may be made in any order, and the threads of a block need not wait for one another.
     """
@@ -139,7 +142,7 @@ def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
 
 
 def _updates_of(tensor: Value, users: Mapping[Value, list[Op]], made_by: Mapping[Value, Op]) -> list[AtomicRmw]:
-    """All that is done to a tensor, if that is relaxed updates; else nothing."""
+    """The relaxed updates of a tensor; none if it is accessed in any other way."""
     updates: list[AtomicRmw] = []
     for op in users.get(tensor, []):
         if isinstance(op, TensorDim | TensorStride):
@@ -162,9 +165,11 @@ def _updates_of(tensor: Value, users: Mapping[Value, list[Op]], made_by: Mapping
 def private_tensor(
     function: Function, updates: Mapping[AtomicRmw, Value], layouts: LayoutAssignment
 ) -> tuple[Value, dict[AtomicRmw, Terms]] | None:
-    """The tensor whose sums are kept in shared memory, and its updates' terms.
+    """The tensor whose sums are kept in shared memory, with its updates' terms.
 
-    One, since each takes its room; None where there is none.
+    None where there is none.
+
+    It is the first that fits: each tensor would take the same shared memory.
     """
     looped = set(_looped(function.body, False))
     match = _Match({value: op for op in function.walk() for value in op.results})
@@ -185,7 +190,7 @@ def private_tensor(
 
 
 class _Match:
-    """Takes apart what the front end made of an update of elements."""
+    """Takes apart the operations that the front end writes for an update of elements."""
 
     def __init__(self, made_by: Mapping[Value, Op]) -> None:
         self._made_by = made_by
@@ -193,7 +198,7 @@ class _Match:
     def terms(self, op: AtomicRmw, tensor: Value, layouts: LayoutAssignment) -> Terms | None:
         """The terms of an update.
 
-        None where it is another one, or its parts lie in other threads.
+        None where it has another form, or its parts have several layouts.
         """
         place = self._place(op.pointers)
         if place is None:
@@ -213,7 +218,7 @@ class _Match:
         return Terms(index, tuple(limits), masks)
 
     def _of(self, value: Value) -> Op | None:
-        """What makes a value, or the one that it repeats."""
+        """The operation that makes a value, or the value that it repeats."""
         op = self._made_by.get(value)
         while isinstance(op, Broadcast):
             op = self._made_by.get(op.x)
@@ -224,7 +229,7 @@ class _Match:
         return op.value if isinstance(op, Constant) else None
 
     def _place(self, pointers: Value) -> Value | None:
-        """The elements' numbers, of 64 bits."""
+        """The index of the elements, in 64 bits."""
         total = self._of(pointers)
         for one in (total.x, total.y) if isinstance(total, Add) else ():
             moved = self._of(one)
@@ -256,7 +261,7 @@ class _Match:
         return isinstance(end, Constant) and end.value == tensor.tensor.shape[0]
 
     def _limit(self, mask: Value) -> Value | None:
-        """How many of the first lanes a condition takes, if it is such a one."""
+        """The number of first lanes for which a condition holds, if it has that form."""
         op = self._made_by.get(mask)
         if not isinstance(op, Lt) or not isinstance(self._made_by.get(op.x), Iota):
             return None

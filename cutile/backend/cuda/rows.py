@@ -1,14 +1,12 @@
 """Kernels without products, which reduce rows: passes of tile IR, and warps.
 
-`row_passes` is all of them, in this order:
+`row_passes` runs all passes, in this order:
 
 - `loads_first`: the loads of a stretch are begun before one of them is used;
-- `recompute`: a row waits for its reduction in the registers of what it was loaded from;
+- `recompute`: a row waits for its reduction as it was loaded, and is computed anew behind it;
 - `row_quotients`: quotients of a row by one number, as products with its reciprocal;
-- `negative_exps`: exponentials of what a row's elements lack of its largest, in fewer instructions;
+- `negative_exps`: exponentials of a row's elements less its largest, in fewer instructions;
 - `joined_products`: both halves of a product by one multiplication.
-
-Pure.
 """
 
 from collections import Counter
@@ -48,25 +46,22 @@ from cutile.ops.view import LoadView, StoreView
 from cutile.passes.redundancy import dce
 
 SCATTERED = 8
-"""Elements of a thread that are accessed one by one: an address alone takes two registers."""
+"""Elements of a thread at most that are accessed one by one: an address alone takes two registers."""
 GATHERED = 32
-"""Elements of 16 bits of a thread, of a single row by an index: while it waits for the index, it loads nothing (rows of
-4096 bf16 on an H200: 0.96 of a copy, 0.95 with 16)."""
+"""Elements of 16 bits of a thread, of a single row by an index. Few warps with many elements: a thread loads nothing
+while it waits for the index (rows of 4096 bf16 on an H200: 0.96 of a copy, 0.95 with 16)."""
 SINGLE = 64
-"""Elements of 16 bits of a thread in a tile that is permuted, where each is an access of its own: so many are under way
-at once (a transpose of 16383 x 16383 bf16 in tiles of 128 x 128 on an H200: 0.70 of a copy, 0.65 with 32)."""
+"""Elements of 16 bits of a thread in a tile that is permuted, where each is an access of its own. So many accesses are
+under way at once (a transpose of 16383 x 16383 bf16 in tiles of 128 x 128 on an H200: 0.70 of a copy, 0.65 with 32)."""
 SORTED = 16
-"""Elements of a thread that are sorted: with its place, one takes two registers, and one of 64 bits three."""
+"""Elements of a thread at most that are sorted: one takes two registers with its place, and one of 64 bits three."""
 HELD_WORDS = 64
-"""Registers of a thread for all that is loaded, up to which rows are held by 32 warps: beyond that these spill far more
-than 16 do (layer_norm of 65536 on an H200: 2577 us for 754)."""
+"""Registers of a thread for all loads, up to which 32 warps hold a row. With more, 32 warps spill far more than 16
+(layer_norm of 65536 on an H200: 2577 us for 754)."""
 
 
 def choose_warps(function: Function) -> int:
-    """Warps per block: a power of two, from the largest tile or accumulator.
-
-    The accumulator where there are products.
-    """
+    """Warps per block: a power of two, from the largest accumulator, or else the largest tile."""
     tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
     products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
     if products:
@@ -97,16 +92,13 @@ def choose_warps(function: Function) -> int:
 
 
 def loaded_words(function: Function, threads: int) -> int:
-    """Registers of a thread for all that is loaded."""
+    """Registers of a thread for all loaded tiles."""
     loaded = [op.result.tile for op in function.walk() if isinstance(op, LoadTile | LoadMut | LoadView)]
     return sum(tile.size * tile.dtype.bits // 32 // threads for tile in loaded)
 
 
 def _is_gathered_row(op: Op, most: int, definitions: Mapping[Value, Op]) -> bool:
-    """Whether an operation loads one row by an index, in wide accesses.
-
-    The row has as many elements as the largest tile.
-    """
+    """Whether an operation loads one row of `most` elements by an index, in wide accesses."""
     if not isinstance(op, LoadPointer) or not is_tile(op.result) or op.result.tile.dtype.bits != NARROW_BITS:
         return False
     tile = op.result.tile
@@ -114,7 +106,7 @@ def _is_gathered_row(op: Op, most: int, definitions: Mapping[Value, Op]) -> bool
 
 
 def _are_single(function: Function, most: int) -> bool:
-    """Whether tiles of so many elements of 16 bits are accessed one by one."""
+    """Whether all tiles of `most` elements have 16 bits, and are accessed element by element."""
     for op in function.walk():
         if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
             continue
@@ -125,10 +117,7 @@ def _are_single(function: Function, most: int) -> bool:
 
 
 def _is_narrow(row: Value, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a tile is computed of narrow loads of its size alone.
-
-    Of 16 bits or less; not of what a loop carries.
-    """
+    """Whether a tile is computed only from loads of its size with at most 16 bits."""
     op, size = definitions.get(row), row.tile.size
     if isinstance(op, LoadTile | LoadMut | LoadView):
         return row.tile.dtype.bits <= 16
@@ -150,20 +139,21 @@ def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
 # -- loads ----------------------------------------------------------------------------------------
 
 MAX_WORDS = 16
-"""Registers of a thread for what is loaded ahead in a stretch: more cost the thread blocks that hide a wait (layer_norm
-of 4096 on an H200: 92 registers instead of 80, 0.88 of a copy instead of 0.94)."""
+"""Registers of a thread for all loads ahead in a stretch. With more, fewer thread blocks share a multiprocessor and
+hide each other's waits (layer_norm of 4096 on an H200: 92 registers instead of 80, 0.88 of a copy instead of 0.94)."""
 
 
 def loads_first(function: Function, warps: int) -> Function:
-    """A copy of the function in which loads come before what waits for them.
+    """A copy of the function in which loads come before the operations that wait for them.
 
         c = convert(load(cos))                  t = load(cos)
         s = convert(load(sin))          -->     u = load(sin)
                                                 c = convert(t)
                                                 s = convert(u)
 
-    A thread waits where it first computes with what it has loaded. A stretch of operations ends with a reduction, since
-    threads meet there and what is loaded ahead would fill registers, and with an effect outside of the kernel.
+    A thread waits where it first computes with a loaded tile. Loads come first in each stretch of operations. A stretch
+    ends with a reduction, where threads wait for each other while tiles that are loaded ahead fill registers. It also
+    ends with an effect outside of the kernel.
     """
     return function if function.facts.get("unsafe") else _LoadsFirst(32 * warps).function(function)
 
@@ -189,7 +179,7 @@ class _LoadsFirst(Copier):
         return copy
 
     def _in_order(self, stretch: Sequence[Op]) -> list[Op]:
-        """What stands before the first load, the loads with their indices, the others."""
+        """The operations before the first load, then all loads with their indices, then the others."""
         definitions = {value: op for op in stretch for value in op.results}
         ahead: set[Op] = set()
         first = len(stretch)
@@ -208,7 +198,7 @@ class _LoadsFirst(Copier):
 
 
 def _words(load: LoadTile | LoadView, threads: int) -> int:
-    """Registers of a thread for what is loaded."""
+    """Registers of a thread for a loaded tile."""
     return -(-load.result.tile.size * load.result.tile.dtype.bits // (32 * threads))
 
 
@@ -218,10 +208,7 @@ def _is_stable(tensor: Value) -> bool:
 
 
 def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] | None:
-    """The operations that numbers are made of.
-
-    None where one of them does more than compute with numbers.
-    """
+    """The operations behind some numbers; None where one of them does more than compute with numbers."""
     work: set[Op] = set()
     pending = list(values)
     while pending:
@@ -238,10 +225,12 @@ def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] |
 # -- rows that wait -------------------------------------------------------------------------------
 
 LEAST_ELEMENTS = 64
-"""Elements of a thread from which on it is worth it. With 32, there are registers for the tile itself, and the time of
-computing it is lost (softmax of 4096 on an H200: 0.93 of a copy, 0.96 without)."""
+"""Elements of a thread from which on a tile is computed anew. With 32 there are registers for the tile itself, and it
+would be slower (softmax of 4096 on an H200: 0.93 of a copy, 0.96 without)."""
 NARROW_BITS = 16
+"""Bits of an element at most that waits in fewer registers than the f32 that is computed from it."""
 
+# Operations that are repeated behind a reduction: each takes a few instructions.
 CHEAP = (Abs, Add, Convert, Exp, Exp2, Fma, Max, Min, Mul, Neg, RowExp, Select, Sub)
 
 
@@ -253,9 +242,9 @@ def recompute(function: Function, warps: int) -> Function:
         y = t * rsqrt(s)                -->     u = convert(again(x))
                                                 y = u * rsqrt(s)
 
-    A row of bf16 takes half as many registers as what is computed of it in f32, and all of it waits until every
-    thread's part is added up. So what is cheap to compute is computed again behind the reduction. `again` is the same
-    value, and nobody knows it: else the compiler would find that it has been computed before.
+    A row of bf16 takes half as many registers as the f32 that is computed from it, and waits until all threads have
+    added up. So cheap operations are repeated behind the reduction. `again` is an optimisation barrier around the same
+    value: else the compiler would find that it has computed `u` before.
     """
     return (
         _Recompute(function, warps).function(function) if loaded_words(function, 32 * warps) <= HELD_WORDS else function
@@ -303,10 +292,7 @@ class _Recompute(Copier):
         return is_tile(value) and value.tile.size >= LEAST_ELEMENTS * self._threads
 
     def _source(self, value: Value) -> Value | None:
-        """The one narrow load of which a tile is computed cheaply.
-
-        None of tiles without such a load, or with several.
-        """
+        """The narrow load from which a tile is computed cheaply; None where there is none, or several."""
         op = self._definitions.get(value)
         if isinstance(op, LoadTile | LoadMut | LoadView):
             return value if value.tile.dtype.bits <= NARROW_BITS else None
@@ -316,10 +302,7 @@ class _Recompute(Copier):
         return sources.pop() if len(sources) == 1 else None
 
     def _is_computed(self, value: Value) -> bool:
-        """Whether a tile has registers of its own.
-
-        One number everywhere has none, nor has one for each row.
-        """
+        """Whether a large tile has registers of its own, as constants and repeated numbers do not."""
         op = self._definitions.get(value)
         return self._is_large(value) and (op is None or op.name not in ("constant", "broadcast"))
 
@@ -346,10 +329,10 @@ def joined_products(function: Function) -> Function:
         high = mul_hi(x, y)                high = product_half(x, y) {upper}
         low = mul(x, y)            -->     low = product_half(x, y)
 
-    The upper half takes a multiplication of 64 bits, which has the lower one as well. Random numbers by Philox are made
-    of such pairs, and multiplications are what they take longest for. Only where another product is made of the lower
-    half: results would stay in pairs of registers, and with all of Philox's ten steps joined, a thread of dropout has
-    80 for 72 (on an H200, of a copy: 0.81; 0.89 with none joined).
+    The upper half takes a multiplication of 64 bits, whose result has the lower half as well. Philox makes random
+    numbers of such pairs, and spends most of its time in multiplications. A pair is joined only if a further pair is
+    computed from its lower half. Other results would stay in pairs of registers: with all ten steps of Philox joined, a
+    thread of dropout takes 80 registers in place of 72 (on an H200, of a copy: 0.81; 0.89 with none joined).
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     low = {op.operands: op for op in function.walk() if isinstance(op, Mul) and _is_word_tile(op.result)}
@@ -378,7 +361,7 @@ def _is_word_tile(value: Value) -> bool:
 # -- quotients ------------------------------------------------------------------------------------
 
 REPEATED = 8
-"""Quotients of one divisor from which on its reciprocal is worth it."""
+"""Quotients with one divisor from which on its reciprocal is worth it."""
 
 
 PACKED_SINCE = 9
@@ -390,9 +373,10 @@ def row_quotients(function: Function, packs: bool) -> Function:
 
         y = convert(e / broadcast(s))      -->      y = row_quotient(e, broadcast(s))
 
-    A correctly rounded quotient takes a dozen instructions, its product with the reciprocal one. That is off by 2 units
-    in the last place at most, and rounds to the same bf16, unless it is as near to where bf16 rounds up: where that is
-    so, and where the divisor has no normal reciprocal, the thread divides after all. So every result is what it was.
+    A correctly rounded quotient takes a dozen instructions, a product with the reciprocal one. The product is off by at
+    most 2 units in the last place of f32. It rounds to the same bf16, unless it lies as near to a point where bf16
+    rounds up. There, and where the divisor has no normal reciprocal, the thread divides. So every result stays the
+    same.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     uses = Counter(value for op in function.walk() for value in op.operands)
@@ -417,14 +401,16 @@ def row_quotients(function: Function, packs: bool) -> Function:
 
 
 def negative_exps(function: Function, warps: int) -> Function:
-    """A copy of the function with short exponentials of what is at most 0.
+    """A copy of the function with quick exponentials of numbers that are at most 0.
 
         e = exp(x - broadcast(m))       -->      e = negative_exp(broadcast(m) - x)
 
-    `m` comes of a largest element. That `x` is not above it needs no proof: `negative_exp` is right for every number,
-    and quick where all of a thread's lie in its range. The difference the other way round has the same bits, but for
-    its sign. Not of a number that is loaded: the gradient of cross entropy waits for memory alone (32000 columns on an
-    H200, in pieces of 8192: 0.90 of a copy for 0.95).
+    `m` is computed from a largest element. No proof is needed that `x` is not above it: `negative_exp` is right for
+    every number, and quick where all numbers of a thread lie in its range. `m - x` has the bits of `x - m`, but for the
+    sign.
+
+    Where `m` is loaded, nothing changes. The gradient of cross entropy is such a kernel, and waits for memory alone
+    (32000 columns on an H200, in pieces of 8192: 0.90 of a copy with `negative_exp`, 0.95 without).
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     uses = Counter(value for op in function.walk() for value in op.operands)
@@ -444,7 +430,7 @@ def negative_exps(function: Function, warps: int) -> Function:
 
 
 def _is_largest(value: Value, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a number or a tile comes of a largest element."""
+    """Whether a number or a tile is computed from a largest element."""
     op = definitions.get(value)
     if isinstance(op, ReduceMax | Max):
         return True

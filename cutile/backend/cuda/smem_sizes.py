@@ -1,7 +1,4 @@
-"""What passes through shared memory: where it lies, and how many bytes it takes.
-
-Pure arithmetic on layouts.
-"""
+"""Places and bytes of tiles that pass through shared memory, from layouts alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +7,11 @@ from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f64, i8, tf32, u8
 
 STEP_BYTES = 32
-"""Of a row of K that one tensor-core instruction takes, whatever the type; of f64 one takes 4 elements."""
+"""Bytes along K that one tensor-core instruction takes, of any type but f64."""
 F64_STEP = 4
+"""Elements along K that one instruction of f64 takes."""
 VECTOR = 4
-"""Elements of f32 that outer products read at once along K: 16 bytes."""
+"""Elements of f32 that SIMT products read at once along K: 16 bytes."""
 
 EIGHTS = (i8, u8, f8e4m3fn, f8e5m2)
 HALVES = (f16, bf16)
@@ -28,7 +26,7 @@ def tensor_cores(dtype: DTypeLike) -> bool:
 
 
 def step_of(dtype: DTypeLike) -> int:
-    """Elements of K that are multiplied together: whole steps of them are staged."""
+    """Elements along K that one instruction multiplies; stages have whole steps."""
     if dtype is f64:
         return F64_STEP
     return STEP_BYTES * 8 // dtype.bits if tensor_cores(dtype) else VECTOR
@@ -44,11 +42,10 @@ def k_major(dtype: DTypeLike) -> bool:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where an operand of a product lies.
+    """The place of a product's operand in shared memory.
 
-    Element (i, j) at `offset + (i * pitch + j) * size` bytes.
-
-    `swap` exchanges i and j: it lies transposed. `rows` and `columns` are those in memory.
+    Element (i, j) of the operand lies at `offset + (i * pitch + j) * size` bytes; with `swap` element (j, i) does,
+    since the operand lies transposed. `rows` and `columns` are the extents in memory.
     """
 
     offset: int
@@ -60,15 +57,15 @@ class Stage:
 
     @property
     def bytes(self) -> int:
-        """The size."""
+        """Bytes of the operand, with the padding of its rows."""
         return self.rows * self.pitch * self.dtype.bits // 8
 
 
 def _pitch(columns: int, dtype: DTypeLike, single: bool) -> int:
-    """Elements from row to row, in units of 16 bytes, without bank conflicts.
+    """Elements from row to row, so that there are no bank conflicts.
 
-    An odd number of units: eight rows, 16 bytes of each. Where each thread loads `single` elements, 2 more than a
-    multiple of 8: four rows, 32 bytes of each.
+    Rows are whole units of 16 bytes. An odd number of units is for accesses to 16 bytes of each of eight rows. Where
+    threads load `single` elements, a warp accesses 32 bytes of each of four rows: then 2 more than a multiple of 8.
     """
     size = dtype.bits // 8
     units = -(-columns * size // 16)
@@ -77,14 +74,11 @@ def _pitch(columns: int, dtype: DTypeLike, single: bool) -> int:
 
 
 Swaps = tuple[bool, bool]
-"""Of the left and the right operand, whether it lies transposed."""
+"""Whether the left operand lies transposed, and whether the right one does."""
 
 
 def usual_swaps(dtype: DTypeLike) -> Swaps:
-    """How operands that pass through registers are staged.
-
-    The left one M x K, the right one K x N if it may be.
-    """
+    """How operands from registers are staged: M x K, and K x N where it may be."""
     return False, k_major(dtype)
 
 
@@ -102,15 +96,15 @@ def stages(
     right: DTypeLike | None = None,
     swaps: Swaps | None = None,
 ) -> tuple[Stage, Stage]:
-    """Where the operands of a product of depth `k` lie, the left one at `offset`.
-
-    Of a batch, these are the operands of the first product.
+    """The places of the operands of a product, or of the first product of a batch.
 
     Args:
-        dtype: of the left operand.
+        dtype: the left operand's dtype.
         accumulator: the layout of the result.
+        k: the depth of the product.
+        offset: the left operand's first byte; the right operand follows.
         right: the right operand's dtype, where it is another of the same size.
-        swaps: as they lie; by default as they are staged from registers.
+        swaps: whether each lies transposed; by default as they are written from registers.
     """
     rows, columns = one_product(accumulator).cover
     step = step_of(dtype)
@@ -130,7 +124,7 @@ def stages(
 def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) -> int:
     """Elements along `axis` that a thread reads at once, up to 16 bytes.
 
-    `strides` says how the tile lies.
+    `strides` are those of the tile.
     """
     width = min(layout.vector(axis), 128 // dtype.bits)
     rest = [layout.shape[axis], *(stride for other, stride in enumerate(strides) if other != axis)]
@@ -140,7 +134,7 @@ def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) 
 
 
 def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int, swaps: Swaps | None = None) -> int:
-    """The bytes that a product of depth `k` needs, of a batch all of them."""
+    """The bytes that a product of depth `k` needs, or a whole batch of products."""
     batch = accumulator.shape[0] if accumulator.rank == 3 else 1
     return batch * sum(stage.bytes for stage in stages(dtype, accumulator, k, swaps=swaps))
 
@@ -154,19 +148,19 @@ def move_bytes(dtype: DTypeLike, layout: Layout) -> int:
 
 
 def lane_mask(layout: Layout, axis: int) -> int:
-    """The lane bits that choose along `axis`."""
+    """The bits of a lane's number that change the coordinate along `axis`."""
     return sum(1 << bit for bit, basis in enumerate(layout.lane) if basis[axis])
 
 
 def warp_mask(layout: Layout, axis: int) -> int:
-    """The warp bits that choose along `axis`."""
+    """The bits of a warp's number that change the coordinate along `axis`."""
     return sum(1 << bit for bit, basis in enumerate(layout.warp) if basis[axis])
 
 
 def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
-    """Where parts of these sizes begin, one behind the other, and the last one's end.
+    """The offsets of parts of these sizes, at multiples of 16, and their end.
 
-    The first part begins at `offset`.
+    The parts follow each other from `offset` on.
 
     Example:
         >>> spans([6, 16], 32)
@@ -179,9 +173,9 @@ def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
 
 
 def fold_order(layout: Layout, axis: int) -> list[tuple[int, str, int]]:
-    """The bits that choose along an axis, neighbours first.
+    """The bits that change the coordinate along an axis, the smallest step first.
 
-    (how far apart, "register", "lane" or "warp", which).
+    Each is (the step, "register", "lane" or "warp", the bit of that number).
     """
     kinds = {"register": layout.register, "lane": layout.lane, "warp": layout.warp}
     bits = [(basis[axis], kind, bit) for kind, bases in kinds.items() for bit, basis in enumerate(bases) if basis[axis]]
@@ -189,10 +183,7 @@ def fold_order(layout: Layout, axis: int) -> list[tuple[int, str, int]]:
 
 
 def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
-    """The bytes that a reduction by a function needs.
-
-    It is None where no warp lacks another's part.
-    """
+    """The bytes that a reduction by a function needs; 0 where no row crosses warps."""
     order = fold_order(layout, axis)
     warps = [stride for stride, kind, _ in order if kind == "warp"]
     if not warps:
@@ -205,11 +196,11 @@ def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring bits of the coordinate along an axis that are chosen alike.
+    """Neighbouring bits of a coordinate that belong to numbers of one kind.
 
     Attributes:
-        kind: "register", "lane" or "warp".
-        bits: which, those of neighbours first. Those of lanes follow each other.
+        kind: the kind of the number: "register", "lane" or "warp".
+        bits: the bits of that number, for the smallest step first. Bits of a lane's number follow each other.
         mask: the bits of the coordinate.
     """
 
@@ -231,16 +222,13 @@ def fold_runs(layout: Layout, axis: int) -> list[Run]:
 
 
 def totals_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int, count: int) -> int:
-    """The bytes of `count` results in each thread, which all warps show each other."""
+    """The bytes to show `count` results of each thread to all warps."""
     lanes = 1 << (LANE_BITS - lane_mask(layout, axis).bit_count())
     return spans([dtype.bits // 8 * count * layout.warps * lanes for dtype in dtypes])[-1]
 
 
 def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
-    """The bytes that a scan needs.
-
-    It is None where no warp lacks another's part.
-    """
+    """The bytes that a scan needs; 0 where no row crosses warps."""
     count, total = layout.registers, 0
     for run in fold_runs(layout, axis):
         if run.kind == "register":
@@ -251,12 +239,9 @@ def scan_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
 
 
 def reduce_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:
-    """The bytes that a reduction along `axis` needs.
-
-    It is None where no warp lacks another's part.
-    """
+    """The bytes that a reduction along `axis` needs; 0 where no row crosses warps."""
     if not warp_mask(layout, axis):
         return 0
     lanes = 1 << (LANE_BITS - lane_mask(layout, axis).bit_count())
-    size = 4 if dtype in (f16, bf16) else dtype.bits // 8
+    size = 4 if dtype in (f16, bf16) else dtype.bits // 8  # halves are reduced in f32
     return layout.collapse(axis).registers * layout.warps * lanes * size

@@ -1,4 +1,4 @@
-"""What becomes of sorts: their keys, layouts, and room in shared memory."""
+"""Lowering of sorts: their keys, layouts, and room in shared memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_KEY_WORDS = 64
 FAST_DOUBLES = ((8, 0), (9, 0), (10, 0))
 """Compute capabilities that compare as many f64 in a cycle as integers of 32 bits, or half as many."""
 WARP_SORTS = 256
-"""Elements up to which one warp sorts them all: others would wait for it, but it for none."""
+"""Elements up to which each warp sorts all of them for itself, so that no warp waits for another."""
 MAX_PLACE = 1 << 15
-"""Elements of a row of at most 16 bits, whose places share a register with them."""
+"""Elements of a row of at most 16 bits: each shares a register of 32 bits with its place in the row."""
 
 
 def key_words(dtype: DTypeLike) -> tuple[DTypeLike, ...]:
-    """The words of a key: an element that is sorted, with its place."""
+    """The words of a key: an element to be sorted, with its place in the row."""
     if dtype.bits <= u16.bits:
         return (u32,)
     return (u64,) if dtype.bits == u32.bits else (u64, u32)
@@ -38,7 +38,7 @@ def key_bytes(dtype: DTypeLike) -> int:
 def sort_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:
     """The bytes that a sort in a layout of `along` needs.
 
-    None where rows end within warps.
+    0 where no row crosses warps.
     """
     if not warp_mask(layout, axis):
         return 0
@@ -49,17 +49,15 @@ def sort_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:
 class TopKRoom:
     """Shared memory for the largest elements of a tile.
 
-    Byte offsets, and how many keys lie there.
-
     Attributes:
-        groups: of threads, whose best keys say which elements are candidates; 0 where all is sorted.
-        threads, bests, candidates: arrays of keys: of each thread, of each group, of candidates.
-        limit: the last key that is a candidate's.
-        counter: how many candidates there are.
-        results: the keys of the result.
-        capacity: candidates, at most.
+        groups: groups of threads, whose best keys tell the candidates; 0 where all elements are sorted.
+        threads, bests, candidates: offsets of the keys of each thread, of each group, and of the candidates.
+        limit: offset of the last key, in their order, that a candidate may have.
+        counter: offset of the number of candidates.
+        results: offset of the result's keys.
+        capacity: candidates at most.
         count: keys of the result.
-        bytes: of all.
+        bytes: bytes of all.
     """
 
     groups: int
@@ -84,7 +82,7 @@ class TopKRoom:
             network = sort_bytes(dtype, layout, axis)
             starts = spans([network, size * count])
             return cls(0, 0, 0, 0, 0, 0, starts[1], 0, count, starts[2])
-        # Each of the k best groups may hold candidates alone.
+        # No candidate comes behind the k-th best of the groups' keys, so only threads of the k best groups hold any.
         capacity = min(layout.shape[axis], k * (layout.threads // groups) * layout.registers)
         sizes = [size * layout.threads, size * groups, size, u32.bits // 8, size * capacity, size * count]
         threads, bests, limit, counter, candidates, results, end = spans(sizes)
@@ -92,11 +90,10 @@ class TopKRoom:
 
 
 def top_k_groups(layout: Layout, axis: int, k: int) -> int:
-    """Groups of threads that say which elements may be among the largest.
+    """Groups of threads whose best elements tell the candidates; 0 to sort all.
 
-    0 where all is to be sorted.
-
-    Twice as many as elements are wanted: then about 1.4 times as many elements are candidates.
+    There are twice as many groups as elements to be found, or one for each lane of a warp if those are more. With twice
+    as many, about 1.4 times as many elements as are to be found are candidates.
     """
     groups = max(LANES, round_up(2 * k))
     one_row = prod(layout.shape) == layout.shape[axis]
@@ -104,7 +101,7 @@ def top_k_groups(layout: Layout, axis: int, k: int) -> int:
 
 
 def _network_layout(op: Sort | TopK, context: LoweringContext) -> Layout:
-    """The layout in which all of a tile is sorted.
+    """The layout in which a whole tile is sorted.
 
     Raises:
         KernelTypeError: the tile does not fit in registers.
@@ -136,7 +133,7 @@ def lower_sort(op: Sort, context: LoweringContext) -> None:
 
 
 def lower_top_k(op: TopK, context: LoweringContext) -> None:
-    """Rank candidates in the layout that the tile has, or sort all of it."""
+    """Rank candidates in the tile's own layout, or sort the whole tile."""
     _check_places(op)
     source, dtype = context.layouts[op.x], op.x.tile.dtype
     if not top_k_groups(source, op.axis, op.k):

@@ -1,6 +1,6 @@
-"""Products of a loop whose operands are read as they were copied.
+"""Products of a loop that read operands from stages, as they were copied.
 
-What these pass through needs no instruction.
+Operations between such a load and its product need no instruction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Load = LoadTile | LoadView
 COPY_BYTES = 16
-"""Of the widest copy, in which operands come."""
+"""Bytes of the widest copy (PTX ISA, `cp.async`), in which operands are copied."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Side:
 
     Attributes:
         value: the operand.
-        stage: how it lies there.
-        load: the load that brings it there; None where it is written there from registers.
-        axes: of the load, that are the operand's two.
-        passed: what it passes through, from the load to the product: exchanges of axes, reshapes that drop axes of one
-            element, a conversion from f32 to tf32.
+        stage: its layout in a stage.
+        load: the load that fills the stage; None where the operand is written there from registers.
+        axes: the load's axes that are the operand's two.
+        passed: operations between the load and the product: transpositions, reshapes that drop axes of one element, a
+            conversion from f32 to tf32.
         outside: whether it is written there once, ahead of the loop.
-        place: where its first stage is.
-        copies: its stages, where it is written from registers.
+        place: bytes from the begin of the loop's shared memory to its first stage.
+        copies: the number of its stages, where it is written from registers.
     """
 
     value: Value
@@ -74,7 +74,7 @@ class Products:
     """The products of a loop that read stages.
 
     Attributes:
-        sides: of each, its operands.
+        sides: the products, each with its two operands.
         users: the operations of the loop that read a value.
     """
 
@@ -83,7 +83,7 @@ class Products:
 
     @cached_property
     def passed(self) -> frozenset[Op]:
-        """What nobody needs but these products."""
+        """Operations on the way to these products whose results nobody else needs."""
         return frozenset(op for op in self._ways if not self.is_read(op.results[0]))
 
     @cached_property
@@ -92,7 +92,7 @@ class Products:
 
     @cached_property
     def _staged(self) -> dict[Op, set[Value]]:
-        """Of each product, what it reads in stages alone."""
+        """The values that each product reads only from stages."""
         written = {op: {side.value for side in pair if side.load is None} for op, pair in self.sides.items()}
         return {op: {op.a, op.b} - written[op] - {op.acc} for op in self.sides}
 
@@ -100,13 +100,13 @@ class Products:
         return (side for pair in self.sides.values() for side in pair if side.load is not None)
 
     def side_of(self, load: Load) -> Side | None:
-        """The operand that a load is; None where it is none, or passes through registers."""
+        """The operand that a load brings to a stage, or None."""
         return next((side for side in self._loaded() if side.load is load), None)
 
     def only(self, loads: Collection[Load]) -> Products:
-        """Those of them that read one of these loads.
+        """The products that read one of these loads.
 
-        Other operands are written to stages from registers.
+        Their other operands are written to stages from registers.
         """
         sides: dict[Mma, Sides] = {}
         for op, pair in self.sides.items():
@@ -123,11 +123,11 @@ class Products:
 
 
 def products_of(loop: Loop, loads: Collection[Load]) -> Products:
-    """The products of a loop of which an operand can be read as it was copied.
+    """The products of a loop that can read an operand as it was copied.
 
     Args:
         loop: the loop.
-        loads: those that may be copied ahead.
+        loads: the loads that may be begun ahead.
     """
     inner, own = loop.inner, loop.op.body.arguments
     sides: dict[Mma, Sides] = {}
@@ -161,9 +161,10 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
 def _loaded_operand(
     value: Value, inner: Mapping[Value, Op], loads: Collection[Load]
 ) -> tuple[Load, tuple[Op, ...], tuple[int, int], bool] | None:
-    """The load that an operand is, if it comes in whole 16 bytes.
+    """The load of an operand, if it is copied 16 bytes at a time.
 
-    What it passes through; the load's axes that are the operand's; and whether it lies transposed.
+    With it come the operations between the load and the product, the load's axes that are the operand's two, and
+    whether the operand lies transposed.
     """
     op, passed = source_of(value, inner, lambda op: isinstance(op, Permute | Reshape) or rounds_to_tf32(op))
     passed.reverse()
@@ -179,7 +180,7 @@ def _loaded_operand(
 def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
     """The load's axes that are the operand's two.
 
-    None where a reshape does more than to drop axes of one element.
+    None where a reshape does more than drop axes of one element.
     """
     axes = list(range(len(load.shape)))
     for op in passed:
@@ -196,13 +197,10 @@ def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
 
 
 def is_crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:
-    """Whether a product takes so many registers that two blocks of large tiles spill.
-
-    As the compiler was seen to.
-    """
+    """Whether two blocks of a product's large tiles were seen to spill."""
     dtype = product.a.tile.dtype
-    if product.acc.tile.dtype is f16:  # sums that are f32 while they grow
+    if product.acc.tile.dtype is f16:  # its sums are added up in f32
         return True
-    if dtype is tf32:  # each thread loads its own elements of what does not lie along K
+    if dtype is tf32:  # threads load an operand across K element by element
         return arch.major < 9 and swaps != (False, True)
     return dtype.kind == "storage"  # floats of 8 bits, which become f16 in registers

@@ -1,9 +1,7 @@
-"""Descriptors of tensors for bulk copies (`CUtensorMap`).
+"""Tensor maps (`CUtensorMap`): their arguments, and those already encoded.
 
-What the driver is asked for, and those made already.
-
-A kernel that copies tiles in bulk takes a descriptor of 128 bytes by value in place of a tensor's address. Making one
-takes about 5 us, as much as a launch, so each is made once for a place in memory and kept.
+A kernel that copies tiles by TMA takes a descriptor of 128 bytes by value in place of a tensor's address. The driver
+takes about 5 us for one, as much as a launch. So each is encoded once for a place in memory, and kept.
 """
 
 import ctypes
@@ -14,6 +12,7 @@ from cutile.backend.interface import Parameter, Place
 from cutile.dtypes import DTypeLike
 from cutile.errors import LaunchError
 
+# The limits of `cuTensorMapEncodeTiled` (CUDA driver API, "Tensor Map Object Management").
 MAP_BYTES = 128
 MAP_ALIGNMENT = 64
 MAX_TMA_AXES = 5
@@ -22,15 +21,15 @@ MAX_TMA_BOX = 256
 GRAIN = 16
 """Bytes that divide the address, every stride, and the row of a copy."""
 KEPT = 4096
-"""Descriptors kept for one parameter of one kernel; beyond, all are made anew as they are wanted."""
+"""Descriptors kept for one parameter of one kernel. When there are more, all are dropped and encoded anew on demand."""
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 
 
 def element_of(dtype: DTypeLike, *, rounded: bool = False) -> str:
-    """What a descriptor calls an element type.
+    """The name of an element type in `GpuStream.encode_tensor_map`.
 
-    Only the size of integers and of floats of 8 bits matters.
+    Integers and floats of 8 bits are copied as unsigned integers of their size.
 
     Example:
         >>> from cutile.dtypes import bf16, i8
@@ -46,7 +45,7 @@ Swizzle = Literal[0, 32, 64, 128]
 
 
 class TensorMap(NamedTuple):
-    """What a launch makes a tensor's TMA descriptor from.
+    """The form of a tensor map: all of it but the tensor's place in memory.
 
     The descriptor's element type is the parameter's dtype; elements past the tensor's edges are loaded as zeros and
     not stored.
@@ -57,7 +56,7 @@ class TensorMap(NamedTuple):
         order: the tensor's axes from the outermost in memory to the one with stride 1; empty for the order they have.
             The transposed view `(K, N)` of a matrix stored by rows of `K` has the order `(1, 0)`.
         rounded: whether f32 elements are rounded to tf32 on the way in.
-        step: of so many rows of a box, which are along the axis next to the contiguous one, the first is copied.
+        step: every `step`-th row of a box is copied, along the axis next to the contiguous one.
 
     Example:
         >>> TensorMap((64, 256), 128, order=(1, 0)).memory_order
@@ -77,7 +76,7 @@ class TensorMap(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """What a tensor's descriptor is made from, for `GpuStream.encode_tensor_map`."""
+    """The arguments of `GpuStream.encode_tensor_map`, with the innermost axis first."""
 
     element: str
     address: int
@@ -100,7 +99,7 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
     size = parameter.dtype.bits // 8
     order = form.memory_order[::-1]
     extents = tuple(shape[axis] for axis in order)
-    # Of an axis with one element any stride will do.
+    # The stride of an axis with one element means nothing, but has to keep the rules of strides.
     strides = tuple(steps[axis] * size if shape[axis] > 1 else _grains(extents[0] * size) for axis in order[1:])
     tensor_map = Descriptor(
         element_of(parameter.dtype, rounded=form.rounded),
@@ -136,6 +135,8 @@ def _broken(tensor_map: Descriptor, size: int, innermost: int) -> str | None:
     for stride in tensor_map.strides:
         if stride % GRAIN or not 0 < stride < 2**40:
             return f"a stride must be a multiple of {GRAIN} bytes, above 0 and below 2**40, got {stride} bytes"
+    if min(tensor_map.extents) < 1:
+        return f"a tensor without elements has no descriptor, got extents {tensor_map.extents[::-1]}"
     if max(tensor_map.extents) > 2**32:
         return "an extent is at most 2**32"
     if not all(1 <= extent <= MAX_TMA_BOX for extent in tensor_map.box):
@@ -150,7 +151,7 @@ class Encoded:
     """The bytes of one descriptor, where a launch can point to them.
 
     Attributes:
-        address: of the bytes, aligned as the driver wants it.
+        address: the address of the bytes, a multiple of `MAP_ALIGNMENT`.
     """
 
     __slots__ = ("_memory", "address")
@@ -162,9 +163,9 @@ class Encoded:
 
 
 class TensorMaps:
-    """The descriptors of one parameter, by the places they were made for.
+    """The descriptors of one parameter, by the tensor's place.
 
-    They hold for every device.
+    A place is an address, extents and strides. Descriptors hold for every device.
 
     Args:
         parameter: of the kind "tensor_map".

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 COLUMN_STEP = 8
-"""A multiple of which an instruction has columns; integers beyond 32 twice that."""
+"""An instruction's columns are a multiple of it; of twice that for integers with more than 32 columns."""
 
 
 @dataclass(frozen=True)
@@ -13,11 +13,11 @@ class MmaAtom:
     """One kind of product.
 
     Attributes:
-        name: of the operands' type in PTX.
-        sums: the dtype that the products add up in.
-        any_major: whether operands may be contiguous along either axis; else along K alone.
-        flags: what follows the descriptors in PTX after whether sums are added to: signs, if the form has them.
-        promotes: whether the tensor cores add in fewer bits than f32 has, so that sums are moved to f32 on the way.
+        name: the operands' type in PTX.
+        sums: the accumulator's dtype.
+        any_major: whether operands may be contiguous along either axis; else only along K.
+        flags: PTX operands behind the predicate `scale-d`: `imm-scale-a` and `imm-scale-b`, if the form has them.
+        promotes: whether the tensor cores add in fewer bits than f32 has, so that there are partial accumulators.
     """
 
     name: str
@@ -39,9 +39,9 @@ MMA_ATOMS: dict[DTypeLike, MmaAtom] = {
 
 
 def atom_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> MmaAtom | None:
-    """The form of a product; None where there is no instruction.
+    """The instruction of a product; None where there is none.
 
-    Operands of 8 bits may differ in their dtype.
+    Operands of 8 bits may differ in dtype.
     """
     form, other = MMA_ATOMS.get(left), MMA_ATOMS.get(right)
     if form is None or other is None or sums is not form.sums or sums is not other.sums:
@@ -50,18 +50,15 @@ def atom_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> MmaAtom | Non
 
 
 def columns_fit(form: MmaAtom, columns: int) -> bool:
-    """Whether one instruction takes so many columns.
-
-    Integers beyond 32 in steps of 16.
-    """
+    """Whether one instruction has a form with so many columns (see `COLUMN_STEP`)."""
     step = 2 * COLUMN_STEP if form.sums is i32 and columns > 32 else COLUMN_STEP
     return columns % step == 0 and 0 < columns <= 256
 
 
 def padded_columns(rows: int) -> int:
-    """The columns of an instruction that rows become where operands change places.
+    """The columns of an instruction for rows that a swap of A and B makes columns.
 
-    What is more than the tile has is loaded and multiplied as well, and its sums belong to nobody.
+    Columns beyond the tile are loaded and multiplied as well, and nobody reads their sums.
 
     Example:
         >>> padded_columns(1), padded_columns(16), padded_columns(20)

@@ -72,6 +72,8 @@ REFUSED: dict[str, tuple[Parameter, Place]] = {
     "a stride must be a multiple of 16 bytes": (mapped((8, 8)), (4096, (64, 333), (333, 1))),
     "a stride must be .* got -128 bytes": (mapped((8, 8)), (4096, (64, 64), (-64, 1))),
     "a stride must be .* got 0 bytes": (mapped((8, 8)), (4096, (64, 64), (0, 1))),
+    "a tensor without elements has no descriptor": (mapped((8, 8)), (4096, (0, 64), (64, 1))),
+    "no descriptor, got extents \\(64, 0\\)": (mapped((8, 8)), (4096, (64, 0), (64, 1))),
     "the innermost axis must have stride 1, got 64": (mapped((8, 8)), (4096, (64, 64), (1, 64))),
     "1 to 256 elements along each axis": (mapped((512, 8)), (4096, (64, 64), (64, 1))),
     "row must be a multiple of 16 bytes, got 8": (mapped((8, 4)), (4096, (64, 64), (64, 1))),
