@@ -1,12 +1,12 @@
 """The plan of a lowered kernel in the words of its field.
 
-Rows of a heading and a text, read from operations and facts; nothing is decided. `plan` says what the lowered kernel
-does, by which instruction each product is made, and which plans were refused, with what a kernel's author can do about
-it. `explain` adds what the toolchain found: registers, spills, and how many thread blocks fit.
+The plan is rows of a heading and a text, read from operations and facts; nothing is decided here. `plan` says what the
+lowered kernel does, which instruction makes each product, and which plans were refused, with the remedies for a
+kernel's author. `explain` adds the toolchain's report: registers, spills, and the thread blocks that fit.
 
-CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", has the limits of a multiprocessor; the
-rule is that of the occupancy calculator: registers are handed out to warps in units of 256, and a warp's are those of
-one of the four parts of a multiprocessor.
+The limits of a multiprocessor are in the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+The rule is the occupancy calculator's: a warp's registers are allocated in units of 256, in one of the four parts of a
+multiprocessor.
 """
 
 import re
@@ -84,9 +84,7 @@ def in_words(plan: str) -> str:
 
 
 def remedy(reason: str) -> str:
-    """What helps against a refusal.
-
-    Empty where the reason itself says so, or nothing does.
+    """The remedy for a refusal; empty where the reason says it, or there is none.
 
     Example:
         >>> remedy("a tile of 16 rows is no whole number of 64")
@@ -195,7 +193,7 @@ STORES = (Store, StoreCompacted, StoreSubtile, StoreView, StorePointer)
 
 
 def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
-    """Rows of a lowered kernel, except what the toolchain knows (`resources.explain`)."""
+    """Rows of a lowered kernel, without the toolchain's report, which `explain` adds."""
     ops = list(function.walk())
     loads, stores = _accesses(ops, LOADS), _accesses(ops, STORES)
     rows: list[Row] = [("products", line) for line in products(function, arch)]
@@ -230,7 +228,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
-    """What is loaded ahead, in how many stages of how many bytes."""
+    """A line for each pipeline: its tensors, its stages and their bytes."""
     fills: dict[Value, dict[str, None]] = {}
     for op in ops:
         if isinstance(op, TmaLoad):
@@ -261,7 +259,7 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
 
 
 def _warps(function: Function, ops: Sequence[Op]) -> str:
-    """Who does what."""
+    """The roles of warps."""
     facts = function.facts
     threads = int(facts["threads"])
     roles = next((op for op in ops if isinstance(op, Roles)), None)
@@ -281,7 +279,7 @@ def _warps(function: Function, ops: Sequence[Op]) -> str:
 
 
 def _schedule(function: Function, ops: Sequence[Op]) -> str:
-    """Which thread block does which tiles."""
+    """The assignment of tiles to thread blocks."""
     facts = function.facts
     if facts.get("persistent"):
         order = next((op for op in ops if isinstance(op, TileIndex)), None)
@@ -314,7 +312,7 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
 
 
 def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
-    """Tensors that TMA loads and that the rows of pipelines do not mention."""
+    """Tensors that TMA loads without a pipeline."""
     if not any(isinstance(op, Pipeline) for op in ops):
         names = dict.fromkeys(op.x.name for op in ops if isinstance(op, TmaLoad))
         if names:
@@ -322,7 +320,7 @@ def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
 
 
 def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
-    """What TMA stores."""
+    """A line for each tensor that TMA stores."""
     stores: dict[tuple[str, str], tuple[int, bool]] = {}
     for op in ops:
         if isinstance(op, TmaStore):
@@ -371,7 +369,7 @@ def _narrow(ops: Sequence[Op]) -> Iterator[str]:
 
 
 def _why_narrow(kind: Type) -> str:
-    """What keeps accesses to a tensor narrow; empty where it is the tile."""
+    """Why accesses to a tensor are narrow; empty where it is for the tile."""
     tensor = kind.tensor if isinstance(kind, MutType) else kind
     if not isinstance(tensor, TensorType) or not tensor.shape:
         return ""
@@ -426,9 +424,9 @@ _RESIDENT: dict[tuple[int, int], tuple[int, int]] = {
 }
 """Threads and thread blocks of a multiprocessor, by compute capability."""
 PARTS = 4
-"""Of a multiprocessor, each with a quarter of the registers."""
+"""Parts of a multiprocessor, each with a quarter of the registers."""
 REGISTER_UNIT = 256
-"""Registers that a warp is given at a time."""
+"""Registers that are allocated to a warp at a time."""
 
 
 @dataclass(frozen=True)
@@ -436,9 +434,8 @@ class Resident:
     """Thread blocks that a multiprocessor holds at once.
 
     Attributes:
-        blocks: how many.
-        limit: what there would have to be more of: "registers", "shared memory", "threads", "thread blocks", or
-            several of these.
+        blocks: their number.
+        limit: the scarce resource: "registers", "shared memory", "threads", "thread blocks", or several of these.
     """
 
     blocks: int
@@ -452,9 +449,9 @@ def resident_blocks(arch: Architecture, threads: int, registers: int, shared_byt
 
     Args:
         arch: the architecture.
-        threads: of a thread block.
-        registers: of a thread.
-        shared_bytes: of a thread block.
+        threads: threads of a thread block.
+        registers: registers of a thread.
+        shared_bytes: shared memory of a thread block, in bytes.
 
     Example:
         >>> from cutile.backend.cuda.target import architecture

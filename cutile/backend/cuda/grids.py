@@ -1,16 +1,16 @@
-"""How many thread blocks a launch has, and which launches divide iterations.
+"""The number of thread blocks of a launch, and the choice of split-K.
 
 A launch has one thread block per tile block, or as many as fit on the device at once. Facts of an executable say which:
 
-cluster                 thread blocks that share a cluster; a launch has whole clusters, so that the last ones may have
-                        no tile block left
-persistent              0, or the pieces of work of a tile block: no more blocks are launched than the device holds at
-                        once, and each takes its pieces in turn
-workspace               bytes of device memory that the blocks of a launch share, for what they hand each other: the
-                        first `COUNTERS` words are found as zeros, and left as zeros; the rest is anything
-workspace_per_block     further bytes for each thread block launched
-division                split-K by launches: how many splits pay, by tile blocks and iterations
-                        (`pipeline/split_k.py`); a launch only looks it up
+    cluster                 thread blocks of a cluster; a launch has whole clusters, so that its last thread blocks may
+                            have no tile block
+    persistent              0, or the pieces of a tile block: no more thread blocks are launched than the device holds
+                            at once, and each takes its pieces in turn
+    workspace               bytes of device memory in which the thread blocks of a launch exchange data: the first
+                            `COUNTERS` words are found as zeros, and left as zeros; the rest is anything
+    workspace_per_block     further bytes for each thread block launched
+    division                split-K by launches: the pieces that pay, by tile blocks and iterations
+                            (`pipeline/split_k.py`); a launch only looks them up
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from cutile.backend.interface import Change, Grid
 from cutile.errors import LaunchError
 
 Way = tuple[int, int, int]
-"""`(tiles, iterations, pieces)`: launches of up to `tiles` tile blocks, each of at least `iterations`."""
+"""`(tiles, iterations, pieces)`: for launches of up to `tiles` tile blocks, each of at least `iterations`."""
 
 
 class SplitKVariants:
-    """The fact `division` of a kernel, as launches ask it.
+    """The fact `division` of a kernel, in which launches look up their pieces.
 
     Args:
-        count: counts the iterations of a tile block, as data.
-        ways: the first that holds for a launch says its pieces.
+        count: the expression for the iterations of a tile block, as data (`launch/compiled_kernel.py` evaluates it).
+        ways: the divisions; a launch takes the first that holds for it.
 
     Example:
         >>> variants = SplitKVariants(100, ((8, 200, 16), (30, 64, 4), (66, 32, 2)))
@@ -45,10 +45,7 @@ class SplitKVariants:
         self._ways = tuple((tiles, iterations, (("num_pieces", pieces),)) for tiles, iterations, pieces in ways)
 
     def choose(self, blocks: int, count: int) -> Change:
-        """The compile options that a launch changes.
-
-        Empty where its iterations are not divided.
-        """
+        """The compile options that a launch changes; empty where nothing is divided."""
         for max_blocks, min_count, change in self._ways:
             if blocks <= max_blocks and count >= min_count:
                 return change
@@ -57,7 +54,7 @@ class SplitKVariants:
 
 MAX_GRID_BLOCKS = 2**31 - 1
 COUNTERS = 1024
-"""Words of 4 bytes at a workspace's begin by which the blocks of a launch count each other."""
+"""Words of 4 bytes at a workspace's begin, in which the thread blocks of a launch count."""
 
 
 def launch_blocks(grid: Grid) -> int:
@@ -97,8 +94,8 @@ class PersistentGrid:
     def blocks(self, tiles: int, limit: int) -> int:
         """Thread blocks of a launch over so many tile blocks.
 
-        Where the pieces of a tile block are one cluster, each thread block has one piece if that is over sooner: the
-        device runs blocks in rounds of `limit`, and a round of whole tile blocks takes as many times longer.
+        If the pieces of a tile block are a cluster, tile blocks are divided where that takes less time. The device runs
+        thread blocks in rounds of `limit`. A round of whole tile blocks takes as many times longer as there are pieces.
 
         Args:
             tiles: the launch's tile blocks.
@@ -110,9 +107,9 @@ class PersistentGrid:
         return -(-work // self._cluster) * self._cluster
 
     def limit(self, function: Any, stream: GpuStream) -> int:
-        """How many thread blocks of a loaded function the device holds at once.
+        """Thread blocks of a loaded function that the device holds at once.
 
-        0 for a grid that is not persistent: nothing depends on it.
+        0 for a grid that is not persistent, which does not depend on it.
 
         Raises:
             LaunchError: not one fits.

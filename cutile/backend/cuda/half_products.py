@@ -4,9 +4,9 @@
     b = convert(%scale)  {f32}         -->     z = fma(a', %scale, -0.0)
     z = convert(mul(a, b))  {bf16}
 
-Where f32 holds a product exactly, its rounding to 16 bits is the only one, and an `fma` of 16 bits, which rounds once,
-is the same to the last bit. That is so where one factor is a small whole number and the other has 16 bits: weights with
-a scale. GPUs make two such at once, and whole numbers of 8 bits become 16 bits by a few operations on their bits
+If f32 holds a product exactly, its rounding to 16 bits is the only one. An `fma` of 16 bits rounds once too, so it is
+the same to the last bit. That is so if one factor is a small whole number and the other has 16 bits, as weights with a
+scale. GPUs make two such products at once. Whole numbers of 8 bits become 16 bits by a few operations on their bits
 (`intrinsics/cast.py`).
 """
 
@@ -22,7 +22,7 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.passes.redundancy import dce
 
 Range = tuple[int, int]
-"""The least and the greatest."""
+"""The least and the greatest number."""
 MOVES = (Broadcast, Permute, Reshape)
 
 
@@ -38,7 +38,7 @@ def halve_products(function: Function) -> Function:
 
 @dataclass
 class _Products:
-    """The rule, and how often it held."""
+    """The rule that rewrites products, and how many it has rewritten."""
 
     count: int = 0
 
@@ -46,7 +46,7 @@ class _Products:
         self._definitions: dict[Value, Op] = {}
 
     def rule(self, op: Op, rewriter: Rewriter) -> Replacement:
-        """What becomes of one operation."""
+        """Replace a product that is rounded to 16 bits."""
         self._definitions.update(dict.fromkeys(op.results, op))
         if not isinstance(op, Convert) or not op.dtype.is_half or op.rounding not in (None, NEAREST_EVEN):
             return KEEP
@@ -59,7 +59,7 @@ class _Products:
             return KEEP
         self.count += 1
         x, y = (self._halved(factor, op.dtype, rewriter.builder) for factor in factors)
-        # -0.0 and not 0.0: it changes no product, a product of -0.0 included.
+        # -0.0 and not 0.0: a product that is -0.0 stays so.
         zero = rewriter.builder.value(Constant(value=-0.0, dtype=op.dtype, shape=op.result.tile.shape))
         return rewriter.builder.value(Fma(x=x, y=y, z=zero))
 
@@ -89,7 +89,7 @@ class _Products:
         return builder.value(Fma(x=moved, y=builder.value(one), z=builder.value(by)))
 
     def _moved(self, value: Value, half: DTypeLike, builder: Builder) -> tuple[Value, int]:
-        """Whole numbers in 16 bits, but for an offset, which is yet to be added."""
+        """Whole numbers in 16 bits, and an offset that is yet to be added to them."""
         op = self._definitions[value]
         if isinstance(op, Add | Sub):
             other = self._definitions.get(op.y)
@@ -122,9 +122,9 @@ class _Products:
 
 
 MANTISSAS: dict[DTypeLike, tuple[int, int]] = {bf16: (0x4300, 1 << 7), f16: (0x6400, 1 << 10)}
-"""The first number of which a half's last bit is worth 1, as bits; and that number.
+"""The bits of the first number at which the last bit of a half is worth 1, and that number.
 
-A whole number below it fits into the mantissa's bits: `or` with the first adds the second.
+A whole number below it fits into the mantissa's bits: `or` with those bits adds that number.
 """
 
 

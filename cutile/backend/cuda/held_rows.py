@@ -87,7 +87,10 @@ class Held:
 
 
 def held_in(function: Function, row: RowAxis) -> Held | None:
-    """The tiles that would wait in shared memory; None where there are none, or one cannot be copied there."""
+    """The tiles that would wait in shared memory.
+
+    None where there are none, or one cannot be copied there.
+    """
     passes = _Passes(function, row)
     loads = tuple(load for load in passes.loads if len(passes.users(load)) > 1)
     late = [load for load in passes.loads if isinstance(load, LoadMut) and load not in loads]
@@ -194,7 +197,10 @@ class _Passes:
 
 
 class _HeldRows(Copier):
-    """The copy. Operations that are not on the row stay as they are, ahead of the pass that needs them."""
+    """The copy.
+
+    Operations that are not on the row stay as they are, ahead of the pass that needs them.
+    """
 
     def __init__(self, function: Function, row: RowAxis, parts: int, warps: int) -> None:
         super().__init__()
@@ -236,7 +242,7 @@ class _HeldRows(Copier):
         builder.add(HoldRow(x=x, index=index, row=number, shape=shape, axis=axis, parts=self._parts, at_once=once))
 
     def _pass(self, number: int) -> None:
-        """Append the loop over the slices of the row, and the reductions of the folded slices.
+        """Append the loop over the slices of the row, and its reductions.
 
         The last slice stands behind the loop where some of its tiles stay in registers for the next pass. That pass
         begins with it.
@@ -278,7 +284,7 @@ class _HeldRows(Copier):
             self.values[op.result] = result
 
     def _shared_work(self, number: int) -> set[Op]:
-        """The operations of a pass that take many instructions, and that the next pass needs as well."""
+        """The operations of a pass that take long, and that the next pass needs as well."""
         if number + 1 == len(self._passes.work) or self._parts == 1:
             return set()
         if any(load.result.tile.dtype.bits > NARROW_BITS for load in self._loads):
@@ -320,7 +326,10 @@ class _HeldRows(Copier):
         return folded
 
     def _is_read_alone(self, end: Op) -> bool:
-        """Whether a pass ends with an extreme of the held f16 or bf16 as they lie: one instruction compares several."""
+        """Whether a pass ends with an extreme of held f16 or bf16, as they lie.
+
+        One instruction then compares several.
+        """
         load = self._held_by_result.get(end.x) if isinstance(end, ReduceExtreme) else None
         if load is None or not end.operands[0].tile.dtype.is_half:
             return False
@@ -330,7 +339,10 @@ class _HeldRows(Copier):
         return extended(slices, whole) == _lies(tensor, whole, self._warps)[0]
 
     def _extreme(self, op: Reduce) -> None:
-        """Append an extreme of the whole row: it takes no register for each element, and no loop."""
+        """Append an extreme of the whole row.
+
+        It takes no register for each element, and no loop.
+        """
         builder = self.builder
         load = self._held_by_result[op.x]
         x = self.values[load.operands[0]]
@@ -362,7 +374,7 @@ class _HeldRows(Copier):
 
 
 def _folded_in(op: Reduce) -> DTypeLike:
-    """The dtype in which elements are folded: for an extreme, which is exact, their own."""
+    """The dtype in which elements are folded: for exact extremes their own."""
     dtype = op.x.tile.dtype
     return dtype if isinstance(op, ReduceExtreme) else reduced_in(dtype)
 
@@ -386,7 +398,9 @@ def _identity(op: Reduce, dtype: DTypeLike) -> float | int:
 
 
 def _lies(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[int, int], tuple[int, ...]]:
-    """A slice of `x` in shared memory: layout, (axis, width) of accesses, strides in elements.
+    """A slice of `x` in shared memory.
+
+    Its layout, (axis, width) of accesses, and strides in elements.
 
     The layout says which thread copies an element, and reads it.
     """
@@ -403,7 +417,7 @@ def _lies(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[i
 
 
 def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
-    """Copy a row at once, or by `cp.async`, of which each thread waits for its own copies."""
+    """Copy a row at once, or by `cp.async`: each thread waits for its own copies."""
     builder, tensor = context.builder, op.x.tensor
     layout, vector, strides = _lies(op.x, op.shape, context.warps)
     nbytes = move_bytes(tensor.dtype, layout)
@@ -451,7 +465,10 @@ def _whole(shape: Sequence[int], axis: int, parts: int) -> tuple[int, ...]:
 
 
 def _is_stretch(op: HoldRow, vector: tuple[int, int], warps: int) -> bool:
-    """Whether a row can be copied at once: it is one stretch of memory, and has the layout of its slices."""
+    """Whether a row can be copied at once.
+
+    It is one stretch of memory, and has the layout of its slices.
+    """
     axis, width = vector
     if axis != op.axis or math.prod(op.shape) > op.shape[axis] or width * op.x.tensor.dtype.bits // 8 < BULK_BYTES:
         return False

@@ -1,8 +1,8 @@
-"""Long rows: where they wait for their reductions.
+"""Long rows, and where they wait for their reductions.
 
-They wait in registers, in shared memory (`held_rows.py`), or in that of a cluster. The fewer bytes of a row a thread
-block has, the more thread blocks share a multiprocessor: some load and store while others reduce. In a cluster each
-block has a slice:
+They wait in registers, in shared memory (`held_rows.py`), or in the shared memory of a cluster. The fewer bytes of a
+row a thread block has, the more thread blocks share a multiprocessor: some load and store while others reduce. In a
+cluster each thread block has a slice:
 
     t = load_tile(x, i, 0) : bf16<1x65536>          cluster_arrive() {reductions = 1}
     s = reduce_sum(t)                               r = cluster_rank()
@@ -11,12 +11,12 @@ block has a slice:
                                                     s = cluster_reduce(s) {kind = 'reduce_sum', blocks = 8}
                                                     store_view(y, t * s, i, r)
 
-Slices are as long as what a thread block holds in registers with others beside it on a multiprocessor, so rows of any
-length are loaded once. What a block has reduced it writes to the shared memory of all the others, and each folds what
-came in the order of the blocks: all have the same bits, each time. Each reduction has its own place there, so that
-nobody writes where others still read; the last barrier is behind the last write, so that blocks end when they like.
+A slice is short enough that several thread blocks share a multiprocessor, so rows are loaded once. Each thread block
+writes its result of a reduction to the shared memory of all others, and folds the results in the order of the thread
+blocks: all have the same bits, in each run. Each reduction has its own place in shared memory, so that nobody writes
+where others still read. A thread block may end after its last barrier: all writes to it have arrived by then.
 
-What is no work on the row every block does for itself; block 0 stores it. Pure.
+Every thread block runs the operations that are not on the row; block 0 stores their results.
 """
 
 from collections import Counter
@@ -54,52 +54,53 @@ from cutile.ops.view import StoreView
 from cutile.passes.redundancy import dce
 
 MIN_ELEMENTS, MIN_WIDE_ELEMENTS = 1 << 13, 1 << 14
-"""Elements of all tiles that wait from which on they do so in shared memory: of one of 16 bits, and of others. On an
-H200, of a copy, softmax of 8192 bf16 0.96 for 0.90, of 4096 in registers 0.96."""
+"""Elements of all waiting tiles from which on they wait in shared memory: of a single tile of 16 bits, and of others.
+On an H200, of a copy: softmax of 8192 bf16 0.96, and 0.90 in registers; of 4096 0.96 in registers."""
 MIN_CHEAP_EXTENT = 1 << 12
-"""Elements of a row from which on that is better where they are of 16 bits and quickly computed on. On an H200, of a
-copy, layer_norm of 4096 bf16 0.96 for 0.94, of 8192 0.94 for 0.88, of 16384 0.92 for 0.57."""
+"""Elements of a row from which on shared memory is better for 16 bits and quick computation. On an H200, of a copy, in
+shared memory and in registers: layer_norm of 4096 bf16 0.96 and 0.94, of 8192 0.94 and 0.88, of 16384 0.92 and 0.57."""
 MANY_LOADS = 3
-"""Tiles that wait from which on that is worse up to `MIN_WIDE_ELEMENTS` of a row: each pass reads all of them anew. The
-sum of two rows and its norm as 8-bit floats, with a scale for each row, on an H200, of a copy: 0.78 in shared
+"""Waiting tiles from which on registers are better up to `MIN_WIDE_ELEMENTS` of a row: each pass would read all of them
+anew. On an H200, of a copy, the sum of two rows and its norm as 8-bit floats, with a scale for each row: 0.78 in shared
 memory and 0.97 in registers for 4096 bf16, 0.75 and 0.97 for 8192."""
 SLICE_BYTES = 1 << 16
-"""Bytes of a thread block, where a cluster has the rest: three blocks of them share a multiprocessor."""
+"""Bytes of a row in one thread block at most, where a cluster has the rest: three such blocks share a
+multiprocessor."""
 HALVED_BYTES = SLICE_BYTES
-"""Bytes of a row that two thread blocks better share, if little is computed of it and loaded beside it (rms_norm of
-32768 bf16 on an H200: 0.96 of a copy, 0.93 by one; of 65536 0.93 by four, 0.94 by two)."""
+"""Bytes of a row that two thread blocks better share, if computation is quick and few bytes are loaded beside it
+(rms_norm of 32768 bf16 on an H200: 0.96 of a copy by two, 0.93 by one; of 65536 0.94 by two, 0.93 by four)."""
 FEW_WARPS, WARPS, CROWDED_WARPS = 4, 8, 16
-"""Of a thread block whose row would else be a single slice; of others (softmax of 16384 on an H200: 0.95 of a copy by 8
-warps, 0.93 by 4); and of one alone on its multiprocessor."""
+"""Warps of a thread block whose row would be a single slice with more; of others (softmax of 16384 on an H200: 0.95 of
+a copy by 8 warps, 0.93 by 4); of a thread block alone on its multiprocessor."""
 THREAD_ELEMENTS = 32
 """Elements of a thread in a slice. Rows of 32768 bf16 on an H200, of a copy: layer_norm 0.72 with 8, 0.83 with 16, 0.88
 with 32, since the addresses of an access cost as much as several elements."""
 CLUSTERS = (2, 4, 8)
 """Blocks of a cluster: all GPUs with clusters have room for 8 (CUDA C++ programming guide, "Thread Block Clusters")."""
 CLUSTERS_SINCE = 9
-"""The compute capability."""
+"""The compute capability with clusters."""
 MARGIN = 8192
 """Bytes of shared memory for what reductions exchange."""
 REPEATED = 8
-"""Elements of a row from which on powers of 2 are worth it."""
+"""Elements of a row from which on `row_exp` is worth it."""
 MOST_PARTS = 4
-"""How many times as many slices as needed there may be where these have to divide the row."""
+"""Slices divide the row: there may be less than so many times as many as are needed."""
 
 
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
 WORD_BITS = 32
-"""Of the narrowest word that blocks send each other."""
+"""Bits of the narrowest word that blocks send each other."""
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """How a row is cut.
+    """The cut of a row.
 
     Attributes:
-        blocks: of a cluster, each with as much of the row.
-        warps: of a block.
-        parts: slices of what a block has, over which it goes one after the other.
+        blocks: thread blocks of a cluster, each with an equal part of the row.
+        warps: warps of a thread block.
+        parts: slices of a thread block's part, one after the other.
     """
 
     blocks: int
@@ -110,8 +111,9 @@ class RowPlan:
 def cut_rows(function: Function, arch: Architecture, options: CompileOptions) -> tuple[Function, CompileOptions, int]:
     """The function with its longest rows cut, where that is better.
 
-    Also the options for its lowering, and how many thread blocks have one tile block (`number_tiles`): 0 where no rows
-    are reduced.
+    Returns:
+        The function, the options for its lowering, and the thread blocks of a tile block (see `number_tiles`): 0 where
+        no rows are reduced.
     """
     function = narrow_extremes(row_exps(function))
     row = row_axis(function)
@@ -126,9 +128,9 @@ def cut_rows(function: Function, arch: Architecture, options: CompileOptions) ->
 
 
 def plan_row(function: Function, row: RowAxis, arch: Architecture, options: CompileOptions) -> RowPlan | None:
-    """How the rows of a kernel are cut.
+    """The cut of a kernel's rows; None where they wait in registers.
 
-    None where they wait in registers: they are short, or nothing is gained or possible elsewhere.
+    They do if they are short, if only one pass needs them, or if shared memory cannot take them.
     """
     held = held_in(function, row)
     if held is None or _is_short(held, row.extent):
@@ -152,9 +154,9 @@ def _is_short(held: Held, extent: int) -> bool:
 
 
 def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: CompileOptions) -> RowPlan | None:
-    """The row over so many thread blocks.
+    """The cut of a row for so many thread blocks.
 
-    None where these do not divide it, or it does not fit.
+    None if they do not divide the row, or it does not fit.
     """
     room, vectors = arch.shared_bytes - MARGIN, row.extent // (blocks * held.width)
     if held.nbytes > blocks * room or row.extent % (blocks * held.width):
@@ -172,7 +174,7 @@ def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: Co
 def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Function, RowAxis]:
     """A copy of the function in which each thread block has a slice of the row.
 
-    Returns the axis of the slices as well. A cluster has `blocks` thread blocks.
+    The slices' axis is returned as well. A cluster has `blocks` thread blocks.
     """
     copier = _ClusterRows(row, blocks)
     return copier.function(function), RowAxis(row.extent // blocks, copier.axes)
@@ -181,8 +183,9 @@ def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Functio
 def number_tiles(function: Function, blocks: int) -> Function:
     """A copy of a lowered function that reduces rows; itself where `blocks` is 0.
 
-    These most often are the only axis of the grid. Before its row is loaded, a thread block waits for what its index is
-    divided by: 0.02 of a copy on an H200. The clusters have one tile block each, of `blocks` thread blocks.
+    The index of a tile block is computed by divisions only if the grid has several axes. Grids of rows most often have
+    one, and a thread block cannot load its row before it has the index: divisions cost 0.02 of a copy on an H200. A
+    cluster of `blocks` thread blocks has one tile block.
     """
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
@@ -204,7 +207,7 @@ class _ClusterRows(Copier):
     """The copy.
 
     Attributes:
-        axes: of its tiles of the row, which are slices.
+        axes: the axis of the row in each of its tiles that is a slice.
     """
 
     _rank: Value
@@ -253,7 +256,7 @@ class _ClusterRows(Copier):
         self.values[op.result] = builder.value(reduce, op.result.name)
 
     def _store(self, op: Store, operands: list[Value]) -> None:
-        """A tile that all blocks have, and that the first one stores.
+        """Have the first block store a tile that all blocks have.
 
         The others store it outside of any tensor.
         """
@@ -270,14 +273,14 @@ class _ClusterRows(Copier):
 
 
 def lower_cluster_arrive(op: ClusterArrive, context: LoweringContext) -> None:
-    """A barrier for each reduction."""
+    """Reserve a barrier for each reduction."""
     context.counters = context.smem.reserve(op.reductions * BARRIER_BYTES)
     copy = context.add(context.copied(op))
     context.smem.share(copy, context.counters)
 
 
 def lower_cluster_reduce(op: ClusterReduce, context: LoweringContext) -> None:
-    """A place for the results of all blocks, and a barrier that counts them."""
+    """Reserve a place for the results of all blocks, whose arrival a barrier counts."""
     copy = context.copied(op)
     layout = context.layout(op.x)
     word = max(WORD_BITS, reduced_in(op.x.tile.dtype).bits)
@@ -299,7 +302,7 @@ def narrow_extremes(function: Function) -> Function:
 
         m = reduce_max(convert(x))      -->      m = convert(reduce_max(x))
 
-    They are the same, and one instruction compares several f16 or bf16.
+    Both are the same number, and one instruction compares several f16 or bf16.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
 
@@ -320,13 +323,13 @@ Axes = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class RowPowers:
-    """Exponentials of rows, and what they are used for.
+    """Exponentials of rows, and their uses.
 
     Attributes:
-        x: of what, in 16 bits.
-        top: what is at least as large, of the shape of `x`.
-        tops: the same, once for each row.
-        sums: sums of them that are used otherwise than to divide them.
+        x: the rows, in 16 bits.
+        top: a tile of the shape of `x` that is nowhere below it.
+        tops: the same, one element for each row.
+        sums: sums of the exponentials that do more than divide these.
     """
 
     x: Value
@@ -343,10 +346,9 @@ def row_exps(function: Function) -> Function:
         s = reduce_sum(e)                         -->       s = reduce_sum(e)
         y = e / broadcast(s)                                y = e / broadcast(s)
 
-    `t` is `x`, of f16 or bf16, as f32. `row_exp` takes no difference of each element: it is `e ** x` over a factor that
-    is the same for all of a row, and most often 1. What the exponentials are used for has to make up for the factor: a
-    quotient by their sum does, and a sum that is used otherwise is multiplied by it. Not where they are used by
-    themselves.
+    `t` is `x`, of f16 or bf16, as f32. `row_exp` takes no difference for each element. Its result differs from `e` by a
+    factor that is the same for all of a row, and most often 1 (`RowExpUnit`). In a quotient by the row's sum the factor
+    cancels. A sum with other uses is multiplied by it. Exponentials with other uses stay as they are.
     """
     uses = _PowerUses(function)
     rows = {op: row for op in function.walk() if isinstance(op, Exp) and (row := uses.row(op)) is not None}
@@ -372,13 +374,13 @@ def row_exps(function: Function) -> Function:
 
 
 def power_sums(function: Function) -> Function:
-    """A copy of a lowered function whose exponentials of rows are added at once.
+    """A copy of a lowered function that adds up exponentials of rows as it makes them.
 
         e = row_exp(x, m)
         s = reduce_sum(e) {axis = 2}        -->      s = row_exp_sum(x, m) {axis = 2}
 
-    Where each thread adds up its own. Exponentials of bf16 end with a product, but threads choose between two ways of
-    computing them, and behind that choice no instruction can both multiply and add.
+    This is for rows that a thread adds up alone. An exponential of bf16 ends with a multiplication, on each of two
+    paths between which threads choose. Behind the choice, no instruction could both multiply and add.
     """
     uses = Counter(value for op in function.walk() for value in op.operands)
     powers = {op.result: op for op in function.walk() if isinstance(op, RowExp) and uses[op.result] == 1}
@@ -397,7 +399,7 @@ def power_sums(function: Function) -> Function:
 
 
 def _is_of_threads(op: Op, source: Layout) -> bool:
-    """Whether each thread has all elements along an axis, and none beside a tile."""
+    """Whether each thread has all elements along the axis, and none past an edge."""
     axis = op.attributes["axis"]
     if source.rank == 1 or lane_mask(source, axis) or warp_mask(source, axis):
         return False
@@ -405,7 +407,7 @@ def _is_of_threads(op: Op, source: Layout) -> bool:
 
 
 class _PowerUses:
-    """Who makes and who uses each value of a function."""
+    """The definitions and the users of a function's values."""
 
     def __init__(self, function: Function) -> None:
         self._definitions: dict[Value, Op] = {}
@@ -416,10 +418,7 @@ class _PowerUses:
                 self._users.setdefault(value, []).append(op)
 
     def row(self, op: Exp) -> RowPowers | None:
-        """What `row_exps` needs to know of exponentials.
-
-        None where they stay what they are.
-        """
+        """The rows of an exponential that `row_exps` replaces, or None."""
         difference = self._definitions.get(op.x)
         if not isinstance(difference, Sub) or op.result.tile.dtype is not f32 or len(self._users[op.x]) > 1:
             return None
@@ -433,15 +432,15 @@ class _PowerUses:
         return None if sums is None else RowPowers(x, difference.y, tops, sums)
 
     def _is_above(self, top: Value, rows: Sequence[Value]) -> bool:
-        """Whether a tile is, at each place, at least as large as a row with that place."""
+        """Whether no element of a tile is below the row's element at its place."""
         axes = self._axes(top, rows)
         shape = rows[0].tile.shape
         return axes is not None and all(axis in (None, at) or shape[at] == 1 for at, axis in enumerate(axes))
 
     def _axes(self, top: Value, rows: Sequence[Value]) -> Axes | None:
-        """Which axis of the rows each axis of their largest elements is.
+        """The axis of the rows for each axis of their largest elements.
 
-        Along the others it has the largest of all. None where it need not be as large as they are.
+        An axis of the rows that is missing is reduced. None where a tile need not be as large as the rows.
         """
         if top in rows:
             return tuple(range(len(top.tile.shape)))
@@ -461,9 +460,10 @@ class _PowerUses:
         return _spread(axes, op.x.tile.shape, op.shape, isinstance(op, Reshape))
 
     def _sums(self, powers: Value, tops: Sequence[int]) -> tuple[Value, ...] | None:
-        """The sums of exponentials that do not only divide them.
+        """The sums of exponentials that do more than divide these.
 
-        None where something else uses these, or the sum that divides them as well, or one of several rows.
+        None where the exponentials have other uses, where a sum that divides them has others too, or where a sum is not
+        of single rows.
 
         Args:
             powers: the exponentials.
@@ -487,7 +487,7 @@ class _PowerUses:
         return () if {op for op, _ in divided} == quotients and in_place else None
 
     def _whole_sum(self, op: ReduceSum, axes: Axes) -> tuple[Value, Axes]:
-        """What a sum becomes along further axes, and those that it has left."""
+        """A sum along all axes that are summed in turn, and the axes that are left."""
         users = self._users.get(op.result, [])
         left = (*axes[: op.axis], *axes[op.axis + 1 :])
         if len(users) == 1 and isinstance(users[0], ReduceSum):
@@ -495,7 +495,7 @@ class _PowerUses:
         return op.result, left
 
     def _uses_of_all(self, value: Value, axes: Axes | None) -> Iterator[tuple[Op, Axes | None]]:
-        """Who uses a value, in another shape or as it is, and what its axes are there."""
+        """The users of a value, in any shape, each with the value's axes there."""
         for op in self._users.get(value, []):
             if isinstance(op, Reshape | Broadcast):
                 known = None if axes is None else _spread(axes, value.tile.shape, op.shape, isinstance(op, Reshape))

@@ -1,6 +1,6 @@
 """Lowering for one group of warps.
 
-How many these are, and what makes room where tiles do not fit. Pure.
+It chooses their number, and makes room where tiles do not fit.
 """
 
 from collections.abc import Mapping
@@ -45,21 +45,21 @@ from cutile.passes.redundancy import dce
 #                                                        acc = mma(a, b, acc)
 #
 # Tiles of half the extent lie at twice the index, so nothing else changes. This is for operands that pass through
-# registers: what goes through stages of copies does not wait there.
+# registers: operands in stages take none.
 
 Key = tuple[object, ...]
 """A product by its place and its shape."""
 
 
 def key_of(op: Mma) -> Key:
-    """What a product and its lowered form have in common."""
+    """The key by which a product and its lowered form are the same."""
     return op.location, op.a.tile.shape, op.acc.tile.shape
 
 
 def can_split_step(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a product's operands are loaded for it alone, in whole steps.
+    """Whether a product's operands are loads of stable tensors, and have even steps.
 
-    From tensors that stay as they are.
+    The steps along K are those of one instruction, and even in number.
     """
     whole = op.a.tile.shape[-1] % (2 * step_of(op.a.tile.dtype)) == 0
     return whole and len(op.acc.tile.shape) == 2 and all(_chain(value, definitions) for value in (op.a, op.b))
@@ -68,13 +68,13 @@ def can_split_step(op: Mma, definitions: Mapping[Value, Op]) -> bool:
 def with_half_steps(function: Function, products: set[Key]) -> Function:
     """The function with these products in two steps each.
 
-    They are of those that `can_split_step`.
+    Those among them that cannot be split stay as they are (`can_split_step`).
     """
     definitions: dict[Value, Op] = {}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         definitions.update((value, op) for value in op.results)
-        # Of a loop that was unrolled, products stand in one place: their operands may be made in other ways.
+        # Products of an unrolled loop have one key, but their operands may differ.
         if not isinstance(op, Mma) or key_of(op) not in products or not can_split_step(op, definitions):
             return KEEP
         chains = [_chain(value, definitions) for value in (op.a, op.b)]
@@ -91,9 +91,9 @@ def with_half_steps(function: Function, products: set[Key]) -> Function:
 
 
 def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
-    """The load of an operand and what the tile passes through, in order.
+    """The load of an operand and the operations behind it, in order.
 
-    Empty where that is something else.
+    Empty where the operand is no such chain.
     """
     op, passed = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))
     stable = isinstance(op, LoadTile) and isinstance(op.x.type, TensorType) and op.x.type.stable
@@ -101,13 +101,10 @@ def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
 
 
 def _half(chain: list[Op], axis: int, half: int, builder: Builder) -> Value:
-    """The operand of one step.
-
-    The tile cut along `axis` of the operand, which may be another of the load.
-    """
+    """The operand of one step: half of the tile along `axis` of the operand."""
     load, *passed = chain
     assert isinstance(load, LoadTile)
-    for op in reversed(passed):
+    for op in reversed(passed):  # from the operand's axis to the load's
         axis = op.axes[axis] if isinstance(op, Permute) else axis
     builder.location = load.location
     twice = builder.value(Mul(x=load.index[axis], y=builder.constant(2)))
@@ -142,10 +139,7 @@ def flatten(function: Function) -> Function:
 
 
 def _only_loop(outer: For, ones: set[Value]) -> For | None:
-    """The loop of products that is all that a loop does, but for numbers.
-
-    None where there is more, or none.
-    """
+    """The main loop in a loop that else only computes numbers, or None."""
     *work, end = outer.body.operations
     loops = [op for op in work if isinstance(op, For)]
     if len(loops) != 1 or not all(is_scalar_work(op) for op in work if op not in loops):
@@ -169,7 +163,7 @@ def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
     count = builder.value(Max(x=builder.value(Sub(x=inner.stop, y=inner.start)), y=zero))
     rows = builder.value(Max(x=builder.value(Sub(x=outer.stop, y=outer.start)), y=zero))
     whole = builder.value(Mul(x=rows, y=count))
-    divisor = builder.value(Max(x=count, y=builder.constant(1, dtype)))  # an empty loop divides by nothing
+    divisor = builder.value(Max(x=count, y=builder.constant(1, dtype)))  # not 0 where the inner loop is empty
     arguments = [Value(value.type, value.name) for value in outer.body.arguments]
     with builder.block(*arguments) as body:
         turn = arguments[0]
@@ -189,10 +183,10 @@ def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
 
 
 MAX_PRODUCT_REGISTERS = 176
-"""Registers of a thread for sums and operands beyond which products get more warps: where there were more, compilers
-were seen to spill (16 x 128 x 64 of bf16 by one warp: 208)."""
+"""Registers of a thread for sums and operands. Products that take more get more warps: compilers were seen to spill (16
+x 128 x 64 of bf16 by one warp: 208)."""
 WIDE_SUMS = 64
-"""Registers of a thread for the sums of all products, of which half as many warps have twice as many each."""
+"""Registers of a thread for the sums of all products with which half as many warps are better (`_reads_much`)."""
 SHARED_BLOCK_REGISTERS = {9: 96}
 """Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor, by major
 compute capability: of the 128 that each thread then has, what compilers leave without spilling. 80 elsewhere."""
@@ -229,18 +223,17 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         raise
     hoped = lowered.facts["min_blocks"]
     if hoped > 1 and lowered.facts["shared_bytes"] > shared_room(arch, hoped):
-        hoped = 0  # what is beside the stages takes the room for another block
+        hoped = 0  # shared memory beside the stages leaves no room for another block
     lowered.facts["min_blocks"] = options.occupancy or hoped or _occupancy(lowered, arch)
     return lowered
 
 
 def _reads_much(function: Function, warps: int) -> bool:
-    """Whether the warps of a block would better be half as many.
+    """Whether half as many warps would read fewer operands from shared memory.
 
-    Each then has sums of 64 x 64, for which it reads a third less of the operands from shared memory (measured on an
-    H200, bf16, 128 x 128 x 64: 344 TFLOP/s for 320).
-
-    Sums then leave no room for another tile of their extent, such as a residual.
+    Each then has sums of 64 x 64, for which it reads a third less (measured on an H200, bf16, 128 x 128 x 64: 344
+    TFLOP/s with half as many, 320 without). Its sums leave no registers for another tile of their extent, such as a
+    residual.
     """
     layouts = layouts_of(function)
     products = [op for op in function.walk() if isinstance(op, StagedMma)]
@@ -253,9 +246,9 @@ def _reads_much(function: Function, warps: int) -> bool:
 
 
 def _words(function: Function, definitions: Mapping[Value, Op]) -> list[tuple[Mma, int, int]]:
-    """Of each product, registers of a thread for its sums and its operands.
+    """The products that read no stages.
 
-    Not of those that read stages.
+    With each, a thread's registers for its sums and for its operands.
     """
     layouts = layouts_of(function)
     return [(op, *product_words(op, layouts, definitions)) for op in function.walk() if isinstance(op, Mma)]
@@ -268,9 +261,10 @@ def _filled(function: Function) -> int:
 
 
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
-    """The lowered function, and one with as many load stages as room allows.
+    """The function as lowered first, and with as many stages as fit into `room`.
 
-    Room that other uses of shared memory leave; without stages where not even two fit.
+    Only the lowered function says how much shared memory it needs beside its stages. With room for fewer than two, it
+    has none.
     """
     first = lowered = OneGroup(function, warps, arch).run()
     while lowered.facts["shared_bytes"] > room:
@@ -288,7 +282,7 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     287 TFLOP/s with two blocks, 189 with one). Both must fit: half the registers, half the shared memory.
     """
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
-    # Of loads nothing is known: if two blocks spill, the compiler has one.
+    # Without definitions, operands count as packed words. If two blocks then spill, the kernel is compiled for one.
     filled = [sums + operands for _, sums, operands in _words(function, {})]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
@@ -329,8 +323,8 @@ class OneGroup(LoweringContext):
         return lowered
 
     def operation(self, op: Op) -> None:
-        """Lower one operation, unless it is of a loop that loads ahead, or is one."""
-        if self._running is not None:  # of nested loops the inner ones alone load ahead
+        """Lower one operation. A loop that loads ahead takes over its own operations."""
+        if self._running is not None:  # such a loop has no loops inside
             if not self._running.lower(op):
                 self._updates.lower(op)
             return

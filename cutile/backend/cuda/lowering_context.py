@@ -1,7 +1,4 @@
-"""A lowered function in the making.
-
-Its values, the names of its layouts, and what it needs of shared memory.
-"""
+"""A lowered function in the making: values, names of layouts, shared memory."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -25,22 +22,25 @@ from cutile.ops.pointer import TensorAddress
 from cutile.ops.view import LoadView, StoreView
 
 SCATTERED = 2
-"""How many times the least sectors an access touches from where on its tile is better exchanged for another layout."""
+"""Sectors that an access touches, for each that it needs, from which on its tile is better exchanged to another
+layout."""
 EXCHANGE_SHARE = 3
-"""Of a block's shared memory, the part that such an exchange may take."""
+"""Such an exchange may take one part in so many of a block's shared memory."""
 
 
 class LoweringContext(ABC):
-    """One walk over a function. A subclass says what becomes of an operation.
+    """One walk over a function. A subclass says how an operation is lowered.
 
     Attributes:
-        function: what is lowered.
+        function: the function that is lowered.
         early: whether the kernel may begin before the one ahead of it in the stream has ended.
-        products: whether the kernel has any: their operands have ways of their own through shared memory.
-        lowered: leads from its values to the lowered ones.
-        layouts: of its tiles.
-        shared_tensors: those of which one thread may load what another has stored.
-        exposed: those of which the kernel takes an address.
+        products: whether the kernel has products, whose operands go through shared memory in ways of their own.
+        lowered: the lowered value of each value of the function.
+        layouts: the layouts of the function's tiles.
+        shared_tensors: tensors of which one thread may load elements that another has stored.
+        exposed: tensors whose address the kernel takes.
+        loops: the number of loops around the operation that is being lowered.
+        block_ids: the tile block's index, by axis.
     """
 
     early = False
@@ -65,22 +65,22 @@ class LoweringContext(ABC):
         self._layout_names: dict[Layout, str] = {}
         self.smem = SmemAllocator()
         self.held: dict[int, tuple[int, int, int]] = {}
-        """Of each row in shared memory its slices, its place, and the bytes of a slice."""
+        """For each row in shared memory, its number of slices, its place, and the bytes of a slice."""
         self.counters = 0
-        """Where the barriers are on which the blocks of a cluster meet."""
+        """The place of the barriers that count the results of a cluster's blocks."""
         self.loops: int = 0
         self.block_ids: dict[int, Value] = {}
         self.failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []
-        """Of each assertion its message, its place, and the names of the numbers that it tells."""
+        """For each assertion, its message, its place in the source, and the names of the numbers that it reports."""
 
     def facts(self, *, threads: int, min_blocks: int, **more: Any) -> dict[str, Any]:
-        """What was decided about the whole kernel."""
+        """The facts of the whole kernel."""
         return {
             "warps": self.warps,
             "threads": threads,
             "min_blocks": min_blocks,
             "shared_bytes": self.smem.bytes,
-            # arguments are lent: what a kernel writes, nothing else in the launch touches; but for raw addresses
+            # Arguments are lent: nothing else in the launch touches what the kernel writes. Raw addresses might.
             "noalias": not (self.unsafe or self.exposed),
             "speaks": any(isinstance(op, Print) for op in self.function.walk()),
             **({"failures": tuple(self.failures)} if self.failures else {}),
@@ -94,17 +94,14 @@ class LoweringContext(ABC):
 
     @property
     def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
-        """Which thread reports a failure, and the flag that it sets.
+        """The thread that reports a failure, and the flag that it sets.
 
-        There is a flag where not all threads leave at once.
+        There is a flag if threads go on after a failure.
         """
         return (0,)
 
     def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The index of what is stored.
-
-        It lies outside of any tensor where nothing is to be stored any more.
-        """
+        """The index of a store, outside of any tensor if the store is to be dropped."""
         return index
 
     def operations(self, operations: Iterable[Op]) -> None:
@@ -115,17 +112,19 @@ class LoweringContext(ABC):
     # Values and layouts.
 
     def layout(self, value: Value) -> Layout:
-        """Of a tile, or of a number, which all threads have."""
+        """The layout of a tile, or of a number, which all threads have."""
         return self.layouts[value] if is_tile(value) else blocked((), self.warps)
 
     def find_shared_tensors(self, function: Function) -> set[Value]:
-        """Tensors of which one thread may load or overwrite what another has stored.
+        """Tensors of which a thread may load or overwrite elements that another stored.
 
-        They are accessed more than once, in more than one layout or in more than one grid of tiles, or loaded where
-        several threads hold an element. Of one grid, two tiles are the same or have no element in common.
+        They are accessed several times, in several layouts or in several grids of tiles. Or they are loaded where
+        several threads hold an element. Two tiles of one grid are the same, or have no element in common.
         """
         layouts: dict[Value, set[Layout]] = {}
-        grids: dict[Value, set[tuple[int, ...] | None]] = {}  # one of more than one where tiles overlap
+        # Steps and shapes of tiles; None for a tile block's own. Tiles that overlap have steps other than their shape,
+        # and so count as two grids.
+        grids: dict[Value, set[tuple[int, ...] | None]] = {}
         loaded, stored = set[Value](), Counter[Value]()
         for op in function.walk():
             if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
@@ -172,7 +171,7 @@ class LoweringContext(ABC):
             return self.add(op, **names, how="take").result
         dense = move_bytes(value.tile.dtype, source)
         size = dense if self.products else exchange_of(value.tile.dtype, source, target).nbytes
-        # Rows that are no powers of two take more room in a swizzle: a large tile may fit as it is alone.
+        # Rows that are no powers of two are padded for a swizzle: a large tile may fit only without one.
         if self.products or size > max(dense, self.arch.shared_bytes // EXCHANGE_SHARE):
             return self.in_shared(op, dense, **names, how="move").result
         return self.in_shared(op, size, **names, how="swizzle").result
@@ -180,9 +179,9 @@ class LoweringContext(ABC):
     # Accesses to memory.
 
     def access_layout(self, tensor: TensorType, value: Value, steps: Sequence[int] | None = None) -> Layout:
-        """In which layout a tile is loaded or stored.
+        """The layout in which a tile is loaded or stored.
 
-        Its own, or one whose accesses are so much wider that they are worth an exchange with it.
+        It is the tile's own, or one whose accesses are so much wider that they are worth an exchange between the two.
         """
         own = self.layout(value)
         axis, width = vector_width(tensor, own.shape, steps) or (tensor.unit_axis, 1)
@@ -203,15 +202,14 @@ class LoweringContext(ABC):
         if widest is not None:
             axis, width = widest[0], min(widest[1], layout.vector(widest[0]))
             vector = (axis, width) if width > 1 else None
-        # Registers of a product are counted to the last one, and an edge in wide accesses takes more.
+        # Kernels of products have no registers to spare, and wide accesses at a tensor's edge take some.
         return {"layout": self.layout_name(layout), "vector": vector, "wide_edges": bool(vector) and not self.products}
 
     def is_constant(self, tensor: Value) -> bool:
         """Whether nothing writes to a tensor while the kernel runs.
 
-        Loads may then bypass caches that see stores.
-
-        A kernel that begins before the one ahead of it has ended (`early`) may find it being written.
+        Then loads may go through caches that do not see stores. A kernel that begins before the one ahead has ended
+        (`early`) may run while that one writes the tensor.
         """
         kind = tensor.type
         return isinstance(kind, TensorType) and kind.stable and not self.unsafe and not self.early
@@ -219,7 +217,7 @@ class LoweringContext(ABC):
     def meet_before(self, tensor: Value) -> None:
         """Wait, ahead of an access, for other threads' accesses to the same elements.
 
-        Only if they may touch the same.
+        Nothing is added if there can be none.
         """
         if tensor in self.shared_tensors:
             self.builder.add(Barrier())
@@ -231,7 +229,7 @@ class LoweringContext(ABC):
         return self.add(op, layout=self.layout_name(layout)).result
 
     def names(self, source: Layout, layout: Layout) -> dict[str, str]:
-        """Of the layout that a tile is read in, and of its result's."""
+        """The names of an operand's layout and of the result's."""
         return {"source": self.layout_name(source), "layout": self.layout_name(layout)}
 
     def in_shared(self, op: Op, size: int, **attributes: Any) -> Op:
@@ -245,7 +243,7 @@ class LoweringContext(ABC):
         return op.copy_with([self.lowered[value] for value in op.operands], regions, ())
 
     def map(self, op: Op, new_op: Op) -> None:
-        """The results of an operation are those of another one."""
+        """Take the results of a lowered operation for those of an operation."""
         for old, new in zip(op.results, new_op.results, strict=False):
             new.name = old.name
             self.lowered[old] = new
@@ -256,7 +254,7 @@ class LoweringContext(ABC):
         self.map(op, new_op)
 
     def place(self, old: Value, new: Value, natural: Layout) -> None:
-        """Map a result that came in its natural layout to one in its group's."""
+        """Take a result in its natural layout, converted to the value's, for a value."""
         new.name = old.name
         if is_tile(old) and natural != self.layouts[old]:
             new.name = ""
@@ -267,14 +265,16 @@ class LoweringContext(ABC):
     # Blocks and operations.
 
     def make_block_ids(self, index: Callable[[int], Op], beside: Iterable[int] = ()) -> None:
-        """The index of a tile block, along the axes that the kernel needs.
+        """Add the index of a tile block along the axes that the kernel needs.
 
-        Axes in `beside` are added. It has the user's names where the kernel asks for it.
+        Axes in `beside` are added too.
+
+        Where the kernel reads the index along an axis, it has the user's name.
         """
         operations = list(self.function.walk())
         indices = {op.axis: op for op in reversed(operations) if isinstance(op, TileBlockId)}
         own = [op.operands[0].mut.rank for op in operations if isinstance(op, LoadMut | StoreMut | StoreSubtile)]
-        asserts = [3 for op in operations if isinstance(op, Assert)]  # with the whole index
+        asserts = [3 for op in operations if isinstance(op, Assert)]  # an assertion reports all three axes
         for axis in sorted({*indices, *range(max(own + asserts, default=0)), *beside}):
             op = indices.get(axis)
             self.builder.location = op.location if op else None

@@ -1,6 +1,4 @@
-"""What becomes of each operation of tile IR.
-
-Its layouts, conversions, accesses and places in shared memory.
+"""Lowering of tile IR's operations: layouts, conversions, accesses, shared memory.
 
     %y_tile = load_mut(%y) : f32<1024>
     %t = add(%y_tile, %x_tile) : f32<1024>
@@ -134,21 +132,21 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
         context.place(op.result, access.result, layout)
 
 
-# Accesses by address. A tile block is one thread of the program, and many of the machine. What the one does in order
-# the many do only where they wait for one another: before an access that comes after others, before a release, after
-# an acquire.
+# Accesses by address. A tile block is one thread of the program, and many threads of the machine. To keep the program's
+# order, these wait for one another before an access that is ordered after others, before a release, and after an
+# acquire.
 
 
 def accesses_by_one_lane(op: Access) -> bool:
-    """Whether an element that several threads hold is accessed by one of them.
+    """Whether one thread alone accesses an element that several threads hold.
 
-    It may change from one to the next.
+    Else each does. All but weak loads are by one: the element may change between two threads' accesses.
     """
     return not (isinstance(op, LoadPointer) and op.order == "weak")
 
 
 def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
-    """Whether one thread's result must be handed to others that hold the element."""
+    """Whether one thread has to hand its result to the others that hold the element."""
     if not isinstance(op, LoadPointer | AtomicRmw | AtomicCas) or not used or not accesses_by_one_lane(op):
         return False
     return layout is None or bool(layout.free_lanes or layout.free_warps)
@@ -176,7 +174,8 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
         access.attributes["used"] = used
         emulated = op.kind == "addf" and op.value.tile.dtype is bf16 and context.arch.major < 9
         access.attributes["native"] = not emulated  # one instruction
-        if layout is not None and not used and context.arch.major >= 9:  # from where on there are wide updates
+        # Wide updates exist from sm_90 on, without results (PTX ISA, "red").
+        if layout is not None and not used and context.arch.major >= 9:
             access.attributes["width"] = updated_at_once(op, layout, context.definitions)
     if broadcasts_result(op, layout, used):
         dtype = op.results[0].tile.dtype
@@ -250,9 +249,9 @@ def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
 
 
 def _columns_of(op: Extract, context: LoweringContext) -> int | None:
-    """Which columns of a tile a part is, if each thread has its own of them.
+    """The number of a part of a tile's columns.
 
-    None where a thread has others' in its registers.
+    None unless each thread has the elements of its part in its registers.
     """
     source, target = context.layouts[op.x], context.layouts[op.result]
     index = [context.definitions.get(value) for value in op.index]
@@ -299,7 +298,7 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
     value, count = context.lowered[op.x], context.definitions.get(op.x)
     natural = old.permute(op.axes) if isinstance(op, Permute) else reshaped(old, new.shape, not context.products)
     if natural != new and isinstance(count, Iota) and (lies := reshaped(new, old.shape, not context.products)):
-        # Rows and columns of a square tile are counted by one operation. To move it takes barriers, to make it nothing.
+        # One `iota` counts the rows and the columns of a square tile. To move it takes barriers, to make it anew none.
         value, old, natural = context.add_in(count.copy_with((), (), ()), lies), lies, new
     copy, names = op.copy_with([value], (), ()), context.names(old, natural or new)
     if natural is not None:
@@ -310,9 +309,9 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
 
 
 def _between_number_and_tile(context: LoweringContext, op: Broadcast | Reshape | Permute) -> None:
-    """A tile of which every element is one number.
+    """Make a tile of one number, or a number of a tile's only element.
 
-    Or the one element of a tile, which every thread needs.
+    Every thread needs that element.
     """
     value = context.lowered[op.x]
     names: dict[str, Any] = {"how": "splat" if is_tile(op.result) else "keep"}

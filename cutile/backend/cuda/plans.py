@@ -1,9 +1,7 @@
-"""The ladder of plans.
+"""The ladder of plans: warp specialisation, a multistage pipeline, plain loops.
 
-Warp specialisation with TMA, one group of warps with a multistage pipeline, plain.
-
-Which step a kernel gets is decided by rules on its IR. What the steps above it lacked stands in the fact `refused` of
-the lowered function, and so in the dump.
+Rules on a kernel's IR decide which step it gets. The reasons against the steps above stand in the fact `refused` of the
+lowered function, and so in the dump.
 """
 
 from collections.abc import Callable
@@ -40,13 +38,13 @@ FLOATS = (f16, bf16, f32, f64)
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
     """The function with every decision for `target` in it.
 
-    Plans write index arithmetic for every case (`0 + 1 * 4`, a tile block's index twice). What that leaves is folded
-    here, once for all plans: Numba takes half a millisecond for each call that is not written.
+    Plans write index arithmetic for every case (`0 + 1 * 4`, a tile block's index twice). It is folded here, once for
+    all plans: each call that is left out saves Numba half a millisecond.
 
     Raises:
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
-    # First: what plans count of registers and recognise behind a product is what will be there.
+    # Ahead of the plans, which count registers and recognise epilogues: they have to see the final operations.
     relaxed = fast_math(halve_products(function), options.fast_math_parts, FLOATS)
     lowered = dce(cse(fold(_lower(relaxed, target, options))))
     lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
@@ -66,10 +64,10 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
         return mainloop
     reasons = [("specialised warps", mainloop)]
     rotated = rotate(swapped)
-    # Blocks that are asked to share a multiprocessor share its memory.
+    # Thread blocks on one multiprocessor share its memory.
     share = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
     pipelined = _specialised(Kernel(rotated), share, options, plan, target.units)
-    if isinstance(pipelined, str) and rotated is not swapped:  # what rotation holds in registers may not fit
+    if isinstance(pipelined, str) and rotated is not swapped:  # a rotated loop holds more registers, which may not fit
         pipelined = _specialised(Kernel(swapped), share, options, plan, target.units)
     if isinstance(pipelined, str):
         lowered = lower_for_one_group(function, target, options)
@@ -81,11 +79,11 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
 
 
 def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int) -> Function | str:
-    """The kernel by specialised warps, as these rules have it; or why it cannot be.
+    """The kernel by specialised warps, or the reason why these rules cannot plan it.
 
-    Only the lowered kernel says how much shared memory it needs beside its stages. If that is too much, it is planned
-    again with fewer stages. Where loops may be divided, facts say which launches divide them, on a device with `sms`
-    multiprocessors.
+    Only the lowered kernel says how much shared memory it needs beside its stages. If there is too little, it is
+    planned again with less room for stages. If loops may be divided, facts say which launches divide them, on a device
+    with `sms` multiprocessors.
     """
     room = arch
     plan_ = _plan(kernel, room, rules, options)
@@ -104,7 +102,10 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
 
 
 def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOptions, pieces: int = 0) -> Plan | str:
-    """The plan by some rules, for so many pieces if any; or why there is none."""
+    """The plan by some rules, or the reason why there is none.
+
+    `pieces` replaces those of the options, if it is not 0.
+    """
     try:
         return rules(kernel, arch, replace(options, num_pieces=pieces) if pieces else options)
     except Refused as reason:

@@ -61,7 +61,10 @@ HELD_WORDS = 64
 
 
 def choose_warps(function: Function) -> int:
-    """Warps per block: a power of two, from the largest accumulator, or else the largest tile."""
+    """Warps per block: a power of two, from the largest accumulator or tile.
+
+    Tiles count only where there are no products.
+    """
     tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
     products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
     if products:
@@ -98,7 +101,7 @@ def loaded_words(function: Function, threads: int) -> int:
 
 
 def _is_gathered_row(op: Op, most: int, definitions: Mapping[Value, Op]) -> bool:
-    """Whether an operation loads one row of `most` elements by an index, in wide accesses."""
+    """Whether an operation loads a row of `most` elements by an index, widely."""
     if not isinstance(op, LoadPointer) or not is_tile(op.result) or op.result.tile.dtype.bits != NARROW_BITS:
         return False
     tile = op.result.tile
@@ -106,7 +109,7 @@ def _is_gathered_row(op: Op, most: int, definitions: Mapping[Value, Op]) -> bool
 
 
 def _are_single(function: Function, most: int) -> bool:
-    """Whether all tiles of `most` elements have 16 bits, and are accessed element by element."""
+    """Whether tiles of `most` elements have 16 bits, and are accessed one by one."""
     for op in function.walk():
         if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
             continue
@@ -144,7 +147,7 @@ hide each other's waits (layer_norm of 4096 on an H200: 92 registers instead of 
 
 
 def loads_first(function: Function, warps: int) -> Function:
-    """A copy of the function in which loads come before the operations that wait for them.
+    """A copy of the function in which loads come before their first use.
 
         c = convert(load(cos))                  t = load(cos)
         s = convert(load(sin))          -->     u = load(sin)
@@ -179,7 +182,7 @@ class _LoadsFirst(Copier):
         return copy
 
     def _in_order(self, stretch: Sequence[Op]) -> list[Op]:
-        """The operations before the first load, then all loads with their indices, then the others."""
+        """A stretch with its loads, and their indices, where its first load stands."""
         definitions = {value: op for op in stretch for value in op.results}
         ahead: set[Op] = set()
         first = len(stretch)
@@ -208,7 +211,10 @@ def _is_stable(tensor: Value) -> bool:
 
 
 def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] | None:
-    """The operations behind some numbers; None where one of them does more than compute with numbers."""
+    """The operations behind some numbers.
+
+    None where one of them does more than compute with numbers.
+    """
     work: set[Op] = set()
     pending = list(values)
     while pending:
@@ -292,7 +298,10 @@ class _Recompute(Copier):
         return is_tile(value) and value.tile.size >= LEAST_ELEMENTS * self._threads
 
     def _source(self, value: Value) -> Value | None:
-        """The narrow load from which a tile is computed cheaply; None where there is none, or several."""
+        """The narrow load from which a tile is computed cheaply.
+
+        None where there is none, or several.
+        """
         op = self._definitions.get(value)
         if isinstance(op, LoadTile | LoadMut | LoadView):
             return value if value.tile.dtype.bits <= NARROW_BITS else None
@@ -302,7 +311,10 @@ class _Recompute(Copier):
         return sources.pop() if len(sources) == 1 else None
 
     def _is_computed(self, value: Value) -> bool:
-        """Whether a large tile has registers of its own, as constants and repeated numbers do not."""
+        """Whether a tile is large, and no constant or repeated number.
+
+        Those have no registers of their own.
+        """
         op = self._definitions.get(value)
         return self._is_large(value) and (op is None or op.name not in ("constant", "broadcast"))
 

@@ -1,9 +1,9 @@
 """Operands of `wgmma` in shared memory: swizzled panels, and their descriptors.
 
-TMA writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes)
-along the axis that is contiguous in memory, and as long as the tile along the other; 16-byte pieces of a row are
-permuted by its number, so that eight neighbouring rows meet no bank twice. `wgmma` reads that form directly, whichever
-of its two axes is the contiguous one (PTX ISA, "Shared Memory Matrix Layout").
+TMA writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes) along the axis
+that is contiguous in memory, and as long as the tile along the other. The 16-byte pieces of a row are permuted by its
+number, so that eight neighbouring rows use no bank twice. `wgmma` reads panels directly, along either axis (PTX ISA,
+"Shared Memory Matrix Layout").
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WGMMA_ROWS = 64
 STEP_BYTES = 32
 """Bytes along K that one instruction takes."""
 PIECE_BYTES = 16
-"""Bytes that a swizzle moves together; the unit of addresses and strides in descriptors."""
+"""Bytes that a swizzle permutes together; the unit of addresses and strides in descriptors."""
 ALIGNMENT = 1024
 """Bytes, eight rows of the widest swizzle: a panel begins at a multiple."""
 
@@ -144,20 +144,20 @@ class SmemLayout:
 
 
 def smem_layout_fits(width: int, length: int, size: int) -> bool:
-    """Whether a tile has a form in panels that one copy each can load."""
+    """Whether a tile lies in whole panels, each of which one copy can load."""
     # The narrowest swizzle; groups of eight rows; the longest box of a tensor map.
     return width * size % 32 == 0 and length % 8 == 0 and 0 < length <= 256
 
 
 @dataclass(frozen=True)
 class BufferStages:
-    """Where the stages of a buffer are in shared memory.
+    """The stages of a buffer in shared memory.
 
     Attributes:
-        smem_layout: how a tile lies in a stage.
-        stages: how many there are.
-        stage_bytes: from stage to stage.
-        place: where the first one is, in bytes.
+        smem_layout: the layout of a tile in a stage.
+        stages: the number of stages.
+        stage_bytes: bytes from stage to stage.
+        place: the first byte of the first stage.
     """
 
     smem_layout: SmemLayout

@@ -1,10 +1,10 @@
-"""NVVM and nvJitLink: LLVM IR to LTO-IR to a cubin, with what they have to say.
+"""NVVM and nvJitLink: LLVM IR to LTO-IR to a cubin, with their logs.
 
-No device, no driver.
+They need no device and no driver.
 
-LTO-IR, never PTX: fed PTX, nvJitLink silently drops instructions that need the whole program. The linker's log is read,
-since some of its remarks (C75xx: an instruction serialised or ignored) mean slow code, and a spill or a stack frame
-does too.
+The linker gets LTO-IR, never PTX: from PTX, nvJitLink silently drops instructions that need the whole program. Its log
+is read, since some of its remarks (C75xx: an instruction serialised or ignored) mean slow code, as spills and stack
+frames do.
 """
 
 import importlib
@@ -23,24 +23,22 @@ from cutile.errors import CompilationError
 _nvvm: Any = importlib.import_module("cuda.bindings.nvvm")
 _linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
 
-# f32 as IEEE has it: every operation rounds by itself, denormals count, division and square root to nearest.
+# f32 as in IEEE 754: every operation rounds by itself, denormals are kept, division and square root round to nearest.
 NVVM_OPTIONS = ("-opt=3", "-gen-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1")
 LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xptxas=-v", "-no-cache")
-"""Without its own cache, from which the linker serves machine code and says nothing of spills: ours keeps both."""
+"""`-no-cache`: from its own cache the linker returns machine code without a log. Our cache keeps both."""
 
 
 def import_numba_cuda() -> None:
-    """Import numba-cuda as a first compilation would, also with a NumPy it rejects.
+    """Import numba-cuda as a first compilation would, also with an unknown NumPy.
 
-    One that it does not know.
-
-    numba-cuda 0.30.4 registers `np.row_stack`, which NumPy 2.5 has no more, for kernels that call it; ours call nothing
-    of NumPy's. So the name is there while that file is imported, as the function that it was another name of, and gone
-    again before anybody else can come to rely on it. It also makes a `timedelta64` without a unit, which is deprecated
-    in 2.5: a warning that no user can heed, and an error where warnings are errors.
+    numba-cuda 0.30.4 registers `np.row_stack` for kernels that call it. NumPy 2.5 has no such name, and our kernels
+    call nothing of NumPy's. So the name is added while numba-cuda is imported, for the function whose alias it was, and
+    removed behind that, before anybody else can rely on it. numba-cuda also makes a `timedelta64` without a unit, which
+    NumPy 2.5 deprecates. No user can heed that warning, and it is an error where warnings are errors.
     """
     numpy: Any = np
-    lacking = "row_stack" not in vars(numpy)  # to ask `hasattr` is to be warned of the name, before 2.5
+    lacking = "row_stack" not in vars(numpy)  # before NumPy 2.5, `hasattr` would warn of the name
     if lacking:
         numpy.row_stack = np.vstack
     try:
@@ -51,17 +49,17 @@ def import_numba_cuda() -> None:
             _import_array_functions()
     finally:
         if lacking:
-            with suppress(AttributeError):  # another thread was faster
+            with suppress(AttributeError):  # another thread has removed it
                 del numpy.row_stack
 
 
 def _import_array_functions() -> None:
     """Import Numba's functions of arrays without SciPy.
 
-    Numba imports it to find out whether there is a BLAS.
+    SciPy takes 0.1 s before the first kernel.
 
-    That takes 0.1 s before the first kernel. What it decides is how `np.convolve` multiplies on a GPU, where no BLAS
-    can be called: by a loop, as if there were none.
+    Numba imports SciPy to find out whether there is a BLAS, and `np.convolve` depends on that. On a GPU no BLAS can be
+    called. So Numba is told that there is none.
     """
     linalg: Any = importlib.import_module("numba.cuda.np.linalg")
     ensure = linalg.ensure_blas
@@ -111,25 +109,25 @@ def read_log(log: str) -> Report:
 
 
 def linker_version() -> tuple[int, int]:
-    """The version of the nvJitLink that is found, major and minor.
+    """The major and minor version of nvJitLink.
 
-    The installed one, or a CUDA toolkit's.
+    It is the installed package's, or a CUDA toolkit's.
     """
     major, minor = _linker.version()
     return int(major), int(minor)
 
 
 def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
-    """What a getter of the bindings writes into a buffer."""
+    """The text that a getter of the bindings writes into a buffer of `size` bytes."""
     buffer = bytearray(max(size, 1))
     fill(handle, buffer)
     return buffer.decode(errors="replace").rstrip("\0").strip()
 
 
 def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[bytes] = ()) -> bytes:
-    """LLVM IR as LTO-IR for an architecture.
+    """Compile LLVM IR to LTO-IR.
 
-    From `libraries`, bitcode, only what is called is taken.
+    Of the bitcode in `libraries`, only called functions are taken.
 
     Raises:
         CompilationError: NVVM refused it; the message is its log.
@@ -156,7 +154,7 @@ def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[b
 
 
 def link(code: bytes, arch: Architecture) -> tuple[bytes, str]:
-    """A cubin and the linker's log, from LTO-IR.
+    """Link LTO-IR; return a cubin and the linker's log.
 
     Raises:
         CompilationError: the linker refused it; the message is its error log.
