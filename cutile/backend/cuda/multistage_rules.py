@@ -207,14 +207,13 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
         return None
     candidates = dict(loop.candidates(loop.op.body))
     products = products_of(loop, candidates)
-    staged = {
-        load: stage for load, ahead in candidates.items() if (stage := _staged(loop, ahead, products)) is not None
-    }
+    stages = {load: _staged(loop, ahead, products) for load, ahead in candidates.items()}
+    staged = {load: ahead for load, ahead in stages.items() if ahead is not None}
     operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
+    # Where not all loads fit, those of products alone, and then fewer and fewer of these.
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
-    plan = next(
-        (plan for some in (staged, *fewer) if (plan := _sized(loop, products, some)) is not None), MultistagePlan({})
-    )
+    plans = (_sized(loop, products, loads) for loads in (staged, *fewer))
+    plan = next((plan for plan in plans if plan is not None), MultistagePlan({}))
     others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in plan.loads]
     if not plan.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
         others = []
@@ -235,9 +234,8 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     # wait for one another. Tiles that all tile blocks load come from the cache, whose latency one iteration hides:
     # stages are for tiles that come from memory.
     spread = side is None and (layout.free_lanes or layout.free_warps)
-    if (spread and not products.sides) or (
-        (spread or (side is None and loop.is_common(load))) and ahead.fits_registers
-    ):
+    hidden = spread or (side is None and loop.is_common(load))
+    if (spread and not products.sides) or (hidden and ahead.fits_registers):
         return None
     others = [other for other in reversed(range(len(shape))) if other != axis]
     if spread or layout.vector(axis) < width:

@@ -143,9 +143,8 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
             for operand, way in zip(operands, usual, strict=True)
         ]
         left, right = (operand[3] if operand else way for operand, way in zip(operands, usual, strict=True))
-        places = stages(
-            dtype, loop.layouts.accumulator(op), op.a.tile.shape[1], right=op.b.tile.dtype, swaps=(left, right)
-        )
+        accumulator, depth = loop.layouts.accumulator(op), op.a.tile.shape[1]
+        places = stages(dtype, accumulator, depth, right=op.b.tile.dtype, swaps=(left, right))
         pair: list[Side] = []
         for value, operand, place in zip((op.a, op.b), operands, places, strict=True):
             stage = replace(place, offset=0)

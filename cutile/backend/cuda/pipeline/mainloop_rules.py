@@ -243,9 +243,8 @@ class _Rules:
         """The layout of the accumulator, if the warpgroups share a tile."""
         (rows, columns), how, groups = self.product.acc.tile.shape, self.how, self.how.warpgroups
         if how.atom is None:
-            layout = simt_accumulator(
-                (rows, columns), 4 * groups, (left.smem_layout.k_major, right.smem_layout.k_major)
-            )
+            by_k = (left.smem_layout.k_major, right.smem_layout.k_major)
+            layout = simt_accumulator((rows, columns), 4 * groups, by_k)
             if layout is None:
                 raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
             return layout
@@ -255,9 +254,8 @@ class _Rules:
             require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
             self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, usual, among_three, more)
         if how.a_from_registers:
-            return a_from_registers_accumulator(
-                (rows, columns), groups, left.smem_layout.size, transposed=self.kernel.transposes(self.loop)
-            )
+            turned = self.kernel.transposes(self.loop)
+            return a_from_registers_accumulator((rows, columns), groups, left.smem_layout.size, transposed=turned)
         return usual
 
     def _require_held(

@@ -158,10 +158,8 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
         left = operand_of(op.a, 1, kernel)
     except Refused:
         computed = definitions.get(op.a)
-        require(
-            (dtype.is_half or dtype.bits == 8) and not isinstance(computed, LoadTile | LoadView),
-            "the left operand is loaded by threads",
-        )
+        fits_registers = (dtype.is_half or dtype.bits == 8) and not isinstance(computed, LoadTile | LoadView)
+        require(fits_registers, "the left operand is loaded by threads")
         if dtype.is_half and isinstance(computed, Permute) and _from_sums(computed.x, definitions):
             written = _written(computed.x, (computed,))
         elif dtype.is_half and across and _from_sums(op.a, definitions):

@@ -291,9 +291,8 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
     size, left = plan.dot.op.acc.tile.size, [dot.op.a.tile for dot in plan.dots.values()]
     if plan.dot.simt:
         return 2 * size * left[0].shape[1] / SIMT_FLOP_PER_S
-    loaded = sum(operand.smem_layout.nbytes for operands in plan.operands for operand in operands) / (
-        LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
-    )
+    rate = LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
+    loaded = sum(operand.smem_layout.nbytes for operands in plan.operands for operand in operands) / rate
     multiplied = size * sum(tile.shape[1] * tile.dtype.bits / 8 for tile in left) / MMA_BYTES_PER_S
     return max(MIN_ITERATION_S, loaded, multiplied) * (1 if alone else max(1, ENOUGH_STAGES / plan.stages[0]))
 
@@ -353,10 +352,7 @@ class DividedLoop:
         """The number of units of work, from the number of tile blocks."""
         context, split = self._walk, self._split
         start, stop, step = self._all = context.tiles.hoist(self._loop)
-        limits: dict[str, int] = {
-            "most": split.pieces,
-            "least": MIN_CLUSTER_ITERATIONS if split.parts else MIN_WORKSPACE_ITERATIONS,
-        }
+        limits = {"most": split.pieces, "least": MIN_CLUSTER_ITERATIONS if split.parts else MIN_WORKSPACE_ITERATIONS}
         pieces = KSplits(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=split.parts > 0)
         self._pieces = context.builder.value(pieces, "pieces")
         return context.builder.value(Mul(x=tiles, y=self._pieces))

@@ -37,9 +37,8 @@ def add_tiles(function: Function) -> Function:
     tensors: dict[Op, Value] = {}
     for op in operations:
         if isinstance(op, AtomicRmw) and op.result not in used and _is_sum(op):
-            (tensor,) = (
-                source.x for source in work_of([op.pointers], definitions) if isinstance(source, TensorAddress)
-            )
+            sources = work_of([op.pointers], definitions)
+            (tensor,) = (source.x for source in sources if isinstance(source, TensorAddress))
             # A tile is added row by row. A tensor that is accessed in any other way needs its tile blocks in order.
             rows = isinstance(tensor.type, MutType) and tensor.tensor.unit_axis == tensor.tensor.rank - 1
             if rows and tensor not in touched:

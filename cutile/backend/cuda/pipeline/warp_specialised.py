@@ -294,9 +294,8 @@ class WarpSpecialised(LoweringContext):
         first = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
         self.operations([op for op in operations if op in first])
         # The producer tells consumers of failed assertions where they store.
-        stores = (
-            set[Op]() if plan.verdict is None else {op for op in operations if isinstance(op, StoreMut | StoreView)}
-        )
+        asking = [] if plan.verdict is None else operations
+        stores = {op for op in asking if isinstance(op, StoreMut | StoreView)}
         rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - first]
         # Loads that arrive together begin where the first of them stands, since consumers wait for the stage there. So
         # the scalars of all of them come first.
