@@ -133,29 +133,44 @@ def _largest(half: DTypeLike) -> int:
     return 1 << 8 if half is bf16 else 1 << 11
 
 
-def whole_range(value: Value, definitions: Mapping[Value, Op]) -> Range | None:
+def whole_range(
+    value: Value, definitions: Mapping[Value, Op], known: dict[Value, Range | None] | None = None
+) -> Range | None:
     """The range of a tile of whole numbers, as integers or f32.
 
     None where it is not known, or the tile holds other numbers.
 
     Each sum of floats on the way has to be exact in 16 bits. So its range must be one that bf16 holds, whichever half
     the product becomes: bf16 holds fewer whole numbers than f16.
+
+    Args:
+        value: the tile.
+        definitions: the operation of each value.
+        known: the ranges that were found before, since one tile may be an operand of many.
     """
+    known = {} if known is None else known
+    if value not in known:
+        known[value] = _range(value, definitions, known)
+    return known[value]
+
+
+def _range(value: Value, definitions: Mapping[Value, Op], known: dict[Value, Range | None]) -> Range | None:
+    """The range of a tile, computed from those of its operands."""
     op, dtype = definitions.get(value), value.tile.dtype
     if isinstance(op, Constant):
         # `is_integer` is false for infinities and NaN, which `int` would not take.
         return (int(op.value), int(op.value)) if float(op.value).is_integer() else None
     if isinstance(op, MOVES):
-        return whole_range(op.x, definitions)
+        return whole_range(op.x, definitions, known)
     if dtype.is_integer:
-        return _integers(op, dtype, definitions)
+        return _integers(op, dtype, definitions, known)
     if dtype is not f32:
         return None
     if isinstance(op, Convert):
-        return whole_range(op.x, definitions) if op.x.tile.dtype.is_integer else None
+        return whole_range(op.x, definitions, known) if op.x.tile.dtype.is_integer else None
     if not isinstance(op, Add | Sub):
         return None
-    x, y = (whole_range(operand, definitions) for operand in op.operands)
+    x, y = (whole_range(operand, definitions, known) for operand in op.operands)
     if x is None or y is None:
         return None
     least, greatest = (x[0] + y[0], x[1] + y[1]) if isinstance(op, Add) else (x[0] - y[1], x[1] - y[0])
@@ -163,16 +178,18 @@ def whole_range(value: Value, definitions: Mapping[Value, Op]) -> Range | None:
     return (least, greatest) if exact else None
 
 
-def _integers(op: Op | None, dtype: DTypeLike, definitions: Mapping[Value, Op]) -> Range | None:
+def _integers(
+    op: Op | None, dtype: DTypeLike, definitions: Mapping[Value, Op], known: dict[Value, Range | None]
+) -> Range | None:
     """The range of integers of up to 8 bits."""
     if dtype.bits > 8:
         return None
     widest = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
     if isinstance(op, And | Shr):
-        x, y = (whole_range(operand, definitions) for operand in op.operands)
-        known = [bounds for bounds in (x, y) if bounds is not None and bounds[0] >= 0]
-        if isinstance(op, And) and known:
-            return 0, min(bounds[1] for bounds in known)
+        x, y = (whole_range(operand, definitions, known) for operand in op.operands)
+        natural = [bounds for bounds in (x, y) if bounds is not None and bounds[0] >= 0]
+        if isinstance(op, And) and natural:
+            return 0, min(bounds[1] for bounds in natural)
         if isinstance(op, Shr) and x is not None and x[0] >= 0 and y is not None and 0 <= y[0] < dtype.bits:
             return 0, x[1] >> y[0]
     return widest

@@ -74,7 +74,8 @@ def choose_warps(function: Function) -> int:
     size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == most), default=1)
     definitions = {value: op for op in function.walk() for value in op.results}
     rows = [op.tiles[0] if isinstance(op, Folding) else op.x for op in function.walk() if isinstance(op, Reduce | Fold)]
-    held = any(row.tile.size == most and _is_narrow(row, definitions) for row in rows)
+    narrow: dict[Value, bool] = {}
+    held = any(row.tile.size == most and _is_narrow(row, definitions, narrow) for row in rows)
     # A row of 16 bits waits for its sum in half as many registers: 32 elements to a thread leave room for more rows.
     warps = min(8, max(1, round_up(most * size) // (4096 if held and size == 4 else 1024)))
     if any(_is_gathered_row(op, most, definitions) for op in function.walk()):
@@ -119,8 +120,15 @@ def _are_single(function: Function, most: int) -> bool:
     return True
 
 
-def _is_narrow(row: Value, definitions: Mapping[Value, Op]) -> bool:
+def _is_narrow(row: Value, definitions: Mapping[Value, Op], narrow: dict[Value, bool]) -> bool:
     """Whether a tile is computed only from loads of its size with at most 16 bits."""
+    if row not in narrow:  # found once: a tile may be an operand of many
+        narrow[row] = _is_of_narrow(row, definitions, narrow)
+    return narrow[row]
+
+
+def _is_of_narrow(row: Value, definitions: Mapping[Value, Op], narrow: dict[Value, bool]) -> bool:
+    """Whether a tile is such a load, or all its operands are narrow."""
     op, size = definitions.get(row), row.tile.size
     if isinstance(op, LoadTile | LoadMut | LoadView):
         return row.tile.dtype.bits <= 16
@@ -128,7 +136,7 @@ def _is_narrow(row: Value, definitions: Mapping[Value, Op]) -> bool:
         return False
     made_of = [value for value in op.operands if is_tile(value) and value.tile.size == size]
     computed = [value for value in made_of if not isinstance(definitions.get(value), Broadcast | Constant)]
-    return bool(computed) and all(_is_narrow(value, definitions) for value in computed)
+    return bool(computed) and all(_is_narrow(value, definitions, narrow) for value in computed)
 
 
 def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
@@ -269,6 +277,7 @@ class _Recompute(Copier):
         self._number = 0
         self._anew: dict[Value, Value] = {}
         self._open: list[Block] = []
+        self._sources: dict[Value, Value | None] = {}
 
     def block(self, block: Block) -> Block:
         self._open.append(block)
@@ -302,6 +311,11 @@ class _Recompute(Copier):
 
         None where there is none, or several.
         """
+        if value not in self._sources:  # found once: a tile may be an operand of many
+            self._sources[value] = self._found_source(value)
+        return self._sources[value]
+
+    def _found_source(self, value: Value) -> Value | None:
         op = self._definitions.get(value)
         if isinstance(op, LoadTile | LoadMut | LoadView):
             return value if value.tile.dtype.bits <= NARROW_BITS else None

@@ -145,3 +145,12 @@ def test_a_kernel_without_such_products_is_itself() -> None:
     function = scaled("w.astype(ct.f32)", of=i32)
     assert halve_products(function) is function
     assert Counter(op.name for op in function.walk())["mul"] == 1
+
+
+def test_a_sum_of_sums_is_looked_at_once() -> None:
+    """Each tile is both operands of the next: one look for each use would be 2**60."""
+    doubled = "    w = w + w\n" * 60
+    text = "def k(z: Mut, x: Tensor, s: Tensor):\n    w = ct.load_tile_like(x, z).astype(ct.f32)\n" + doubled
+    text += "    z.store((w * ct.load_tile_like(s, z).astype(ct.f32)).astype(z.dtype))\n"
+    function = run_passes(program(text, {"z": mut(64, dtype=bf16), "x": tensor(1, bf16), "s": tensor(1, bf16)}))
+    assert halve_products(function) is function

@@ -285,6 +285,15 @@ def test_a_warp_reduces_rows_of_its_own() -> None:
     )
 
 
+@pytest.mark.parametrize("columns", [2048, 16384])
+def test_a_row_of_many_steps_is_looked_at_once(columns: int) -> None:
+    """Each tile is an operand of the next three times: one look for each use would be 3**40."""
+    text = "def k(y: Mut, x: Tensor):\n    t = ct.load_tile_like(x, y).astype(f32)\n" + "    t = t * t - t\n" * 40
+    text += "    y.store((t * ct.reduce_sum(t, 1)[:, None]).astype(y.dtype))\n"
+    function = lowered(written(text, {"y": mut(1, columns, dtype=bf16), "x": tensor(2, bf16)}))
+    assert all_of(function, Reduce)
+
+
 def test_loads_are_begun_before_one_of_them_is_used() -> None:
     given: dict[str, Type] = {"y": mut(1, 32, 128, dtype=bf16), "x": tensor(3, bf16)}
     given |= {"cos": tensor(2, bf16), "sin": tensor(2, bf16)}

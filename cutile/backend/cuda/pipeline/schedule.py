@@ -135,6 +135,7 @@ class _Slopes:
     def __init__(self, definitions: Mapping[Value, Op], loops: Mapping[Value, For]) -> None:
         self._definitions = definitions
         self._loops = loops
+        self._slopes: dict[tuple[Value, int], int | None] = {}
 
     def of_nest(self, op: Op, axis: int) -> int | None:
         """The slope of a loop's length, or of the work in a branch: 0 or None."""
@@ -148,6 +149,12 @@ class _Slopes:
         return stop or -start
 
     def _of(self, value: Value, axis: int) -> int | None:
+        """The slope of a number, computed once: it may be an operand of many."""
+        if (value, axis) not in self._slopes:
+            self._slopes[value, axis] = self._slope(value, axis)
+        return self._slopes[value, axis]
+
+    def _slope(self, value: Value, axis: int) -> int | None:
         if value in self._loops:
             loop = self._loops[value]
             return 0 if all(self._of(bound, axis) == 0 for bound in (loop.start, loop.stop, loop.step)) else None
