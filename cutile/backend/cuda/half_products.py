@@ -134,7 +134,7 @@ def _largest(half: DTypeLike) -> int:
 
 
 def whole_range(
-    value: Value, definitions: Mapping[Value, Op], known: dict[Value, Range | None] | None = None
+    value: Value, definitions: Mapping[Value, Op], ranges: dict[Value, Range | None] | None = None
 ) -> Range | None:
     """The range of a tile of whole numbers, as integers or f32.
 
@@ -146,31 +146,31 @@ def whole_range(
     Args:
         value: the tile.
         definitions: the operation of each value.
-        known: the ranges that were found before, since one tile may be an operand of many.
+        ranges: the ranges that were found before, since one tile may be an operand of many.
     """
-    known = {} if known is None else known
-    if value not in known:
-        known[value] = _range(value, definitions, known)
-    return known[value]
+    ranges = {} if ranges is None else ranges
+    if value not in ranges:
+        ranges[value] = _range(value, definitions, ranges)
+    return ranges[value]
 
 
-def _range(value: Value, definitions: Mapping[Value, Op], known: dict[Value, Range | None]) -> Range | None:
+def _range(value: Value, definitions: Mapping[Value, Op], ranges: dict[Value, Range | None]) -> Range | None:
     """The range of a tile, computed from those of its operands."""
     op, dtype = definitions.get(value), value.tile.dtype
     if isinstance(op, Constant):
         # `is_integer` is false for infinities and NaN, which `int` would not take.
         return (int(op.value), int(op.value)) if float(op.value).is_integer() else None
     if isinstance(op, MOVES):
-        return whole_range(op.x, definitions, known)
+        return whole_range(op.x, definitions, ranges)
     if dtype.is_integer:
-        return _integers(op, dtype, definitions, known)
+        return _integers(op, dtype, definitions, ranges)
     if dtype is not f32:
         return None
     if isinstance(op, Convert):
-        return whole_range(op.x, definitions, known) if op.x.tile.dtype.is_integer else None
+        return whole_range(op.x, definitions, ranges) if op.x.tile.dtype.is_integer else None
     if not isinstance(op, Add | Sub):
         return None
-    x, y = (whole_range(operand, definitions, known) for operand in op.operands)
+    x, y = (whole_range(operand, definitions, ranges) for operand in op.operands)
     if x is None or y is None:
         return None
     least, greatest = (x[0] + y[0], x[1] + y[1]) if isinstance(op, Add) else (x[0] - y[1], x[1] - y[0])
@@ -179,14 +179,14 @@ def _range(value: Value, definitions: Mapping[Value, Op], known: dict[Value, Ran
 
 
 def _integers(
-    op: Op | None, dtype: DTypeLike, definitions: Mapping[Value, Op], known: dict[Value, Range | None]
+    op: Op | None, dtype: DTypeLike, definitions: Mapping[Value, Op], ranges: dict[Value, Range | None]
 ) -> Range | None:
     """The range of integers of up to 8 bits."""
     if dtype.bits > 8:
         return None
     widest = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
     if isinstance(op, And | Shr):
-        x, y = (whole_range(operand, definitions, known) for operand in op.operands)
+        x, y = (whole_range(operand, definitions, ranges) for operand in op.operands)
         natural = [bounds for bounds in (x, y) if bounds is not None and bounds[0] >= 0]
         if isinstance(op, And) and natural:
             return 0, min(bounds[1] for bounds in natural)

@@ -142,6 +142,18 @@ def test_both_roles_find_the_numbers(name: str) -> None:
     assert bool(asserted) == (name in CHECKED)
 
 
+def test_bounds_of_many_steps_are_looked_at_once() -> None:
+    """Each number is both operands of the next: one look for each use would be 2**60."""
+    bounds = "    m = i + 1\n" + "    m = m + m\n" * 60 + "    for k in range(m % 64):\n        "
+    text = HEAD.format(more="e: i32") + bounds + STEP.format(e="e") + TAIL
+    function = written(
+        text, {"z": mut(128, 256, dtype=bf16), "x": tensor(2, bf16), "w": tensor(3, bf16), "e": scalar(i32)}
+    )
+    order = plan(Kernel(function), architecture("sm_90a"), CompileOptions()).tiles.order
+    assert order.taken
+    assert not order.backwards
+
+
 def test_a_persistent_loop_of_the_users_own_is_pipelined() -> None:
     function = lowered(stream())
     assert [step for step, _ in function.facts["refused"]] == ["specialised warps"]

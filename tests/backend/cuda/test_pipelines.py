@@ -404,13 +404,6 @@ def test_tile_blocks_that_differ_are_taken_the_longest_first(bounds: str, order:
     assert found.tiles.order == order
 
 
-def test_bounds_of_many_steps_are_looked_at_once() -> None:
-    """Each number is both operands of the next: one look for each use would be 2**60."""
-    doubled = "    m = i + 1\n" + "    m = m + m\n" * 60 + "    m = m % 64\n    acc ="
-    kernel = Kernel(products(TRIANGLE.format(bounds="m").replace("    acc =", doubled, 1)))
-    assert plan(kernel, architecture("sm_90a"), CompileOptions()).tiles.order == Order(True)
-
-
 def test_a_loop_in_a_loop_of_the_same_length_differs_for_no_tile_block() -> None:
     found = plan(Kernel(products(NESTED.replace("1))", "1) - t)"))), architecture("sm_90a"), CompileOptions())
     assert found.tiles.order == Order()
