@@ -351,7 +351,8 @@ class _Search(Generic[R]):
 
     def operation(self) -> DeviceOp[R]:
         """The operation of the fastest configuration; until it is known, of the first one."""
-        return self.make(self.known() or self.space.configs[0])
+        config = self.known()  # may be empty: the parameters' defaults
+        return self.make(self.space.configs[0] if config is None else config)
 
     def run(self, device: Device) -> None:
         """Search, on `device`; waits for it."""

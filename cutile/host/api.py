@@ -283,6 +283,8 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
         element = as_dtype(array.dtype if dtype is None else dtype)
     except TypeError as error:
         raise ArgumentTypeError(f"{function}: {error}") from None
+    if array.dtype.kind in "cSUmM":  # `astype` would drop imaginary parts, read texts, and count days
+        raise ArgumentTypeError(f"{function}: expected real numbers, got {array.dtype}")
     if element.kind == "storage":
         array = _encoded(array, element, function)
     elif array.dtype != element.numpy:  # also where only the byte order differs

@@ -8,6 +8,7 @@ the host; copies of it onto what follows double it until it fills the tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -76,7 +77,7 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         except OverflowError:
             raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}") from None
     array = np.asarray(value)
-    if array.ndim != 0 or array.dtype.kind not in "biufV":
+    if array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:  # np.void: a record
         raise ArgumentTypeError(f"{function}: value: expected a number, got {value!r}")
     if dtype is f4e2m1fnx2 and array != 0:
         raise ArgumentError(
@@ -275,7 +276,8 @@ def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> Devic
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: `n` is negative, or an end is infinite or NaN.
+        ArgumentError: `n` is negative; an end is infinite, NaN or out of the range of `dtype`; or `stop - start` is out
+            of the range of f64.
 
     Example:
         >>> from cutile import api
@@ -285,8 +287,11 @@ def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> Devic
     shape = new_shape(n, "linspace")
     if len(shape) != 1:
         raise ArgumentError(f"linspace: n: expected one number, got {n!r}")
-    ends = finite(start, "start", "linspace"), finite(stop, "stop", "linspace")
-    return _Linspace(shape, float_type(dtype, "linspace"), *ends)
+    element = float_type(dtype, "linspace")
+    first, last = finite(start, "start", "linspace", element), finite(stop, "stop", "linspace", element)
+    if not math.isfinite(last - first):
+        raise ArgumentError(f"linspace: stop - start: from {first!r} to {last!r} is more than f64 can hold")
+    return _Linspace(shape, element, first, last)
 
 
 class _Linspace(Create):

@@ -24,7 +24,7 @@ from cuda_async.core.stream import Stream
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
 from cuda_async.site import register_internal_package, user_site
 from cutile.errors import ArgumentTypeError
-from cutile.host.foreign import CPU, Description, foreign_view, from_dlpack_view, is_foreign, make_capsule
+from cutile.host.foreign import CPU, Description, dlpack_code, foreign_view, from_dlpack_view, is_foreign, make_capsule
 from cutile.host.memory import Array
 from cutile.host.partition import BorrowedPartition, TileLike
 from cutile.host.tensor import Tensor
@@ -217,13 +217,16 @@ def export(
         raise BufferError(f"__dlpack__: the tensor is on device {here}, not {tuple(dl_device)}; copy it there first")
     if copy:
         raise BufferError("__dlpack__: copies are made by dup(); export what that yields")
-    owner = _Export(view, write=write)
-    if here[0] == CPU:
-        if stream is not None:
-            raise BufferError(f"__dlpack__: a tensor on the CPU has no stream to order, got stream={stream!r}")
-        wait_for_writer(view.storage)
-    elif stream == 0:
+    on_cpu = here[0] == CPU
+    if on_cpu and stream is not None:
+        raise BufferError(f"__dlpack__: a tensor on the CPU has no stream to order, got stream={stream!r}")
+    if not on_cpu and stream == 0:
         raise BufferError("__dlpack__: stream 0 is ambiguous; 1 is the legacy default stream, 2 the per-thread one")
+    dlpack_code(view.dtype)
+    # After all refusals: their traceback would keep the owner, and the tensor lent.
+    owner = _Export(view, write=write)
+    if on_cpu:
+        wait_for_writer(view.storage)
     elif stream != -1:
         consumer = consumer_stream(view.storage.device, LEGACY_STREAM if stream is None else int(stream))
         owner.order(consumer, write=write)

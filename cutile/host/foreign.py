@@ -34,6 +34,7 @@ __all__ = (
     "CUDA_MANAGED",
     "EXTENSION",
     "Description",
+    "dlpack_code",
     "make_capsule",
     "read_capsule",
     "foreign_view",
@@ -98,6 +99,21 @@ def _dtype_code(dtype: DTypeLike) -> tuple[int, int, int] | None:
     if dtype.kind in _CODES and dtype.name not in _FLOATS:
         return _CODES[dtype.kind], dtype.bits, 1
     return _FLOATS.get(dtype.name)
+
+
+def dlpack_code(dtype: DTypeLike) -> tuple[int, int, int]:
+    """DLPack's code, bits and lanes of an element type.
+
+    Raises:
+        BufferError: there is no such code.
+    """
+    code = _dtype_code(dtype)
+    if code is None:
+        raise BufferError(
+            f"DLPack has no code for {dtype.name}; convert the tensor first: api.convert(tensor, "
+            f"{'f32' if dtype is tf32 else 'f8e4m3fn'})"
+        )
+    return code
 
 
 _BY_CODE = {code: dtype for dtype in EVERY_DTYPE if (code := _dtype_code(dtype)) is not None}
@@ -171,12 +187,7 @@ def make_capsule(said: Description, keep: object, *, versioned: bool) -> Any:
     Raises:
         BufferError: DLPack has no code for the element type.
     """
-    code = _dtype_code(said.dtype)
-    if code is None:
-        raise BufferError(
-            f"DLPack has no code for {said.dtype.name}; convert the tensor first: api.convert(tensor, "
-            f"{'f32' if said.dtype is tf32 else 'f8e4m3fn'})"
-        )
+    code = dlpack_code(said.dtype)
     size = said.dtype.bits // 8
     reach = [(extent - 1) * stride * size for extent, stride in zip(said.shape, said.strides, strict=True)]
     low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0) + size

@@ -80,7 +80,7 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
     """
     element = float_type(dtype, "randn")
     extents = new_shape(shape, "randn")
-    center, width = finite(mean, "mean", "randn"), finite(std, "std", "randn")
+    center, width = finite(mean, "mean", "randn", element), finite(std, "std", "randn", element)
     if width < 0:
         raise ArgumentError(f"randn: std: expected a standard deviation of at least 0, got {std!r}")
     if element in (f32, f64):

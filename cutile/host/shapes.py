@@ -14,6 +14,7 @@ from typing import Any, SupportsIndex, cast
 
 import numpy as np
 
+from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 
@@ -390,17 +391,25 @@ def new_shape(shape: Any, function: str) -> tuple[int, ...]:
         raise ArgumentError(f"{function}: {error}") from None
 
 
-def finite(value: Any, argument: str, function: str) -> float:
-    """A number that is neither infinite nor NaN.
+def finite(value: Any, argument: str, function: str, dtype: DTypeLike) -> float:
+    """A finite number in the range of a dtype; formats that are only stored saturate, and take any.
 
     Raises:
         ArgumentTypeError: it is no number.
-        ArgumentError: it is infinite or NaN.
+        ArgumentError: it is infinite or NaN, or becomes infinite in the dtype.
     """
     try:
+        if isinstance(value, str | bytes | np.complexfloating):  # `float` would read texts, and drop imaginary parts
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{function}: {argument}: expected a number, got {value!r}") from None
+    except OverflowError:
+        raise ArgumentError(
+            f"{function}: {argument}: {short(cast('int', value))} is more than a float can hold"
+        ) from None
     if not math.isfinite(number):
         raise ArgumentError(f"{function}: {argument}: expected a finite number, got {value!r}")
+    if not fits(number, dtype):
+        raise ArgumentError(f"{function}: {argument}: {value!r} is out of the range of {dtype.name}")
     return number

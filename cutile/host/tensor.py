@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast, overload
 
 import numpy as np
@@ -108,6 +108,11 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         if not self._view.shape:
             raise ArgumentTypeError(f"{self!r} has no axes, and so no length")
         return self._view.shape[0]
+
+    def __iter__(self) -> Iterator[TensorView]:
+        """Read-only views of `tensor[0]`, `tensor[1]`, ..."""
+        # Without this, Python would index until an IndexError, and find a tensor without axes empty.
+        return map(self.__getitem__, range(len(self)))
 
     @property
     def size(self) -> int:

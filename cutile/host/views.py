@@ -1,12 +1,10 @@
-"""Views made of a view by arithmetic alone: reshaped, reinterpreted, cut.
+"""Views made of a view by arithmetic alone: reshaped, reinterpreted, cut. Nothing is copied.
 
-Nothing is copied.
-
-Two indices of a view may name one element: overlapping windows over a signal, axes of stride 0. Such layouts are only
-read. If two tile blocks wrote one, the last writer would decide its values. `may_overlap` clears most layouts at once:
-sorted by stride, each axis steps over all that the axes before it reach. For the others `common_element` looks for
-integers d, not all 0, with |d| < extent and sum(d * stride) = 0. Two axes are solved by the extended Euclidean
-algorithm, the rest by trying.
+Two indices of a view may name one element: overlapping windows over a signal, axes of stride 0. Such views are only
+read, since the last of several writers would decide the element's value. `may_overlap` clears most views at once:
+sorted by stride, each axis steps beyond the elements that the axes before it reach. For the others `common_element`
+looks for integers d, not all 0, with |d| < extent and sum(d * stride) = 0. It tries all d of all axes but the two
+longest, and solves these two by the modular inverse.
 """
 
 from __future__ import annotations
@@ -56,10 +54,7 @@ def collective_buffer(view: View) -> Buffer:
 
 
 def reshaped(view: View, shape: ShapeLike, method: str) -> View:
-    """The same elements under another shape.
-
-    Raises ArgumentError where they would have to be moved.
-    """
+    """The same elements under another shape. Raises ArgumentError if they would have to be moved."""
     extents = reshape_shape(shape, view.shape, view.strides, method=method)
     return View(view.storage, view.offset, view.dtype, extents, row_major_strides(extents))
 
@@ -94,21 +89,16 @@ def reinterpreted(view: View, dtype: DTypeSpec, shape: ShapeLike) -> View:
 
 
 def piece(view: View, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
-    """Some of the elements, or all in another order.
-
-    `offset` counts elements from the first one.
-    """
+    """The view of some elements, or of all in another order. `offset` counts elements from the first one."""
     start = view.offset + offset * (view.dtype.bits // 8)
     return View(view.storage, start, view.dtype, shape, strides)
 
 
 def refuse_common_elements(view: View, use: str) -> bool:
-    """True where each index names an element of its own.
-
-    Tile blocks may then write the elements in any order.
+    """Refuse to write a view in which two indices name one element; else return True.
 
     Raises:
-        OwnershipError: two indices name one element; says which.
+        OwnershipError: two indices name one element; names both.
     """
     common = common_element(view.shape, view.strides)
     if common is None:
@@ -133,6 +123,8 @@ def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     >>> may_overlap((4, 8), (8, 1)), may_overlap((4, 8), (1, -4)), may_overlap((4, 8), (4, 1))
     (False, False, True)
     """
+    if 0 in shape:
+        return False
     reach = 0
     for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(strides, shape, strict=True)):
         if extent == 1:
@@ -144,9 +136,9 @@ def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index, Index] | None:
-    """Two indices that name one element; None where all elements differ.
+    """Two indices that name one element; None if there are none.
 
-    Two empty ones where that is too long to find out.
+    Two empty tuples if a search would take too long.
 
     >>> common_element((3, 4), (2, 1))
     ((0, 2), (1, 0))
@@ -159,7 +151,7 @@ def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index,
     for axis in axes:
         if strides[axis] == 0:
             return _pair(len(shape), {axis: 1})
-    *tried, first, second = axes  # the two longest are solved for
+    *tried, first, second = axes  # the two longest are solved for; one axis alone does not overlap itself
     if math.prod(2 * shape[axis] - 1 for axis in tried) > _MAX_TRIALS:
         return (), ()
     for steps in product(*(range(1 - shape[axis], shape[axis]) for axis in tried)):

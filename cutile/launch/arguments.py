@@ -1,7 +1,4 @@
-"""One launch argument against its parameter.
-
-A tensor's view, a partition's, a pointer, or a plain number.
-"""
+"""Checks of launch arguments against their parameters: tensors, partitions, pointers, plain numbers."""
 
 from __future__ import annotations
 
@@ -23,28 +20,26 @@ from cutile.launch.views import KernelInput, KernelOutput, OpenTiledView, Shared
 Number = bool | int | float
 
 EVERY_FLOAT = float(np.finfo(np.float16).max)
-"""A number up to this is in the range of every float dtype that kernels compute with."""
+"""The largest finite f16. Every float dtype that kernels compute with holds numbers up to it."""
 
 MAX_ADDRESS = 2**64 - 1
 
 
 class Pointer(int):
-    """An address.
-
-    Nothing holds what is there, and nothing orders the launch behind its other users.
+    """An address: a launch neither keeps its memory alive nor waits for the memory's other users.
 
     Attributes:
-        facts: what specialization needs to know of it; None where the signature says what it leads to.
+        facts: the dtype that it leads to, for specialization; None where the signature declares one.
     """
 
     facts: PointerFacts | None
 
 
 Checked = View | TiledView | OpenTiledView | Pointer | Number | None
-"""What an argument turned out to be; None for one that is not known yet."""
+"""A checked argument. None: an op that has yet to run yields it."""
 
 MAX_PARTITION_RANK = 8
-_VIEWS = (View, TiledView, OpenTiledView)  # a union is slower to ask for
+_VIEWS = (View, TiledView, OpenTiledView)  # a tuple: `isinstance` with a union is slower
 
 
 _op_types: dict[type, bool] = {}
@@ -56,20 +51,20 @@ def is_op(argument: Any) -> bool:
     Remembers the answer by type: `isinstance` asks an ABC.
     """
     kind = cast("type[Any]", type(argument))
-    known = _op_types.get(kind)
-    if known is None:
-        known = _op_types[kind] = issubclass(kind, DeviceOp)
-    return known
+    answer = _op_types.get(kind)
+    if answer is None:
+        answer = _op_types[kind] = issubclass(kind, DeviceOp)
+    return answer
 
 
 def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
-    """What `argument` is to the launch.
+    """Check one argument, and return its view, pointer or number.
 
     Raises:
-        ArgumentTypeError: it is not what the parameter takes; says what it takes, what came, and the remedy.
+        ArgumentTypeError: the parameter takes no such argument; names the expected kind, the argument and a remedy.
         ArgumentError: an axis is too long, or a number does not fit.
         LaunchError: a partition has too many axes.
-        OwnershipError: it no longer holds its elements.
+        OwnershipError: the tensor no longer holds its elements.
     """
     checked = _CHECKS[parameter.kind](kernel, parameter, argument)
     if isinstance(checked, _VIEWS) and max(checked.shape, default=1) > MAX_EXTENT:
@@ -81,55 +76,55 @@ def check_argument(kernel: str, parameter: Parameter, argument: Any) -> Checked:
 
 
 def _check_tensor(kernel: str, parameter: Parameter, argument: Any) -> View:
-    look = getattr(argument, "__kernel_input__", None) or getattr(argument, "__kernel_inputs__", None)
-    if look is not None:
+    view_of = getattr(argument, "__kernel_input__", None) or getattr(argument, "__kernel_inputs__", None)
+    if view_of is not None:
         try:
-            return look()
+            return view_of()
         except OwnershipError as error:
-            raise _no_longer(kernel, parameter, error) from None
+            raise _ownership_error(kernel, parameter, error) from None
     view = foreign_argument(argument, f"{kernel}: argument {parameter.title!r}")
     if view is None:
-        raise _no_tensor(kernel, parameter, argument)
+        raise _tensor_error(kernel, parameter, argument)
     return view
 
 
 def _check_partition(kernel: str, parameter: Parameter, argument: Any) -> TiledView | OpenTiledView:
-    look = getattr(argument, "__kernel_output__", None)
-    if look is None:
-        raise _no_partition(kernel, parameter, argument)
+    view_of = getattr(argument, "__kernel_output__", None)
+    if view_of is None:
+        raise _partition_error(kernel, parameter, argument)
     try:
-        tiled: TiledView | OpenTiledView = look()
+        tiled: TiledView | OpenTiledView = view_of()
     except OwnershipError as error:
-        raise _no_longer(kernel, parameter, error) from None
+        raise _ownership_error(kernel, parameter, error) from None
     if len(tiled.tile) > MAX_PARTITION_RANK:
         raise LaunchError(
             f"{kernel}: argument {parameter.title!r} is a partition with {len(tiled.tile)} axes; a partition has "
             f"1 to {MAX_PARTITION_RANK}: reshape the tensor"
         )
     if (tiled.map is not None) is not parameter.mapped:
-        raise _wrongly_mapped(kernel, parameter, tiled.tile)
+        raise _mapping_error(kernel, parameter, tiled.tile)
     return tiled
 
 
 def _check_shared(kernel: str, parameter: Parameter, argument: Any) -> SharedView:
-    look = getattr(argument, "__kernel_shared__", None)
-    if look is None:
-        raise _not_shared(kernel, parameter, argument)
+    view_of = getattr(argument, "__kernel_shared__", None)
+    if view_of is None:
+        raise _shared_error(kernel, parameter, argument)
     try:
-        return look()
+        return view_of()
     except OwnershipError as error:
-        raise _no_longer(kernel, parameter, error) from None
+        raise _ownership_error(kernel, parameter, error) from None
 
 
 def _check_scalar(kernel: str, parameter: Parameter, argument: Any) -> Number:
-    if isinstance(parameter.dtype, str):  # a generic: which dtype it is, the other arguments tell
+    if isinstance(parameter.dtype, str):  # a generic; `Launchable.plan` infers its dtype from the other arguments
         return raw_scalar(argument, kernel, parameter.title)
     assert parameter.dtype is not None
     return plain_scalar(argument, parameter.dtype, kernel, parameter.title)
 
 
 def words_of_argument(checked: Checked) -> str:
-    """An argument as text, without addresses: what counts for how long a launch takes."""
+    """An argument as text: what a launch's time may depend on, hence no addresses."""
     if isinstance(checked, OpenTiledView):
         return f"{checked.shape} {checked.view.layout} in tiles of {checked.tile}"
     if isinstance(checked, _VIEWS):
@@ -139,7 +134,7 @@ def words_of_argument(checked: Checked) -> str:
     return "a pointer" if isinstance(checked, Pointer) else repr(checked)
 
 
-def _wrongly_mapped(kernel: str, parameter: Parameter, tile: tuple[int | str, ...]) -> ArgumentTypeError:
+def _mapping_error(kernel: str, parameter: Parameter, tile: tuple[int | str, ...]) -> ArgumentTypeError:
     name = parameter.title
     if parameter.mapped:
         return ArgumentTypeError(
@@ -152,20 +147,20 @@ def _wrongly_mapped(kernel: str, parameter: Parameter, tile: tuple[int | str, ..
     )
 
 
-def _no_longer(kernel: str, parameter: Parameter, error: OwnershipError) -> OwnershipError:
+def _ownership_error(kernel: str, parameter: Parameter, error: OwnershipError) -> OwnershipError:
     return OwnershipError(f"{kernel}: argument {parameter.title!r}: {error}")
 
 
 def give_back(arguments: Iterable[Any]) -> None:
-    """Let go of what stood for a tensor only until the launch: it will not run."""
+    """Release the arguments that stand for a tensor until the launch, since that will not run."""
     for argument in arguments:
         release = getattr(argument, "__kernel_give_back__", None)
         if release is not None:
             release()
 
 
-def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
-    remedy = _taken_out(argument, "out.y.unpartition()") or "make one with api.from_numpy(array)"
+def _tensor_error(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
+    remedy = _item_remedy(argument, "out.y.unpartition()") or "make one with api.from_numpy(array)"
     if isinstance(argument, KernelOutput):
         remedy = "unpartition it first"
     return ArgumentTypeError(
@@ -173,7 +168,7 @@ def _no_tensor(kernel: str, parameter: Parameter, argument: Any) -> ArgumentType
     )
 
 
-def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
+def _partition_error(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
     name = parameter.title
     on_host = isinstance(argument, _ARRAY)
     what = "a tensor" if isinstance(argument, KernelInput) else _describe(argument)
@@ -182,19 +177,19 @@ def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentT
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got an array of the host, "
             f"which a kernel on {default_device()} cannot write; write a tensor there, "
-            f"api.from_numpy({name}).sync().partition({_some_tile(argument)}), and read it with out.{name}.numpy()"
+            f"api.from_numpy({name}).sync().partition({_example_tile(argument)}), and read it with out.{name}.numpy()"
         )
     if foreign and not isinstance(argument, KernelInput):
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
-            f"partition it first: api.partition({name}, {_some_tile(argument)}), which shares its memory"
+            f"partition it first: api.partition({name}, {_example_tile(argument)}), which shares its memory"
         )
     if type(argument).__module__.startswith("cutile.torch."):
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} is a partition for cutile.torch.launch: use that, or give "
             f"api.partition({name}, tile)"
         )
-    remedy = _taken_out(argument, "out.y") or f"partition it first: {name}.partition({_some_tile(argument)})"
+    remedy = _item_remedy(argument, "out.y") or f"partition it first: {name}.partition({_example_tile(argument)})"
     if isinstance(argument, bool | int | float | complex | str | None):
         remedy = "pass a tensor's partition, such as tensor.partition((64,)); are the arguments in the kernel's order?"
     return ArgumentTypeError(
@@ -202,7 +197,7 @@ def _no_partition(kernel: str, parameter: Parameter, argument: Any) -> ArgumentT
     )
 
 
-def _not_shared(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
+def _shared_error(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTypeError:
     name = parameter.title
     if isinstance(argument, KernelOutput):
         remedy = "any tile block writes anywhere in it, so that it is not cut into tiles: pass the tensor itself"
@@ -211,29 +206,29 @@ def _not_shared(kernel: str, parameter: Parameter, argument: Any) -> ArgumentTyp
         if not isinstance(argument, np.ndarray):
             remedy = f"share its memory with {name} = api.from_dlpack(tensor.detach()), and pass that"
     else:
-        remedy = _taken_out(argument, f"out.{name}") or "make one with api.zeros(shape, dtype)"
+        remedy = _item_remedy(argument, f"out.{name}") or "make one with api.zeros(shape, dtype)"
     return ArgumentTypeError(
         f"{kernel}: argument {name!r} must be a tensor, which the kernel writes as a SharedMut; got "
         f"{_describe(argument)}; {remedy}"
     )
 
 
-_ARRAY: type = np.ndarray
+_ARRAY: type = np.ndarray  # a plain `type`: pyright narrows `np.ndarray` itself to arrays of unknown dtypes
 
 
-def _some_tile(argument: Any) -> tuple[int, ...]:
-    """A tile for an example, of as many axes as the argument has."""
+def _example_tile(argument: Any) -> tuple[int, ...]:
+    """The tile of a remedy's example, of the argument's rank."""
     rank = min(max(len(getattr(argument, "shape", (64, 64))), 1), MAX_PARTITION_RANK)
     return (*(1,) * (rank - 2), 64, 64)[-rank:]
 
 
-def _taken_out(argument: Any, example: str) -> str | None:
-    """The remedy where what a launch has yielded is given as a whole."""
+def _item_remedy(argument: Any, example: str) -> str | None:
+    """The remedy where a launch's whole result is passed in place of one item."""
     return f"a launch yields all its arguments: take one, such as {example}" if _fields(argument) else None
 
 
 def _fields(argument: Any) -> tuple[str, ...]:
-    """The names of a named tuple's items; none of what is no named tuple."""
+    """The field names of a named tuple; empty for anything else."""
     return getattr(cast("Any", argument), "_fields", ()) if isinstance(argument, tuple) else ()
 
 
@@ -247,33 +242,30 @@ def _describe(argument: Any) -> str:
 # -- tensors of other libraries --------------------------------------------------------------
 
 Reader = Callable[[Any, str], View | None]
-"""Reads an argument for a function of that name, which errors give; None if it is of another kind."""
+"""`reader(argument, function)`: the argument's view; None if it is of another kind. Errors name `function`."""
 
 _readers: list[Reader] = []
-_carriers: list[Callable[[Any], DeviceOp[Any]]] = []  # one at most: `host` registers it, which imports this package
+_carriers: list[Callable[[Any], DeviceOp[Any]]] = []  # one at most, of `cutile.host`, which imports this package
 
 
 def register_reader(reader: Reader) -> None:
-    """Have `reader(argument, function)` read foreign arguments; None if it cannot."""
+    """Add a reader of other libraries' tensors. Readers are tried in the order of their registration."""
     _readers.append(reader)
 
 
 def register_carrier(carry: Callable[[Any], DeviceOp[Any]]) -> None:
-    """Have `carry(array)` make the op that brings a host array to the op's device.
-
-    The op brings it to the device that the op runs on.
-    """
+    """Have `carry(array)` make the op that copies a host array to the device on which the op runs."""
     _carriers[:] = [carry]
 
 
 def carried(arguments: tuple[Any, ...], checked: list[Checked]) -> tuple[Any, ...]:
-    """The arguments, with an op for each host array that a launch may have to copy.
+    """The arguments, with an op in place of each host array that a launch may have to copy.
 
-    On the CPU, where nothing has to be copied, arrays stay. Where the device is not known yet, the op finds out.
+    Arrays stay if all tensors are on the CPU. If the device is not known yet, the op decides when it runs.
 
     Args:
-        arguments: those of a launch.
-        checked: what each is; None, from here on, for those that an op stands for.
+        arguments: a launch's arguments.
+        checked: the checked arguments; set to None for arrays that an op replaces.
     """
     arrays = [position for position, argument in enumerate(arguments) if isinstance(argument, np.ndarray)]
     others = [view for position, view in enumerate(checked) if isinstance(view, _VIEWS) and position not in arrays]
@@ -302,7 +294,7 @@ def foreign_argument(argument: Any, function: str) -> View | None:
 
 
 def check_pointer(kernel: str, parameter: Parameter, argument: Any) -> Pointer:
-    """An argument as a pointer: what `tensor.device_pointer()` gives, or an address.
+    """Check a pointer argument: a result of `tensor.device_pointer()`, or an address.
 
     Raises:
         ArgumentTypeError: it is neither, or leads to another dtype than the signature says.
@@ -346,8 +338,7 @@ def raw_scalar(value: Any, kernel: str, name: str, expected: str = "a number") -
         ArgumentTypeError: it is no number.
     """
     if isinstance(value, np.generic):
-        scalar = cast("Any", value)
-        value = scalar.item() if scalar.dtype.kind in "biuf" else float(scalar)  # ml_dtypes scalars
+        value = _of_numpy(value)
     if not isinstance(value, bool | int | float):
         raise ArgumentTypeError(
             f"{kernel}: argument {name!r} must be {expected}, got {type(value).__name__}: {value!r}{_remedy(value)}"
@@ -355,11 +346,20 @@ def raw_scalar(value: Any, kernel: str, name: str, expected: str = "a number") -
     return value
 
 
+def _of_numpy(scalar: Any) -> Any:
+    """A scalar of NumPy or ml_dtypes as a Python number; others, such as complex ones and texts, as they are."""
+    if scalar.dtype.kind in "biuf":
+        return scalar.item()
+    # Most scalars of ml_dtypes are of the kind V. So is np.void, which is a record.
+    return float(scalar) if scalar.dtype.kind == "V" and type(scalar) is not np.void else scalar
+
+
 def _remedy(value: object) -> str:
-    """What to write in place of an array, which may have one element."""
+    """The remedy for an array of one element in place of a scalar."""
     if hasattr(value, "__kernel_input__"):
         return "; what is on the device is loaded in the kernel: annotate the parameter with Tensor"
-    return "; an array of one element has .item()" if hasattr(value, "item") else ""
+    has_item = hasattr(value, "item") and not isinstance(value, np.generic)
+    return "; an array of one element has .item()" if has_item else ""
 
 
 def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number:
@@ -422,7 +422,7 @@ _CHECKS: dict[str, Callable[[str, Parameter, Any], Checked]] = {
 
 
 def without_elements(shape: tuple[int, ...]) -> str:
-    """What is wrong with a `Mut` of this shape, where other tensors are written."""
+    """The end of an error for an empty `Mut` beside outputs that have elements."""
     return (
         f"has no elements (shape {shape}), and other tensors that the kernel writes have: their tile blocks would have "
         "no tile of it; leave it out, or pass one of their shape"

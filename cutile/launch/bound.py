@@ -1,6 +1,6 @@
 """`BoundLaunch`: a kernel's launch that is repeated.
 
-Arguments are checked once; a relaunch costs the driver's call.
+Arguments are checked once. A relaunch costs little more than the driver's call.
 
     bound = saxpy(y.mut.partition((1024,)), 2.0, x).bind(stream)
     bound()                     # enqueues; does not wait
@@ -8,10 +8,10 @@ Arguments are checked once; a relaunch costs the driver's call.
     bound()
     stream.synchronize()
 
-Between relaunches the arguments are as usable as ever: each relaunch is ordered behind their other users, and refused
-while another operation holds them.
+Other operations may use the arguments between relaunches. Each relaunch is ordered behind them, and refused while
+another operation holds an argument.
 
-The next wait for the stream raises the failure of a relaunch. On the CPU, relaunches behind it are left out until then.
+The next wait for the stream raises the failure of a relaunch. On the CPU, later relaunches are skipped until that wait.
 """
 
 from __future__ import annotations
@@ -28,16 +28,26 @@ from cutile.launch.checks import refuse_disagreement, verify
 from cutile.launch.compiled_kernel import chooser_of
 from cutile.launch.fastpath import Number, number_of, numbers_of
 from cutile.launch.variables import use_variables
-from cutile.launch.views import PointingView, TiledView, View
+from cutile.launch.views import OpenTiledView, PointingView, TiledView, View, shown
 
 if TYPE_CHECKING:
-    from cutile.backend.interface import Change, PreparedLaunch, Target
+    from cutile.backend.interface import Argument, Change, PreparedLaunch, Target
     from cutile.compile.driver import Compiled
     from cutile.compile.kernels import KernelCache, Plan
 
 
 _VIEWS = (View, TiledView)
 """Arguments that are tensors."""
+
+
+class _EmptyLaunch:
+    """The prepared launch of an empty grid: does nothing."""
+
+    def launch(self) -> None:
+        """Enqueue nothing."""
+
+    def set(self, position: int, number: Argument) -> None:
+        """Change nothing."""
 
 
 class BoundLaunch:
@@ -74,7 +84,7 @@ class BoundLaunch:
         self._plan = plan
         self._target = target
         self._positions = {name: position for position, name in enumerate(kernel.signature.names)}
-        self._arguments = list(arguments)  # held, so that their memory lives as long as it may be launched
+        self._arguments = list(arguments)  # keeps their memory alive
         self._checked = list(checked)
         self._grid = grid
         self._stream = stream
@@ -109,15 +119,17 @@ class BoundLaunch:
         # Global variables of the device: their addresses are parameters after the signature's.
         variables = use_variables(compiled.program.variables, self._stream)
         numbers = numbers_of(compiled)([*checked, *(variable.address for variable in variables)], self._grid)
-        prepared = compiled.loaded.prepare(self._grid, numbers, self._stream)
+        # Backends refuse an empty grid, or divide by its extents.
+        prepared: PreparedLaunch
+        prepared = _EmptyLaunch() if 0 in self._grid else compiled.loaded.prepare(self._grid, numbers, self._stream)
         self._compiled, self._checked, self._variables = compiled, checked, variables
         self._numbers: list[list[tuple[int, Number]]] = [[] for _ in self._arguments]
-        """Of each argument, the compiled kernel's parameters that come from it, and what makes their numbers."""
+        """By argument: positions of the compiled parameters that it sets, and the functions for their numbers."""
         for place, parameter in enumerate(compiled.executable.parameters):
-            # -1: the grid, the workspace, the report. Above the arguments: the device's variables. None changes.
+            # -1: the grid, the workspace, the report. Beyond the arguments: the device's variables. `set` changes none.
             if 0 <= parameter.argument < len(self._arguments):
                 self._numbers[parameter.argument].append((place, number_of(parameter)))
-        self._prepared: PreparedLaunch = prepared
+        self._prepared = prepared
         self._launch = prepared.launch  # looked up once, and not at each launch
 
     @property
@@ -134,15 +146,15 @@ class BoundLaunch:
         """
         stream = self._stream
         submission = stream.submission
-        try:  # what `with submission:` does, in a third of the time
+        try:  # as `with submission:`, in a third of the time
             submission.acquire()
             self._continue_run()
             for storage, write in self._storages:
-                if storage.leases:  # few launches meet any: the ranges are compared only then
+                if storage.leases:  # rarely any: compare the byte ranges only then
                     refuse_conflicts(self._uses(), self, self._site)
                 storage.order(stream, write)
             self._launch()
-            if stream.lenders:  # streams of other libraries whose memory this launch uses: they wait for it
+            if stream.lenders:  # streams of other libraries that own memory of this launch: they wait for it
                 stream.lead_lenders()
         finally:
             try:  # noqa: SIM105 - `suppress` costs more than the lock
@@ -200,9 +212,15 @@ class BoundLaunch:
                     f"{signature.name}: argument {parameter.name!r} leads to {checked.facts.dtype}, the one bound to "
                     f"{bound_dtype}; bind a new launch for it"
                 )
+        old = self._checked[position]
+        if isinstance(checked, OpenTiledView):
+            assert isinstance(old, TiledView)
+            raise ArgumentError(
+                f"{signature.name}: argument {parameter.name!r} is cut into tiles of {shown(checked.tile)}, and a "
+                f"bound launch has no generics to give; cut it as the one bound: .partition({old.tile})"
+            )
         if not isinstance(checked, _VIEWS):
             return checked
-        old = self._checked[position]
         assert isinstance(old, View | TiledView)
         # Extents that the signature declares may be compiled in.
         other_extents = parameter.extents is not None and checked.facts.shape != old.facts.shape
@@ -211,7 +229,7 @@ class BoundLaunch:
                 f"{signature.name}: argument {parameter.name!r} has another layout than the one bound: "
                 f"{_layout(checked)} in place of {_layout(old)}; bind a new launch for it"
             )
-        if isinstance(checked, TiledView) and checked.grid != self._grid:
+        if isinstance(checked, TiledView) and not self._fits_grid(checked):
             raise LaunchError(
                 f"{signature.name}: argument {parameter.name!r} has the grid {checked.grid}, the bound launch "
                 f"{self._grid}; bind a new launch for it"
@@ -223,6 +241,12 @@ class BoundLaunch:
                 f"{self._stream.device}; copy it there first"
             )
         return checked
+
+    def _fits_grid(self, partition: TiledView) -> bool:
+        """Whether the bound grid is the partition's; of a partial-coverage partition, within it."""
+        if partition.exact:
+            return partition.grid == self._grid
+        return all(extent <= limit for extent, limit in zip(self._grid, partition.grid, strict=True))
 
     def _uses(self) -> list[Use]:
         return kernel_uses(self._kernel.signature.names, self._checked)
@@ -237,7 +261,7 @@ class BoundLaunch:
 
 
 def kernel_uses(names: Sequence[str], checked: Sequence[Checked]) -> list[Use]:
-    """What a launch does to the memory of its arguments."""
+    """The bytes that a launch reads and writes, by argument."""
     uses: list[Use] = []
     for name, argument in zip(names, checked, strict=True):
         if isinstance(argument, View | TiledView):
@@ -255,10 +279,10 @@ def _overlap(a: Use, b: Use) -> bool:
 
 
 def refuse_shared(kernel: str, uses: Sequence[Use]) -> None:
-    """Refuse memory that one launch writes and uses otherwise.
+    """Refuse arguments that overlap in memory where the kernel writes one of them.
 
     Raises:
-        ArgumentError: two arguments share memory and the kernel writes one; names both.
+        ArgumentError: names both arguments.
     """
     for position, use in enumerate(uses):
         for other in uses[:position]:
@@ -270,7 +294,7 @@ def refuse_shared(kernel: str, uses: Sequence[Use]) -> None:
 
 
 def _layout(view: View | TiledView) -> str:
-    """What a kernel is specialized to of a tensor, and its extents."""
+    """The facts of a tensor that its kernel is compiled for, and its extents, as text."""
     layout = view.facts.layout
     unit = "no stride of 1" if 1 not in layout.strides else f"stride 1 along axis {layout.strides.index(1)}"
     tiles = "" if layout.tile is None else f", tiles of {layout.tile}"

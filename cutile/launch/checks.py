@@ -1,11 +1,11 @@
-"""What a launch verifies before it enqueues anything: its grid, and its arguments.
+"""Checks of a launch before anything is enqueued: its grid and its arguments.
 
-The grid is inferred from the partitions, or given. A given one equals what exact partitions say, and is within what
-prefix ones say. Extents may share a name, as in `x: Tensor[f32, "m", "k"], w: Tensor[f32, "k", "n"]`.
+The grid is inferred from the partitions, or given. A given grid equals the grid of exact partitions, and lies within
+the grid of prefix partitions. Extents of one name are equal: `x: Tensor[f32, "m", "k"], w: Tensor[f32, "k", "n"]`.
 
-Arguments obey the preconditions, and the index checks that the compiler moved here. The compiler says both as Python
-over the kernel's parameters (`cutile/passes/bounds.py`). They become one expression when a kernel is first launched. A
-launch evaluates that; only one that fails looks for what failed.
+Arguments obey the preconditions, and the index checks that the compiler moved to the launch. The compiler states both
+as Python expressions of the kernel's parameters (`cutile/passes/bounds.py`). The first launch joins them to one
+expression, which each launch evaluates. Only a failed launch evaluates them one by one, to name the failed one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cutile.launch.views import Grid, TiledView
 
 
 def refuse_disagreement(signature: Signature, checked: Sequence[Any]) -> None:
-    """Compare the extents of one name.
+    """Compare the extents that share a name.
 
     Args:
         signature: the kernel's.
-        checked: its arguments, of which tensors have a shape.
+        checked: its checked arguments.
 
     Raises:
         ArgumentError: two differ; names both arguments and both axes.
@@ -89,10 +89,10 @@ def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str
 
 
 def check_grid(kernel: str, grid: object) -> Grid:
-    """A grid as given by a caller: one to three extents, each at least 1.
+    """Check a caller's grid, and return it with three extents.
 
     Raises:
-        LaunchError: it is no grid, or empty.
+        LaunchError: it is no tuple of one to three positive integers, or has more than 2**31 - 1 tile blocks.
     """
     items = (grid,) if isinstance(grid, int) else grid
     if not isinstance(items, tuple | list) or not 1 <= len(items) <= 3:  # pyright: ignore[reportUnknownArgumentType]
@@ -125,17 +125,17 @@ def verify(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked],
 
 
 def condition_of(compiled: Compiled, names: Sequence[str]) -> Condition | None:
-    """All that a launch must verify, as a function of checked arguments and grid.
+    """A predicate of checked arguments and grid: whether a launch passes all checks.
 
-    None where that is nothing.
+    None for a kernel without checks.
     """
     if "holds" not in compiled.memo:
-        compiled.memo["holds"] = _everything(compiled, names)
+        compiled.memo["holds"] = _condition_of_all(compiled, names)
     return compiled.memo["holds"]
 
 
-def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
-    """A function of the arguments `c` and the grid `g`, from text. For a product:
+def _condition_of_all(compiled: Compiled, names: Sequence[str]) -> Condition | None:
+    """Define the predicate of arguments `c` and grid `g` from text. For a product:
 
     def holds(c, g):
         key = (g, c[0].shape, c[1].shape, c[2].shape)
@@ -146,7 +146,8 @@ def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
             last[0] = key
         return held
 
-    A repeated launch compares its arguments with those of the last one that passed, and evaluates nothing.
+    A launch with the arguments of the last one that passed evaluates nothing. `last` needs no lock: it is read and set
+    as one object, and another thread's key only costs an evaluation.
     """
     checks = compiled.facts.get("launch_checks", ())
     texts = [*compiled.facts.get("preconditions", ())]
@@ -154,10 +155,10 @@ def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
     parts += [_condition(check, names) for check in checks]
     if not parts:
         return None
-    about = sorted({each for part in parts for each in re.findall(r"c\[\d+\](?:\.shape)?", part)})
+    inputs = sorted({each for part in parts for each in re.findall(r"c\[\d+\](?:\.shape)?", part)})
     lines = [
         "def holds(c, g):",
-        f"    key = (g, {''.join(f'{each}, ' for each in about)})",
+        f"    key = (g, {''.join(f'{each}, ' for each in inputs)})",
         "    if key == last[0]:",
         "        return True",
         f"    held = {' and '.join(parts)}",
@@ -165,10 +166,12 @@ def _everything(compiled: Compiled, names: Sequence[str]) -> Condition | None:
         "        last[0] = key",
         "    return held",
     ]
+    # A list holds the last key: generated text can set an item of it without `nonlocal`.
     return define(f"verify {compiled.program.function.name}", "\n".join(lines) + "\n", {"last": [None]})
 
 
 def _condition(check: Any, names: Sequence[str]) -> str:
+    """One index check as text: holds if a guard is false, or if both ends of the index are in range."""
     _, _, _, low, high, count, guards, _ = check
     ends = [f"{placed(low, names)} >= 0"] if low else []
     ends += [f"{placed(high, names)} < {placed(count, names)}"] if high else []
@@ -184,7 +187,7 @@ class _Placer(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         node.args = [self.visit(each) for each in node.args]
-        return node  # `min` and `max`, whatever parameters are called
+        return node  # the function stays: `min` or `max`, even if a parameter has that name
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if isinstance(node.value, ast.Name) and node.value.id == "grid":
@@ -196,7 +199,7 @@ class _Placer(ast.NodeTransformer):
 
 
 def placed(text: str, names: Sequence[str]) -> str:
-    """Python over a kernel's parameters, as Python over arguments `c` and grid `g`."""
+    """Rewrite an expression of a kernel's parameters to one of arguments `c` and grid `g`."""
     return f"({ast.unparse(_Placer(names).visit(ast.parse(text, mode='eval')))})"
 
 
@@ -213,11 +216,11 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
         if not all(_value(guard, names, checked, grid) for guard in guards):
             continue
         tiles = _value(count, names, checked, grid)
-        if axis < -1:  # the check says all in its name
+        if axis < -1:  # -2: a check whose name is the whole message
             if _value(high, names, checked, grid) >= tiles:
                 raise LaunchError(f"{kernel}: in line {line} {name} (the grid is {grid})")
             continue
-        if axis < 0:
+        if axis < 0:  # -1: an index of something else than a tensor's axis; `name` describes it
             ends = [_value(end, names, checked, grid) for end in (low, high) if end]
             value = next((each for each in ends if not 0 <= each < tiles), None)
             if value is None:
@@ -236,8 +239,9 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
 
 
 def _operands(text: str, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> str:
-    """`x.shape[0] is 100`: what a failed comparison is about."""
+    """The operands of a failed comparison with their values: `x.shape[0] is 100`."""
     tree = ast.parse(text, mode="eval")
-    found = [ast.unparse(each) for each in ast.walk(tree) if isinstance(each, ast.Subscript)]
-    found += [each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id + ".shape" not in text]
-    return ", ".join(f"{each} is {_value(each, names, checked, grid)}" for each in dict.fromkeys(found))
+    operands = [ast.unparse(each) for each in ast.walk(tree) if isinstance(each, ast.Subscript)]
+    # The name in `x.shape[0]` is no operand of its own.
+    operands += [each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id + ".shape" not in text]
+    return ", ".join(f"{each} is {_value(each, names, checked, grid)}" for each in dict.fromkeys(operands))

@@ -1,6 +1,6 @@
 """`CompiledKernel`: launches a specialization that is compiled for a device.
 
-Some launches run a variant of the kernel, which is compiled with other options. The target chooses it by the launch's
+Some launches run a variant of the kernel, compiled with other options. The target chooses it by the launch's
 grid and by an integer of its arguments (`Loaded.variants`): on a GPU, a launch of few tile blocks with many iterations
 runs a variant that divides the iterations among more blocks. A kernel without variants pays nothing for them.
 
@@ -94,7 +94,7 @@ class Chooser:
         self.max_blocks = variants.max_blocks
 
     def change(self, checked: Sequence[Checked], grid: Grid) -> Change:
-        """The options in which the launch's variant differs; empty for the kernel itself."""
+        """The options in which the launch's variant differs from the kernel; empty for the kernel itself."""
         blocks = grid[0] * grid[1] * grid[2]
         return () if blocks > self.max_blocks else self._choose(blocks, self._count(checked, grid))
 
@@ -172,10 +172,7 @@ class CompiledKernel:
             self.enqueue = _itself_or_variant(self.enqueue, self._chooser, self._variants, make)
 
     def compiles_nothing(self, checked: Sequence[Checked], grid: Grid) -> bool:
-        """Whether the launch runs code that is compiled and loaded already.
-
-        That is the variant's code where it runs a variant.
-        """
+        """Whether the code that the launch runs, the kernel's or a variant's, is compiled and loaded."""
         if self._chooser is None:
             return True
         change = self._chooser.change(checked, grid)
@@ -186,8 +183,8 @@ class CompiledKernel:
         """Make a function that launches again with arguments of the same shapes.
 
         The function takes a stream, and each argument's address or number. It does not order the launch behind other
-        streams' work. None where a launch needs more than these numbers, or where other numbers could need other checks
-        or another variant.
+        streams' work. None if a launch needs more than these numbers, or if other scalars could fail a check or need a
+        variant.
         """
         packed = self._packed
         if packed is None or grid[0] * grid[1] * grid[2] > packed.most:
@@ -201,10 +198,7 @@ class CompiledKernel:
         return repeater(signature, self._compiled.executable.parameters, packed, checked, grid)
 
     def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
-        """Enqueue a launch of any kernel.
-
-        The generated function replaces this one where there is one.
-        """
+        """Enqueue a launch of any kernel; the way of kernels without a generated function."""
         self._verify(checked, grid)
         check_devices(self._kernel.signature.name, uses, stream.device)
         for _, storage, write, _, _ in uses:
@@ -212,7 +206,7 @@ class CompiledKernel:
         if self._variables:
             checked = [*checked, *(each.address for each in use_variables(self._variables, stream))]
         self._loaded.launch(grid, self._numbers(checked, grid), stream)
-        stream.hold(self._loaded)  # the module stays loaded until the launch is over
+        stream.hold(self._loaded)  # keeps the module loaded until the launch has finished
 
     def _verify(self, checked: Sequence[Checked], grid: Grid) -> None:
         if self._condition is not None and not self._condition(checked, grid):

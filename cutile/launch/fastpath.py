@@ -1,6 +1,4 @@
-"""The fast path of a launch: functions generated for one kernel.
-
-They do in few steps what the general way does.
+"""The fast path of a launch: functions generated for one kernel, in place of the general way.
 
     recognizer   a call's arguments -> what a launch needs      general way: `Launchable.check`, `plan` and `grid`
     enqueuer     that -> the driver's call                      general way: `CompiledKernel` (`compiled_kernel.py`)
@@ -11,7 +9,7 @@ calls the general way, and there is no repeater. The general way says what is wr
 arguments and compare them; `tests/golden/launch/` shows the text of each function.
 
 The text of a function is a pure function of the kernel's signature and parameters (`*_text`). What it uses beside its
-arguments is named in the scope that it is defined in. Two statements stand on a line where that saves an instruction.
+arguments is named in the scope that it is defined in. Two statements share a line where that saves an instruction.
 Each text has a file name of its own, so that tracebacks show its lines and breakpoints hold.
 
 One generated function packs the plain numbers of a launch: one for each parameter of the compiled kernel. It is an
@@ -60,14 +58,14 @@ __all__ = (
     "repeater",
 )
 
-_MOST_TEXTS = 4096
-"""Texts that are kept for tracebacks, about a kilobyte each. A process with more kernels shows no lines of the rest."""
+_MAX_TEXTS = 4096
+"""Texts kept for tracebacks, about a kilobyte each. Tracebacks through later functions show no lines."""
 
 _texts: dict[str, str] = {}
 
 
 def define(what: str, text: str, scope: dict[str, Any]) -> Callable[..., Any]:
-    """Run the definition of one function, and return that.
+    """Define a function from its text, and return it.
 
     Args:
         what: what the function is for; part of the file name that tracebacks show, `<cutile launch: what>`.
@@ -80,17 +78,14 @@ def define(what: str, text: str, scope: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _file_of(what: str, text: str) -> str:
-    """A file name for a text.
-
-    Equal texts share one, others that are for the same have a number.
-    """
+    """A file name for a text; equal texts share it, and a number tells other texts for the same purpose apart."""
     file, number = f"<cutile launch: {what}>", 1
     while _texts.get(file, text) != text:
         number += 1
         file = f"<cutile launch: {what}, {number}>"
-    if file not in _texts and len(_texts) < _MOST_TEXTS:
+    if file not in _texts and len(_texts) < _MAX_TEXTS:
         _texts[file] = text
-        # No time: the entry is for good, and `linecache.checkcache` does not look for a file.
+        # None for the time of change: `linecache.checkcache` keeps such an entry, and looks for no file.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     return file
 
@@ -100,7 +95,7 @@ Numbers = Callable[[Sequence[Checked], Grid], list[Argument]]
 
 
 def numbers_of(compiled: Compiled) -> Numbers:
-    """What makes the numbers of a compiled kernel from checked arguments and a grid."""
+    """The function that packs a compiled kernel's numbers from checked arguments and a grid."""
     numbers = compiled.memo.get("numbers")
     if numbers is None:
         items = ", ".join(map(expression, compiled.executable.parameters))
@@ -110,8 +105,8 @@ def numbers_of(compiled: Compiled) -> Numbers:
 
 
 def expression(parameter: Parameter) -> str:
-    """The number of one parameter, by the checked arguments `c` and the grid `g`."""
-    # What stands in the text that is evaluated are numbers, whatever an executable holds: it may come from a file.
+    """The number of one parameter as text, by the checked arguments `c` and the grid `g`."""
+    # `index`: an executable may come from a file, and nothing but integers of it may get into text that is executed.
     axis, owner = index(parameter.axis), f"c[{index(parameter.argument)}]"
     by_kind = {
         "grid": f"g[{axis}]",
@@ -119,7 +114,7 @@ def expression(parameter: Parameter) -> str:
         "pointer": f"{owner}.address",
         "extent": f"{owner}.shape[{axis}]",
         "stride": f"{owner}.strides[{axis}]",
-        "workspace": "0",  # the backend's business
+        "workspace": "0",  # the backend puts its address in place
         "report": "0",  # likewise
         "tensor_map": f"({owner}.address, {owner}.shape, {owner}.strides)",
     }
@@ -128,18 +123,18 @@ def expression(parameter: Parameter) -> str:
 
 @functools.cache
 def number_of(parameter: Parameter) -> Number:
-    """What makes the number of one parameter."""
+    """The function that packs the number of one parameter."""
     return define("pack one number", f"def pack(c, g):\n    return {expression(parameter)}\n", {})
 
 
 ViewUse = tuple[str, Storage, bool, int, int]
-"""What a launch does to the memory of an argument: a `Use` of `cuda_async`, as a plain tuple."""
+"""An argument's bytes that a launch reads or writes: the fields of `cuda_async.Use` in a plain tuple, made faster."""
 
 Recognized = tuple[list[Checked], "Sequence[ViewUse]", "Plan", Grid, bool]
-"""Checked arguments, what is done to their memory, the specialization, the grid; whether nobody else has a lease."""
+"""Checked arguments, their uses, the plan, the grid, and whether no other lease is on their memory."""
 
 Enqueue = Callable[["Sequence[Checked]", "Sequence[ViewUse]", Grid, "Stream"], None]
-"""`enqueue(checked, uses, grid, stream)`: verify what the arguments have to fulfil, order the memory, launch."""
+"""`enqueue(checked, uses, grid, stream)`: verify the launch, order its memory, launch."""
 
 Repeat = Callable[..., None]
 """`repeat(stream, *addresses and numbers)`: launch with other addresses and numbers than the last time."""
@@ -148,7 +143,7 @@ Repeat = Callable[..., None]
 def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Recognized | None]:
     """Make the function that recognizes arguments, and lends them to a lease.
 
-    It knows arguments of the usual kinds, whose specialization an earlier call made.
+    It returns None for arguments of unusual kinds, or of a specialization that no call has made yet.
     """
     signature = kernel.signature
 
@@ -176,7 +171,7 @@ def recognizer_text(signature: Signature) -> str:
         "def recognize(arguments, lease):",
         f"    {_names('a', parameters)} = arguments" if parameters else "    pass",
         "    try:",
-        *(f"        c{i} = {_recognized(i, parameter)}" for i, parameter in parameters),
+        *(f"        c{i} = {_checked_text(i, parameter)}" for i, parameter in parameters),
         *([] if parameters else ["        pass"]),
         "    except (AttributeError, OwnershipError):",
         "        return None",
@@ -187,7 +182,7 @@ def recognizer_text(signature: Signature) -> str:
         "    uses = lease.uses = (",
         *(f"        {use}" for use in uses),
         "    )",
-        # Published first, then looked at: of two threads one at least sees the other.
+        # Append before counting: of two threads that lend the same memory, at least one counts both leases.
         *(f"    l{i} = s{i}.leases; l{i}.append(lease)" for i, _ in tensors),
         f"    alone = {''.join(f'len(l{i}) == ' for i, _ in tensors)}1",
         f"    return [{_names('c', parameters)}], uses, plan, {grid}, alone",
@@ -200,17 +195,14 @@ def _names(letter: str, items: Sequence[tuple[int, object]]) -> str:
     return " ".join(f"{letter}{i}," for i, _ in items)
 
 
-_LOOKS = {"tensor": "input", "mut": "output", "shared": "shared"}
+_PROTOCOLS = {"tensor": "input", "mut": "output", "shared": "shared"}
 
 
-def _recognized(position: int, parameter: Declared) -> str:
-    """What an argument `a0` is to the launch, as an expression.
-
-    AttributeError says that it is something else.
-    """
+def _checked_text(position: int, parameter: Declared) -> str:
+    """The expression that checks an argument `a0`; it raises AttributeError for another kind of argument."""
     name = f"a{position}"
     if parameter.kind != "scalar":
-        return f"{name}.__kernel_{_LOOKS[parameter.kind]}__()"
+        return f"{name}.__kernel_{_PROTOCOLS[parameter.kind]}__()"
     general = f"scalar({position}, {name})"
     if getattr(parameter.dtype, "kind", None) != "float":
         return general
@@ -219,10 +211,7 @@ def _recognized(position: int, parameter: Declared) -> str:
 
 
 def _grid_unclear(outputs: Sequence[str]) -> list[str]:
-    """Conditions under which these partitions do not tell the grid.
-
-    There is none, they differ, or one is a prefix.
-    """
+    """Conditions under which partitions do not tell the grid: there is none, they differ, or one is a prefix."""
     if not outputs:
         return ["True"]
     differing = [f"{outputs[0]}.grid != {output}.grid" for output in outputs[1:]]
@@ -246,8 +235,8 @@ def enqueuer(
         parameters: the compiled kernel's.
         packed: its launches.
         device: where it was loaded.
-        general: enqueues what is more than that.
-        verify: raises where arguments do not fulfil what the kernel requires of a launch; None where that is nothing.
+        general: enqueues launches for which that does not suffice.
+        verify: raises for a launch that fails a check; None for a kernel without checks.
         check_devices: raises where an argument is on another device.
     """
     scope = {
@@ -271,7 +260,7 @@ def enqueue_text(signature: Signature, parameters: Sequence[Parameter], verifies
     lines = [
         "def enqueue(c, uses, g, stream):",
         "    blocks = g[0] * g[1] * g[2]",
-        # A tensor of addresses has more uses than itself.
+        # A tensor of addresses adds uses: the memory that they lead to, which only `general` orders.
         f"    if len(uses) != {len(tensors)} or blocks > most:",
         "        return general(c, uses, g, stream)",
         *(["    verify(c, g)"] if verifies else []),
@@ -314,7 +303,7 @@ def repeat_text(arity: int, parameters: Sequence[Parameter], checked: Sequence[C
 
 
 def _launch_lines(numbers: Sequence[str], blocks: str) -> list[str]:
-    """Pack a launch's numbers, launch, and do as `Stream.launch_function` and `hold`."""
+    """Pack a launch's numbers, launch, and do the bookkeeping of `Stream.launch_function` and `hold`."""
     return [
         "    try: memory, where = local.memory",
         "    except AttributeError: memory, where = local.memory = make_memory()",
@@ -327,7 +316,7 @@ def _launch_lines(numbers: Sequence[str], blocks: str) -> list[str]:
 
 
 def _scope(packed: Packed) -> dict[str, Any]:
-    """What the lines of `_launch_lines` name."""
+    """The names that `_launch_lines` uses."""
     return {
         "local": threading.local(),  # each thread packs into memory of its own
         "make_memory": packed.memory,

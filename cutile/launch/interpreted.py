@@ -1,7 +1,4 @@
-"""A launch run as plain Python.
-
-Memory that the CPU reaches, the numbers of the arguments, and the interpreter.
-"""
+"""Launches run as plain Python: memory made reachable, numbers packed, the interpreter called."""
 
 from __future__ import annotations
 
@@ -24,11 +21,12 @@ from cutile.launch.views import PointingView, TiledView, View
 
 Bytes = np.ndarray[Any, np.dtype[np.bool_]]
 Mark = tuple[Stream, int] | None
+"""A storage's last write; see `Storage.write_mark`."""
 
 
 @dataclass
 class _History:
-    """Which bytes of a storage were written, as long as only the interpreter writes."""
+    """The bytes of a storage that were written; valid while `mark` is the storage's last write."""
 
     written: Bytes
     mark: Mark
@@ -40,12 +38,13 @@ _histories: weakref.WeakKeyDictionary[Storage, _History] = weakref.WeakKeyDictio
 def run_interpreted(
     context: ExecutionContext, plan: Plan, checked: Sequence[Checked], uses: Sequence[Use], grid: Grid, check: bool
 ) -> None:
-    """Wait for what the arguments wait for, and run the kernel here and now.
+    """Wait for the arguments' memory, and run the kernel in this thread.
 
     Raises:
         LaunchError: in a graph, which would have nothing to replay; or an argument is an address of a device whose
             memory the CPU does not reach.
-        KernelError, or whatever the kernel's function raises.
+        KernelError: the kernel does not compile, or a check of it failed.
+        Exception: whatever the kernel's function raises.
     """
     if context.stream.recorder is not None:
         raise LaunchError("an interpreted kernel cannot be part of a graph: it runs in Python, once")
@@ -56,7 +55,8 @@ def run_interpreted(
             "interpret it over tensors of the CPU (with Device.host(): ...), or compile it"
         )
     views = {position: each for position, each in enumerate(checked) if isinstance(each, View | TiledView)}
-    before = {id(use.storage): cast("Storage", use.storage).write_mark() for use in uses}
+    # Read marks_before `use` below, which makes this launch the last writer.
+    marks_before = {id(use.storage): cast("Storage", use.storage).write_mark() for use in uses}
     for use in uses:
         cast("Storage", use.storage).use(context.stream, write=use.write)
     context.stream.synchronize()
@@ -67,14 +67,17 @@ def run_interpreted(
         if parameter.kind == "pointer" and parameter.argument in mirrors:
             numbers[position] += mirrors[parameter.argument].shift
     names = list(plan.specialization.parameters)
-    unwritten = {i: _unwritten(each.storage, before[id(each.storage)]) for i, each in views.items()} if check else {}
+    histories = (
+        {i: _history_of(each.storage, marks_before[id(each.storage)]) for i, each in views.items()} if check else {}
+    )
     masks = {
-        i: _byte_of_each(views[i], each.written, 0).ravel().copy() for i, each in unwritten.items() if each is not None
+        i: _byte_of_each(views[i], each.written, 0).ravel().copy() for i, each in histories.items() if each is not None
     }
     variables = _Variables(context)
     kernel.run(grid, numbers, {names[i]: mask for i, mask in masks.items()} if check else None, variables.address_of)
+    # Each storage's mark is now this launch: later launches may trust the history.
     for i, mask in masks.items():
-        history = unwritten[i]
+        history = histories[i]
         assert history is not None
         _remember(views[i], history, mask)
     for i, mirror in mirrors.items():
@@ -84,10 +87,7 @@ def run_interpreted(
 
 
 class _Variables:
-    """The device's variables that a launch uses, where the CPU reaches them.
-
-    A GPU's are copied, and copied back.
-    """
+    """Addresses at which the CPU reaches the device's variables; a GPU's are mirrored."""
 
     def __init__(self, context: ExecutionContext) -> None:
         self._context = context
@@ -95,7 +95,7 @@ class _Variables:
         self._mirrors: list[_Mirror] = []
 
     def address_of(self, variable: DeviceVariable) -> int:
-        """Where it is, once its earlier users have finished."""
+        """Wait for the variable's earlier users, and return its address."""
         if variable not in self._addresses:
             stream = self._context.stream
             (storage,) = use_variables([variable], stream)
@@ -114,10 +114,7 @@ class _Variables:
 
 
 class _Mirror:
-    """Bytes of a GPU's memory in the CPU's, for the time of a launch.
-
-    There once this is made.
-    """
+    """A copy of a GPU's bytes in the CPU's memory, for one launch. `shift` leads from the one address to the other."""
 
     def __init__(self, context: ExecutionContext, storage: Storage, byte_range: tuple[int, int]) -> None:
         self._storage = storage
@@ -131,11 +128,8 @@ class _Mirror:
         upload(context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low, keep=self._bytes)
 
 
-def _unwritten(storage: Storage, mark: Mark) -> _History | None:
-    """The history of a storage that may hold bytes that nothing wrote.
-
-    It is None where something unwatched wrote the storage.
-    """
+def _history_of(storage: Storage, mark: Mark) -> _History | None:
+    """The history of a storage; None if anything but the interpreter has written it."""
     history = _histories.get(storage)
     if history is None and mark is None:
         history = _histories[storage] = _History(np.zeros(storage.nbytes, np.bool_), None)
@@ -143,7 +137,7 @@ def _unwritten(storage: Storage, mark: Mark) -> _History | None:
 
 
 def _byte_of_each(view: View | TiledView, written: Bytes, byte: int) -> Bytes:
-    """One byte of each element of a view, in its shape."""
+    """The marks of one byte of each element of a view, in its shape; writable."""
     inner = view.view if isinstance(view, TiledView) else view
     size = inner.dtype.bits // 8
     strides = tuple(stride * size for stride in inner.strides)
@@ -151,8 +145,8 @@ def _byte_of_each(view: View | TiledView, written: Bytes, byte: int) -> Bytes:
 
 
 def _remember(view: View | TiledView, history: _History, elements: Bytes) -> None:
-    """Note which elements are written now, and by whom last."""
+    """Note the elements that are written now, and the storage's last write."""
     history.mark = view.storage.write_mark()
     for byte in range(view.facts.layout.dtype.bits // 8):
-        each = _byte_of_each(view, history.written, byte)
-        each[...] = elements.reshape(each.shape)
+        marks = _byte_of_each(view, history.written, byte)
+        marks[...] = elements.reshape(marks.shape)

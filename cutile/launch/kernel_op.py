@@ -1,7 +1,4 @@
-"""`KernelOp`: a kernel with its arguments, as a `DeviceOp`.
-
-What can be checked is, before anything is enqueued.
-"""
+"""`KernelOp`: a kernel with its arguments, as a `DeviceOp`. It checks them before it enqueues anything."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ from cutile.launch.fastpath import ViewUse
 from cutile.launch.launchable import Launchable, TracedLaunch, launch_words, without_places
 from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
-from cutile.launch.target import INTERPRET, chosen_backend, target_of
+from cutile.launch.target import INTERPRET, chosen_backend, shown_target, target_of
 from cutile.launch.views import TiledView, open_names, tiled
 
 _NO_EXTENTS: Mapping[str, Any] = {}
@@ -48,9 +45,9 @@ register_internal_package("cutile")  # the site of an op is the line that called
 class KernelOp(SearchedOp, DeviceOp[Any]):
     """A launch that has not run.
 
-    Yields a named tuple of all its arguments, the same objects that were passed.
-
     Made by calling a kernel; configured by the methods below, each of which returns the op itself.
+
+    Yields a named tuple of all its arguments: the same objects that were passed.
     """
 
     __slots__ = (
@@ -79,10 +76,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         generics: Mapping[str, Any],
         options: CompileOptions,
     ) -> None:
-        place = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]  # of who called the kernel
+        place = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]  # the line that called the kernel
         lease = Lease((), place, place)
-        self._place = place  # from here to `_used`: what `DeviceOp.__init__` does; each launch comes by
-        self._token = place  # nobody else has this very object
+        self._place = place  # from here to `_used`: `DeviceOp.__init__` inlined, since each launch pays for the call
+        self._token = place  # compared by identity: no other op has this object
         self._leases = [lease]
         self._state = BUILT
         self._used = None
@@ -111,7 +108,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                     self._leases.append(lend(self._uses, place, place))
             else:
                 self._checked, self._uses, self._plan, self._grid, alone = recognized
-                if not alone or current_holder() is not None:
+                if not alone or current_holder() is not None:  # other leases, or the op's function, may conflict
                     settle(lease)
         except BaseException:
             self.discard()
@@ -127,17 +124,11 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
-        """Whether a graph may record it.
-
-        It allocates nothing, since no argument is an op that has yet to run.
-        """
+        """Whether a graph may record it: only if no argument is an op, which could allocate."""
         return not self._lazy
 
     def _check(self, arguments: tuple[Any, ...]) -> None:
-        """Check each argument that is known.
-
-        Those that have yet to run become part of this.
-        """
+        """Check each argument that is known. Arguments that are ops become parts of this op."""
         launchable = self._launchable
         checked = [None if is_op(each) else launchable.check(i, each) for i, each in enumerate(arguments)]
         arguments = self._arguments = carried(arguments, checked)
@@ -150,7 +141,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
     @contextmanager
     def _giving_back(self) -> Generator[None]:
-        """An op that fails to build holds nothing, and never complains of not having run."""
+        """Discard the op where its configuration fails: it lends nothing, and warns of no missing run."""
         try:
             yield
         except BaseException:
@@ -158,10 +149,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             raise
 
     def warns(self) -> bool:
-        """Whether dropping it unrun is likely a mistake.
-
-        Not where it can only be looked at.
-        """
+        """Whether dropping it unrun is likely a mistake; not with `api.meta` tensors, which cannot run."""
         return super().warns() and not any(use[1].without_memory for use in self._uses)
 
     def _give_back(self) -> None:
@@ -244,10 +232,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self
 
     def const_grid(self, grid: tuple[int, ...] | int) -> KernelOp:
-        """`grid`.
-
-        It is a parameter of what is compiled, never a constant: another grid costs no compilation.
-        """
+        """The same as `grid`: a grid is never a constant of the compiled code, and another one compiles nothing."""
         return self.grid(grid)
 
     def compile_options(self, options: CompileOptions) -> KernelOp:
@@ -299,26 +284,21 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     # -- checks -------------------------------------------------------------------------------
 
     def _check_known(self) -> None:
-        """Check what can be, before lazy arguments have run.
+        """Check the signature, the generics and the grid, unless an argument is an op or generics are searched.
 
-        The signature, the generics, the grid.
-
-        Generics that nothing tells yet may be given by `.generics([...])`; a run without them is refused.
+        Missing generics are no error yet: `.generics([...])` may give them. A run without them is refused.
         """
         if self._lazy or self._space is not None:
             return
         with suppress(MissingGenericsError):
             if self._given_grid is None and not self._launchable.tells_grid(self._checked):
-                self._cut()  # .grid(...) may still come
+                self._cut()  # no grid yet: .grid(...) may still come
                 self._plan = self._launchable.plan(self._checked, self._generics, self._options)
             else:
                 self._specialize()
 
     def _cut(self) -> None:
-        """Cut the partitions whose tiles have names.
-
-        The kernel's generics of the same names count as well.
-        """
+        """Cut the partitions whose tiles have names, by extents and generics of these names."""
         launchable = self._launchable
         extents = {**self._generics, **self._extents}
         self._checked = tiled(launchable.name, launchable.kernel.signature.names, self._checked, extents)
@@ -343,21 +323,22 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     # -- running ------------------------------------------------------------------------------
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], Any] | None:
-        """What enqueues the launch on a stream, or None.
+        """The function that enqueues the launch on a stream.
 
-        None if arguments have to run first, or if it is interpreted.
+        None if arguments have to run first, if it is interpreted, or if its search has not run.
         """
         backend = self._backend
         if self._space is not None and (self._lazy or self._decide() is not None):
             return None
+        # `is not None` first: comparing strings takes longer, and most launches choose no backend.
         return None if self._lazy or (backend is not None and backend == INTERPRET) else self._enqueue
 
     def execute(self, context: ExecutionContext) -> Any:
-        """Run lazy arguments from left to right, compile if need be, enqueue the launch."""
+        """Run arguments that are ops from left to right, compile if need be, enqueue the launch."""
         if self._lazy:
             self._run_lazy(context)
         if self._space is not None:
-            self._decided()
+            self._require_decision()
         if self._backend == INTERPRET:
             return self._interpret(context)
         return self._enqueue(context.stream)
@@ -370,7 +351,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         """
         if self._lazy:
             self._run_lazy(context)
-        self._decided()
+        self._require_decision()
         plan, grid = self._known()
         device, recorder = context.device, cast("Any", context.stream.recorder)
         self._check_device(device)
@@ -404,12 +385,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self._launchable.yields(self._arguments)
 
     def _launches_nothing(self, grid: Grid) -> bool:
-        """Whether what the kernel writes has no elements.
-
-        There are no tile blocks then, and nothing is compiled.
+        """Whether the grid is empty, since the outputs have no elements: then nothing is compiled.
 
         Raises:
-            ArgumentError: one of several tensors that it writes has none. A kernel counts on tiles of each.
+            ArgumentError: one output has no elements and others have: a tile block needs a tile of each.
         """
         if 0 in grid:
             return True
@@ -427,23 +406,23 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return kernel
 
     def _run_lazy(self, context: ExecutionContext) -> None:
-        """Put what the lazy arguments yield in their places; it is checked and lent now."""
+        """Run the arguments that are ops, and check and lend their results."""
         self._put([context.execute(each) if is_op(each) else each for each in self._arguments])
 
     def _put(self, arguments: list[Any]) -> None:
-        """Take these for the arguments: those that were ops have run."""
+        """Take these arguments in place of the former ones, of which some were ops."""
         launchable, checked = self._launchable, self._checked
         for position, (before, argument) in enumerate(zip(self._arguments, arguments, strict=True)):
             if before is not argument:
                 checked[position] = launchable.check(position, argument)
-                # A launch yields what it was given: the array, of which a copy is the operand.
+                # A launch yields the user's NumPy array, of which the operand is a copy.
                 arguments[position] = getattr(argument, "__kernel_yields__", argument)
         self._arguments = tuple(arguments)
         if self._extents:
             names = open_names(checked)
             launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
-        known, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
-        late = [use for use in self._uses if use[0] not in known]
+        lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
+        late = [use for use in self._uses if use[0] not in lent]
         if late:
             self.lend(*late)
 
@@ -471,14 +450,14 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                 yield lambda: self._plan_of_launch(plan, target).compiled(target)
 
     def _plan_of_launch(self, plan: Plan, target: Target) -> Plan:
-        """What the launch takes, if its grid is known: the plan, or a variant."""
+        """The plan that the launch runs: a variant's, if the grid is known and asks for one."""
         grid = self._grid
         return plan if grid is None else plan_of_launch(plan, target, self._checked, grid)
 
     def request(self, device: Device) -> Request | None:
-        """What is to be compiled for `device`.
+        """The compilation that a launch on `device` needs.
 
-        None where an argument has to run first, or nothing is compiled.
+        None if an argument has to run first, or if the launch is interpreted.
         """
         if self._plan is None or self._backend == INTERPRET:
             return None
@@ -487,7 +466,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     def code(self, device: Device) -> str:
         """A launch on `device` as text, the same wherever the kernel is in its file.
 
-        Where an argument has to run first, the kernel's source text stands for it.
+        It is the IR; the kernel's source text if an argument has to run first, or if the launch is interpreted.
         """
         request = self.request(device)
         if request is None:
@@ -501,7 +480,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     def bind(self, stream: Stream) -> BoundLaunch:
         """A launch on `stream`, to be repeated at a driver call's cost; compiles now.
 
-        The op is used up by it, and holds its arguments no longer.
+        The op is used up: it cannot run afterwards, and lends its arguments no longer.
 
         Raises:
             OwnershipError: the op was used before.
@@ -528,7 +507,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             if self._space is not None:
                 self._find(stream.device)
             if self._plan is None:
-                self._specialize()  # which says what is missing
+                self._specialize()  # raises, and names the missing generics
             assert self._plan is not None
             grid = self._launchable.grid(self._checked, self._given_grid)
             if self._backend == INTERPRET:
@@ -542,7 +521,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return bound
 
     def explain(self, arch: str | None = None) -> str:
-        """What this launch is compiled to, and why it is not faster, in some ten lines.
+        """The plan of this launch in some ten lines, and why it is not faster.
 
         See `Kernel.explain`.
 
@@ -590,7 +569,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                 f"{self.label()}: argument {lazy!r} is an op that has not run, so its type is unknown: to look at the "
                 "kernel, pass what .sync() of it yields, or api.meta(shape, dtype), which has no elements"
             )
-        self._decided()
+        self._require_decision()
         plan, _ = self._known()
         device = self._uses[0][1].device if self._uses else default_device()
-        return Listing(plan.render(target_of(device, self._backend, arch), stage))
+        return Listing(plan.render(shown_target(device, self._backend, arch), stage))

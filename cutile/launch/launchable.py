@@ -1,7 +1,7 @@
 """`Launchable`: the data that all launches of one kernel share, computed once.
 
-Arguments that are groups (tuples, lists, named tuples and dataclasses of tensors and scalars) are taken apart. What is
-launched then is a kernel with a parameter for each part. One is made for each structure that arguments have had.
+Arguments that are groups (tuples, lists, named tuples and dataclasses of tensors and scalars) are taken apart. The
+launch then runs a kernel with a parameter for each part. Each structure of groups has a launchable of its own.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from cutile.launch.checks import launch_grid, refuse_disagreement
 from cutile.launch.compiled_kernel import plan_of_launch
 from cutile.launch.fastpath import ViewUse, recognizer
 from cutile.launch.notebook import Listing
-from cutile.launch.target import INTERPRET, chosen_backend, target_of
+from cutile.launch.target import INTERPRET, chosen_backend, shown_target
 from cutile.launch.views import Grid, PointingView, TiledView, View, tiled
 
 MAX_PARTS = 256
-"""Of all arguments of a launch: each is some parameters of the compiled kernel, of which CUDA takes 4 KiB."""
+"""Tensors and scalars of a launch. Each takes several parameters of the compiled kernel; CUDA limits these to 4 KiB."""
 
 
-class Taken:
+class FlattenedCall:
     """The arguments of one call, taken apart.
 
     Attributes:
-        parts: what the launch parameters are given.
+        parts: the arguments of the launch parameters.
         key: equal for calls that one kernel serves.
     """
 
@@ -73,7 +73,7 @@ class Taken:
 
     def _take(self, declared: Declared, argument: Any, path: str) -> Arranged:
         if isinstance(declared, Parameter):
-            return self._piece(declared, argument, path)
+            return self._part(declared, argument, path)
         if isinstance(declared, Maybe):
             self._keys.append(argument is None)
             return Given(None) if argument is None else self._take(declared.item, argument, path)
@@ -81,7 +81,7 @@ class Taken:
             return self._constant(declared, argument, path)
         return self._group(declared, argument, path)
 
-    def _piece(self, declared: Parameter, argument: Any, path: str) -> Piece:
+    def _part(self, declared: Parameter, argument: Any, path: str) -> Piece:
         if path == declared.name and path in self._signature.declared:
             name = path
         else:
@@ -115,11 +115,11 @@ class Taken:
             )
         if declared.kind is not tuple:
             if not isinstance(argument, declared.kind):
-                raise ArgumentTypeError(f"{what} must be a {declared.kind.__name__}, got {_kind(argument)}")
+                raise ArgumentTypeError(f"{what} must be a {declared.kind.__name__}, got {_type_name(argument)}")
             parts = [(f"{path}.{name}", each, getattr(argument, name, None)) for name, each in declared.items]
             return Whole(declared.kind, tuple(self._take(each, item, where) for where, each, item in parts))
         if not isinstance(argument, tuple | list):
-            raise ArgumentTypeError(f"{what} must be a tuple or a list, got {_kind(argument)}")
+            raise ArgumentTypeError(f"{what} must be a tuple or a list, got {_type_name(argument)}")
         items: list[Any] = list(argument)  # pyright: ignore[reportUnknownArgumentType]
         kinds = [each for _, each in declared.items]
         if declared.each is not None:
@@ -135,7 +135,7 @@ class Taken:
         )
 
 
-def _kind(argument: Any) -> str:
+def _type_name(argument: Any) -> str:
     kind = cast("type[Any]", type(argument))
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -151,19 +151,16 @@ def leaves_of(arguments: Iterable[Any]) -> Iterator[Any]:
             yield item
 
 
-def putting_together(signature: Signature, make: Callable[[tuple[Any, ...]], Any]) -> Callable[[tuple[Any, ...]], Any]:
-    """What makes the result of a launch of its parts.
-
-    The arguments again, with what ops among them have yielded.
-    """
+def regrouping(signature: Signature, make: Callable[[tuple[Any, ...]], Any]) -> Callable[[tuple[Any, ...]], Any]:
+    """The function that makes a launch's result from its parts, in the groups of the call."""
     arrangement = tuple(signature.arrangement.values())
     names = signature.names
 
-    def together(parts: tuple[Any, ...]) -> Any:
+    def regrouped(parts: tuple[Any, ...]) -> Any:
         values = dict(zip(names, parts, strict=True))
         return make(tuple(assembled(each, values) for each in arrangement))
 
-    return together
+    return regrouped
 
 
 class _Named(NamedTuple):
@@ -177,12 +174,12 @@ class Launchable:
     Attributes:
         kernel: its specializations.
         code, defaults: the function's code and keyword defaults, as they were read.
-        name: the kernel's.
-        arity: launch parameters; -1 if groups among the arguments must be taken apart first.
+        name: the kernel's name.
+        arity: the number of launch parameters; -1 if groups among the arguments must be taken apart first.
         width: arguments of a call. A launch yields as many.
         yields: makes the named tuple that a launch yields, of all its arguments.
         recognize: the fast path (see `fastpath.recognizer`); None where the kernel has scalars whose dtype is a
-            generic, or raw pointers: the long way checks those.
+            generic, or raw pointers: the general way checks those.
         memo: caches of other modules, by module.
     """
 
@@ -198,11 +195,11 @@ class Launchable:
         self.code, self.defaults = kernel.function.__code__, kernel.function.__kwdefaults__
         self.name = signature.name
         self.width = len(signature.declared)
-        # A call of a kernel with groups always takes the long way, which takes them apart.
+        # -1: a call of a kernel with groups takes the general way, which takes them apart.
         self.arity = -1 if signature.grouped and not signature.arrangement else len(named)
         self.yields = _maker(result, mapped=any(each.mapped for each in signature.parameters))
         if signature.arrangement:
-            self.yields = putting_together(signature, self.yields)
+            self.yields = regrouping(signature, self.yields)
         self._result = result
         self._arranged: dict[Hashable, Launchable] = {}
         pointers = any(kind == "pointer" for _, kind in named)
@@ -219,7 +216,7 @@ class Launchable:
         """
         if self.arity >= 0:
             return self, arguments
-        arrangement = Taken(self.kernel.signature, arguments)
+        arrangement = FlattenedCall(self.kernel.signature, arguments)
         launchable = self._arranged.get(arrangement.key)
         if launchable is None:
             launchable = Launchable(self.kernel.arrange(arrangement.key, arrangement.signature), self._result)
@@ -238,7 +235,7 @@ class Launchable:
         return check_argument(self.name, self.kernel.signature.parameters[position], argument)
 
     def uses(self, checked: Sequence[Any]) -> list[ViewUse]:
-        """The memory that a launch reads and writes, of arguments that have run."""
+        """The memory that a launch reads and writes; arguments that are ops count once they have run."""
         uses: list[ViewUse] = []
         for position, name in self._tensors:
             view = checked[position]
@@ -271,7 +268,7 @@ class Launchable:
         return plan
 
     def tells_grid(self, checked: Sequence[Any]) -> bool:
-        """Whether some argument says what the grid is."""
+        """Whether a partition determines the grid."""
         return any(checked[each.position].exact for each in self._outputs)
 
     def grid(self, checked: Sequence[Any], given: Grid | None) -> Grid:
@@ -302,32 +299,31 @@ class Launchable:
             checked = tiled(self.name, self.kernel.signature.names, checked, generics)
             uses = self.uses(checked)
             device = uses[0][1].device if uses else default_device()
-            return self.plan(checked, generics, options).render(target_of(device, chosen_backend(), arch), stage)
+            return self.plan(checked, generics, options).render(shown_target(device, chosen_backend(), arch), stage)
         finally:
             give_back(arguments)
 
 
 def _maker(result: Any, *, mapped: bool) -> Callable[[tuple[Any, ...]], Any]:
-    """A function from a launch's arguments to its named tuple.
+    """The function that makes a launch's named tuple of its arguments.
 
-    In place of a mapped partition it puts the partition that was mapped.
+    A mapped partition yields the partition that was mapped.
     """
+    # As `result._make`, which would check the number of items at each launch.
     make: Callable[[Iterable[Any]], Any] = functools.partial(cast("Any", tuple).__new__, result)
     if not mapped:
         return make
     return lambda arguments: make(getattr(each, "__kernel_yields__", each) for each in arguments)
 
 
-# A launch that was found by tracing an operation.
-#
-# What it compiles, and how it is looked at.
+# -- launches of traced operations -------------------------------------------------------------
 
 _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
-"""The line of the source at the end of a line of IR."""
+"""A comment with the line of the source, at the end of a line of IR."""
 
 
 def without_places(ir: str) -> str:
-    """The text of IR without the lines of its source."""
+    """IR without its comments that tell lines of the source."""
     return _PLACE.sub("", ir)
 
 
@@ -340,7 +336,7 @@ def launch_words(launchable: Launchable, checked: Sequence[Checked], grid: Grid 
 
 @dataclass(frozen=True, eq=False)
 class TracedLaunch:
-    """One launch of an operation that was traced. Holds no argument.
+    """One launch of an operation that was traced. It lends no argument.
 
     Made by `launches_of`.
     """
@@ -366,7 +362,7 @@ class TracedLaunch:
 
     @property
     def generics(self) -> Mapping[str, Any]:
-        """What the kernel's generics are, by name."""
+        """The values of the kernel's generics, by name."""
         return self._plan.specialization.generics
 
     @property
@@ -375,13 +371,13 @@ class TracedLaunch:
         return self._site
 
     def _target(self, arch: str | None) -> Target | None:
-        """What it is compiled for; None where it is interpreted."""
+        """The target of its compilation; None where it is interpreted."""
         if arch is None and self._backend == INTERPRET:
             return None
-        return target_of(self._device, None if self._backend == INTERPRET else self._backend, arch)
+        return shown_target(self._device, self._backend, arch)
 
     def request(self, arch: str | None = None) -> Request | None:
-        """What is to be compiled, for the device or for an architecture.
+        """The compilation that it needs, for the device or for an architecture.
 
         None where the launch is interpreted.
 
@@ -409,11 +405,10 @@ class TracedLaunch:
             ValueError: there is no such stage.
             UnsupportedTargetError: nothing compiles for `arch`.
         """
-        target = self._target(arch) or target_of(self._device, None, arch)
-        return Listing(self._plan.render(target, stage))
+        return Listing(self._plan.render(shown_target(self._device, self._backend, arch), stage))
 
     def explain(self, arch: str | None = None) -> str:
-        """What the launch is compiled to, and why it is not faster; see `Kernel.explain`."""
+        """The plan of the launch, and why it is not faster; see `Kernel.explain`."""
         return self.render("plan", arch)
 
     def code(self) -> str:

@@ -12,17 +12,17 @@ from cutile.errors import CutileError
 
 __all__ = ("Listing", "kernel_html", "kernel_text", "result_html", "result_text")
 
-CutileError._render_traceback_ = brief  # type: ignore[attr-defined]  # the leaf of errors imports nothing
+CutileError._render_traceback_ = brief  # type: ignore[attr-defined]  # set here: `errors` is a leaf, and imports nothing
 
 
 def kernel_text(kernel: KernelCache, doc: str) -> str:
-    """A kernel: its signature, docstring, and what was compiled of it."""
+    """A kernel's signature, docstring and compiled plans, as text."""
     parts = [kernel.source.signature_text, doc] if doc else [kernel.source.signature_text]
     return "\n\n".join([*parts, *_compiled(kernel)])
 
 
 def kernel_html(kernel: KernelCache, doc: str) -> str:
-    """The same for a notebook."""
+    """`kernel_text` as HTML."""
     style = f"margin:6px 0 0;{MONOSPACED}"
     compiled = "".join(f'<pre style="{style};opacity:.8">{escape(head)}</pre>' for head in _compiled(kernel))
     return (
@@ -32,15 +32,12 @@ def kernel_html(kernel: KernelCache, doc: str) -> str:
 
 
 def _compiled(kernel: KernelCache) -> list[str]:
-    """What was compiled, for which types and target.
-
-    Each plan, as `Kernel.explain` has it.
-    """
+    """The plan of each compilation, as `Kernel.explain` shows it."""
     return [compiled.plan for compiled in kernel.compiled()] or ["not compiled yet"]
 
 
 def result_text(result: tuple[Any, ...]) -> str:
-    """What a launch yields: a line for each argument."""
+    """A launch's result as text: a line for each argument."""
     named: Any = result
     fields: tuple[str, ...] = named._fields
     width = max(map(len, fields), default=0)
@@ -49,15 +46,12 @@ def result_text(result: tuple[Any, ...]) -> str:
 
 
 def result_html(result: tuple[Any, ...]) -> str:
-    """The same for a notebook."""
+    """`result_text` as HTML."""
     return f'<pre style="margin:0;{MONOSPACED}">{escape(result_text(result))}</pre>'
 
 
 class Listing(str):
-    """The text of a stage of a compilation.
-
-    A cell that ends with it shows its lines, not one long literal.
-    """
+    """The text of a stage of a compilation, which notebooks show as lines in place of a literal."""
 
     __slots__ = ()
 
@@ -69,10 +63,7 @@ class Listing(str):
 
 
 def _coloured(text: str) -> str:
-    """Python text as HTML with colours, where IPython has brought Pygments.
-
-    Other stages as they are.
-    """
+    """A stage's text as HTML; Python is coloured if Pygments, which IPython installs, is there."""
     if not text.startswith("# kernel"):
         return escape(text)
     try:
@@ -81,6 +72,6 @@ def _coloured(text: str) -> str:
         lexers: Any = importlib.import_module("pygments.lexers")
     except ImportError:
         return escape(text)
-    # One style for light and dark pages: these colours are made for both grounds.
+    # Solarized's accent colours are legible on light and on dark pages.
     formatter = formatters.HtmlFormatter(noclasses=True, nowrap=True, style="solarized-light")
     return pygments.highlight(text, lexers.PythonLexer(), formatter)

@@ -1,10 +1,7 @@
-"""Launches that search for their configuration.
+"""Launches that search for their configuration: `op.generics([{"BK": 32}, {"BK": 64}])`.
 
-`op.generics([{"BK": 32}, {"BK": 64}])`.
-
-Here is what a launch knows of it: the configurations, read and checked, and whom to ask for the fastest. The search
-itself is registered by `cutile.autotune`, which stands above this. `SearchedOp` has the fastest configuration searched,
-and takes it.
+This file reads and checks the configurations. `SearchedOp` has the fastest one searched, and takes it. The search
+itself is registered by `cutile.autotune`, which imports this package.
 """
 
 from __future__ import annotations
@@ -49,8 +46,8 @@ class Configuration:
     """One configuration of a launch.
 
     Attributes:
-        generics: what the kernel's generics are.
-        extents: what the names in partitions' tiles are.
+        generics: values of the kernel's generics.
+        extents: extents by their names in partitions' tiles.
         options: compile options; None for those of the launch.
         label: all of it by name, as numbers and words that a file can hold.
     """
@@ -62,18 +59,18 @@ class Configuration:
 
 
 Key = Callable[..., Any] | Sequence[str]
-"""What besides dtypes, layouts and the device a choice depends on: a function of the arguments, or names of them."""
+"""The inputs of a choice besides dtypes, layouts and device: a function of the arguments, or names of arguments."""
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """What is searched, as its user says it.
+    """The configurations of a search as its user gives them, and how they are compared.
 
     Attributes:
         configs: dictionaries, or lists of generics in declared order.
         key: what a choice depends on; None for extents, rounded up to powers of two.
         compare: whether configurations whose results differ from the others' are refused.
-        bench: how long a measurement takes; `cutile.bench.BenchOptions`.
+        bench: how to measure, a `cutile.bench.BenchOptions`; None for its defaults.
     """
 
     configs: tuple[Any, ...]
@@ -87,11 +84,11 @@ class LaunchFacts(NamedTuple):
 
     Attributes:
         launchable: the kernel.
-        arguments: as they were passed.
-        checked: what each is to the launch.
-        generics: those that were given beside the configurations.
+        arguments: the arguments as they were passed.
+        checked: the checked arguments.
+        generics: the generics that were given beside the configurations.
         options: the launch's compile options.
-        backend: by what it is compiled; None for the device's own.
+        backend: the backend's name; None for the device's own.
         device: where its arguments are.
         again: makes the same launch with other arguments, generics and options.
     """
@@ -115,21 +112,18 @@ class LaunchSearch(Protocol):
     """The search of a kernel's launches."""
 
     def known(self, launch: LaunchFacts) -> Configuration | None:
-        """The fastest configuration, if an earlier search has found it.
-
-        The search may have been of another process.
-        """
+        """The fastest configuration if a search, also of another process, has found it; else None."""
         ...
 
     def run(self, launch: LaunchFacts, device: Device) -> None:
-        """Search, on `device`; waits for it.
+        """Search on `device`, and wait for the end.
 
-        Raises TuningError where nothing could be measured; says why.
+        Raises TuningError if no configuration could be measured.
         """
         ...
 
     def unknown(self, launch: LaunchFacts) -> Exception:
-        """The error of a launch that needs the answer where nobody can wait for a search."""
+        """The error of a launch that cannot wait for the search it needs, such as in a graph."""
         ...
 
 
@@ -139,10 +133,7 @@ _makers: list[Maker] = []
 
 
 def register_search(make: Maker) -> None:
-    """Have `make(launchable, space, names)` called for launches that search.
-
-    `names` are those in partitions' tiles.
-    """
+    """Have `make(launchable, space, names)` make searches; `names` are the names in partitions' tiles."""
     _makers[:] = [make]
 
 
@@ -163,19 +154,19 @@ def open_search(launchable: Launchable, space: Space, checked: Sequence[Any]) ->
 
 
 def space_of(launchable: Launchable, values: Sequence[Any]) -> Space:
-    """The space of `.generics(values)`; the same for values that read the same."""
+    """The space of `.generics(values)`; one object for values of equal `repr`, so that launches share a search."""
     spaces: dict[str, Space] = launchable.memo.setdefault("spaces", {})
     return spaces.setdefault(repr(values), Space(tuple(values)))
 
 
 def is_search(values: object, generics: Sequence[Generic]) -> bool:
-    """Whether `.generics(values)` is a search.
+    """Whether `.generics(values)` is a search: a dictionary is among the values, or all are lists.
 
-    Dictionaries, or lists alone; not values, some of which are shapes.
+    Lists for a kernel whose generics are all shapes, as many as it has, are the shapes themselves.
 
     Args:
-        values: what is given.
-        generics: the kernel's.
+        values: the argument of `.generics`.
+        generics: the kernel's generics.
 
     Example:
         >>> [is_search(values, ()) for values in ([64, 128], [{"BK": 64}], [[64], [128]], [(2, 2), 64])]
@@ -202,9 +193,9 @@ def configurations(launchable: Launchable, space: Space, names: Sequence[str]) -
         GenericsError: one is no configuration, or does not fit the kernel; says which.
     """
     configurations: dict[str, Configuration] = {}
-    for number, given in enumerate(space.configs):
-        one = _configuration(launchable, number, given, names)
-        configurations.setdefault(repr(one.label), one)
+    for number, entry in enumerate(space.configs):
+        configuration = _configuration(launchable, number, entry, names)
+        configurations.setdefault(repr(configuration.label), configuration)
     return list(configurations.values())
 
 
@@ -218,9 +209,9 @@ def _configuration(launchable: Launchable, number: int, entry: Any, names: Seque
             options = checked_options(values.pop(OPTIONS), f"{where}: 'options'")
         strange = [key for key in values if key not in own and key not in names]
         if strange:
-            known = [*own, *(name for name in names if name not in own), OPTIONS]
+            keys = [*own, *(name for name in names if name not in own), OPTIONS]
             raise GenericsError(
-                f"{where}: there is nothing called {strange[0]!r}; it may have {', '.join(map(str, known))}. The "
+                f"{where}: there is nothing called {strange[0]!r}; it may have {', '.join(map(str, keys))}. The "
                 'extents of a tile are named where it is cut: z.partition(("BM", "BN"))'
             )
         generics = launchable.kernel.generics(None, {key: value for key, value in values.items() if key in own})
@@ -247,7 +238,7 @@ def _plain(value: Any) -> int | float | str | bool | tuple[Any, ...] | None:
 
 
 def _words(options: CompileOptions) -> str:
-    """Options as words, those alone that are not the default: `num_worker_warps=8`."""
+    """The options that are not the default, as text: `num_worker_warps=8`."""
     default = CompileOptions()
     fields = [name for name in CompileOptions.__dataclass_fields__ if getattr(options, name) != getattr(default, name)]
     return ", ".join(f"{name}={getattr(options, name)!r}" for name in fields) or "default"
@@ -257,8 +248,8 @@ class SearchedOp:
     """The part of `KernelOp` that searches.
 
     Attributes:
-        _space: what is searched, until the answer is known.
-        _extents: what the names in partitions' tiles are.
+        _space: the configurations to be searched; None once one is chosen, or for no search.
+        _extents: extents by their names in partitions' tiles.
     """
 
     __slots__ = ()
@@ -286,7 +277,7 @@ class SearchedOp:
     def search(self, space: Space) -> Self:
         """Have the fastest configuration of a space found before this runs.
 
-        What `.generics([{...}, ...])` does.
+        `.generics([{...}, ...])` calls it.
 
         Raises:
             GenericsError: a configuration does not fit the kernel; says which.
@@ -294,39 +285,36 @@ class SearchedOp:
         with self._giving_back():
             self._space, self._plan = space, None
             if not self._lazy:
-                self._opened(space)
-            Prerequisite.exists = True
+                self._search_of_space(space)
+            Prerequisite.exists = True  # runs look for prerequisites only once one may exist
         return self
 
     def _take_extents(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Keep what partitions name of the generics given by name.
+        """Keep the values whose names are extents in partitions' tiles, and return those of the kernel's generics.
 
-        The others, and what is both, are returned.
+        A name that is both is kept and returned; a name that is neither is returned, for the error.
         """
         own = {each.name for each in self._launchable.kernel.signature.generics}
-        # The tiles of partitions that are yet to be made may have any names: `_put` looks whether they do.
+        # Ops may yet yield partitions with tiles of any names: `_put` checks the names then.
         names = [name for name in named if name not in own] if self._lazy else open_names(self._checked)
         if not names:
             return named
         self._extents = {**self._extents, **{name: named[name] for name in names if name in named}}
         return {name: value for name, value in named.items() if name in own or name not in names}
 
-    def _opened(self, space: Space) -> LaunchSearch:
-        """The search of this launch.
-
-        Raises GenericsError where a configuration does not fit.
-        """
+    def _search_of_space(self, space: Space) -> LaunchSearch:
+        """The search of this launch. Raises GenericsError if a configuration does not fit."""
         return open_search(self._launchable, space, self._checked)
 
     def _decide(self) -> LaunchSearch | None:
-        """Take the configuration that a search has found, if one is searched.
+        """Take the configuration that the search has found.
 
-        None; or the search, if it has not.
+        Returns the search if it has found none yet; None if nothing is to be searched any more.
         """
         space = self._space
         if space is None:
             return None
-        search = self._opened(space)
+        search = self._search_of_space(space)
         configuration = search.known(self._facts())
         if configuration is None:
             return search
@@ -334,11 +322,8 @@ class SearchedOp:
         self._configure(configuration)
         return None
 
-    def _decided(self) -> None:
-        """`_decide`, where nobody can wait for a search.
-
-        Raises TuningError, which says what to run first.
-        """
+    def _require_decision(self) -> None:
+        """Take the configuration that the search has found; raise TuningError if it has found none."""
         search = self._decide()
         if search is not None:
             raise search.unknown(self._facts())
@@ -371,7 +356,7 @@ class SearchedOp:
         search = self._decide()
         if search is not None:
             search.run(self._facts(), device)
-            self._decided()
+            self._require_decision()
 
     @staticmethod
     def _run_now(argument: DeviceOp[Any], device: Device) -> Any:

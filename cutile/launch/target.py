@@ -1,7 +1,4 @@
-"""Which backend compiles a launch.
-
-The device's usual one, or one chosen for a `with` block.
-"""
+"""The backend and the target of a launch: the device's usual ones, or those of a `with` block."""
 
 from __future__ import annotations
 
@@ -16,19 +13,18 @@ from cutile.backend.registry import BACKENDS, target_for, target_named
 from cutile.errors import UnsupportedTargetError
 
 INTERPRET = "interpret"
-"""In place of a backend's name: the kernel's function runs as plain Python."""
+"""Stands for a backend's name in `use_backend`: the kernel's function runs as plain Python."""
 
 _chosen: ContextVar[str | None] = ContextVar("cutile_backend", default=INTERPRET if config.load().interpret else None)
-_targets: dict[str | None, dict[Device, Target]] = {None: {}}
+_targets: dict[str | None, dict[Device, Target]] = {}
 
 
 def use_backend(name: str) -> AbstractContextManager[None]:
     """Compile kernels called in the `with` block by this backend.
 
-    "reference" walks them with NumPy on the CPU.
-
     Args:
-        name: "reference", "cpu" or "cuda"; a launch is refused where the backend cannot run on its device.
+        name: "cpu", "cuda", or "reference", which walks kernels with NumPy on the CPU. A launch on a device that the
+            backend does not run on is refused.
 
     Raises:
         UnsupportedTargetError: there is no such backend.
@@ -60,7 +56,7 @@ def _using(name: str) -> Generator[None]:
 def interpret() -> AbstractContextManager[None]:
     """Run kernels called in the `with` block as plain Python, block by block.
 
-    Breakpoints and `print` work in them.
+    Breakpoints and `print` work in them. Their stages can still be shown: they are those of the device's own backend.
 
     See `KernelOp.interpret`. `CUTILE_INTERPRET=1` does it for a whole process.
 
@@ -84,17 +80,22 @@ chosen_backend: Callable[[], str | None] = _chosen.get
 
 
 def target_of(device: Device, backend: str | None, arch: str | None = None) -> Target:
-    """What to compile for on `device`.
+    """The target of launches on `device`, by a backend of this name, or by the device's own.
 
-    Another `arch`, such as "sm_90a", names its own backend.
+    An `arch`, such as "sm_90a", tells the backend: the device and `backend` do not count then.
 
     Raises:
         UnsupportedTargetError: the backend cannot run on the device, or does not know the architecture.
     """
     if arch is not None:
         return target_named(arch)
-    found = _targets.setdefault(backend, {}).get(device) if backend else _targets[None].get(device)
-    if found is None:
-        found = target_for(device.kind, device.arch, device.multiprocessor_count, backend)
-        _targets[backend][device] = found
-    return found
+    targets = _targets.setdefault(backend, {})
+    target = targets.get(device)
+    if target is None:
+        target = targets[device] = target_for(device.kind, device.arch, device.multiprocessor_count, backend)
+    return target
+
+
+def shown_target(device: Device, backend: str | None, arch: str | None = None) -> Target:
+    """The target for which a launch's stages are shown: of an interpreted launch, the device's own."""
+    return target_of(device, None if backend == INTERPRET else backend, arch)

@@ -1,7 +1,4 @@
-"""Where the device's variables are.
-
-One place on each device, made at the first launch or host access there.
-"""
+"""The memory of device variables: one word on each device, made at the first launch or host access there."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from cuda_async import Device, Storage, Stream
 from cuda_async.locks import new_lock
 from cutile.language.variable import DeviceVariable
 
-_WORD = 4  # bytes; the longest pattern that a stream fills with
+_WORD = 4  # bytes; the longest pattern of `Stream.fill`
 
 _places: weakref.WeakKeyDictionary[DeviceVariable, dict[Device, Storage]] = weakref.WeakKeyDictionary()
 _lock = new_lock()
 
 
 def fill_variable(storage: Storage, stream: Stream, variable: DeviceVariable, value: Any) -> None:
-    """Enqueue setting a variable."""
+    """Enqueue setting a variable to `value`."""
     data = np.asarray(value).astype(variable.dtype.numpy).tobytes()
     storage.use(stream, write=True)
     for start in range(0, len(data), _WORD):
@@ -31,18 +28,16 @@ def fill_variable(storage: Storage, stream: Stream, variable: DeviceVariable, va
 
 
 def place_of(variable: DeviceVariable, stream: Stream) -> Storage:
-    """The memory of a variable on a stream's device.
-
-    With its initial value where that is new.
-    """
+    """The memory of a variable on a stream's device; new memory gets the initial value."""
     with _lock:
         places = _places.setdefault(variable, {})
         storage = places.get(stream.device)
         if storage is None:
-            # what a graph records is done at each replay: make it on the stream that the capture came from
+            # Each replay repeats a capture's operations, and would set the variable back: use the stream outside of it.
             home = stream if stream.recorder is None else stream.recorder.home
-            storage = places[stream.device] = Storage.allocate(home, variable.dtype.bits // 8)
+            storage = Storage.allocate(home, variable.dtype.bits // 8)
             fill_variable(storage, home, variable, variable.initial)
+            places[stream.device] = storage  # last: memory that could not be filled is not kept
         return storage
 
 

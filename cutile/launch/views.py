@@ -1,9 +1,9 @@
-"""What a launch needs to know of a tensor, and how an object says that it is one.
+"""Views of tensors and partitions, and the protocols by which objects give them to a launch.
 
-An object that may be passed to a `Tensor` parameter has `__kernel_input__`, one for a `Mut` parameter
-`__kernel_output__`, one for a `SharedMut` parameter `__kernel_shared__`. The op gives back the same object. One that
-stands in for another may have `__kernel_give_back__`, which is called when an op that was given it will not run. Views
-are made once and kept by their owners, so that a launch computes nothing about a tensor that was not computed before.
+An argument of a `Tensor` parameter has the method `__kernel_input__`, of a `Mut` parameter `__kernel_output__`, of a
+`SharedMut` parameter `__kernel_shared__`. The op yields the same object, or its attribute `__kernel_yields__`. An
+object that stands for a tensor until the launch may have `__kernel_give_back__`, which is called if the op will not
+run. Owners make a view once and keep it, so that a launch computes nothing again.
 
 An `OpenTiledView` is a partition whose tile has names, `z.partition(("BM", "BN"))`: a launch's generics tell the
 extents.
@@ -34,9 +34,10 @@ class View:
         dtype: the element type.
         shape: extents; a view with one of 0 has no elements.
         strides: in elements, one per axis; 0 repeats (read-only views), negative runs backwards.
-        layout: what specialization may know of it.
+        layout: the facts that a kernel may be compiled for, such as unit strides and alignment.
         address: the address of the first element (the one at index 0 of every axis).
-        start, stop: the first byte, and the one after the last, that any element occupies, from the storage's start.
+        start, stop: first byte of any element, and first byte after all; from the storage's start.
+        facts: the layout and the extents.
     """
 
     writes: ClassVar[bool] = False
@@ -57,6 +58,7 @@ class View:
         self.layout = layout_class(self.dtype, self.shape, self.strides, self.address)
         self.facts = TensorFacts(self.layout, self.shape)
         size = self.dtype.bits // 8
+        # Bytes from the first element to the last one of each axis.
         reach = [(extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)]
         low = sum(each for each in reach if each < 0)
         high = sum(each for each in reach if each > 0)
@@ -82,7 +84,7 @@ class PointingView(View):
     """Addresses of other elements, which a launch uses as well.
 
     Attributes:
-        others: what the addresses lead to.
+        others: the elements at the addresses.
         others_written: whether the launch may write there.
     """
 
@@ -101,7 +103,7 @@ class TiledView:
         blocks: of a mapped partition, how many tile blocks share its tiles.
         exact: whether a launch's grid is `grid`; else it may be any prefix of it.
         grid: how many tiles there are along each axis, 1 for missing axes; of a mapped partition, its blocks.
-        layout, facts: what specialization may know of it.
+        layout, facts: the view's, with the tile.
         storage, address, shape, strides, start, stop: the view's.
     """
 
@@ -164,15 +166,13 @@ class KernelOutput(Protocol):
 
 @dataclass(slots=True, eq=False)
 class OpenTiledView:
-    """A view that a launch will cut into tiles.
-
-    What a `Mut` parameter takes until its generics are known.
+    """A view that a launch will cut into tiles, once the extents of a tile are known.
 
     Attributes:
         view: the elements.
-        tile: the extents of a tile; of some there are names alone.
+        tile: the extents of a tile; a name stands for an extent that is not known yet.
         exact: whether a launch's grid will be the partition's own.
-        map, layout, facts, grid: as of a `TiledView`, not known yet. No launch recognises them.
+        map, layout, facts, grid: None; the fast path finds no plan for them, and takes the general way.
         storage, shape, start, stop: the view's.
     """
 
@@ -208,7 +208,7 @@ class OpenTiledView:
         """The view cut into tiles.
 
         Args:
-            extents: what the names stand for.
+            extents: the extents by name.
             what: the kernel and its argument, for errors.
 
         Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -132,3 +133,29 @@ def test_fill_of_part_of_a_tensor(device: Device) -> None:
 
 def test_whole_numbers_beyond_64_bits_are_floats() -> None:
     assert api.full(1 << 70, (2,), f32).sync().numpy().tolist() == [2.0**70] * 2
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: api.linspace(0, 1e6, 5, "f16"), "linspace: stop: 1000000.0 is out of the range of f16"),
+        (lambda: api.linspace(-1.7e308, 1.7e308, 5, "f64"), "linspace: stop - start: "),
+        (lambda: api.linspace(0, 10**400, 5), "linspace: stop: 10000000.* is more than a float can hold"),
+        (lambda: api.randn(1e300, 1, (3,)), "randn: mean: 1e\\+300 is out of the range of f32"),
+        (lambda: api.randn(0, 1e6, (3,), dtype="f16"), "randn: std: 1000000.0 is out of the range of f16"),
+    ],
+)
+def test_numbers_out_of_range_make_no_infinities(build: Callable[[], object], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        build()
+
+
+@pytest.mark.parametrize("value", ["0", b"0", np.complex64(1)])
+def test_ends_are_real_numbers(value: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="linspace: start: expected a number"):
+        api.linspace(value, 1, 5)
+
+
+def test_a_record_is_no_value() -> None:
+    with pytest.raises(ArgumentTypeError, match="full: value: expected a number"):
+        api.full(np.zeros(1, [("a", "f4")])[0], (2,))

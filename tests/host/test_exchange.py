@@ -411,3 +411,16 @@ def test_the_cuda_array_interface() -> None:
 
         ours = api.from_foreign(Interface(cupy.arange(6, dtype=cupy.float32).reshape(2, 3).T))
         assert ours.to_numpy().sync().tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_refused_export_keeps_no_tensor() -> None:
+    tensor = api.zeros((4,)).sync()
+    with pytest.raises(BufferError, match="no stream to order") as refusal:
+        tensor.__dlpack__(stream=5)
+    api.fill(tensor, 1).sync()  # while the traceback lives
+    assert refusal.traceback
+    half = api.zeros((4,), "tf32").sync()
+    with pytest.raises(BufferError, match="no code for tf32") as refusal:
+        half.__dlpack__()
+    api.fill(half, 1).sync()
+    assert refusal.traceback

@@ -135,3 +135,8 @@ def test_large_and_strange_layouts() -> None:
     assert common_element((1 << 20, 1 << 20), ((1 << 20) - 1, 1)) == ((0, (1 << 20) - 1), (1, 0))
     assert common_element((1 << 16, 1 << 15), (3, 1 << 18)) is None
     assert common_element((999,) * 6, (7, 11, 13, 17, 19, 23)) == ((), ())  # too long to find out, and so refused
+
+
+def test_an_empty_view_does_not_overlap() -> None:
+    assert common_element((0, 4), (0, 1)) is None
+    assert common_element((4, 0, 4), (1, 0, 1)) is None

@@ -304,3 +304,9 @@ def test_what_equals_the_last_tile_is_no_tile_for_that(shape: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="partition shape: expected an extent"):
         y.mut.partition(shape)
     assert y.mut.partition((np.int64(4),)).grid() == (3, 1, 1)
+
+
+def test_iteration_goes_over_the_first_axis() -> None:
+    assert [row.shape for row in api.zeros((2, 3)).sync()] == [(3,), (3,)]
+    with pytest.raises(ArgumentTypeError, match="has no axes, and so no length"):
+        iter(api.zeros(()).sync())

@@ -293,3 +293,9 @@ def test_a_refused_copy_leaves_nothing_behind(sim: SimDriver, sim_device: Device
     del source, target
     wait_all_idle(sim_device)
     assert sim.memory_info().used == 0
+
+
+@pytest.mark.parametrize("array", [np.array([1 + 2j]), ["1", "2"], [b"1"], np.array(["2020-01-01"], "M8[D]")])
+def test_elements_that_are_no_real_numbers(array: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="from_numpy: expected real numbers, got"):
+        api.from_numpy(array, "f32")

@@ -10,6 +10,7 @@ import pytest
 
 import cutile as ct
 from cuda_async import Device, OwnershipError
+from cutile.errors import ArgumentError, LaunchError
 from cutile.host import api
 from tests.support.kernels import kernel
 from tests.support.kinds import EVERY, of_kind
@@ -148,3 +149,36 @@ def test_a_failure_is_told_to_whoever_waits_next(device: Device, seed: int) -> N
     bound()
     stream.synchronize()
     np.testing.assert_array_equal(y.to_numpy().sync_on(side), np.full(4, expected + 1.0))
+
+
+def test_a_partial_partition_may_have_more_tiles_than_the_grid(device: Device) -> None:
+    stream = device.new_stream()
+    x, y = api.ones((6,)).sync_on(stream), api.zeros((6,)).sync_on(stream)
+    bound = AXPY(y.mut.partition_prefix((2,)), 1.0, x).grid(2).bind(stream)
+    bound()
+    bound.set(y=y.mut.partition_prefix((2,)))
+    bound()
+    assert y.to_numpy().sync_on(stream).tolist() == [2, 2, 2, 2, 0, 0]
+    short = api.zeros((2,)).sync_on(stream)
+    with pytest.raises(LaunchError, match=r"has the grid \(1, 1, 1\), the bound launch \(2, 1, 1\)"):
+        bound.set(y=short.mut.partition_prefix((2,)))
+
+
+def test_tiles_with_names_are_refused_by_set(device: Device) -> None:
+    stream = device.new_stream()
+    x, y = api.ones((6,)).sync_on(stream), api.zeros((6,)).sync_on(stream)
+    bound = AXPY(y.mut.partition((2,)), 1.0, x).bind(stream)
+    with pytest.raises(ArgumentError, match=r"tiles of B, .*; cut it as the one bound: \.partition\(\(2,\)\)"):
+        bound.set(y=y.mut.partition(("B",)))
+    bound()
+    assert set(y.to_numpy().sync_on(stream).tolist()) == {1.0}
+
+
+def test_a_bound_launch_of_no_elements_does_nothing(device: Device) -> None:
+    stream = device.new_stream()
+    x, y = api.ones((0,)).sync_on(stream), api.zeros((0,)).sync_on(stream)
+    bound = AXPY(y.mut.partition((2,)), 1.0, x).bind(stream)
+    bound()
+    bound.set(a=2.0, y=y.mut.partition((2,)))
+    bound()
+    stream.synchronize()

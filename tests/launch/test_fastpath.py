@@ -239,7 +239,7 @@ def test_texts_have_files_of_their_own_and_equal_ones_share() -> None:
 
 
 def test_kernels_without_end_keep_no_texts_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastpath, "_MOST_TEXTS", len(fastpath._texts))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(fastpath, "_MAX_TEXTS", len(fastpath._texts))  # pyright: ignore[reportPrivateUsage]
     function = define("one too many", "def f():\n    return 3\n", {})
     assert function() == 3
     assert not linecache.getlines(function.__code__.co_filename)

@@ -75,6 +75,12 @@ def test_scalars_are_plain_numbers() -> None:
             SCALE(part(), wrong)
 
 
+@pytest.mark.parametrize("value", [np.complex64(1 + 2j), np.str_("3"), np.bytes_(b"3"), np.timedelta64(3, "s")])
+def test_numpy_scalars_that_are_no_real_numbers(value: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="argument 'a' must be a scalar of f32, got"):
+        SCALE(part(), value)
+
+
 def test_other_wrong_things() -> None:
     plain = kernel("def plain(y: Mut):\n    y.store(y.load() + 1)\n")
     with pytest.raises(GenericsError, match=r"plain has no generics; got \[3\]"):
@@ -186,6 +192,16 @@ def test_what_has_not_run_cannot_be_looked_at() -> None:
     with pytest.raises(LaunchError, match=r"argument 'y' is an op that has not run.* api\.meta\(shape, dtype\)"):
         op.render("ir")
     op.discard()
+
+
+def test_stages_of_an_interpreted_launch_are_those_of_its_device() -> None:
+    op = SCALE(part(), 2.0)
+    stage = op.render("ir")
+    assert op.interpret().render("ir") == stage
+    op.discard()
+    with ct.interpret():
+        assert SCALE.inspect(part(), 2.0, stage="ir") == stage
+        assert SCALE.explain(part(), 2.0)
 
 
 def test_options_are_compile_options() -> None:
