@@ -78,7 +78,12 @@ class Workers:
         self.gpus = _ray().cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
         self._limit_s = limit_s
         _share_tensors()
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            if self._ours:  # nobody can close what was not made
+                _ray().shutdown()
+            raise
 
     def _start(self) -> None:
         need: dict[str, float] = {"CPU": 1.0, **({"GPU": 1.0} if self.gpus else {})}

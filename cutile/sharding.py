@@ -283,9 +283,14 @@ class Mesh:
             layout: the axis to be split, or None for all of it on each device.
 
         Raises:
-            ValueError: there is no such axis, or it is shorter than the mesh.
+            ValueError: there is no such axis, it is shorter than the mesh, or `x` is on another mesh.
+            TypeError: `layout` is neither an axis nor None.
         """
+        if x.mesh is not self:
+            raise ArgumentError(f"reshard: {x!r} is on another mesh")
         if layout is not None:
+            if not isinstance(layout, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ArgumentTypeError(f"reshard: expected an axis or None, got {layout!r}")
             if not -len(x.shape) <= layout < len(x.shape):
                 raise ArgumentError(f"reshard: axis {layout} of a tensor of {len(x.shape)} axes")
             layout %= len(x.shape)

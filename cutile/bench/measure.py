@@ -46,7 +46,7 @@ class BenchOptions:
             raise ArgumentError(
                 f"BenchOptions(min_reps={self.min_reps}, max_reps={self.max_reps}): expected 1 <= min_reps <= max_reps"
             )
-        if self.warmup_ms < 0 or self.rep_ms < 0:
+        if not (self.warmup_ms >= 0 and self.rep_ms >= 0):  # NaN fails as well
             raise ArgumentError(
                 f"BenchOptions(warmup_ms={self.warmup_ms}, rep_ms={self.rep_ms}): expected milliseconds, 0 or more"
             )

@@ -92,12 +92,19 @@ class Budget:
         measure_s: seconds of what counts, both together.
         pairs: how many pairs; at least 20 for a result.
         pause_s: idle seconds before each turn, for threads of the one before that go on spinning.
+
+    Raises:
+        ValueError: `pairs` is below 1.
     """
 
     warm_s: float = 5.0
     measure_s: float = 4.0
     pairs: int = MIN_PAIRS
     pause_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.pairs < 1:
+            raise ArgumentError(f"Budget(pairs={self.pairs}): expected 1 or more")
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,8 @@ class Elements(History):
 
         -1 for those that lie elsewhere.
         """
+        if not self.array.size:
+            return np.full(where.shape, -1, np.int64)
         if self._addresses is None or self._order is None:
             places = addresses(self.array)
             self._order = np.argsort(places, kind="stable")

@@ -212,7 +212,7 @@ def _run_on_host(
 def launch(
     kernel: Kernel,
     *arguments: Any,
-    grid: tuple[int, int, int] | None = None,
+    grid: Sequence[int] | int | None = None,
     options: CompileOptions | None = None,
     **generics: Any,
 ) -> None:
@@ -229,7 +229,7 @@ def launch(
     Args:
         kernel: made by `cutile.entry`.
         arguments: what the kernel takes, in order: `partition(tensor, tile)` for `Mut`, a tensor for `Tensor`, numbers.
-        grid: the launch's grid, where no partition tells it.
+        grid: one to three extents, where no partition tells the grid.
         options: hints for the compiler.
         generics: those that are given by name.
 
@@ -255,6 +255,8 @@ def launch(
     except (AttributeError, KeyError):
         launches = _launches_of(kernel)
         launchable = launches.launchable
+    if isinstance(grid, list):
+        grid = tuple(grid)  # it is a part of the key, which is hashed
     more = (grid, options, generics_key(generics)) if grid is not None or generics or options is not None else None
     plain = chosen_backend() is None and observers.observe is None
     if plain and len(arguments) == launchable.arity and launches.quick(arguments, more):
@@ -339,7 +341,7 @@ def _launch_at_length(
     launches: _Launches,
     arguments: tuple[Any, ...],
     more: Any,
-    grid: tuple[int, int, int] | None,
+    grid: Sequence[int] | int | None,
     options: CompileOptions,
     generics: Mapping[str, Any],
     *,
@@ -348,8 +350,7 @@ def _launch_at_length(
     """Check everything, compile if need be, launch, and remember the launch."""
     launchable = launches.launchable
     signature = launchable.kernel.signature
-    if grid is not None:
-        grid = check_grid(launchable.name, grid)
+    blocks = None if grid is None else check_grid(launchable.name, grid)
     checked_options(options, f"{launchable.name}: options")
     tensors = _checked_tensors(launchable, arguments)
     written = [each for i, each in tensors.items() if signature.parameters[i].writes]
@@ -360,8 +361,8 @@ def _launch_at_length(
         if not place.on_gpu or not capturing():
             place.device.collect()
         if not plain:
-            return _launch_as_op(kernel, tensors, arguments, grid, options, generics, place)
-        found = _found_out(launchable, tensors, arguments, grid, options, generics, place)
+            return _launch_as_op(kernel, tensors, arguments, blocks, options, generics, place)
+        found = _found_out(launchable, tensors, arguments, blocks, options, generics, place)
         checked, launch = found
         stream = place.stream()
         if place.on_gpu:
@@ -377,7 +378,7 @@ def _found_out(
     launchable: Launchable,
     tensors: Mapping[int, torch.Tensor],
     arguments: tuple[Any, ...],
-    grid: tuple[int, int, int] | None,
+    grid: Grid | None,
     options: CompileOptions,
     generics: Mapping[str, Any],
     place: Place,
@@ -449,7 +450,7 @@ def _launch_as_op(
     kernel: Kernel,
     tensors: Mapping[int, torch.Tensor],
     arguments: tuple[Any, ...],
-    grid: tuple[int, int, int] | None,
+    grid: Grid | None,
     options: CompileOptions,
     generics: Mapping[str, Any],
     place: Place,

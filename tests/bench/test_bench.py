@@ -13,6 +13,7 @@ from cuda_async import Device, Stream, value
 from cuda_async.testing import SimDriver
 from cutile import api, f32
 from cutile.bench import BenchOptions, DeviceArm, Measurement, do_bench, do_bench_paired, measure
+from cutile.errors import ArgumentError
 from tests.support.kernels import kernel
 
 QUICK = BenchOptions(warmup_ms=5, rep_ms=20, min_reps=3, max_reps=50)
@@ -199,3 +200,10 @@ def test_each_run_of_the_function_is_timed_without_its_making() -> None:
     begin = do_bench(lambda: sum(range(200_000)), BenchOptions(warmup_ms=0, rep_ms=0), stream=device.new_stream())
     assert len(sums) == 20 + 3
     assert statistics.median(measurement.times_ms) < begin.median_ms
+
+
+def test_options_that_measure_nothing_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="expected milliseconds, 0 or more"):
+        BenchOptions(rep_ms=float("nan"))
+    with pytest.raises(ArgumentError, match=r"Budget\(pairs=0\): expected 1 or more"):
+        do_bench_paired(lambda: value(1), lambda: value(1), pairs=0)

@@ -195,3 +195,10 @@ def test_without_checks_nothing_is_looked_at() -> None:
 def test_errors_are_the_checkers() -> None:
     assert issubclass(ct.OutOfBoundsError, CheckError)
     assert issubclass(ct.OutOfBoundsError, IndexError)
+
+
+def test_a_tensor_without_elements_holds_no_address() -> None:
+    y = api.zeros((8,), i32).sync()
+    count = kernel("ct.atomic_add(y, 0, 1)", "def k(x: Tensor, y: ct.SharedMut):\n")
+    count(api.zeros((0,), i32).sync(), y).grid(2).interpret().sync()
+    assert y.numpy().tolist() == [2, *[0] * 7]

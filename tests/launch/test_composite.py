@@ -13,6 +13,7 @@ from cuda_async import Device, DeviceOp, NotReadyError, value, zip
 from cutile import ArgumentTypeError, Const, GenericsError, Mut, Tensor, TuningError, api, f32
 from cutile.bench import BenchOptions
 from cutile.composite import Composite
+from cutile.tune import composites
 from kernels.decode import decode
 
 QUICK = BenchOptions(warmup_ms=0.2, rep_ms=1.0)
@@ -146,3 +147,12 @@ def test_a_search_refuses_what_it_cannot_call_again() -> None:
         fast(api.ones((4096,)), api.zeros((4096,)).sync())
     with pytest.raises(GenericsError, match=r"keyword-only parameters \(tile, wrong\), got 'x'"):
         searched([{"x": 64}, {"x": 128}])
+
+
+def test_the_fastest_configuration_may_be_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(*arguments: Any) -> composites.CompositeChoice:
+        return composites.CompositeChoice({}, "", None)
+
+    monkeypatch.setattr(composites, "search", search)
+    fast = searched([{"wrong": 1.0}, {}])
+    np.testing.assert_array_equal(fast(api.ones((64,)).sync(), api.zeros((64,)).sync()).to_numpy().sync(), 4)

@@ -174,3 +174,12 @@ def test_a_failure_on_one_device_is_the_operations() -> None:
 
     with pytest.raises(ValueError, match="this part"):
         spread([value(1), value(2).map(lambda _: fail())], [Device.host()] * 2).sync()
+
+
+def test_only_axes_of_the_own_mesh_are_resharded() -> None:
+    with Mesh([Device.host()] * 2) as mesh, Mesh([Device.host()] * 3) as other:
+        x = mesh.shard(np.arange(6.0)).sync()
+        with pytest.raises(ArgumentError, match="is on another mesh"):
+            other.reshard(x, None)
+        with pytest.raises(ArgumentTypeError, match="expected an axis or None, got 'partial'"):
+            mesh.reshard(x, "partial")  # type: ignore[arg-type]

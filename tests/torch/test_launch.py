@@ -245,3 +245,10 @@ def test_threads() -> None:
     for each in threads:
         each.join()
     assert failures == []
+
+
+def test_a_grid_may_be_a_list() -> None:
+    y = torch.zeros(6)
+    for count in (1.0, 2.0):
+        ctt.launch(kernels.axpy, ctt.partition(y, (2,)).prefix(), 1.0, torch.ones(6), grid=[2, 1, 1])
+        assert y.tolist() == [count] * 4 + [0.0] * 2
