@@ -1,7 +1,4 @@
-"""`@autotune`: a kernel, or a composite, that finds its own configuration.
-
-And the search that `.generics([{...}, {...}])` asks for.
-"""
+"""`@autotune`, and the search of `.generics([{...}, {...}])`, registered here."""
 
 from __future__ import annotations
 
@@ -31,25 +28,23 @@ def autotune(
 ) -> Callable[[K], K]:
     """Have a kernel's launches run with the fastest of some configurations.
 
-    Unless they give generics themselves.
-
-    The first launch for a key searches: all configurations are compiled, run on copies of what the kernel writes,
-    compared, and measured; the winner then runs once on the arguments. What was found is kept on disk, so that another
-    process measures nothing. `kernel.choices` says what was found.
+    Launches that give generics themselves do not search. The first other launch for a key does: all configurations are
+    compiled, run on copies of the outputs, compared, and measured. The winner then runs once on the arguments. The
+    result is kept on disk, so that another process measures nothing. `kernel.choices` has the results.
 
     Args:
         configs: dictionaries with generics by name, extents that partitions name (`z.partition(("BM", "BN"))`), and
             `"options"`, a `CompileOptions`; or lists of all generics in declared order. Of a composite
             (`ct.composite`), dictionaries of its keyword-only parameters.
-        key: what a choice is for, beside the device and the arguments' dtypes and layouts: names of parameters and
+        key: the inputs of a choice besides the device and the arguments' dtypes and layouts: names of parameters and
             extents, such as `("n", "x.shape[0]")`, or a function of the arguments. By default the extents of all
             tensors, rounded up to powers of two.
-        compare: whether configurations whose results differ by more than roundings are refused, with a warning that
-            names them. False where results may differ, as random numbers do.
+        compare: whether to refuse configurations whose results differ by more than roundings, with a warning that names
+            them. False if results may differ, as random numbers do.
         bench: how long each measurement takes.
 
     Raises:
-        ArgumentTypeError: what it decorates is no kernel, or there is no list of configurations.
+        ArgumentTypeError: it decorates no kernel, or there is no list of configurations.
 
     Example:
         >>> from cutile import Const, Mut, Tensor, api

@@ -1,15 +1,15 @@
-"""`scan_blocks`: what all tile blocks before this one come to.
+"""`scan_blocks`: the combined total of all tile blocks before this one.
 
-Merrill and Garland's decoupled look-back adds whatever is there when a block looks, so that sums of floats depend on
-timing. Here the order is fixed. Blocks form groups. A block combines the totals of its group's earlier blocks with what
-all earlier groups come to, and the last block of a group leaves that for the next one:
+Merrill and Garland's decoupled look-back combines the totals that are there when a block looks, so that sums of floats
+depend on timing. Here the order is fixed. Blocks form groups. A block combines the totals of its group's earlier blocks
+with the combined total of all earlier groups. The last block of a group writes that for the next group:
 
-    state     total of block 0, 1, 2, ...      groups up to 0, 1, 2, ...
-    block k   waits for its group's totals before k, and for the groups before its own
-    last of a group   leaves what all blocks up to itself come to
+    state     total of block 0, 1, 2, ...      combined total of all groups up to 0, 1, 2, ...
+    block k   waits for its group's totals before k, and for the combined total of the groups before its own
+    last of a group   writes the combined total of all blocks up to itself
 
-Each word of `state` has 32 bits of a value and a bit that says that it is there. So a word that is there is whole, and
-no fence orders one access with another.
+Each word of `state` has 32 bits of a value and a bit that says that it was written. So a written word is whole, and no
+fence has to order one access with another.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ __all__ = ("scan_blocks", "scan_unchecked")
 READY = 1 << 32
 """The bit of a word that says that it was written."""
 LANES = 256
-"""Words that a block waits for at once: those of its group, and one of the groups before it. From group to group a
-block waits for another, about a microsecond on an H200: groups are large, so that memory is what takes longer."""
+"""Words that a block waits for at once: the totals of its group, and one combined total of earlier groups. Each group
+waits for the one before it, about a microsecond on an H200. Groups are so large that memory takes longer than that."""
 
 
 def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any]) -> Tile:
-    """What `function` makes of the totals of all tile blocks before this one.
+    """The totals of all tile blocks before this one, combined by `function`.
 
     A function of kernels that is written in the language, and compiled in place. Each tile block calls it once. The
     order in which totals are combined is the same in each launch, so that sums of floats are, too.
 
     Args:
-        state: zeros of u64 when the kernel starts: 2 for each tile block of the grid, and 4 where `total` has 64 bits.
+        state: zeros of u64 when the kernel starts: 2 for each tile block of the grid, or 4 if `total` has 64 bits.
         total: a scalar of this tile block.
-        identity: a constant that changes nothing.
-        function: associates, need not commute; of two scalars: a `def`, a `lambda` or one of the language.
+        identity: a constant that `function` leaves without effect, such as 0 for sums.
+        function: associative, and need not commute. It takes two scalars: a `def`, a `lambda` or one of the language.
 
     Returns:
         A scalar of the dtype of `total`. Tile blocks are in the order of their indices, whose last axis varies fastest.
         For the first one it is `identity`.
 
     Raises:
-        KernelAssertionError: `state` is too small; raised by what waits for the launch.
+        KernelAssertionError: `state` is too small. Waiting for the launch raises it.
 
     Example:
         >>> import numpy as np, operator
@@ -69,13 +69,13 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
         [0, 1, 3, 6, 10, 15]
     """
     _, blocks = _place()
-    # A block that waits for a word which is not in the tensor would wait for ever.
+    # A block would wait for ever for a word that lies outside of the tensor.
     assert blocks <= _capacity(state, total), "scan_blocks: state has less than 2 words for each tile block"
     return scan_unchecked(state, total, identity, function)
 
 
 def scan_unchecked(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any]) -> Tile:
-    """`scan_blocks` with a state that is known to be large enough."""
+    """`scan_blocks` without the check that `state` is large enough."""
     block, _ = _place()
     capacity, size = _capacity(state, total), LANES - 1
     group, at = block // size, block % size
@@ -95,7 +95,7 @@ def scan_unchecked(state: SharedMut, total: Tile, identity: Any, function: Calla
 
 
 def _place() -> tuple[Any, Any]:
-    """The number of this tile block, and how many there are."""
+    """The number of this tile block, and the number of tile blocks."""
     i, j, k = get_tile_block_id()
     rows, columns, depth = get_num_tile_blocks()
     return (i * columns + j) * depth + k, rows * columns * depth
@@ -107,7 +107,7 @@ def _capacity(state: SharedMut, total: Any) -> Any:
 
 
 def _words(state: SharedMut, places: Any, needed: Any) -> Any:
-    """The bits of some words, as soon as all of them are there."""
+    """The values of some words, once all of them are written."""
     words = gather(state, places, mask=needed, padding_value=READY, ordering=ordering.RELAXED)
     while reduce_min((words >> 32).astype(i32), 0) == 0:
         words = gather(state, places, mask=needed, padding_value=READY, ordering=ordering.RELAXED)
@@ -115,9 +115,9 @@ def _words(state: SharedMut, places: Any, needed: Any) -> Any:
 
 
 def _leave(state: SharedMut, capacity: Any, place: Any, value: Any) -> None:
-    """Write the words of a value.
+    """Write the words of a value by exchanges.
 
-    By exchanges, which others see sooner: stores wait behind those of the tiles. Measured on an H200, a scan of 2**28
+    Other blocks see exchanges sooner than stores, which wait behind the stores of tiles. On an H200, a scan of 2**28
     i32 took 0.63 ms with exchanges and 0.78 ms with stores.
     """
     bits = _bits_of(value)
@@ -138,7 +138,7 @@ def _bits_of(value: Any) -> Any:
 
 
 def _value_of(bits: Any, dtype: Any) -> Any:
-    """`_bits_of`, undone."""
+    """The value of bits; the inverse of `_bits_of`."""
     if dtype is bool_:
         return bits == 1
     if dtype.bits == 64:

@@ -1,11 +1,13 @@
-"""Functions that compose launches: their kernels, found without running them.
+"""Functions that compose several launches, found without running them.
+
+They are compiled ahead, or searched for the fastest configuration.
 
     launches = ct.launches_of(decode, q, k, v)      # runs nothing; q, k, v may be made by api.meta
     print(launches.diagram())
     launches.compile()                              # so that the first call of `decode` does not
 
-A function of tensors returns one operation, in which several kernels follow one another. Submitting an operation reads
-no data, so one that goes to a stream that enqueues nothing (`cuda_async/trace.py`) tells of every launch.
+Such a function returns one operation of several kernels. Submitting an operation reads no data. So submitting it to a
+stream that enqueues nothing (`cuda_async/trace.py`) finds every launch.
 """
 
 from __future__ import annotations
@@ -112,13 +114,13 @@ class Launches(Sequence[TracedLaunch]):
 
 
 def operation_of(function: Callable[..., DeviceOp[Any]], *arguments: Any, **named: Any) -> DeviceOp[Any]:
-    """What a function makes of arguments.
+    """The operation that a function makes of arguments.
 
     Raises:
         ArgumentTypeError: it is no function, or makes no operation.
     """
     if isinstance(function, DeviceOp):
-        function.discard()
+        function.discard()  # it will not run: no warning, and its arguments are usable again
     if isinstance(function, DeviceOp) or not callable(function):
         raise ArgumentTypeError(
             f"expected a function that makes an operation, got {function!r}; looking for its kernels uses an operation "
@@ -140,13 +142,13 @@ def launches_of(
 
     Args:
         function: makes the operation, such as a kernel or a function that composes several.
-        arguments: what it takes; tensors of `api.meta` will do. Nothing is read or written.
-        device: where it would run; the default device if None.
+        arguments: its arguments; tensors of `api.meta` will do. Nothing is read or written.
+        device: the device on which it would run; the default device if None.
         named: more arguments, by name.
 
     Raises:
         ArgumentTypeError: `function` makes no operation.
-        NotReadyError: what it launches depends on data, or it copies between devices.
+        NotReadyError: its launches depend on data, or it copies between devices.
         TuningError: a launch searches for its configuration, and no search has found one.
         BaseException: whatever `function`, and functions given to `then`, raise.
 
@@ -226,7 +228,7 @@ class Composite(Generic[P, R]):
 
     Attributes:
         name: the function's name.
-        choices: what searches of its calls have chosen, so far as this process has asked.
+        choices: the configurations that searches of its calls have chosen or read from disk, in this process.
     """
 
     def __init__(self, function: Callable[P, DeviceOp[R]]) -> None:
@@ -267,7 +269,10 @@ class Composite(Generic[P, R]):
 
     @property
     def choices(self) -> tuple[CompositeChoice, ...]:
-        """What searches of its calls have chosen, so far as this process has asked."""
+        """The configurations that searches of its calls have chosen.
+
+        They are those of this process, chosen here or read from disk.
+        """
         return tuple(self._choices.values())
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> DeviceOp[R]:
@@ -286,10 +291,10 @@ def composite(function: Callable[P, DeviceOp[R]]) -> Composite[P, R]:
 
     `@ct.autotune` stands above it, with dictionaries of the function's keyword-only parameters.
 
-    The function is called anew for each configuration, with the same arguments: tensors, numbers, no operations. What
-    its trials write is put back. The first call for a key searches when it is run by `.sync()` or `await`: all kernels
+    The function is called anew for each configuration, with the same arguments: tensors, numbers, no operations. Memory
+    that trials write is restored. The first call for a key searches when it is run by `.sync()` or `await`: all kernels
     of all configurations are compiled, results are compared with those of the first configuration, and the fastest
-    runs. `choices` says what was found.
+    runs. `choices` has the results.
 
     Args:
         function: takes tensors and returns an operation.
@@ -350,7 +355,7 @@ class _Search(Generic[R]):
         return operation_of(self._function, *self._arguments, **{**self._named, **config})
 
     def operation(self) -> DeviceOp[R]:
-        """The operation of the fastest configuration; until it is known, of the first one."""
+        """The operation of the fastest configuration; before a search, of the first."""
         config = self.known()  # may be empty: the parameters' defaults
         return self.make(self.space.configs[0] if config is None else config)
 
@@ -371,7 +376,7 @@ class _SearchedComposite(DeviceOp[R]):
 
     def __init__(self, search: _Search[R]) -> None:
         self._search = search
-        self._op = search.operation()  # so that wrong arguments are refused now
+        self._op = search.operation()  # made now, so that the call refuses wrong arguments
         self._op.claim()
         super().__init__()
         Prerequisite.exists = True  # from now on, runs ask their operations for prerequisites
@@ -390,7 +395,7 @@ class _SearchedComposite(DeviceOp[R]):
 
     def _find(self, device: Device) -> None:
         self._op.unclaim()
-        self._op.discard()  # trials use its arguments
+        self._op.discard()  # it lends its arguments, which the trials use
         self._search.run(device)
         self._op = self._search.operation()
         self._op.claim()

@@ -1,6 +1,6 @@
-"""Every CUTILE_* environment variable, read once per use into one frozen record.
+"""The CUTILE_* environment variables, as one frozen record.
 
-Nothing else reads the environment.
+Nothing else reads them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def _path(name: str) -> Path | None:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use, by its affinity if there is one.
+    """The number of cores that this process may use, by its affinity if it has one.
 
-    As `cuda_async` counts them, whose settings are no public name.
+    `cuda_async` counts in the same way, but its function is not public.
     """
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
@@ -63,9 +63,9 @@ def usable_cores() -> int:
 
 @cache
 def last_cache_bytes() -> int:
-    """The size of the last cache of the first core, which others may share.
+    """Bytes of the last-level cache of the first core; 0 if the system does not tell.
 
-    It is 0 where the system does not tell.
+    Other cores may share it.
     """
     largest = 0
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):

@@ -1,14 +1,14 @@
-"""What a conversion between element types means, on NumPy arrays.
+"""Conversions between element types, on NumPy arrays.
 
-Every backend gives these results, bit by bit.
+Every backend gives the same results, bit by bit.
 
-To a float: the value is rounded once, to nearest even unless told otherwise. Beyond the range f16, bf16, tf32, f32 and
-f64 give infinity (or their largest number, where the rounding points to zero); the 8- and 4-bit floats saturate, also
-for infinities. NaN stays NaN where there is one.
-To an integer: from a float, truncated, saturated, NaN gives 0; from an integer or a bool, the low bits: it wraps.
-To bool: whether it is not 0; NaN is not.
+To a float: the value is rounded once, by default to nearest even. Out of range, f16, bf16, tf32, f32 and f64 give
+infinity, or their largest number if the rounding goes towards zero. The 8- and 4-bit floats saturate, also for
+infinities. NaN stays NaN if the type has one.
+To an integer: a float is truncated and saturated, and NaN gives 0; an integer or a bool wraps to the low bits.
+To bool: false for 0, true for anything else, NaN included.
 
-A leaf, so that constants, launch arguments and host arrays are converted as kernels convert.
+This module is a leaf, so that constants, launch arguments and host arrays convert as kernels do.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ ROUNDINGS: Final[dict[str, Callable[[Array], Array]]] = {
     NEGATIVE_INF: np.floor,
     ZERO: np.trunc,
 }
-"""By the word that stands in the IR: what brings a number to a whole one."""
+"""Roundings to whole numbers, by their words in the IR."""
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 MEANING: Final[dict[DTypeLike, int]] = {tf32: 0xFFFFE000, f4e2m1fn: 0x0F}
-"""Of types whose elements have bits that mean nothing, those that mean something."""
+"""Masks of the bits that have a meaning, of types with bits that have none."""
 
 
 def is_float(dtype: DTypeLike) -> bool:
@@ -48,11 +48,12 @@ def is_float(dtype: DTypeLike) -> bool:
 
 
 def bits(x: Any, source: DTypeLike) -> Array:
-    """The bits of elements as unsigned integers; those that mean nothing are 0."""
+    """The bits of elements as unsigned integers; bits without a meaning are 0."""
     array = np.asarray(x)
     carrier = np.dtype(_UNSIGNED[source.bits // 8])
-    made = np.ascontiguousarray(array).reshape(array.shape).view(carrier)
-    return made & carrier.type(MEANING[source]) if source in MEANING else made
+    # `reshape`: `ascontiguousarray` makes an array of one axis of a scalar.
+    raw = np.ascontiguousarray(array).reshape(array.shape).view(carrier)
+    return raw & carrier.type(MEANING[source]) if source in MEANING else raw
 
 
 def exact(x: Any, source: DTypeLike) -> Array:
@@ -64,12 +65,12 @@ def exact(x: Any, source: DTypeLike) -> Array:
     if source in MEANING:
         array = bits(array, source).view(source.numpy)
     wide = np.longdouble if source.is_integer and source.bits == 64 else np.float64
-    with np.errstate(invalid="ignore"):  # a NaN with another payload
+    with np.errstate(invalid="ignore"):  # a signalling NaN raises the flag
         return array.astype(wide)
 
 
 def _beyond(x: Array, format: FloatFormat, rounding: str) -> Array:
-    """What numbers beyond the largest become, their sign kept."""
+    """The signed results for numbers beyond the largest: infinity, or the largest."""
     if format.saturates or rounding == ZERO:
         return np.copysign(format.largest, x)
     if rounding == NEAREST_EVEN:
@@ -88,7 +89,7 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
     finite = np.where(np.isfinite(x), x, 0)
     _, exponent = np.frexp(finite)
     quantum_exponent = np.maximum(exponent - 1, format.least_exponent) - format.mantissa
-    # in units of the last bit, where rounding is rounding to whole numbers; both scalings are exact
+    # In units of the last bit, rounding makes whole numbers. Both scalings, by powers of two, are exact.
     whole = ROUNDINGS[rounding](np.ldexp(finite, -quantum_exponent))
     rounded = np.copysign(np.ldexp(whole, quantum_exponent), x)
     if format.positive:
@@ -108,8 +109,8 @@ def _to_int(x: Array, target: DTypeLike, rounding: str) -> Array:
     info = np.iinfo(target.numpy)
     whole = ROUNDINGS[rounding](np.where(np.isnan(x), 0, x))
     low, high = whole <= float(info.min), whole >= float(info.max)  # 2**63 - 1 rounds up to 2**63: still right with >=
-    made = np.where(low | high, 0, whole).astype(target.numpy)
-    return np.where(high, target.numpy.type(info.max), np.where(low, target.numpy.type(info.min), made))
+    inside = np.where(low | high, 0, whole).astype(target.numpy)
+    return np.where(high, target.numpy.type(info.max), np.where(low, target.numpy.type(info.min), inside))
 
 
 def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None = None) -> Array:
@@ -144,7 +145,7 @@ def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None =
 
 
 def holds(target: DTypeLike, source: DTypeLike) -> bool:
-    """Whether every number of `source` is one of `target`: conversions lose nothing.
+    """Whether `target` has every number of `source`, so that conversions lose nothing.
 
     Example:
         >>> from cutile.dtypes import bf16, f16, f32, i16
@@ -153,8 +154,8 @@ def holds(target: DTypeLike, source: DTypeLike) -> bool:
     """
     to, of = target.format, source.format
     if to is not None and of is not None:
-        fine = to.least_exponent - to.mantissa <= of.least_exponent - of.mantissa
-        return fine and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
+        reaches = to.least_exponent - to.mantissa <= of.least_exponent - of.mantissa  # the smallest denormal number
+        return reaches and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
     if of is not None or f4e2m1fnx2 in (source, target):
         return source is target
     digits = source.bits - (source.is_signed) if not source.is_bool else 1
@@ -175,9 +176,9 @@ def element(value: Any, dtype: DTypeLike) -> Array:
 
 
 def fits(value: float, dtype: DTypeLike) -> bool:
-    """Whether no infinity comes of a number as a float of this dtype.
+    """Whether a float dtype rounds a number to no infinity.
 
-    Storage formats have a rule of their own.
+    True for dtypes that saturate, and for other kinds.
     """
     if dtype.kind not in ("float", "storage"):
         return True
@@ -187,7 +188,7 @@ def fits(value: float, dtype: DTypeLike) -> bool:
         return False
     if not dtype.computes or not math.isfinite(exact) or abs(exact) <= dtype.max:
         return True
-    with np.errstate(over="ignore"):  # it may still be rounded to the largest number
+    with np.errstate(over="ignore"):  # a number just above the largest one is rounded to it
         return bool(np.isfinite(np.float64(exact).astype(dtype.numpy)))
 
 

@@ -2,10 +2,10 @@
 
 `f32` annotates a scalar parameter, names a dtype, and converts to NumPy's.
 
-Thirteen are computed with. Six more are only stored, converted, and multiplied by `mma` or `mma_scaled`, each where it
-says so: the floats of 8 and 4 bits, and tf32. Any other operation on them is an error, whose remedy is a conversion.
+Kernels compute with thirteen of them. Six more, the floats of 8 and 4 bits and tf32, are only stored, converted, and
+multiplied by `mma` or `mma_scaled`. Any other operation on them is an error, whose remedy is a conversion.
 
-This is the only place of facts about element types: the IR, the backends and the host take theirs from here.
+The IR, the backends and the host take all facts about element types from here.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ Kind = Literal["bool", "int", "uint", "float", "storage"]
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """How a float is written in bits.
-
-    Sign, exponent, mantissa, from the highest bit to the lowest.
+    """The bits of a float: sign, exponent, mantissa, from the highest bit down.
 
     Attributes:
         exponent: bits of the exponent.
@@ -364,17 +362,17 @@ _BY_NUMPY: Final[dict[np.dtype[Any], DTypeLike]] = {
 """NumPy's float32 and uint8 mean themselves, so tf32 and packed pairs have to be asked for by name."""
 
 _REFUSED: Final = dict.fromkeys(
-    map(str, ("i4", "u4", "int4", "uint4")),
+    map(str, ("i4", "u4", "int4", "uint4")),  # else type checkers take these literals for the only keys
     "there are no integers of 4 bits, since memory is addressed in bytes: keep them in i8 or u8, two to a byte if need "
     "be, and take them apart with shifts (x << 4 >> 4, x >> 4)",
 )
 
 
-_OTHERS_PREFIX: Final = r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)"
+_OTHERS_PREFIX: Final = r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)"  # of fp16, bfloat16, int8, uint8; its group is our prefix
 
 
 def _known(spec: object = "") -> str:
-    """All names, and the one that another library's name may mean."""
+    """All element types' names, behind the one that a foreign name may mean."""
     name = re.sub(_OTHERS_PREFIX, r"\1", str(spec).rpartition(".")[2])
     near = [name] if name in BY_NAME else closest(name, BY_NAME)
     meant = f"did you mean {near[0]!r}? " if near else ""
@@ -411,7 +409,7 @@ def as_dtype(spec: Any) -> DTypeLike:
     """
     if is_dtype(spec):
         return spec
-    if spec is None:  # NumPy takes it for float64
+    if spec is None:  # np.dtype(None) is float64
         raise TypeError(f"None names no element type; {_known()}")
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]

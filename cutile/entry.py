@@ -1,6 +1,6 @@
 """`@entry`: a Python function as a kernel.
 
-Calling it makes a `KernelOp`; nothing runs.
+Calling the kernel makes a `KernelOp`, and runs nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Kernel:
         self._space: Space | None = None
         self._launchable = self._renew()
         functools.update_wrapper(self, function)
-        # What help() shows of an object that is no function: so its own signature has to stand there, too.
+        # help() shows no signature of an object that is no function: the docstring has it.
         self.__doc__ = "\n\n".join(each for each in (self.cache.source.signature_text, self._doc()) if each)
         _join_autoreload()
 
@@ -84,9 +84,9 @@ class Kernel:
 
     @property
     def launchable(self) -> Launchable:
-        """What launches have in common.
+        """The data that all launches share.
 
-        Read again where somebody has replaced the function's code or defaults.
+        It is read again if the function's code or defaults were replaced.
         """
         launchable, function = self._launchable, self._function
         if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
@@ -99,14 +99,15 @@ class Kernel:
         Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError.
         """
         launchable, function = self._launchable, self._function
-        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:  # the property
+        # The property `launchable`, inlined, since each launch pays for the call.
+        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
             launchable = self._renew()
         if len(arguments) == launchable.arity and not named:
             op = KernelOp(launchable, arguments, _NO_GENERICS, self._options)
             return op if self._space is None else op.search(self._space)
         grid = named.pop("grid", None) if "grid" in named and not _has(launchable, "grid") else None
         try:
-            launchable, parts, generics = self._taken(launchable, arguments, named)
+            launchable, parts, generics = self._bound_arguments(launchable, arguments, named)
         except (ArgumentError, GenericsError):
             give_back(leaves_of((*arguments, *named.values())))
             raise
@@ -116,29 +117,29 @@ class Kernel:
         return op if self._space is None or generics else op.search(self._space)
 
     def searched(self, space: Space) -> Self:
-        """Have launches that give no generics search this space; what `@ct.autotune` does.
+        """Have launches without generics search this space, and return the kernel.
 
-        Returns the kernel.
+        `@ct.autotune` calls it.
         """
         self._space = space
         return self
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """What searches of its launches have chosen, so far as this process has asked.
+        """The results of searches of its launches, in this process.
 
-        `cutile.tune.Choice`.
+        Each is a `cutile.tune.Choice`.
 
-        Each has the configuration, what it was chosen for, its time and, where this process has searched, the table
-        of all that were tried (`tuned`).
+        A choice has the configuration, its key, its time and, if this process has searched, the table of all trials
+        (`tuned`).
         """
         family = self.launchable.family()
         return tuple(choice for launchable in family for choice in launchable.memo.get("choices", {}).values())
 
-    def _taken(
+    def _bound_arguments(
         self, launchable: Launchable, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Launchable, tuple[Any, ...], Mapping[str, Any]]:
-        """What launches the arguments, those in order, and the generics given by name."""
+        """The launchable for the arguments, these in order, and the generics by name."""
         signature = launchable.kernel.signature
         names = tuple(signature.declared)
         if len(arguments) > len(names):
@@ -158,8 +159,8 @@ class Kernel:
             values = {**defaults, **values}
         missing = [name for name in names if name not in values]
         if missing:
-            known = {each.name for each in signature.generics}
-            strange = ", ".join(name for name in named if name not in known)
+            generic_names = {each.name for each in signature.generics}
+            strange = ", ".join(name for name in named if name not in generic_names)
             raise ArgumentError(
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
                 + (f"; it has none called {strange}" if strange else "")
@@ -168,15 +169,12 @@ class Kernel:
         return *launchable.arranged(tuple(values[name] for name in names)), generics
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "__dict__":  # IPython's autoreload sets every attribute of a function on what has taken its place
+        if name != "__dict__":  # IPython's autoreload sets all attributes of the old function, its dictionary too
             object.__setattr__(self, name, value)
 
     @property
     def __code__(self) -> types.CodeType:
-        """The function's.
-
-        The next launch takes what is put in its place, as reloading does.
-        """
+        """The function's code. Reloading sets it; the next launch compiles the new code."""
         return self._function.__code__
 
     @__code__.setter
@@ -185,7 +183,7 @@ class Kernel:
 
     @property
     def __defaults__(self) -> tuple[Any, ...] | None:
-        """The function's."""
+        """The function's defaults."""
         return self._function.__defaults__
 
     @__defaults__.setter
@@ -194,7 +192,7 @@ class Kernel:
 
     @property
     def __kwdefaults__(self) -> dict[str, Any] | None:
-        """The function's: what generics are where nobody says."""
+        """The function's keyword defaults: the default values of generics."""
         return self._function.__kwdefaults__
 
     @__kwdefaults__.setter
@@ -203,11 +201,14 @@ class Kernel:
 
     @property
     def __closure__(self) -> tuple[types.CellType, ...] | None:
-        """The function's."""
+        """The function's closure."""
         return self._function.__closure__
 
     def become(self, other: Kernel) -> None:
-        """Become `other` from the next launch on, as a module's kernel defined anew."""
+        """Become `other` from the next launch on.
+
+        A module that is reloaded defines its kernels anew.
+        """
         self._function, self._declared, self._options = other._function, other._declared, other._options
         self._space = other._space
         self._renew()
@@ -248,7 +249,7 @@ class Kernel:
             True
         """
         launchable = self.launchable
-        launchable, given, generics = self._taken(launchable, arguments, named)
+        launchable, given, generics = self._bound_arguments(launchable, arguments, named)
         return Listing(launchable.render(given, generics, self._options, stage, arch))
 
     def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
@@ -284,16 +285,16 @@ class Kernel:
 
     @property
     def cache(self) -> KernelCache:
-        """Its source, its signature, and what was compiled of it."""
+        """The kernel's source, signature and compilations."""
         return self.launchable.kernel
 
     @property
     def specializations(self) -> int:
-        """How many specializations are in memory."""
+        """The number of specializations in memory."""
         return len(self._launchable.kernel)
 
     def __reduce__(self) -> str:
-        return self.__qualname__  # what is pickled of a kernel is its name, as of a function
+        return self.__qualname__  # a kernel is pickled by its name, as a function is
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(kernel_text(self.cache, self._doc()))
@@ -328,9 +329,9 @@ def _join_autoreload() -> None:
 
 
 def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
-    """The named tuple of all arguments that a launch yields.
+    """The class of a launch's result, a named tuple of all arguments.
 
-    Says so to code that takes it for one of them.
+    Its error for a missing attribute tells code that takes the tuple for one argument.
     """
     fields: Any = collections.namedtuple(kernel, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
 
@@ -355,7 +356,7 @@ def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
 
 
 class _Declaration(TypedDict, total=False):
-    """What `@entry(...)` takes by name; `entry` says what each is."""
+    """The keywords of `@entry(...)`; `entry` describes them."""
 
     options: CompileOptions | None
     unsafe: bool
@@ -417,13 +418,13 @@ def entry(
 ) -> Any:
     """Make a kernel of a Python function.
 
-    Its source text is taken now: later edits of the file change nothing.
+    Its source text is read now: later edits of the file change nothing.
 
     Args:
         function: the function; annotations say what each parameter is (see `cutile.Tensor`, `cutile.Mut`).
         options: hints for the compiler, for every launch that gives none.
         unsafe: whether the kernel may use raw pointers and unchecked views. Nothing then checks which memory it
-            reaches, and nothing holds or orders what its pointers lead to: that is for the caller to see to.
+            reaches; the caller must hold and order the memory that its pointers lead to.
         preconditions: comparisons of extents, integer scalars and generics, such as `"x.shape[0] % 64 == 0"`. Each
             launch verifies them, and index checks are proved with them.
         unchecked_accesses: check no index. A tile outside of its tensor is padding when loaded, dropped when stored.
@@ -438,7 +439,8 @@ def entry(
     Raises:
         KernelError: the source or the signature cannot be understood; shows the place.
         ArgumentTypeError: `options` are no `CompileOptions`.
-        ValueError: two of the three that say how indices are checked; hints for what is no architecture.
+        ValueError: two of `unchecked_accesses`, `deny_in_kernel_checks` and `check_accesses` are given, or hints for an
+            unknown architecture.
 
     Example:
         >>> import cutile as ct

@@ -38,10 +38,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the user's source.
-
-    1-based line, 0-based columns, and the text of the line.
-    """
+    """A place in the user's source: a line from 1, columns from 0, the line's text."""
 
     file: str
     line: int
@@ -70,7 +67,7 @@ class Location:
 
 
 def cell_of(file: str) -> str:
-    """What IPython calls a cell whose code has this file name: `Cell In[9]`."""
+    """IPython's name of the cell with this file name: `Cell In[9]`; "" for a file."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None
     return " ".join(named) if named else ""
@@ -85,10 +82,10 @@ class KernelError(CutileError):
 
     Attributes:
         message: what is wrong.
-        location: where.
+        location: the place in the source.
         remedy: what to do.
-        places: other places that the message speaks of, each with what is there.
-        errors: every error that was found; just this one where there is one.
+        places: other places that the message names, each with a title.
+        errors: all errors of the kernel that were found, or this one alone.
     """
 
     def __init__(
@@ -114,15 +111,15 @@ class KernelError(CutileError):
 
     @staticmethod
     def together(kernel: str, errors: tuple[KernelError, ...]) -> KernelError:
-        """One error that lists several; of their class where they share one."""
+        """One error that lists several; of their class if they share it."""
         if len(errors) == 1:
             return errors[0]
         kinds = {type(each) for each in errors}
         kind = kinds.pop() if len(kinds) == 1 else KernelError
         listed = [f"{number}. {each}" for number, each in enumerate(errors, 1)]
-        made = kind("\n\n".join([f"kernel {kernel!r} has {len(errors)} errors", *listed]))
-        made.errors = errors
-        return made
+        error = kind("\n\n".join([f"kernel {kernel!r} has {len(errors)} errors", *listed]))
+        error.errors = errors
+        return error
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -241,7 +238,7 @@ class SpillWarning(UserWarning):
 
 
 def closest(name: str, names: Iterable[str]) -> list[str]:
-    """The one of `names` that `name` may be a misspelling of, or none."""
+    """A list of the name that `name` may be a misspelling of; empty without one."""
     import difflib  # here: a program without mistakes does not need it
 
     return difflib.get_close_matches(name, list(names), n=1)

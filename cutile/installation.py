@@ -1,4 +1,4 @@
-"""What each backend needs to be installed, what is there, and what to do else."""
+"""The distributions that each backend needs, and the way to install them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Need:
     Attributes:
         distribution: its name on PyPI.
         extra: the extra that brings it; empty where cutile itself does.
-        otherwise: what else would do.
+        otherwise: another remedy, as the end of a sentence.
     """
 
     distribution: str
@@ -33,7 +33,7 @@ class Need:
 
     @property
     def remedy(self) -> str:
-        """What to do where it is missing."""
+        """The way to install it."""
         return f"{install_command(self.extra)} installs it{self.otherwise}"
 
 
@@ -52,7 +52,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 }
 
 COMPILERS = {"cuda": "numba-cuda"}
-"""What is not there where the extra of a backend was left out: other packages bring the rest of it, too."""
+"""By backend, the distribution that only the backend's extra brings: without it, the extra was left out."""
 
 
 def is_left_out(backend: str) -> bool:
@@ -61,7 +61,7 @@ def is_left_out(backend: str) -> bool:
 
 
 def missing(backend: str) -> tuple[Need, ...]:
-    """What a backend needs and Python does not find."""
+    """The distributions that a backend needs and Python does not find."""
     return tuple(each for each in NEEDS.get(backend, ()) if each.version is None)
 
 
@@ -71,17 +71,14 @@ def smells_of_installation(error: BaseException) -> bool:
 
 
 def advice(backend: str) -> str:
-    """What is installed for a backend and what to do, as lines for an error's note."""
+    """The distributions of a backend and the remedies, as lines for an error's note."""
     return "\n".join([*needed(backend), "`python -m cutile info` tries every backend and says more."])
 
 
 def needed(backend: str) -> list[str]:
-    """What a backend needs, what is found of it, and what to do about what is not.
-
-    A line each.
-    """
+    """A line for each distribution of a backend: its version, or the remedy."""
     lines = [f"What the backend {backend!r} needs:"]
     for each in NEEDS.get(backend, ()):
-        found = each.version
-        lines.append(f"  {each.distribution:18} {found if found else 'not found: ' + each.remedy}")
+        version = each.version
+        lines.append(f"  {each.distribution:18} {version if version else 'not found: ' + each.remedy}")
     return lines

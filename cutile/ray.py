@@ -12,8 +12,8 @@
     with Workers(4) as workers:                 # a GPU for each, where the cluster has so many; else the CPU
         losses = workers.run(train, 100)
 
-Ray places the processes, hands them their programs and brings their results; collectives among them are those of
-`cuda_async.collective`. A tensor among arguments and results passes through Ray's shared memory.
+Ray places the processes, and passes programs and results. Collectives among the processes are those of
+`cuda_async.collective`. Tensors among arguments and results pass through Ray's shared memory.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 __all__ = ("Workers",)
 
 LIMIT_S = 60.0
-"""Seconds that ranks wait for one another, and for processes to be placed, unless told otherwise."""
+"""Default of the seconds that ranks wait for one another, and for processes to be placed."""
 
 
 class Workers:
     """A process for each rank of one communicator, placed by Ray.
 
-    On as few machines of the cluster as have room.
+    Ray takes as few machines as have room.
 
-    Starts Ray on this machine where it does not run yet. Ranks meet at an address of rank 0's machine, which Ray brings
+    Starts Ray on this machine if it does not run yet. Ranks meet at an address of rank 0's machine, which Ray brings
     to the others. Data pass through NCCL between GPUs, else through memory on one machine and sockets between several.
 
     Args:
         world: the number of ranks.
-        gpus: whether each has a GPU of its own; None for GPUs where the cluster has so many.
+        gpus: whether each rank has a GPU of its own; None for GPUs if the cluster has enough.
         limit_s: seconds to wait for processes, and for the others in each collective.
 
     Raises:
@@ -114,7 +114,7 @@ class Workers:
 
         Raises:
             CollectiveError: a process died, or ranks did not agree. `renew()` forms the group anew.
-            Exception: what the program raises on the first rank that does not just report another's failure.
+            Exception: the program's own error, of the first rank that does not only report another rank's failure.
         """
         shared = [_ray().put(argument) for argument in arguments]
         refs = [actor.run.remote(function, *shared) for actor in self._actors]
@@ -123,7 +123,7 @@ class Workers:
         for rank, ref in enumerate(refs):
             try:
                 results.append(_ray().get(ref))
-            except Exception as error:  # of every rank, to find the one that began
+            except Exception as error:  # go on: the rank that failed first may come later
                 failures.append((rank, error))
         if failures:
             raise self._cause(failures)
@@ -138,9 +138,9 @@ class Workers:
         return next((error for _, error in failures if not isinstance(error, CollectiveError)), failures[0][1])
 
     def renew(self) -> None:
-        """End all processes and start as many anew, which know nothing of those before.
+        """End all processes and start new ones, after a failure.
 
-        After a failure: programs resume from what they wrote to disk.
+        Programs resume from their files on disk.
         """
         self._stop()
         self._start()
@@ -166,7 +166,7 @@ class Workers:
 
 
 class _Worker:
-    """What runs in each process."""
+    """The actor of one rank's process."""
 
     def __init__(self, rank: int, world: int, gpu: bool, limit_s: float) -> None:
         self._rank, self._world, self._limit_s = rank, world, limit_s
@@ -190,7 +190,7 @@ class _Worker:
                 return function(self._communicator, *arguments)
         except CollectiveError:
             raise
-        except BaseException as error:  # the others wait for this rank
+        except BaseException as error:  # the other ranks would wait for this one
             self._communicator.abort(f"{type(error).__name__}: {error}")
             raise
 

@@ -1,6 +1,6 @@
 """Tensors whose parts lie on several devices.
 
-A `Mesh` is devices in a row: tensors are split over them (`Sharded`), and kernels run on each part.
+A `Mesh` is a row of devices. Tensors are split over them (`Sharded`), and kernels run on each part.
 
     with Mesh([Device(0), Device(1)]) as mesh:                 # or [Device.host()] * 4, or Mesh(Communicator.join())
         x = mesh.replicate(tokens).sync()
@@ -8,7 +8,7 @@ A `Mesh` is devices in a row: tensors are split over them (`Sharded`), and kerne
         h = mesh.map(matmul, x, up, layout=1)                  # each device has some columns of h
         y = h.then(lambda h: mesh.map(matmul, h, down, layout=PARTIAL)).then(lambda y: y.reshard(None))
 
-`mesh.map` is to devices what a partition is to tile blocks. Collectives happen where layouts meet, in `reshard` alone.
+`mesh.map` gives each device its part, as a partition gives each tile block its tile. Only `reshard` communicates.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ PARTIAL: Final = "partial"
 """The layout of a tensor that is the sum of its parts."""
 
 Layout = int | Literal["partial"] | None
-"""The axis that is split over the devices; None where each has all; `PARTIAL` where they are to be added up."""
+"""The axis that is split over the devices; None if each has the whole tensor; `PARTIAL` if the parts are summands."""
 
 
 def _bounds(extent: int, world: int) -> list[tuple[int, int]]:
-    """Where each device's part of an axis begins and ends.
+    """The ends of each device's part of an axis.
 
     Parts differ by one element at most.
 
@@ -58,16 +58,14 @@ def _bounds(extent: int, world: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharded:
-    """A tensor in parts.
-
-    Made by a `Mesh`.
+    """A tensor in parts. Made by a `Mesh`.
 
     Attributes:
         mesh: the devices.
-        parts: those of this process's devices, in order.
-        layout: how they make the tensor: the axis that is split; None where each device has all of it; `PARTIAL`
-            where the parts are to be added up.
-        extents: of every device's part along the axis that is split; empty where none is.
+        parts: the parts of this process's devices, in order.
+        layout: the axis that is split; None if each device has the whole tensor; `PARTIAL` if the tensor is the sum of
+            the parts.
+        extents: the extent of every device's part along the split axis; empty if no axis is split.
     """
 
     mesh: Mesh
@@ -85,17 +83,17 @@ class Sharded:
         extent: int | None = None,
         like: Sequence[tuple[int, ...]] = (),
     ) -> Sharded:
-        """Take parts for a tensor.
+        """Make a tensor of parts.
 
         Args:
             mesh: the devices.
-            parts: those of this process's devices.
-            layout: how they make the tensor.
-            extent: of the whole axis that is split.
-            like: the extents of tensors that the parts may be split as, if they do not say it themselves.
+            parts: the parts of this process's devices.
+            layout: how the parts make the tensor.
+            extent: the extent of the whole split axis, if it is known.
+            like: `extents` of other tensors, one of which the parts may match.
 
         Raises:
-            ValueError: they do not fit together, or what other processes have is not known.
+            ValueError: the parts do not fit together, or the extents of other processes' parts are not known.
         """
         shapes = [part.shape for part in parts]
         if isinstance(layout, int) and not -len(shapes[0]) <= layout < len(shapes[0]):
@@ -114,7 +112,7 @@ class Sharded:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """The shape of the whole tensor."""
         shape = list(self.parts[0].shape)
         if isinstance(self.layout, int):
             shape[self.layout] = sum(self.extents)
@@ -122,7 +120,7 @@ class Sharded:
 
     @property
     def dtype(self) -> DTypeLike:
-        """Of its elements."""
+        """The element type."""
         return self.parts[0].dtype
 
     def reshard(self, layout: int | None) -> DeviceOp[Sharded]:
@@ -130,9 +128,9 @@ class Sharded:
         return self.mesh.reshard(self, layout)
 
     def to_numpy(self) -> DeviceOp[np.ndarray[Any, np.dtype[Any]]]:
-        """The whole tensor, on the host.
+        """An op that yields the whole tensor on the host.
 
-        Of several processes all have to ask, and each gets it.
+        All processes of the mesh must run it.
         """
         return self.reshard(None).then(lambda whole: whole.parts[0].to_numpy())
 
@@ -163,14 +161,14 @@ def _extents(
 
 
 class Mesh:
-    """Devices in a row, of one process or of several.
+    """A row of devices, of one process or of several.
 
-    With several processes each has a mesh over its communicator, and all do the same with it: `Sharded.parts` are then
-    this process's alone.
+    Each of several processes has a mesh over its communicator, and all make the same calls. `Sharded.parts` are then
+    the parts of one process.
 
     Args:
-        devices: of one kind; the CPU may be given any number of times. Or a communicator, with its devices; the
-            caller closes it.
+        devices: devices of one kind; the CPU may be given any number of times. Or a communicator, which the caller
+            closes.
 
     Raises:
         ValueError: there are no devices, or they are of different kinds.
@@ -190,10 +188,10 @@ class Mesh:
         self._ours = not isinstance(devices, Communicator)
         self.communicator = devices if isinstance(devices, Communicator) else Communicator.of(devices)
         self.devices = self.communicator.devices
-        """Those of this process."""
+        """The devices of this process."""
 
     def __len__(self) -> int:
-        """The number of devices, of all processes."""
+        """The number of devices of all processes."""
         return self.communicator.world
 
     # -- tensors onto the devices -------------------------------------------------------------
@@ -202,7 +200,7 @@ class Mesh:
         """Bring an array to the devices, each its part of an axis.
 
         Args:
-            array: what `api.from_numpy` takes.
+            array: an array or list, as for `api.from_numpy`.
             axis: the axis to split. Parts differ by one element at most.
 
         Raises:
@@ -236,10 +234,10 @@ class Mesh:
         Args:
             function: called once for each device; returns an operation that yields the device's part of the result.
             arguments: a `Sharded` gives each device its part; anything else is passed as it is.
-            layout: how the results make a tensor: the axis along which they lie side by side, `PARTIAL` where they
-                are to be added up, None where they are all the same.
-            extent: of the whole axis along which the results lie, whose parts differ by one element at most. To be
-                given where there are several processes and no argument is split as the results are.
+            layout: how the results make a tensor: the axis along which they lie side by side, `PARTIAL` if they are
+                summands, None if they are all the same.
+            extent: the extent of the whole axis along which the results lie; parts differ by one element at most.
+                Several processes need it if no argument is split as the results are.
 
         Raises:
             ValueError: an argument is on another mesh, or the results do not fit together.
@@ -275,11 +273,12 @@ class Mesh:
     def reshard(self, x: Sharded, layout: int | None) -> DeviceOp[Sharded]:
         """The same tensor in another layout.
 
-        From `PARTIAL`: an all-reduce, in place: the parts of `x` hold the sum afterwards. From an axis to None: each
-        part is broadcast. From an axis to another: both, one after the other, so each device has room for all of it.
+        From `PARTIAL`: an all-reduce in place, after which the parts of `x` hold the sum. From an axis to None: each
+        part is broadcast. From an axis to another: each part is broadcast, and each device keeps its new part of the
+        whole tensor, for which it needs memory meanwhile.
 
         Args:
-            x: on this mesh.
+            x: a tensor on this mesh.
             layout: the axis to be split, or None for all of it on each device.
 
         Raises:
@@ -310,7 +309,7 @@ class Mesh:
         return collective(parts[0] if len(self.devices) == 1 else list(parts), **how)
 
     def _split(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
-        """Each device's part of what it has whole."""
+        """Copy each device's part out of its whole tensor."""
         spans = _bounds(x.shape[axis], len(self))
         every = [slice(None)] * axis
         local = [spans[rank] for rank in self.communicator.ranks]
@@ -318,12 +317,15 @@ class Mesh:
         return self._spread(ops, axis, extent=x.shape[axis])
 
     def _gathered(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
-        """All parts on every device, each from the one that has it."""
+        """Broadcast each part, and join all parts on every device."""
         copies = [self._copies(x, axis, source) for source in range(len(self))]
         return zip_ops(*copies).then(lambda columns: self._joined(x, columns, axis))
 
     def _copies(self, x: Sharded, axis: int, source: int) -> DeviceOp[tuple[Tensor, ...]]:
-        """One device's part on every device. Its own is not copied."""
+        """The part of the device `source` on every device.
+
+        `source` itself keeps its part without a copy.
+        """
         shape, dtype = (*x.shape[:axis], x.extents[source], *x.shape[axis + 1 :]), x.dtype
         rooms = [
             value(part) if rank == source else api.empty(shape, dtype)
@@ -343,7 +345,7 @@ class Mesh:
     # -- its end ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back what the collectives hold. Tensors stay."""
+        """Close the communicator, if the mesh made it. Tensors stay."""
         if self._ours:
             self.communicator.close()
 
@@ -369,7 +371,7 @@ def _side_by_side(parts: Sequence[Tensor], shape: tuple[int, ...], axis: int) ->
         for part in parts:
             extents = (*shape[:axis], part.shape[axis], *shape[axis + 1 :])
             target = piece(view, start * view.strides[axis], extents, view.strides)
-            # One behind the other: rows of the parts lie between one another, so their ranges of bytes overlap.
+            # One after the other: rows of the parts alternate, so their byte ranges overlap and leases would conflict.
             whole = whole.then(lambda _, target=target, part=part: copy_into(target, part.__kernel_input__()))
             start += part.shape[axis]
         return whole.map(lambda _: Tensor(view))

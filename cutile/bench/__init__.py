@@ -1,6 +1,4 @@
-"""How long operations take on the device that runs them.
-
-Alone, and beside one another.
+"""Times of operations on the device that runs them, alone and in comparison.
 
 from cutile.bench import do_bench, do_bench_paired
 

@@ -1,4 +1,4 @@
-"""`do_bench`, `do_bench_paired`: how long an operation takes, and which is faster."""
+"""`do_bench` times an operation; `do_bench_paired` compares two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutile.bench.pairs import MIN_PAIRS, Arm, Budget, DeviceArm, Interval, Pair
 from cutile.errors import ArgumentError
 
 BATCH_S = 0.5e-3
-"""Seconds. A batch of computations is timed as one: events and launches take little beside it."""
+"""Seconds of a batch, whose computations are timed together: events and launches are short beside it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Measurement:
 
     @property
     def median_ms(self) -> float:
-        """The median: what to compare by."""
+        """The median, the figure to compare."""
         return statistics.median(self.times_ms)
 
     @property
@@ -82,12 +82,12 @@ class Measurement:
 
     @property
     def mean_ms(self) -> float:
-        """The mean, which one slow run moves."""
+        """The mean; a single slow run shifts it."""
         return statistics.fmean(self.times_ms)
 
     @property
     def reps(self) -> int:
-        """How many runs counted."""
+        """The number of runs that counted."""
         return len(self.times_ms)
 
     @property
@@ -98,7 +98,7 @@ class Measurement:
     def quantile(self, q: float) -> float:
         """Milliseconds that a share `q` of the runs does not exceed.
 
-        Between two runs, in proportion.
+        It is interpolated linearly between two runs.
 
         Raises:
             ValueError: `q` is not between 0 and 1.
@@ -123,10 +123,10 @@ def do_bench(subject: Subject, options: BenchOptions = DEFAULT_BENCH, *, stream:
     """Time an operation, by the clock of the device that runs it.
 
     Args:
-        subject: a function that makes a `DeviceOp`, called anew for each run, outside of what is timed; an operation
+        subject: a function that makes a `DeviceOp`, called anew for each run, outside of the timed span; an operation
             that a graph can hold, which is recorded and replayed; or a graph. On the CPU a function may also do the
-            work itself: NumPy beside a kernel, say.
-        options: how long it takes, and whether the caches are cold.
+            work itself, as with NumPy.
+        options: how long the measurement takes, and whether the caches are cold.
         stream: where it runs; a new stream of the default device by default.
 
     Raises:
@@ -148,12 +148,12 @@ def do_bench(subject: Subject, options: BenchOptions = DEFAULT_BENCH, *, stream:
 def measure(
     arm: Arm, options: BenchOptions = DEFAULT_BENCH, *, now: Callable[[], float] = time.perf_counter
 ) -> Measurement:
-    """Warm up what is timed, then time as many runs as the options say.
+    """Warm an arm up, then time as many runs as the options allow.
 
     Args:
-        arm: what is timed. One with a true attribute `batches` is timed by batches of half a millisecond.
-        options: how long it takes.
-        now: the clock that the options go by, in seconds.
+        arm: the computation. With a true attribute `batches` it is timed by batches of half a millisecond.
+        options: how long the measurement takes.
+        now: a wall clock in seconds, for the times of the options.
     """
     arm.run(1)  # the first run compiles and loads: it does not count
     run_s = arm.run(1)
@@ -165,7 +165,7 @@ def measure(
         before, last = last, now()
         if last - begin >= options.warmup_ms / 1e3:
             break
-    # By the wall clock: before each timed run an operation may be made, and caches cleared.
+    # The wall clock counts as well: making an operation and clearing caches take time outside of the timed span.
     fitting = round(options.rep_ms / 1e3 / max(last - before, run_s * batch, 1e-9))
     batch = _batch(run_s) if in_batches else 1
     reps = min(max(fitting, options.min_reps), options.max_reps)
@@ -184,16 +184,16 @@ def do_bench_paired(
     pairs: int = MIN_PAIRS,
     stream: Stream | None = None,
 ) -> Paired:
-    """Time two operations in turn, A B A B, so that common drift does not show.
+    """Time two operations in turn, A B A B, so that common drift cancels.
 
-    Both are warmed for `options.warmup_ms`, then take `pairs` turns each, of equal length: `options.rep_ms` in all for
-    each of them. `ratio` says how many times as fast the first is, with its 95 % interval.
+    Both are warmed for `options.warmup_ms`. Then each takes `pairs` turns of equal length, `options.rep_ms` in all.
+    `ratio` says how many times as fast the first is, with its 95 % interval.
 
     Args:
-        first: what the ratio is of; see `do_bench`.
-        second: the other one. Where both write the same tensors, they do so in turn.
-        options: how long it takes. The numbers of runs do not count here.
-        pairs: turns of each; 20 at the least for an interval that says something.
+        first: the operation whose speed is divided by that of the second; see `do_bench`.
+        second: the other operation. It may write the same tensors.
+        options: how long the comparison takes. `min_reps` and `max_reps` do not count here.
+        pairs: turns of each; with fewer than 20 the interval says little.
         stream: where both run; a new stream of the default device by default.
 
     Example:

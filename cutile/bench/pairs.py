@@ -1,12 +1,11 @@
 """Two programs timed in turn: A B A B, each for as long as the other.
 
-A GPU at its power limit drifts by several percent within seconds, often more than what is to be told apart. Each pair
-of turns gives one ratio, in which what both share is gone; what comes out is the median ratio with its interval.
+A GPU at its power limit drifts by several percent within seconds, often more than the difference to be measured. Each
+pair of turns gives one ratio, in which common drift cancels. The result is the median ratio with its interval.
 
-What is timed on a device is an operation, run over and over, by the device's own clock. On a GPU the clock is a pair of
-events around the work. Ahead of them a large fill empties the L2 cache, and keeps the device busy while Python submits,
-so that the time is the device's alone. On the CPU it is the wall clock, around the run of an operation that was built
-before.
+An operation is run over and over, and timed by the device's own clock. On a GPU the clock is a pair of events around
+the work. Ahead of them a large fill empties the L2 cache, and keeps the device busy while Python submits, so that the
+time is the device's alone. On the CPU it is the wall clock, around the run of an operation that was built before.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ class Interval:
     """A median with its interval.
 
     Attributes:
-        median: of the measurements.
+        median: the median of the measurements.
         low, high: two of the measurements, between which the true median lies with at least 95 % probability, whatever
             the distribution: below six measurements, the least and the greatest of them, with less.
-        count: how many there were.
+        count: the number of measurements.
     """
 
     median: float
@@ -46,7 +45,7 @@ class Interval:
 def interval(values: Sequence[float]) -> Interval:
     """The median of `values` and its interval, by order statistics.
 
-    The true median is above each measurement, or below it, with probability 1/2. So it lies below the one of rank `r`
+    A measurement is below the true median with probability 1/2. So the median lies below the measurement of rank `r`
     with the probability that fewer than `r` of `n` tosses of a coin are heads.
 
     Raises:
@@ -59,7 +58,7 @@ def interval(values: Sequence[float]) -> Interval:
     if not values:
         raise ArgumentError("interval: expected at least one measurement")
     ordered, n = sorted(values), len(values)
-    rank, below = 0, 0.0  # how many to leave out at each end, and the probability that the median is out there
+    rank, below = 0, 0.0  # measurements left out at each end, and the probability that the median lies beyond one end
     while rank < (n - 1) // 2:
         below += math.comb(n, rank) / 2**n
         if 2 * below > 1 - CONFIDENCE:
@@ -70,7 +69,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 class Arm(Protocol):
-    """One who is timed."""
+    """A computation to be timed."""
 
     @property
     def name(self) -> str: ...
@@ -90,8 +89,8 @@ class Budget:
     Attributes:
         warm_s: seconds of running both in turn before anything counts.
         measure_s: seconds of what counts, both together.
-        pairs: how many pairs; at least 20 for a result.
-        pause_s: idle seconds before each turn, for threads of the one before that go on spinning.
+        pairs: the number of pairs; with fewer than 20 the interval says little.
+        pause_s: idle seconds before each turn, in which spinning threads of the turn before stop.
 
     Raises:
         ValueError: `pairs` is below 1.
@@ -109,7 +108,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Paired:
-    """What came out.
+    """The result of a comparison.
 
     Attributes:
         first_s, second_s: seconds of one computation: the median over the pairs.
@@ -124,9 +123,9 @@ class Paired:
 
     @property
     def differ(self) -> bool:
-        """Whether the interval of the ratio leaves 1 out.
+        """Whether the interval of the ratio leaves out 1.
 
-        One of the two is the faster, whatever the noise.
+        One of the two is then faster, despite the noise.
         """
         return not self.ratio.low <= 1 <= self.ratio.high
 
@@ -135,10 +134,10 @@ def compare(first: Arm, second: Arm, budget: Budget, *, now: Callable[[], float]
     """Warm both, choose repeats for turns of equal length, and time the pairs.
 
     Args:
-        first: what the ratio is of.
-        second: the peer.
+        first: the computation whose speed is divided by that of the second.
+        second: the other computation.
         budget: how long it may take.
-        now: the clock that the warming goes by.
+        now: a wall clock in seconds, for the warming.
     """
     runs_s: list[float] = []
     turn_s = budget.measure_s / (2 * budget.pairs)
@@ -189,7 +188,7 @@ def _repeats(turn_s: float, each_s: float) -> int:
 
 
 Subject = Callable[[], object] | DeviceOp[Any] | CudaGraph[Any]
-"""What may be timed: a function that makes an operation, anew for each run; an operation, or a graph."""
+"""A computation to be timed: a function that makes an operation for each run, an operation, or a graph."""
 
 FLUSH_BYTES = 1 << 30
 """Bytes written ahead of a run: 0.25 ms on a fast GPU, longer than Python takes to submit."""
@@ -198,7 +197,7 @@ _WRITE_BYTES = 1 << 27  # bytes of one write
 
 
 class DeviceArm:
-    """An operation on a stream, as one who is timed; see `Arm`.
+    """An operation on a stream, to be timed; see `Arm`.
 
     Args:
         subject: a function that makes an operation, anew for each run; an operation, which runs once, so that it is
@@ -206,9 +205,9 @@ class DeviceArm:
             itself.
         stream: where it runs; a new stream of the default device by default.
         clear_l2: whether each run finds the caches cold. By default a GPU's L2 is cleared and the CPU's caches are not.
-            With False, what is timed are replays of a graph without a pause, on the CPU too, so that launches do not
-            count; so are an operation or a graph on the CPU by default.
-        name: for tables.
+            With False, replays of a graph without a pause are timed, on the CPU too, so that launches do not count. By
+            default the same holds for an operation or a graph on the CPU.
+        name: its name in tables.
 
     Raises:
         LaunchError: the operation is to be recorded, and a graph cannot hold it.
@@ -230,7 +229,7 @@ class DeviceArm:
         self._clear = self._gpu if clear_l2 is None else clear_l2
         self._start, self._end = device.new_event(timing=True), device.new_event(timing=True)
         self._flush: Storage | None = None
-        self._own: CudaGraph[Any] | None = None  # to be closed
+        self._own: CudaGraph[Any] | None = None  # a graph recorded here, which `close` closes
         self._graph: CudaGraph[Any] | None = subject if isinstance(subject, CudaGraph) else None
         if isinstance(subject, DeviceOp):
             self._graph = self._own = self._record(cast("DeviceOp[Any]", subject))
@@ -270,7 +269,7 @@ class DeviceArm:
     def _replay(self, repeats: int) -> float:
         """Replay a graph.
 
-        One of its own is recorded for each turn, so that no tensors are held between turns.
+        A function's graph is recorded for each turn, so that no tensors are held between turns.
         """
         if self._graph is not None:
             return self._between_marks(self._graph, repeats)
@@ -314,7 +313,7 @@ class DeviceArm:
         made = self._make()
         if isinstance(made, DeviceOp):
             op = cast("DeviceOp[Any]", made)
-            start = time.perf_counter()  # it has been built before
+            start = time.perf_counter()  # again: building the operation does not count
             op.sync_on(self.stream)
         return time.perf_counter() - start
 
@@ -329,7 +328,7 @@ class DeviceArm:
     # -- end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of what was recorded, and of the memory that clears the caches."""
+        """Release the recorded graph, and the memory that clears the caches."""
         if self._own is not None:
             self._own.close()
             self._own = None

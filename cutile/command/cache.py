@@ -1,7 +1,4 @@
-"""`python -m cutile cache`: the compiled kernels on disk: where, how many, which.
-
-And removing them.
-"""
+"""`python -m cutile cache`: list or remove the compiled kernels on disk."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ def add(commands: Any) -> None:
 
 
 def _add_option(group: Any, name: str, default: object, kind: str) -> None:
-    """One of the compile options, by its own name.
+    """Add a compile option.
 
-    A flag for what is False by default, one with its opposite for what is left open, else a number.
+    It is a flag for False by default, a flag with its opposite for None, else a number.
     """
     flag = f"--{name.replace('_', '-')}"
     if default is False:
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     given = {each.name: getattr(options, each.name) for each in dataclasses.fields(CompileOptions)}
     default = kernel.cache.declared.default
     hints = dataclasses.replace(default, **{name: value for name, value in given.items() if value is not None})
-    # The very default lets the kernel's own hints for the architecture count.
+    # The kernel's hints for the architecture count only beside its very default options, the same object.
     plan = kernel.cache.plan(facts, generics, default if hints == default else hints)
     target = target_named(options.arch)
     if options.stage == "image":
@@ -146,10 +146,10 @@ EXAMPLE = "x=f16[4096,4096] for a tensor, y=f32[64,32]/(16,16) for a partition, 
 
 
 def read_facts(signature: Signature, descriptions: Mapping[str, str]) -> list[Fact]:
-    """What specialization would know of the arguments that `given` describes.
+    """The facts of arguments for specialization, by their descriptions.
 
     Raises:
-        ArgumentError: a tensor is not described, or not so that it can be understood; says how. Or the kernel takes
+        ArgumentError: the description of a tensor is missing or has another form; shows the form. Or the kernel takes
             groups of tensors.
     """
     unknown = descriptions.keys() - set(signature.names)
@@ -184,6 +184,7 @@ def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
     for extent in reversed(shape):
         strides.insert(0, step)
         step *= extent
+    # The address 0 has every alignment, as new tensors have.
     if form["transposed"]:
         shape, strides = shape[::-1], strides[::-1]
     layout = layout_class(dtype, shape, tuple(strides), 0)

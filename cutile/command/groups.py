@@ -1,7 +1,7 @@
-"""The groups of the page of the kernel language: what people look for, in order.
+"""The groups of the page of the kernel language, in reading order.
 
-An entry is in the group of its family, unless a group names it. Names that upstream has for what is written otherwise
-here come last.
+An entry is in the group of its family, unless a group names it. Upstream's names for operations with another name here
+come last.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Memory by address": (),
     "Upstream's own names": (),
 }  # fmt: skip
-"""Titles, each with the entries that are in it whatever their family is."""
+"""Titles, each with the entries that it names, whatever their family."""
 
 _OF_FAMILIES = {
     "arith": "Arithmetic and bits",

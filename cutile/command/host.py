@@ -1,7 +1,9 @@
-"""`python -m cutile host`: tensors, launches, streams; `ops` has what kernels say.
+"""`python -m cutile host`: tensors, launches, streams.
 
-It lists what a caller of kernels uses, grouped by purpose, with each docstring. Functions and classes of `cutile.torch`
-are read from their source text, since PyTorch need not be installed.
+`python -m cutile ops` lists the kernel language.
+
+It lists the functions and classes for callers of kernels, by purpose, with their docstrings. Those of `cutile.torch`
+are read from the source text, since PyTorch need not be installed.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from cutile.command.ops import anchor, items, sections
 from cutile.errors import ArgumentError
 
 PLACES = ("cutile", "cuda_async", "cutile.bench", "cutile.tune")
-"""Where a name may be, in the order in which they are asked; a user writes the module that has it."""
+"""Modules in which a name is looked up, in order; users import it from the first that has it."""
 
 LEFT_TO_KERNELS = ("cutile.language", "cutile.host.compat", "cuda_async.compat", "cutile.tile")
-"""Modules whose members are not the host's: what kernels write, and names of the first release."""
+"""Modules whose members are not listed: the kernel language, and names of the first release."""
 
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
@@ -156,11 +158,11 @@ MADE_BY_USERS = frozenset(
 
 @dataclass(frozen=True)
 class HostEntry:
-    """One thing that a caller uses.
+    """A function, class, method or property for callers of kernels.
 
     Attributes:
-        name: as it is found: "api.zeros", "Tensor.partition", "value".
-        module: where it is imported from, such as "cuda_async".
+        name: the name on the page: "api.zeros", "Tensor.partition", "value".
+        module: the module to import it from, such as "cuda_async".
         member: the function, class or property.
         is_value: whether it is read, not called.
     """
@@ -187,15 +189,12 @@ class HostEntry:
 
     @cached_property
     def signature(self) -> str:
-        """How it is called, without annotations of `self`.
-
-        "" for what is read, and for what users do not make.
-        """
+        """Its parameters without `self`; "" for properties and classes not called."""
         if self.is_value or (inspect.isclass(self.member) and self.name not in MADE_BY_USERS):
             return ""
         text = re.sub(r"\b(?:cutile|cuda_async|collections|typing|numpy|np)(?:\.\w+)*\.(?=[A-Za-z])", "", self._written)
         text = re.sub(r"= '(\w*)'", r'= "\1"', text).replace("'", "")
-        text = re.sub(r"= (BenchOptions)\([^)]*\)", r"= \1()", text)
+        text = re.sub(r"= (BenchOptions)\([^)]*\)", r"= \1()", text)  # the default, whose repr has all fields
         return re.sub(r"^\(self(?:: DeviceOp\[tuple\[U, \.\.\.\]\])?(?:, )?", "(", text)
 
     @property
@@ -214,7 +213,7 @@ class Group:
 
 def entries() -> tuple[Group, ...]:
     """Every group, its entries in reading order."""
-    return tuple(Group(title, words, tuple(_found(name) for name in names)) for title, words, names in GROUPS)
+    return tuple(Group(title, words, tuple(_entry_of(name) for name in names)) for title, words, names in GROUPS)
 
 
 def rest(group: Group) -> Iterator[HostEntry]:
@@ -242,7 +241,7 @@ def members(entry: HostEntry) -> Iterator[HostEntry]:
             yield HostEntry(f"{entry.name}.{name}", entry.module, getattr(owner, name))
 
 
-def _found(name: str) -> HostEntry:
+def _entry_of(name: str) -> HostEntry:
     head, *path = name.split(".")
     if head == "ctt":
         owner = torch_member(path[0])
@@ -289,7 +288,7 @@ def torch_member(name: str) -> Any:
         raise LookupError(f"{TORCH} has no {name!r}")
     for node in _tree(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
-            return _made(node, module)
+            return _stand_in(node, module)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and ast.unparse(node.targets[0]) == name:
             return torch_member(node.value.id)  # another name for it
     raise LookupError(f"{module} defines no {name!r}")
@@ -300,15 +299,15 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(folder.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8"))
 
 
-def _made(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
-    """What `inspect` sees as the definition.
+def _stand_in(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
+    """A stand-in for a definition, for `inspect`.
 
-    Nothing of the text is evaluated but literals.
+    Nothing of the text but literals is evaluated.
     """
     documentation = ast.get_docstring(node) or ""
     if isinstance(node, ast.FunctionDef):
         return _function(node, module, documentation)
-    methods = {each.name: _made(each, module) for each in node.body if isinstance(each, ast.FunctionDef)}
+    methods = {each.name: _stand_in(each, module) for each in node.body if isinstance(each, ast.FunctionDef)}
     shown: Any = type(node.name, (), {**methods, "__doc__": documentation, "__module__": module})
     if "__init__" in methods:
         signature = inspect.signature(methods["__init__"])
@@ -317,9 +316,9 @@ def _made(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
 
 
 def _function(node: ast.FunctionDef, module: str, documentation: str) -> Any:
-    def made() -> None: ...
+    def stand_in() -> None: ...
 
-    shown: Any = made
+    shown: Any = stand_in
     shown.__name__, shown.__qualname__, shown.__module__ = node.name, node.name, module
     shown.__doc__ = documentation
     shown.__signature__ = inspect.Signature(
@@ -379,7 +378,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _named(name: str, listed: list[HostEntry]) -> list[HostEntry]:
-    """The entries of a name, as it is written in full, or its last part."""
+    """The entries of a full name, or those whose last part it is."""
     matches = [entry for entry in listed if entry.name == name] or [entry for entry in listed if entry.last == name]
     if not matches:
         near = difflib.get_close_matches(name, [each for entry in listed for each in (entry.name, entry.last)], n=1)

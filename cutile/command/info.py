@@ -1,6 +1,6 @@
-"""`python -m cutile info`: devices, versions, settings, and which backends work.
+"""`python -m cutile info`: devices, versions, settings, and backends that work.
 
-Of a backend that does not work it says why.
+For a backend that does not work, it shows why.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from cutile.launch.target import use_backend
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of trying a backend.
+    """The result of trying a backend: to compile a kernel, and run it on a device.
 
-    Compile a kernel, and run it where there is a device.
-
-    One that is not installed was left out, with the extra that brings it: nothing is broken.
+    Attributes:
+        backend: its name.
+        works: whether the kernel was compiled, and computed the right numbers if it ran.
+        says: the times, or the failure and its remedy.
+        installed: False if the extra with its compiler was left out: nothing is broken then.
     """
 
     backend: str
@@ -55,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def collect() -> dict[str, Any]:
-    """Everything there is to say, as plain data."""
+    """The report as plain data, for JSON."""
     names = {each.distribution for needs in NEEDS.values() for each in needs}
     versions = {each.distribution: each.version for needs in NEEDS.values() for each in needs}
     return {
@@ -91,7 +93,7 @@ def increment(y: Mut) -> None:
 
 
 def trial(backend: str) -> Trial:
-    """Try a backend; what went wrong, and what to do."""
+    """Compile a kernel by a backend, and run it on a device that the backend serves."""
     start = time.perf_counter()
     if is_left_out(backend):
         return Trial(backend, False, "\n".join([missing(backend)[0].remedy, *needed(backend)]), installed=False)
@@ -108,7 +110,7 @@ def trial(backend: str) -> Trial:
         if result.tolist() != [1.0] * 8:
             return Trial(backend, False, f"computes {result.tolist()} in place of ones")
         return Trial(backend, True, f"compiles in {compiled} and runs on {device}")
-    except Exception as error:  # whatever it is, it is the answer
+    except Exception as error:  # any failure is a result of the trial
         what = f"{type(error).__name__}: {error}"
         if not smells_of_installation(error):
             return Trial(backend, False, what)

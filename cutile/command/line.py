@@ -20,8 +20,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> 
     """Run a command; return the exit status: 0, or 1 where something is wrong.
 
     Args:
-        arguments: what was typed behind the program's name; `sys.argv` by default, as for the installed script.
-        program: how the program was called, for its help.
+        arguments: the words behind the program's name; those of `sys.argv` by default.
+        program: the program's name, for its help.
     """
     parser = argparse.ArgumentParser(prog=program, description="Tile kernels in Python.")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -35,12 +35,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> 
         status: int = options.run(options)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader of the pipe has read enough
+    except BrokenPipeError:  # the reader has closed the pipe: Python's own flush at exit must not fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (CutileError, ImportError) as error:
         notes = getattr(error, "__notes__", [])
-        if isinstance(error, ImportError) and not notes:  # no missing part of a backend, which a note would name
+        # A note names the missing part of a backend. Without one, the import failed in the user's code: show where.
+        if isinstance(error, ImportError) and not notes:
             raise
         print("\n".join([f"{type(error).__name__}: {error}", *notes]), file=sys.stderr)
         return 1

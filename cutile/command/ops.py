@@ -1,8 +1,7 @@
 """`python -m cutile ops`: every operation of the kernel language.
 
-With signature, dtypes and backends: everything that a kernel may call or write, collected from where it is defined. The
-language's functions and methods say how an operation is written. The operations' classes have its dtypes, accuracy and
-effect; `RULES` lists the names that take other dtypes than their operation does.
+The entries are collected from the definitions. The language's functions and methods have the signatures. The classes of
+operations have dtypes, accuracy and effect; `RULES` has the dtypes of names that take other ones than their operation.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ OWNERS: tuple[type, ...] = (Tile, *(each for each in vars(language).values() if 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing to write in a kernel.
+    """A function, method or operator of the kernel language.
 
     Attributes:
         name: "exp2", "Tile.reshape", or an operator as "x + y".
-        family: the file of its operations, or "language" where it becomes none of its own.
-        signature: how it is called; "" for operators.
+        family: the file of its operations, or "language" if it has none of its own.
+        signature: its parameters; "" for operators.
         text: its documentation, without the example.
         example: lines that run; "" without an example.
         operations: the names of the operations that it becomes.
         dtypes: element types that the first operand may have.
         accuracy: the largest error in units in the last place, by dtype; empty where nothing rounds.
-        note: what the accuracy leaves open, "" for most.
+        note: a condition of the accuracy; "" for most.
         composed: whether it is composed of other operations; these are not listed.
         effect: "pure", "reads" or "writes".
-        backends: where it works.
+        backends: the backends that have it.
     """
 
     name: str
@@ -153,24 +152,18 @@ def accuracy_of(name: str) -> Accuracy:
 
 
 def shows(name: str, example: str) -> bool:
-    """Whether an example uses what the name stands for.
-
-    The word; of operators, that is anyone's example of theirs.
-    """
+    """Whether an example uses a name as a word; true for operators."""
     word = name.rpartition(".")[2]
     return not word.isidentifier() or re.search(rf"\b{word}\b", example) is not None
 
 
 def _gives_view(documented: Any) -> bool:
-    """Whether it only says how memory is seen, and touches none."""
+    """Whether a function returns a view of memory, and accesses none."""
     return not isinstance(documented, type) and inspect.signature(documented).return_annotation in VIEWS
 
 
 def _signature(function: Any) -> str:
-    """How a function is called.
-
-    No quotes around annotations, no underscores before names.
-    """
+    """A function's signature, without quotes, and without underscores before names."""
     text = re.sub(r"\b_(?=[A-Za-z]{2})", "", str(inspect.signature(function))).replace("= ''", '= ""')
     return text.replace("'", "").replace("(self, ", "(").replace("(self)", "()")
 
@@ -186,7 +179,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 OF_INDICES = ("check_tile", "check_index", "assume_within")
-"""Operations on indices: they say nothing of elements, and touch none."""
+"""Operations on indices, which have no dtype of elements and access no memory."""
 
 Rule = Callable[[DTypeLike], bool]
 
@@ -259,7 +252,7 @@ RULES: dict[str, Rule] = {
     "Tile.pack": _apart,
     "Tile.unpack": lambda dtype: dtype is f4e2m1fnx2,
 }
-"""By the name of what takes other types than its operation does."""
+"""Dtypes by name, of entries that take other dtypes than their operation."""
 
 
 def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
@@ -376,9 +369,7 @@ FIRST_HOUR: dict[str, tuple[str, ...]] = {
     "Along an axis": ("reduce_sum", "reduce_max"),
     "Products": ("mma",),
 }
-
-
-"""Thirty entries that the first kernels are written with, by what one wants."""
+"""Thirty entries for the first kernels, by purpose."""
 
 
 def title_of(entry: Entry) -> str:
@@ -398,17 +389,17 @@ def page(entries: Sequence[Entry]) -> str:
 
 
 def anchor(heading: str) -> str:
-    """A heading's anchor: what a link to it says behind `#`.
+    """The anchor of a heading, which links have behind `#`.
 
-    No heading above has the same.
+    It holds if no heading above has the same.
     """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def anchors(headings: Iterable[str]) -> list[str]:
-    """What links to the headings of a page say, in order.
+    """The anchors of a page's headings, in order.
 
-    Of equal ones, all but the first are numbered.
+    Equal ones are numbered from the second on.
     """
     seen: Counter[str] = Counter()
     anchors: list[str] = []
@@ -429,7 +420,7 @@ def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
             entry = by_name[name]
             line = re.split(r"(?<=\.)\s", " ".join(entry.text.split("\n\n")[0].split()))[0].replace("|", "\\|")
             yield f"| {purpose} | [`{name}`](#{place[name]}) | {line} |"
-            purpose = ""
+            purpose = ""  # only the first row of a purpose shows it
     titles = dict.fromkeys(map(title_of, order))
     yield "\n" + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + ".\n"
 
@@ -438,12 +429,12 @@ SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example", "Examples")
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
-    """The sections of a docstring, in order.
+    """The sections of a docstring, in order: heading and text.
 
-    What heads each, "" for prose, and its lines without their indent.
+    The heading of prose is "". The text has no indent.
     """
     heading, lines = "", list[str]()
-    for line in [*text.splitlines(), "Args:"]:
+    for line in [*text.splitlines(), "Args:"]:  # a last heading, so that the section before it is yielded
         if line.endswith(":") and line[:-1] in SECTIONS:
             body = inspect.cleandoc("\n".join(["", *lines]))
             if body:

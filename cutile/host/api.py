@@ -2,9 +2,9 @@
 
 `from cutile import api`.
 
-Every function returns an operation; nothing happens before it runs (`.sync()`, `.sync_on(stream)`, `await`), on the
-device that it runs on. Arguments are checked at once. What a tensor itself can do, `reshape`, `partition`, `dup`,
-`to_numpy` and the like, is also a method of an operation that yields one:
+Most functions return an operation. It makes the tensor when it runs (`.sync()`, `.sync_on(stream)`, `await`), on the
+device on which it runs. Arguments are checked at once. A tensor's methods `reshape`, `partition`, `dup`, `to_numpy` and
+the like are also methods of an operation that yields a tensor:
 
     y = api.zeros((1024, 1024), f16).partition((128, 128))      # an op that yields a partition
 """
@@ -85,12 +85,13 @@ if not TYPE_CHECKING:
         near = closest(name, __all__)
         remedy = f"; did you mean {near[0]!r}?" if near else ""
         remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else remedy
+        # A known name of another library comes before a similar name of ours.
         words = f"module 'cutile.api' has no attribute {name!r}{remedy}"
         raise AttributeError(words, name=name, obj=sys.modules[__name__])
 
 
 class Writable(Protocol):
-    """What `memcpy` and `fill` write: a tensor, or `view.mut`."""
+    """A destination of `memcpy` and `fill`: a tensor, or `view.mut`."""
 
     def __kernel_destination__(self) -> View:
         """The elements. Raises OwnershipError where they must not be written."""
@@ -152,7 +153,7 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
         shape, dtype: as for `empty`.
 
     Raises:
-        ArgumentTypeError: an argument has the wrong type; the value comes first.
+        ArgumentTypeError: an argument has the wrong type, or value and shape are exchanged.
         ArgumentError: an extent is negative or too large, or `dtype` cannot hold the value.
 
     Example:
@@ -221,14 +222,14 @@ def fill(tensor: W, value: Any) -> DeviceOp[W]:
 def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     """An op that copies an array of the host to a new contiguous tensor of its shape.
 
-    A NumPy array is not copied before the op runs: it is held until the copy is done, and must not change before.
+    The op holds a NumPy array until the copy is done; the array must not change until then.
 
     Args:
         array: a NumPy array with any strides (also of ml_dtypes), a list, or a number.
         dtype: the element type of the tensor; the array's own by default.
 
     Raises:
-        ArgumentTypeError: there is no such element type.
+        ArgumentTypeError: there is no such element type, or the elements are no real numbers.
 
     Example:
         >>> import numpy as np
@@ -242,7 +243,7 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     """`copy_host_to_device` under the name that PyTorch has for it.
 
-    It copies, on the CPU too.
+    Unlike PyTorch's function, it copies on the CPU too.
 
     Example:
         >>> import numpy as np
@@ -257,7 +258,7 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
 
     Raises:
         ArgumentError: it has another number of axes.
-        ArgumentTypeError: there is no such element type.
+        ArgumentTypeError: there is no such element type, or the elements are no real numbers.
 
     Example:
         >>> from cutile import api
@@ -294,10 +295,7 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
 
 
 def _encoded(array: Array, dtype: DTypeLike, function: str) -> Array:
-    """The elements as a type that is only stored.
-
-    They are rounded and saturated, as in a kernel.
-    """
+    """The elements in a storage dtype, rounded and saturated as in a kernel."""
     try:
         source = as_dtype(array.dtype)
     except TypeError as error:
@@ -375,13 +373,13 @@ def cumsum(x: Tensor, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
 
     Args:
         x: numbers, of shape (n,); lent to the op.
-        dtype: of the sums, to which elements are converted first; that of `x` by default.
+        dtype: the dtype of the sums, to which elements are converted first; by default the dtype of `x`.
 
     Returns:
         A tensor of shape (n,). Sums of f16 and bf16 run in f32, and are rounded once; integers wrap.
 
     Raises:
-        ArgumentTypeError: `x` is no tensor, or `dtype` none of numbers with sums.
+        ArgumentTypeError: `x` is no tensor, or `dtype` is bool or a storage dtype.
         ArgumentError: `x` has another number of axes.
 
     Example:
@@ -397,21 +395,21 @@ def scan(
 ) -> DeviceOp[Tensor]:
     """An op that yields the running results of a function over a tensor of one axis.
 
-    `y[i] = function(y[i - 1], x[i])`. It reads and writes memory once. The order in which elements are combined is the
-    same in each run.
+    `y[i] = function(y[i - 1], x[i])`. Memory is read and written once. Elements are combined in the same order in each
+    run.
 
     Args:
         x: of shape (n,); lent to the op.
-        function: associates, need not commute; of two scalars, or of a scalar and a tile: a `def`, a `lambda`, one of
-            the language or of `operator`. It is compiled, once for each function and dtype.
-        identity: a constant: a number that changes nothing.
-        dtype: of the results, to which elements are converted first; that of `x` by default.
+        function: associative, and need not commute. It takes two scalars, or a scalar and a tile: a `def`, a `lambda`,
+            a function of the language or of `operator`. It is compiled once for each function and dtype.
+        identity: a constant number that the function leaves without effect, such as 0 for sums.
+        dtype: the dtype of the results, to which elements are converted first; by default the dtype of `x`.
 
     Returns:
         A tensor of shape (n,). f16 and bf16 are combined in f32, and rounded once.
 
     Raises:
-        ArgumentTypeError: `x` is no tensor, or `dtype` none that kernels compute with.
+        ArgumentTypeError: `x` is no tensor, or kernels do not compute with `dtype`.
         ArgumentError: `x` has another number of axes.
 
     Example:

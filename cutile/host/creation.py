@@ -1,9 +1,7 @@
-"""Operations that make tensors.
+"""Operations that make tensors, and conversions to another dtype.
 
-Empty, full, arange, linspace, eye, and conversions to another dtype.
-
-On the CPU the workers fill. On a GPU memory is set by patterns of 1, 2 or 4 bytes. Other patterns start as a block from
-the host; copies of it onto what follows double it until it fills the tensor.
+On the CPU the workers fill. A GPU sets memory to patterns of 1, 2 or 4 bytes. For longer patterns the host writes a
+block, and the device doubles the filled part by copies until the tensor is full.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ __all__ = (
 
 T = TypeVar("T")
 
-_BLOCK_BYTES = 1 << 16  # of the block that the host fills; the device doubles it from there
-_MAX_PATTERN_BYTES = 4  # of what cuMemsetD32 repeats
+_BLOCK_BYTES = 1 << 16  # bytes of the first block of a fill by doubling
+_MAX_PATTERN_BYTES = 4  # bytes that cuMemsetD32 repeats
 MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less time than a kernel takes to load
 
 
@@ -69,7 +67,7 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         ArgumentTypeError: it is no number.
         ArgumentError: the dtype cannot hold it: a fraction in an integer, or out of range.
     """
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:  # beyond NumPy's integers
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:  # NumPy would make an array of objects
         if not dtype.is_float:
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
         try:
@@ -88,6 +86,7 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         exact = array.astype(np.float64)
         stored = element(array, dtype)
         back = stored.astype(np.float64)
+    # Formats that are only stored saturate: the number is compared with their limits, not with the result.
     if not dtype.computes and dtype.format is not None:
         limit, least = dtype.format.largest, 2.0**dtype.format.least_exponent
         lost = bool(np.isnan(back) != np.isnan(exact)) or (dtype.format.nan is None and bool(np.isnan(exact)))
@@ -95,7 +94,7 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
     elif not dtype.is_float:
         whole = bool(np.isfinite(exact)) and exact == np.floor(exact)
-        if not whole or int(value) != int(stored):
+        if not whole or int(value) != int(stored):  # `exact` has 53 bits: integers of 64 are compared as Python's
             raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
     elif bool(np.isinf(back)) and not bool(np.isinf(exact)):
         raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}")
@@ -119,11 +118,11 @@ class Create(DeviceOp[Tensor]):
         return Tensor(view)
 
     def spare_elements(self) -> int:
-        """How many elements beyond the last one `write` may touch."""
+        """Elements that `write` may touch beyond the last one."""
         return 0
 
     def write(self, context: ExecutionContext, view: View) -> None:
-        """Enqueue what gives the elements their values."""
+        """Enqueue the writing of the elements."""
 
 
 class Empty(Create):
@@ -179,9 +178,9 @@ def _count(array: Array, dtype: DTypeLike) -> Callable[[int, int], None]:
 
 
 class Fill(DeviceOp[T]):
-    """Gives every element the same value, contiguous elements on a GPU.
+    """Gives every element the same value, and yields `result`.
 
-    Yields `result`.
+    On a GPU the elements are contiguous.
     """
 
     __slots__ = ("_element", "_result", "_view")
@@ -325,7 +324,8 @@ class _Linspace(Create):
             context.execute(ramp_onto(view, self._start, self._step))
             size = view.dtype.bits // 8
             last = View(view.storage, view.offset + (count - 1) * size, view.dtype, (), ())
-            enqueue_fill(context, last, element(self._stop, view.dtype))  # not a rounding away from it
+            # start + (n - 1) * step is rounded, and the last number is to be `stop` itself.
+            enqueue_fill(context, last, element(self._stop, view.dtype))
 
     def _ramp(self, array: Array) -> Callable[[int, int], None]:
         """A body that writes numbers."""
@@ -334,7 +334,7 @@ class _Linspace(Create):
 
         def ramp(start: int, stop: int) -> None:
             numbers = first + step * np.arange(start, stop, dtype=np.float64)
-            if stop == count:
+            if stop == count:  # the last number is `stop` itself, which the sum may miss by a rounding
                 numbers[-1] = last
             array[start:stop] = converted(numbers, f64, dtype)
 
@@ -399,6 +399,7 @@ class _Eye(Create):
             from cutile.host.kernels import ones_onto
 
             enqueue_fill(context, view, np.zeros((), view.dtype.numpy))
+            # The diagonal as a view: one element every `cols` + 1.
             context.execute(ones_onto(View(view.storage, view.offset, view.dtype, (min(rows, cols),), (cols + 1,))))
 
 
@@ -416,7 +417,7 @@ def _diagonal(array: Array, number: Array) -> Callable[[int, int], None]:
 def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
     """An op that yields the elements as another dtype.
 
-    A new tensor of the same shape, contiguous.
+    The result is a new contiguous tensor of the same shape.
 
     As `convert_tile` in a kernel: floats round to nearest even, a float to an integer truncates and saturates (NaN
     gives 0), integers wrap, to bool is `!= 0`, and the floats of 8 and 4 bits saturate.
@@ -478,7 +479,7 @@ def _cast(destination: Array, source: Array, source_type: DTypeLike, dtype: DTyp
     """A body that converts rows."""
 
     def cast(start: int, stop: int) -> None:
-        rows = ... if destination.ndim == 0 else slice(start, stop)
+        rows = ... if destination.ndim == 0 else slice(start, stop)  # an array of no axes takes no slice
         destination[rows] = converted(source[rows], source_type, dtype)
 
     return cast
@@ -488,7 +489,7 @@ def _cast(destination: Array, source: Array, source_type: DTypeLike, dtype: DTyp
 
 
 class MetaStorage(AbsentStorage):
-    """Memory that is not there."""
+    """The storage of a tensor of `meta`: a size without memory."""
 
     __slots__ = ()
 
@@ -498,7 +499,7 @@ class MetaStorage(AbsentStorage):
     )
 
     def __init__(self, device: Device, nbytes: int) -> None:
-        super().__init__(import_stream(device), nbytes)  # the stream is never used
+        super().__init__(import_stream(device), nbytes)  # a storage has a stream; nothing is submitted to this one
 
 
 def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = None) -> Tensor:
@@ -506,8 +507,8 @@ def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = No
 
     Not an op: there is nothing to run.
 
-    What it is laid out like is what `empty` gives: contiguous and aligned. So a kernel that is compiled for it is the
-    one that such a tensor runs.
+    Its layout is the one that `empty` gives: contiguous and aligned. So a kernel compiled for it serves tensors of
+    `empty` too.
 
     Args:
         shape, dtype: as for `empty`.

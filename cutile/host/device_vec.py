@@ -5,7 +5,7 @@ It is for kernels whose number of operands is known only at the launch.
     weights = api.device_vec([w0, w1, w2]).sync()
     grouped(y.partition((1, 64)), weights, ...)         # in the kernel: ct.load_tensor(weights, i, shape, strides, f32)
 
-A launch that gets one uses every tensor in it: it is ordered behind their other users, and holds them until it is done.
+A launch with a `DeviceVec` uses all tensors in it: it is ordered behind their other users, and holds them to its end.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ class DeviceVec:
         return iter(self.tensors)
 
     def __kernel_inputs__(self) -> PointingView:
-        """The addresses, and what they lead to.
+        """The addresses, and the elements at them.
 
-        Raises OwnershipError where a tensor is held.
+        Raises OwnershipError if a tensor is held.
+
+        The plural keeps a launch off the fast path, which orders one storage for each argument.
         """
         view = self.inner.__kernel_input__()
         return PointingView(
@@ -75,12 +77,12 @@ def device_vec(tensors: Sequence[Tensor], *, mut: bool = False) -> DeviceOp[Devi
 
     Args:
         tensors: at least one, of one dtype; each stays usable as it is.
-        mut: whether kernels write to them.
+        mut: whether kernels write to the tensors.
 
     Raises:
         ArgumentError: there are no tensors.
         ArgumentTypeError: they have different dtypes, or one is no tensor.
-        OwnershipError: one is held, or cannot be written.
+        OwnershipError: a tensor is held, or cannot be written.
 
     Example:
         >>> import cutile as ct

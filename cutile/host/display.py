@@ -1,11 +1,9 @@
-"""What notebooks, consoles and `print` show of a tensor and of a partition.
+"""Tensors and partitions in notebooks and consoles: facts, a drawing, values.
 
-Facts, a drawing, values.
-
-The drawing has the last two axes with their tiles, to scale. It is plain HTML with images of SVG; nothing is loaded.
-Values are read by a small copy that never raises and never waits for long. Of a large tensor the first and last three
-of each axis are read, as NumPy prints them. Nothing is read in three cases: operations are being submitted or recorded,
-nothing has been computed yet, or an unfinished operation writes the tensor.
+The drawing shows the last two axes with their tiles, to scale. It is plain HTML with images of SVG; nothing is loaded.
+A small copy reads the values. It never raises, and waits 0.3 s at most. Of a large tensor it reads the first and last
+three of each axis, as NumPy prints them. It reads nothing while operations are submitted or recorded, or while an
+unfinished operation writes the tensor.
 """
 
 from __future__ import annotations
@@ -106,11 +104,11 @@ def _rectangle(x: float, y: float, width: float, height: float, *, fill: str, op
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MAX_SHOWN = 1000  # elements; a larger tensor shows the first and last three of each axis, as NumPy does
-PATIENCE_S = 0.3
+PATIENCE_S = 0.3  # seconds to wait for values
 
 _EDGE = 3  # elements at each end of an axis
-_AXES = 3  # axes of a large tensor; with more axes, their first part is shown
-_MAX_READ_BYTES = 1 << 20  # on a GPU, a read copies everything between its first and last element
+_AXES = 3  # axes shown of a large tensor; of leading ones, index 0
+_MAX_READ_BYTES = 1 << 20  # bytes of one read; on a GPU it copies all between its first and last element
 _streams: weakref.WeakKeyDictionary[Device, Stream] = weakref.WeakKeyDictionary()
 
 
@@ -131,10 +129,7 @@ class Shown:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __str__(self) -> str:
-        """What `repr` says, and the values: a small read, or why there is none.
-
-        Never raises.
-        """
+        """`repr` and the values, or the reason why they are not shown. Never raises."""
         return f"{self!r}\n{_values_of(cast('Tensor', self))}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -151,12 +146,12 @@ class Shown:
 
 
 def _values_of(tensor: Tensor) -> str:
-    """The values as text, or why they are not shown."""
+    """The values as text, or the reason why they are not shown."""
     try:
         return _text(tensor)
     except OwnershipError as error:
         return f"(not shown: {str(error).partition(' and has not finished')[0].partition('. ')[0]})"
-    except Exception as error:  # a look at a tensor is no place for an error of another operation
+    except Exception as error:  # printing must not raise, least of all another operation's error
         return f"(not shown: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
 
 
@@ -172,7 +167,7 @@ def _text(tensor: Tensor) -> str:
         view = piece(view, 0, view.shape[len(first) :], view.strides[len(first) :])
         large = math.prod(view.shape) > MAX_SHOWN
     *outer, last = [_spans(extent, cut=large) for extent in view.shape] or [[]]
-    if large:  # row by row: what lies between rows is not read
+    if large:  # a read for each row, so that a GPU does not copy the bytes between rows
         outer = [[range(place, place + 1) for span in spans for place in span] for spans in outer]
     blocks = list(product(*outer, last)) if view.shape else [()]
     if view.storage.device.kind != "host" and any(_reach(view, block) > _MAX_READ_BYTES for block in blocks):
@@ -201,16 +196,16 @@ def _spans(extent: int, *, cut: bool) -> list[range]:
 
 
 def _places(span: range, extent: int, *, cut: bool) -> slice:
-    """Where a part of an axis stands among what is shown.
+    """The place of a part of an axis in the array that is printed.
 
-    Between the two ends one place is left, which is not.
+    One element stays free between the two ends: NumPy prints an ellipsis there.
     """
     less = extent - (2 * _EDGE + 1) if cut and extent > 2 * _EDGE + 1 and span.start >= _EDGE else 0
     return slice(span.start - less, span.stop - less)
 
 
 def _reach(view: View, block: tuple[range, ...]) -> int:
-    """How many bytes a read copies."""
+    """Bytes that a read copies on a GPU."""
     start, stop = _block(view, block).byte_range
     return stop - start
 
@@ -221,9 +216,9 @@ def _block(view: View, block: tuple[range, ...]) -> View:
 
 
 def _read_soon(op: DeviceOp[tuple[Array, ...]], device: Device) -> tuple[Array, ...] | None:
-    """What an operation yields, on a stream of its own.
+    """The result of an operation on a stream of its own; None if it takes too long.
 
-    None where that takes too long, and it ends by itself.
+    The operation then ends by itself.
     """
     stream = _streams.get(device)
     if stream is None:

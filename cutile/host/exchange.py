@@ -1,16 +1,16 @@
 """Exchange with other libraries without copying.
 
-`from_dlpack`, `from_foreign`, `partition`, and our tensors as theirs.
+`from_dlpack`, `from_foreign`, `partition`, and exports.
 
 In: a tensor here over the other library's memory. Before each launch our stream waits for the stream that the library
-uses then; after it, that stream waits for ours: both go on in the order of the code, without a wait on the host.
-(PyTorch, CuPy and Numba tell their stream at any time. Others, JAX among them, are waited for at the import; what we
-write there is for them once our op has been awaited.) The other tensor is held until our work on it is done.
+uses then; after it, that stream waits for ours. So both go on in the order of the code, without a wait on the host.
+PyTorch, CuPy and Numba tell their stream at any time. Other libraries, JAX among them, are waited for at the import;
+they may read our results once our op has been awaited. The other tensor is held until our work on it is done.
 
 Out: `torch.from_dlpack(tensor)`, `np.from_dlpack(tensor)`. The export reads: while it lives, an op that would write the
 tensor raises `OwnershipError`. `torch.from_dlpack(tensor.mut)` may be written; while it lives, nothing else may use
-the tensor. On the CPU the values are waited for. `__cuda_array_interface__` is there too, but says nothing of when the
-other library is done: an op that writes the tensor is then for the caller to keep away.
+the tensor. On the CPU the export waits for the values. `__cuda_array_interface__` is there too, but does not tell when
+the other library is done: the caller must then keep ops away that write the tensor.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = ("cuda_array_interface", "dlpack_device", "export", "from_dlpack", "fr
 def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
     """Another library's tensor as one of ours, over the same memory.
 
-    Whatever has `__dlpack__`.
+    It is read by DLPack.
 
     Args:
         tensor: a tensor of PyTorch, CuPy, JAX, NumPy or any other with `__dlpack__` and `__dlpack_device__`.
-        device: where it is, for a device that DLPack has no number for (a simulated one).
+        device: the tensor's device, if DLPack has no number for it: a simulated device.
 
     Raises:
         ArgumentTypeError: it has no `__dlpack__`, or its element type has no counterpart here.
@@ -70,7 +70,7 @@ def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
 def from_foreign(tensor: Any) -> Tensor:
     """Another library's tensor as one of ours, over the same memory.
 
-    By whichever protocol it has.
+    It is read by the first of these protocols that it has.
 
     Args:
         tensor: it has `__dlpack__`, `__cuda_array_interface__` (Numba's device arrays), `__array_interface__` or the
@@ -117,7 +117,7 @@ def _read(argument: Any, function: str) -> View | None:
 
 
 for _library in ("torch", "cupy", "jax", "numba", "numpy"):
-    register_internal_package(_library)  # the line that an error names is the one that called the library
+    register_internal_package(_library)  # errors name the user's line, which called the library
 
 register_reader(_read)  # tensors of other libraries go straight into kernels
 
@@ -125,7 +125,7 @@ register_reader(_read)  # tensors of other libraries go straight into kernels
 class _Operand:
     """A NumPy array as an operand.
 
-    The launch reads its elements on the device, and yields the array.
+    A launch reads its elements on the device, and yields the array.
     """
 
     def __init__(self, array: Array, view: View) -> None:
@@ -163,9 +163,9 @@ register_carrier(_Carry)
 
 
 class _Export:
-    """Keeps a tensor for another library: the lease, and the order at the end.
+    """The lease on an exported tensor, held by its capsule.
 
-    Held by the capsule.
+    It orders us behind the consumer at the end.
     """
 
     __slots__ = ("_consumer", "_lease", "_view")
@@ -231,8 +231,8 @@ def export(
         consumer = consumer_stream(view.storage.device, LEGACY_STREAM if stream is None else int(stream))
         owner.order(consumer, write=write)
     versioned = max_version is not None and max_version[0] >= 1
-    said = Description(view.address, here, view.dtype, view.shape, view.strides, read_only=not write)
-    return make_capsule(said, owner, versioned=versioned)
+    description = Description(view.address, here, view.dtype, view.shape, view.strides, read_only=not write)
+    return make_capsule(description, owner, versioned=versioned)
 
 
 def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Tensors of other libraries as ours, without copying, and DLPack capsules.
 
-PyTorch, CuPy, JAX, Numba, NumPy, and what speaks DLPack, `__cuda_array_interface__`, `__array_interface__` or the
-buffer protocol. Here is what a library's tensors are, and which stream it uses; ordering and lifetime are
-`cuda_async.foreign`'s.
+PyTorch, CuPy, JAX, Numba, NumPy, and objects with DLPack, `__cuda_array_interface__`, `__array_interface__` or the
+buffer protocol. This file reads a library's tensors, and finds the stream that it uses; `cuda_async.foreign` has
+ordering and lifetime.
 
-Of DLPack here is the format; no device, no ordering. A capsule that was read is kept as it is: its own destructor gives
-the memory back when nobody refers to it any more. A capsule of ours is made by NumPy over our memory and then told the
-device and the element type, so that its deleter is NumPy's and runs on any thread, at any time.
+A capsule that was read is kept as it is: its own destructor gives the memory back when nobody refers to it any more. A
+capsule of ours is made by NumPy over our memory, and then gets the device and the element type. So its deleter is
+NumPy's, which may run on any thread, at any time.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = (
 )
 
 CPU, CUDA, CUDA_HOST, EXTENSION, CUDA_MANAGED = 1, 2, 3, 12, 13
-"""Kinds of device. An extension is anything; here, a simulated device."""
+"""DLPack's kinds of device. `EXTENSION` means any other device; here, a simulated one."""
 
 _CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}
-_FLOATS = {  # beside IEEE's: code, bits and lanes; f4e2m1fn has none, since DLPack packs what is below a byte
+_FLOATS = {  # other floats than IEEE's: code, bits, lanes. f4e2m1fn has none: DLPack packs elements below a byte
     "bf16": (4, 16, 1),
     "f8e4m3fn": (10, 8, 1),
     "f8e5m2": (12, 8, 1),
@@ -95,7 +95,7 @@ class _Versioned(ctypes.Structure):
 
 
 def _dtype_code(dtype: DTypeLike) -> tuple[int, int, int] | None:
-    """DLPack's code, bits and lanes; None for what it has no code for."""
+    """DLPack's code, bits and lanes of an element type; None without a code."""
     if dtype.kind in _CODES and dtype.name not in _FLOATS:
         return _CODES[dtype.kind], dtype.bits, 1
     return _FLOATS.get(dtype.name)
@@ -121,10 +121,10 @@ _BY_CODE = {code: dtype for dtype in EVERY_DTYPE if (code := _dtype_code(dtype))
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a capsule says.
+    """The contents of a capsule.
 
     Attributes:
-        address: of the element at index 0 of every axis.
+        address: the address of the element at index 0 of every axis.
         device: the kind of device and its number.
         dtype, shape, strides: the elements; strides count elements.
         read_only: whether they must not be written.
@@ -151,7 +151,7 @@ def _pointer(capsule: Any) -> tuple[int, bool]:
 
 
 def read_capsule(capsule: Any) -> Description:
-    """What a capsule says. It is to be kept as long as the memory is used.
+    """Read a capsule. Keep it as long as the memory is used.
 
     Raises:
         ArgumentTypeError: it is no capsule, or of a version or element type that is not known here.
@@ -181,36 +181,38 @@ def read_capsule(capsule: Any) -> Description:
     return Description(start, (int(tensor.device.kind), int(tensor.device.number)), dtype, shape, strides, read_only)
 
 
-def make_capsule(said: Description, keep: object, *, versioned: bool) -> Any:
+def make_capsule(description: Description, keep: object, *, versioned: bool) -> Any:
     """A capsule of memory, which holds `keep` until its consumer is done with it.
 
     Raises:
         BufferError: DLPack has no code for the element type.
     """
-    code = dlpack_code(said.dtype)
-    size = said.dtype.bits // 8
-    reach = [(extent - 1) * stride * size for extent, stride in zip(said.shape, said.strides, strict=True)]
+    code = dlpack_code(description.dtype)
+    size = description.dtype.bits // 8
+    reach = [
+        (extent - 1) * stride * size for extent, stride in zip(description.shape, description.strides, strict=True)
+    ]
     low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0) + size
-    memory: Any = (ctypes.c_char * (high - low)).from_address(said.address + low)
+    memory: Any = (ctypes.c_char * (high - low)).from_address(description.address + low)
     memory.keep = keep
-    strides = tuple(stride * size for stride in said.strides)
-    array: Array = np.ndarray(said.shape, _UNSIGNED[said.dtype.bits], memory, -low, strides)
-    # NumPy makes an old capsule only of what may be written, so the flag is set here.
+    strides = tuple(stride * size for stride in description.strides)
+    array: Array = np.ndarray(description.shape, _UNSIGNED[description.dtype.bits], memory, -low, strides)
+    # Writable even for read-only memory: NumPy exports no read-only array without a version. The flag is set below.
     capsule: Any = array.__dlpack__(max_version=(1, 0)) if versioned else array.__dlpack__()
     address, is_versioned = _pointer(capsule)
     if is_versioned:
         managed = _Versioned.from_address(address)
         tensor = managed.tensor
-        if said.read_only:
+        if description.read_only:
             managed.flags |= _READ_ONLY
     else:
         tensor = _Managed.from_address(address).tensor
-    tensor.device.kind, tensor.device.number = said.device
+    tensor.device.kind, tensor.device.number = description.device
     tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = code
     return capsule
 
 
-_IMMUTABLE = frozenset({"jax", "jaxlib"})
+_IMMUTABLE = frozenset({"jax", "jaxlib"})  # their arrays are never written, though capsules do not say so
 _NUMBA = frozenset({"numba", "numba_cuda"})
 
 
@@ -287,8 +289,8 @@ def _element_type(dtype: Any, function: str) -> DTypeLike:
 # -- DLPack -----------------------------------------------------------------------------------
 
 
-def _device_of(said: tuple[int, int], device: Device | None, function: str) -> Device:
-    kind, number = int(said[0]), int(said[1])
+def _device_of(description: tuple[int, int], device: Device | None, function: str) -> Device:
+    kind, number = int(description[0]), int(description[1])
     if kind in (CPU, CUDA_HOST):
         return Device.host()
     if kind in (CUDA, CUDA_MANAGED):
@@ -311,26 +313,26 @@ def from_dlpack_view(value: Any, function: str, device: Device | None = None) ->
         capsule = value.__dlpack__(max_version=(1, 0), **arguments)
     except TypeError:  # a library from before that argument
         capsule = value.__dlpack__(**arguments)
-    said = read_capsule(capsule)
+    description = read_capsule(capsule)
     storage = ForeignStorage(
         where,
         (capsule, value),
         None if on_host else _lender(value, where),
-        read_only=said.read_only or _library(value) in _IMMUTABLE,
+        read_only=description.read_only or _library(value) in _IMMUTABLE,
         imported=not on_host,
     )
-    return _view(storage, said.address, said.dtype, said.shape, said.strides, function)
+    return _view(storage, description.address, description.dtype, description.shape, description.strides, function)
 
 
 def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
-    """What tells the stream that a library uses now, if the library can be asked."""
+    """The function that tells a library's current stream; None if it cannot be asked."""
     library, ordinal = _library(value), device.ordinal
     if library == "torch":
         return _torch_stream(ordinal)
     if library == "cupy":
         current: Any = sys.modules["cupy"].cuda.get_current_stream
         return lambda: int(current().ptr)
-    if library in _NUMBA:  # which names no stream where it uses the default one
+    if library in _NUMBA:  # it names no stream if it uses the default one
         return lambda: _interface_stream(value.__cuda_array_interface__) or LEGACY_STREAM
     interface = device.driver.array_interface
     if interface and hasattr(value, interface):
@@ -339,7 +341,7 @@ def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
     return stream_of if device.kind == "sim" else None
 
 
-# -- PyTorch, whose tensors tell all without a capsule ----------------------------------------
+# -- PyTorch: read by attributes, which takes less time than a capsule --------------------------
 
 
 def _torch_stream(ordinal: int) -> Callable[[], int]:
@@ -356,22 +358,22 @@ _torch_streams: dict[int, Callable[[], int]] = {}
 
 def torch_dtype(dtype: Any) -> DTypeLike | None:
     """The element type for one of PyTorch's; None without a counterpart."""
-    found = _torch_dtypes.get(dtype, False)
-    if found is False:
+    element = _torch_dtypes.get(dtype, False)  # False: not looked up yet; None: no counterpart
+    if element is False:
         name = str(dtype).removeprefix("torch.")
         spelled = {"bfloat16": "bf16", "bool": "bool", "float4_e2m1fn_x2": "f4e2m1fnx2"}.get(name, name)
         try:
-            found = as_dtype(spelled)
+            element = as_dtype(spelled)
         except TypeError:
-            found = None
-        _torch_dtypes[dtype] = found
-    return cast("DTypeLike | None", found)
+            element = None
+        _torch_dtypes[dtype] = element
+    return cast("DTypeLike | None", element)
 
 
 def _torch_view(value: Any, function: str) -> View | None:
     """The elements of a dense tensor of PyTorch's.
 
-    None for what only its own exporter can judge.
+    None for other tensors, which PyTorch's exporter handles.
     """
     torch: Any = sys.modules["torch"]
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:

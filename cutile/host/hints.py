@@ -1,10 +1,8 @@
-"""What the host says to users of NumPy, torch and CuPy.
+"""Remedies for names and uses of NumPy, torch and CuPy that a tensor refuses.
 
-What to write in place of names and uses that they know.
-
-A tensor is a handle, equal to itself alone: its values are the device's. Reading them waits for the device, so no
-conversion is implicit. Computing with them takes a kernel. Each refusal names what to write. The refusals by special
-methods are hidden from type checkers, which then reject the same code. `cutile/frontend/elsewhere.py` is the same for
+A tensor is a handle, equal to itself alone: its values are on the device. Reading them waits for the device, so no
+conversion is implicit. Computing with them takes a kernel. Each refusal names the code to write. Type checkers do not
+see the refusing special methods, and so reject the same code. `cutile/frontend/elsewhere.py` has the remedies for
 kernels.
 """
 
@@ -61,7 +59,7 @@ TENSORS: dict[str, str] = {
     "unpartition": "nothing: it is a tensor and no partition",
     "zero_": "api.fill(tensor, 0)",
 }
-"""By the name that another library has for it."""
+"""What to write for a tensor's attribute of another library, by its name there."""
 
 LANGUAGE: dict[str, str] = {
     "Array": "Tensor for what a kernel reads, Mut for what it writes",
@@ -77,7 +75,7 @@ LANGUAGE: dict[str, str] = {
     "synchronize": "op.sync(), await op, or stream.synchronize()",
     "testing": "cutile.bench.do_bench(op)",
 }
-"""By the name of what declares or launches kernels."""
+"""What to write for a name of another kernel language, by that name."""
 
 _FROM = "api.from_numpy(array), which takes lists, too"
 _JOINED = "api.empty(shape, dtype) and api.memcpy(whole[...].mut, part) for each"
@@ -102,7 +100,7 @@ FUNCTIONS: dict[str, str] = {
     "uniform": "api.rand(shape)",
     "zeros_like": "api.zeros(tensor.shape, tensor.dtype)",
 }
-"""By the name of a function, as of a module."""
+"""What to write for a function of another library's module, by its name."""
 
 _OF_SHAPES: dict[Any, str] = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
 _IN_KERNELS = {
@@ -192,12 +190,12 @@ class NotItsValues:
                     f"{self!r} is not compared with {type(other).__name__} by its values, which are the device's: "
                     f"write {KERNEL}; a tensor is equal to itself alone"
                 )
-            return NotImplemented  # which leaves identity
+            return NotImplemented  # Python then compares identities
 
         __hash__ = object.__hash__
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):  # what protocols look for: a property that refuses says so itself
+            if name.startswith("_"):  # protocols: if a property of ours raised, this raises its own error again
                 object.__getattribute__(self, name)
             remedy = f"; write {TENSORS[name]}" if name in TENSORS else ""
             raise AttributeError(

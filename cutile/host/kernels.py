@@ -1,8 +1,8 @@
-"""The kernels that the host side itself launches, on a GPU.
+"""Kernels of the host's own operations on a GPU.
 
-What no copy of the driver can do.
+They do work that no copy of the driver does.
 
-Imported when first needed, and compiled then, as any kernel.
+The module is imported when first needed; its kernels are compiled then, as any kernel.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = (
 
 T = TypeVar("T")
 
-_TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}
+_TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}  # by rank; a grid has three axes
 
 
 @entry
@@ -100,7 +100,7 @@ def ones(dst: Mut):
 def below_one(dst: Mut):
     """dst = 0 where it is 1: numbers in (0, 1] become numbers in [0, 1)."""
     number = dst.load()
-    dst.store(select(number < 1, number, number - number))
+    dst.store(select(number < 1, number, number - number))  # 0 of the tensor's dtype
 
 
 @entry
@@ -205,14 +205,13 @@ def convert_to_new(source: View, dtype: DTypeLike, make: Callable[[View], T]) ->
 
 
 TILE_BYTES = 24576
-"""Of a tile block of `scan_kernel`: 24 elements of 32 bits to each of 256 threads. Four such tile blocks share a
-multiprocessor, so that three load while one waits. Of tiles and warps that spill nothing these are the fastest on an
-H200."""
+"""Bytes of a tile of `scan_kernel`: 24 elements of 32 bits for each of 256 threads. Four such tile blocks share a
+multiprocessor, so that three load while one waits. On an H200 this is the fastest tile that spills no registers."""
 
 
 @cache
 def scan_kernel(function: Callable[[Any, Any], Any], identity: Any) -> Kernel:
-    """The kernel of a function, which is compiled once for each element type."""
+    """The scan of a function as a kernel, compiled once for each element type."""
 
     @entry
     def array_scan(y: Mut, x: Tensor, state: SharedMut, *, WIDE: Const = 0):
@@ -248,7 +247,7 @@ def scan_op(
 
 
 def scan_sizes(n: int, dtype: DTypeLike) -> tuple[int, int]:
-    """Elements of a tile of a scan of `n`, and words of its state."""
+    """Elements of a tile of a scan of `n`, and words of its state (see `scan_blocks`)."""
     tile = TILE_BYTES * 8 // max(dtype.bits, 32)
     return tile, (4 if dtype.bits == 64 else 2) * -(-n // tile)
 
@@ -258,6 +257,6 @@ def scan_launch(
 ) -> KernelOp:
     """The launch that scans `x` onto the tiles of `y`; its `state` is zeros."""
     launch = scan_kernel(function, identity)(y, x, state, WIDE=int(dtype.is_half))
-    if function is not operator.add:  # whose registers are not known
+    if function is not operator.add:  # nobody knows its registers, so no occupancy is asked for
         return launch.compile_options(CompileOptions(num_worker_warps=8))
     return launch.compile_options(CompileOptions(num_worker_warps=8, occupancy=4 if dtype.bits <= 32 else 3))

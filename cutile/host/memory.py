@@ -1,9 +1,7 @@
-"""Device memory as the host sees it.
+"""Device memory as the host sees it: typed addresses, and NumPy arrays.
 
-A typed address, and NumPy arrays where the host can touch it.
-
-The CPU's memory and the simulated device's can be touched. An array is for work on the device's own threads, in stream
-order (`stream.call`, `stream.parallel_for`). Reading it anywhere else would race with the device.
+The host can touch memory of the CPU and of simulated devices. Only work on the device's own threads, in stream order
+(`stream.call`, `stream.parallel_for`), may use an array of it. Anything else would race with the device.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def array_of(view: View) -> Array:
 def for_rows(stream: Stream, shape: tuple[int, ...], nbytes: int, body: Callable[[int, int], None]) -> None:
     """Enqueue `body(start, stop)` over the first axis of `shape`.
 
-    A piece has about a megabyte of the `nbytes` in all. Without elements nothing is enqueued.
+    A worker takes pieces of about a megabyte. `nbytes` is the size of all rows. Without elements nothing is enqueued.
     """
     if 0 in shape:
         return
@@ -54,7 +52,7 @@ def for_rows(stream: Stream, shape: tuple[int, ...], nbytes: int, body: Callable
 
 
 class DevicePointer(int):
-    """An address on a device, and the dtype of what is there. Owns nothing.
+    """An address on a device, and the dtype of the elements there. Owns nothing.
 
     Attributes:
         dtype: the element type.

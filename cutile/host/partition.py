@@ -1,11 +1,9 @@
-"""`Partition`: a tensor cut into tiles.
+"""`Partition`: a tensor cut into tiles, of which each tile block writes one.
 
-A kernel writes it, one tile per tile block.
-
-Two forms. `tensor.partition(s)` stands in the tensor's place until `unpartition()`; `tensor.mut.partition(s)` borrows
-it for each launch. Either may be launched any number of times. Leases on the storage are checked when an operation is
-built: no two operations in flight write the same memory. A `MappedLaunchPartition` shares its tiles among a fixed
-number of tile blocks, for persistent kernels.
+There are two forms. `tensor.partition(s)` stands in the tensor's place until `unpartition()`. `tensor.mut.partition(s)`
+borrows the tensor for each launch. Both may be launched any number of times. Leases on the storage are checked when an
+operation is built: no two operations in flight write the same memory. A `MappedLaunchPartition` shares its tiles among
+a fixed number of tile blocks, for persistent kernels.
 """
 
 from __future__ import annotations
@@ -38,16 +36,16 @@ __all__ = (
 )  # fmt: skip
 
 TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
-"""The extents of a tile; a name stands for one that each launch's generics tell."""
+"""The extents of a tile. A name stands for an extent that each launch's generics give."""
 
-_AXES = 8  # of a partition; a launch's grid has three, the last of which goes through all further ones
+_MAX_AXES = 8  # axes of a partition; a grid has three, and its last one counts the tiles of all further axes
 
 
 class Holder(Protocol):
-    """What stands in a tensor's place: an owned partition, or shared handles."""
+    """An object in a tensor's place: an owned partition, or a group of shared handles."""
 
     def describe(self) -> str:
-        """What it is and where it was made, for errors."""
+        """Its kind and where it was made, for errors."""
         ...
 
     def remedy(self) -> str:
@@ -70,10 +68,10 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
         ArgumentError: it has more than 8 axes, or not as many as the tensor, or an extent is not positive.
     """
     tile = as_shape(shape, "partition shape", least=1)
-    if len(tile) > _AXES:
+    if len(tile) > _MAX_AXES:
         raise ArgumentError(
-            f"partition shape: {tile} has {len(tile)} axes; a partition has at most {_AXES}, one for each axis of the "
-            "tensor. Reshape the tensor first."
+            f"partition shape: {tile} has {len(tile)} axes; a partition has at most {_MAX_AXES}, one for each axis of "
+            "the tensor. Reshape the tensor first."
         )
     if len(tile) != len(extents):
         raise ArgumentError(
@@ -110,7 +108,7 @@ def as_any_tile(shape: TileLike, extents: tuple[int, ...]) -> tuple[int | str, .
 
 
 class _TiledTensor(language.Partition):
-    """What both forms have."""
+    """The part that both forms share."""
 
     __slots__ = ("_site", "_tensor", "_tiled")
 
@@ -124,7 +122,7 @@ class _TiledTensor(language.Partition):
         """The extents of one tile; what a kernel sees as the shape of its `Mut` parameter.
 
         Raises:
-            MissingGenericsError: they have names, whose values each launch is told.
+            MissingGenericsError: some are names, whose values only a launch knows.
         """
         tiled = self._tiled
         if isinstance(tiled, OpenTiledView):
@@ -182,9 +180,9 @@ class _TiledTensor(language.Partition):
         return values_now(self._tiled.view)
 
     def grid(self) -> tuple[int, int, int]:
-        """The number of tiles along each axis; 1 for the axes that there are not.
+        """The number of tiles along each axis; 1 for axes that the tensor lacks.
 
-        Of more than three axes, the third number is that of the tiles along all but the first two.
+        With more than three axes, the third number counts the tiles along all axes but the first two.
 
         Example:
             >>> from cutile import api, f32
@@ -204,10 +202,8 @@ class _TiledTensor(language.Partition):
     def prefix(self) -> Self:
         """Let a launch cover the first tiles along each axis alone.
 
-        Its grid is given, and at most `grid()`.
-
-        Returns this very partition. The default is that a launch covers it all, since a smaller grid is usually a
-        mistake.
+        The launch's grid must be given, and is at most `grid()`. By default a launch covers all tiles, since a smaller
+        grid is usually a mistake. Returns this very partition.
 
         Example:
             >>> import cutile as ct
@@ -250,7 +246,7 @@ class _TiledTensor(language.Partition):
 
         def __getattr__(self, name: str) -> NoReturn:
             remedy = ""
-            if not name.startswith("__"):  # else a protocol is asked for, maybe while Python ends and imports nothing
+            if not name.startswith("__"):  # no remedy for protocols: Python may ask at its end, when imports fail
                 from cutile.host.tensor import Tensor
 
                 remedy = f", but its tensor has: partition.unpartition().{name}" if hasattr(Tensor, name) else ""
@@ -282,9 +278,9 @@ class Partition(OldPartitionMethods, _TiledTensor):
 
     Made by `tensor.partition(shape)`.
 
-    Kernels yield it as they got it; `unpartition()` gives the tensor back, and so does dropping the partition. When an
-    operation that got it fails to be built, or is discarded, the tensor is usable again at once; so is the partition,
-    which stands in the tensor's place again from its next launch on.
+    A launch yields it unchanged. `unpartition()` gives the tensor back, and so does dropping the partition. If an
+    operation with it cannot be built or is discarded, the tensor is usable again at once. The partition stays usable,
+    and stands in the tensor's place again from its next launch on.
 
     Example:
         >>> from cutile import api, f32
@@ -345,7 +341,7 @@ class Partition(OldPartitionMethods, _TiledTensor):
         """
         self._check()
         tensor = self._tensor
-        if tensor.holder() is not self:  # it was given back by an operation that did not run
+        if tensor.holder() is not self:  # an operation that did not run gave the tensor back
             tensor._usable("launch with a partition")  # pyright: ignore[reportPrivateUsage]
             tensor._give(self)  # pyright: ignore[reportPrivateUsage]
         return self._tiled
@@ -475,7 +471,7 @@ class MutBorrow:
 
 
 def _refuse_in_flight(view: View, site: Site) -> None:
-    """Raise `OwnershipError` if an unfinished operation outside this run writes here."""
+    """Raise `OwnershipError` if an unfinished operation elsewhere writes the view."""
     refuse_conflicts((Use("tensor", view.storage, False, *view.byte_range),), object(), site)
 
 
@@ -485,14 +481,14 @@ class MappedLaunchPartition:
     Made by `partition.map(map_shape, num_tile_blocks)`; a launch yields the partition.
 
     Args:
-        partition: whose tiles.
+        partition: the partition whose tiles are shared.
         map_shape: how many tiles a group has along each axis: leading axes 1, the trailing two any; `OWNED` (0) leaves
             an axis out of the stream.
         num_tile_blocks: the launch's grid is `(num_tile_blocks, 1, 1)`.
 
     Raises:
         LaunchError: the map has another number of axes than the partition, streams none, or groups a leading axis; or
-            there are no blocks, or more than streamed tiles, or more of those than 32 bits count.
+            there are no blocks, more blocks than streamed tiles, or more streamed tiles than 32 bits count.
     """
 
     __slots__ = ("_partition", "blocks", "map_shape")
@@ -504,7 +500,7 @@ class MappedLaunchPartition:
         self._partition = partition
         self.map_shape = shape
         self.blocks = num_tile_blocks
-        _check(partition, shape, num_tile_blocks)
+        _check_map(partition, shape, num_tile_blocks)
 
     @property
     def partition(self) -> Partition | BorrowedPartition:
@@ -513,7 +509,7 @@ class MappedLaunchPartition:
 
     @property
     def __kernel_yields__(self) -> Partition | BorrowedPartition:
-        """What a launch gives back."""
+        """The partition, which a launch yields in place of this."""
         return self._partition
 
     def __kernel_output__(self) -> TiledView:
@@ -535,7 +531,7 @@ MAX_TILES = 2**31 - 1
 """Tiles of a stream: kernels count them in 32 bits."""
 
 
-def _check(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blocks: Any) -> None:
+def _check_map(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blocks: Any) -> None:
     tile = partition.partition_shape
     if len(shape) != len(tile) or len(partition.tensor_shape) != len(tile):
         raise LaunchError(

@@ -1,9 +1,9 @@
 """Random numbers: `rand`, `randn`, `randn_f16`.
 
-Philox generators: cuRAND's on a GPU, NumPy's on the CPU.
+The Philox generators are cuRAND's on a GPU, NumPy's on the CPU.
 
-The two give different numbers for one seed; each gives the same ones again on its kind of device, whatever the number
-of workers. Without a seed each run of an op draws a new one from the system.
+The two give different numbers for one seed. Each repeats its numbers for a seed, whatever the number of workers.
+Without a seed, each run of an op draws a new one from the system.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cutile.launch.views import View
 __all__ = ("rand", "randn", "randn_f16")
 
 _CHUNK = 1 << 16
-"""Elements that one generator makes on the CPU. A part of what a seed means: another size gives other numbers."""
+"""Elements that one generator makes on the CPU. Another size gives other numbers for a seed."""
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 
@@ -38,7 +38,7 @@ def rand(shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> Devic
 
     Args:
         shape: the extents; 0 for a tensor without elements.
-        seed: 0 to 2**64 - 1: the same seed gives the same numbers. None: others at each run.
+        seed: 0 to 2**64 - 1; the same seed gives the same numbers. None gives other numbers at each run.
         dtype: f32 or f64.
 
     Raises:
@@ -71,7 +71,8 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: an extent is negative, or a number is out of range.
+        ArgumentError: an extent is negative, the seed is out of range, or `mean` or `std` is infinite, NaN or out
+            of the range of `dtype`.
 
     Example:
         >>> from cutile import api
@@ -154,6 +155,7 @@ def _in_chunks(
 
     def fill(start: int, stop: int) -> None:
         for chunk in range(start, stop):
+            # The chunk is the highest of the counter's four words, so that no chunk counts into the next.
             generator = np.random.Generator(np.random.Philox(key=seed, counter=chunk << 192))
             draw(generator, flat[chunk * _CHUNK : (chunk + 1) * _CHUNK])
 
@@ -176,7 +178,7 @@ class _Uniform(_Random):
 
         count = _count(view)
         generator.uniform(view.address, count, view.dtype.bits, seed)
-        # cuRAND's numbers are in (0, 1].
+        # cuRAND's numbers are in (0, 1]: 1 becomes 0.
         context.execute(half_open(View(view.storage, view.offset, view.dtype, (count,), row_major_strides((count,)))))
 
 

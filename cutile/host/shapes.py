@@ -1,7 +1,7 @@
 """Shapes, strides and element types: their checks, and their arithmetic.
 
-Shapes are tuples of extents, each at least 0. Strides count elements. Indices mean what NumPy means by them. The
-functions use no memory and no device. An error names the function, what was expected, and what came.
+Shapes are tuples of extents, each at least 0. Strides count elements. Indices are those of NumPy. The functions use no
+memory and no device. An error names the function, the expected argument, and the actual one.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
 
 
 def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) -> ShapeLike:
-    """The shape from a method's arguments.
-
-    They are a shape, or the extents one by one, as NumPy takes both.
+    """The shape from a method's arguments: a shape, or its extents, as in NumPy.
 
     Raises:
         ArgumentTypeError: a whole shape, and more.
@@ -118,9 +116,9 @@ def as_shape(shape: ShapeLike, argument: str = "shape", *, least: int = 0) -> tu
 
 
 def is_same_shape(shape: tuple[int, ...], request: Any) -> bool:
-    """Whether `request` is this very shape, by what may be looked up without a check.
+    """Whether a result cached for `shape` serves `request`, which is not checked.
 
-    What equals a shape need not be one.
+    Equality alone does not make it valid: (4.0, 8) equals (4, 8).
 
     >>> is_same_shape((4, 8), (4, 8)), is_same_shape((4, 8), (4.0, 8)), is_same_shape((4, 8), [4, 8])
     (True, False, False)
@@ -175,7 +173,7 @@ def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...]
     request = _integers(new, "shape")
     size = math.prod(old)
     unknown = request.count(-1)
-    known = -math.prod(request)  # with one -1: the product of the other extents
+    known = -math.prod(request)  # with one -1: the product of the other extents, since -1 changes the sign
     missing = size // known if unknown == 1 and known > 0 and size % known == 0 else -1
     extents = tuple(missing if extent == -1 else extent for extent in request)
     if -1 not in extents:
@@ -295,7 +293,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     for item in items:
         if item is None:
             extents.append(1)
-            steps.append(0)  # nothing is stepped over
+            steps.append(0)  # any stride would do for an extent of 1
         elif item is Ellipsis:
             until = axis + len(shape) - count
             extents += shape[axis:until]
@@ -392,7 +390,9 @@ def new_shape(shape: Any, function: str) -> tuple[int, ...]:
 
 
 def finite(value: Any, argument: str, function: str, dtype: DTypeLike) -> float:
-    """A finite number in the range of a dtype; formats that are only stored saturate, and take any.
+    """A finite number in the range of a dtype.
+
+    Formats that are only stored saturate, and take any finite number.
 
     Raises:
         ArgumentTypeError: it is no number.

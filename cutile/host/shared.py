@@ -1,10 +1,10 @@
 """`SharedTensor`: a read-only handle to a tensor with counted owners.
 
-It is called `Arc<Tensor>` in cuTile Rust.
+It is `Arc<Tensor>` in cuTile Rust.
 
 An owner is a handle that `tensor.shared()` or `handle.clone()` made, until it is dropped: by `drop()`, at the end of a
 `with` block, or when nothing refers to it. The number of Python references to one handle does not count. While there is
-an owner, the tensor itself is refused, as everywhere where something else owns it.
+an owner, operations refuse the tensor itself, as they refuse a partitioned one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ("SharedGroup", "SharedTensor", "share")
 class SharedGroup:
     """The owners of one tensor.
 
-    The tensor refers to it weakly, and the handles do so strongly: the last handle takes the group along, and the
-    tensor is usable again.
+    The tensor refers to it weakly, the handles strongly: when the last handle goes, so does the group, and the tensor
+    is usable again.
     """
 
     __slots__ = ("__weakref__", "_lock", "_owners", "_site", "ended")

@@ -1,11 +1,11 @@
-"""`Tensor`: a handle of an array on a device; its values come by an op.
+"""`Tensor`: a handle of an array on a device; an op reads its values.
 
-What a kernel's author sees of a tensor is the base class, `cutile.language.Tensor`; this adds what a caller needs.
-Partitions are in `partition.py`, the operations that move data in `transfer.py`, shared ownership in `shared.py`.
+The base class `cutile.language.Tensor` has the members for kernels; this one adds those for callers. Partitions are in
+`partition.py`, the operations that move data in `transfer.py`, shared ownership in `shared.py`.
 
-Ownership. Building an operation lends it its arguments (`cuda_async.core.lease`); that is about memory. On top of it, a
+Ownership. Building an operation lends it its arguments (`cuda_async.core.lease`): that guards memory. In addition, a
 tensor object is *held* while an owned partition or a shared handle stands in its place: using the tensor then raises
-`OwnershipError`. The hold ends with `unpartition()`, `unwrap_arc()`, or when whatever holds it is gone.
+`OwnershipError`. The hold ends with `unpartition()`, `unwrap_arc()`, or when the holder is gone.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
     Made by the functions of `cutile.api`; never constructed directly.
 
     Metadata is known at once, also while the device still computes the values. A tensor is equal (`==`) to itself
-    alone; to compare it with a number or an array is refused. Passing a tensor to a `Tensor`
-    parameter of a kernel lends it to be read; `partition` makes of it what a `Mut` parameter takes.
+    alone; a comparison with a number or an array is refused. A `Tensor` parameter of a kernel takes it to be read; a
+    `Mut` parameter takes its `partition`.
 
     Example:
         >>> from cutile import api, f32
@@ -76,7 +76,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._distinct = False  # until a write asks
+        self._distinct = False  # whether no two indices name one element, once a write has checked it
         self._hold: weakref.ref[Holder] | None = None
         self._tiled: TiledView | None = None
         self._shared: SharedView | None = None
@@ -104,7 +104,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         return len(self._view.shape)
 
     def __len__(self) -> int:
-        """The first extent, as of an array: how many there are in `for row in tensor`."""
+        """The first extent: the number of rows in `for row in tensor`."""
         if not self._view.shape:
             raise ArgumentTypeError(f"{self!r} has no axes, and so no length")
         return self._view.shape[0]
@@ -131,7 +131,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
 
     @property
     def storage(self) -> Storage:
-        """The memory that it is in, maybe with others."""
+        """The memory that it is in; other tensors may be in it too."""
         return self._view.storage
 
     @property
@@ -146,7 +146,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
     def device_pointer(self) -> DevicePointer:
         """The address of the first element, for other libraries.
 
-        Nothing orders what they do with it.
+        Nothing orders their use of it.
 
         Raises:
             NotReadyError: the tensor is one of `api.meta`, without memory.
@@ -160,7 +160,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         return DevicePointer(self._view.address, self._view.dtype)
 
     def spec(self) -> TensorFacts:
-        """What a kernel is specialized for: unit-stride axis, alignments, extents."""
+        """The facts that kernels are specialized for: unit strides, alignments, extents."""
         return self._view.facts
 
     def is_contiguous(self) -> bool:
@@ -170,7 +170,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
     # -- ownership ----------------------------------------------------------------------------
 
     def holder(self) -> Holder | None:
-        """What stands in this tensor's place, if anything does."""
+        """The partition or the group of handles in this tensor's place, if any."""
         return None if self._hold is None else self._hold()
 
     def _usable(self, use: str) -> View:
@@ -216,7 +216,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
 
         These cannot be used any more.
 
-        For when they are out of reach, in the traceback of a failed call in a notebook, say.
+        It helps if they are out of reach, such as in the traceback of a failed call in a notebook.
 
         Raises:
             OwnershipError: an operation that has not finished writes it.
@@ -241,8 +241,8 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
 
         Args:
             shape: extents of a tile, one for each axis of the tensor, at most 8 of them. They need not divide the
-                tensor's: stores clip at the edge. A name in place of an extent, as in `("BM", 64)`, is told by each
-                launch: `.generics(BM=128)`, or a search.
+                tensor's: stores clip at the edge. A launch gives a value to a name in place of an extent, as in
+                `("BM", 64)`: by `.generics(BM=128)`, or by a search.
 
         Raises:
             ArgumentError: `shape` is no such shape.
@@ -285,12 +285,9 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
 
     @property
     def mut(self) -> MutBorrow:
-        """The tensor as something to be written that stays usable.
+        """The tensor, to be written and still usable: `y.mut.partition(shape)`.
 
-        `y.mut.partition(shape)`.
-
-        While an operation that got it has not finished, other uses of the same memory raise `OwnershipError`; before
-        and after, the tensor can be used.
+        Until an operation with it has finished, other uses of the same memory raise `OwnershipError`.
 
         Raises:
             OwnershipError: the tensor is held.
@@ -370,7 +367,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
         On a GPU `stream` is made to wait for the values; on the CPU the caller waits. `tensor.mut` may be written.
 
         Raises:
-            BufferError: what is asked for would need a copy, or the arguments make no sense.
+            BufferError: the request would need a copy, or the arguments make no sense.
             OwnershipError: the tensor is held, or an operation that has not finished writes it.
             NotReadyError: on the CPU, inside a function given to then(), map() or inspect().
         """
@@ -388,7 +385,7 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The elements for Numba and others, on a GPU.
 
-        Nothing tells when they are done; DLPack does.
+        The protocol does not tell when they are done with it; DLPack does.
 
         Raises:
             AttributeError: the tensor is not on a GPU, or its dtype has no name in the protocol.
@@ -544,15 +541,13 @@ class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor
 
 
 class TensorView(Tensor):
-    """A read-only look at part of a tensor's memory, or at it in another order.
+    """A read-only view of part of a tensor, or of its elements in another order.
 
-    Shares that memory.
-
-    Kernels take it where they take a tensor to read. It does not block writes of the tensor, which it then shows: only
-    an overlap in flight, or within one launch, is refused. `view.mut` says that writing through it is meant.
+    Kernels take it where they take a tensor to read. It does not block writes of the tensor, and shows them: only an
+    overlap in flight, or within one launch, is refused. `view.mut` can be written.
 
     Attributes:
-        base: what it is a view of.
+        base: the tensor or view that it is a view of.
 
     Example:
         >>> x = api.arange(6).reshape((2, 3)).sync()

@@ -1,6 +1,4 @@
-"""Copies of elements.
-
-Host to device, device to host, within a device and between devices.
+"""Copies of elements: to and from the host, on a device and between devices.
 
 Contiguous elements are one copy. Others are gathered: by the workers on the CPU, by a kernel on a GPU. On the way from
 a GPU to the host their whole range of bytes is copied, and the host gathers.
@@ -8,10 +6,10 @@ a GPU to the host their whole range of bytes is copied, and the host gathers.
 Between devices elements must be contiguous. Two GPUs: the driver copies, directly if the two reach each other, else
 through page-locked memory; events order the streams of both. Host and GPU: through page-locked memory, on the GPU's
 stream, which orders the copy with the GPU's other work. The driver cannot make the host's stream and the GPU's wait for
-each other. So the copy first waits for what the host still computes: `await` on a thread of its own, `sync()` on the
+each other. So the copy first waits for the host's pending work: `await` on a thread of its own, `sync()` on the
 caller's.
 
-`ReadsValues` has the methods by which the values of a tensor get to the host.
+`ReadsValues` has the methods of a tensor that read its values.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...], *
     """
     strides = row_major_strides(shape)
     size = dtype.bits // 8
-    nbytes = size * ((strides[0] * max(shape[0], 1) if shape else 1) + spare)  # of no elements the room of some
+    nbytes = size * ((strides[0] * max(shape[0], 1) if shape else 1) + spare)  # never 0: empty tensors have addresses
     return View(context.allocate(nbytes), 0, dtype, shape, strides)
 
 
@@ -113,11 +111,9 @@ def _gather(destination: Array, source: Array) -> Callable[[int, int], None]:
 
 
 class FromHost(DeviceOp[T]):
-    """Copies an array of the host to a new tensor on the device it runs on.
+    """Copies an array of the host to a new tensor; yields `make(view)`.
 
-    Yields `make(view)`.
-
-    The array is held until the copy is done, and must not change before.
+    It holds the array until the copy is done; the array must not change until then.
     """
 
     __slots__ = ("_array", "_dtype", "_make")
@@ -166,7 +162,7 @@ class ToHost(DeviceOp[Array]):
         result = np.empty(view.shape, view.dtype.numpy)
         pending = Pending[Array](f"the values of a tensor ({self._name})", self.site)
         if not result.size:
-            pass  # there is nothing to wait for but the stream
+            pass  # no copy; the result still comes in the order of the stream
         elif _whole(view):
             download(context, storage, result.ctypes.data, result.nbytes, offset=view.offset, keep=result)
         elif runs_host_code(context.device):
@@ -189,7 +185,7 @@ def _download_range(context: ExecutionContext, view: View, result: Array) -> Non
     download(context, view.storage, raw.ctypes.data, raw.nbytes, offset=low, keep=raw)
     strides = tuple(stride * result.itemsize for stride in view.strides)
     source = np.ndarray(view.shape, result.dtype, raw, view.offset - low, strides)
-    context.on_complete(lambda: np.copyto(result, source))  # after the download's own, which fills `raw`
+    context.on_complete(lambda: np.copyto(result, source))  # runs after the callback of `download`, which fills `raw`
 
 
 class _Dup(DeviceOp[T]):
@@ -286,7 +282,7 @@ def copy_into(destination: View, source: View) -> DeviceOp[None]:
 
 
 def _match(destination: View, source: View) -> tuple[View, View]:
-    """Give the one that is contiguous the other's shape."""
+    """Give the contiguous view the shape of the other one."""
     if _whole(source):
         shape = destination.shape
         return destination, View(source.storage, source.offset, source.dtype, shape, row_major_strides(shape))
@@ -300,9 +296,9 @@ def _match(destination: View, source: View) -> tuple[View, View]:
 
 
 def _enqueue_copy(context: ExecutionContext, destination: View, source: View) -> None:
-    """Enqueue a copy between elements of one shape, or contiguous ones.
+    """Enqueue a copy between views of one shape, or between contiguous views.
 
-    A GPU copies only contiguous ones.
+    A GPU copies only between contiguous views.
     """
     if 0 in source.shape:
         return
@@ -316,11 +312,7 @@ def _enqueue_copy(context: ExecutionContext, destination: View, source: View) ->
 
 
 def refuse_strided(view: View, name: str) -> None:
-    """Refuse elements that do not follow one another.
-
-    Raises:
-        ArgumentError: they do not.
-    """
+    """Raise ArgumentError for elements that do not follow one another in memory."""
     if not is_contiguous(view.shape, view.strides):
         raise ArgumentError(
             f"{name}: the elements of shape {view.shape} and strides {view.strides} do not follow one another in "
@@ -365,7 +357,10 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
 
 
 def _preparations(*views: View) -> Iterable[Callable[[], object]]:
-    """Waiting for what the host still computes, where a GPU is to go on with it."""
+    """Functions that wait for the host's pending work on views.
+
+    A GPU goes on with them then.
+    """
     for view in views:
         if view.storage.device.kind == "host":
             yield lambda storage=view.storage: wait_for_writer(storage, readers=True)
@@ -399,7 +394,7 @@ class ToDevice(DeviceOp[T]):
             storage = context.allocate(nbytes)
         else:
             storage = Storage.allocate(import_stream(self._device), nbytes)
-            context.run.storages.append(storage)  # spoiled where this run fails
+            context.run.storages.append(storage)  # a run that fails marks its storages as spoiled
         result = View(storage, 0, source.dtype, shape, row_major_strides(shape))
         enqueue_copy_across(context, result, source)
         return self._make(result)

@@ -1,6 +1,6 @@
 """Tensors over raw addresses.
 
-Nothing checks that the memory is there, is large enough, or outlives the tensor.
+Nothing checks that their memory exists, is large enough, or outlives the tensor.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def borrow_raw_parts(
     """A tensor over memory that somebody else owns and frees.
 
     Args:
-        address: of the element at index 0 of every axis.
+        address: the address of the element at index 0 of every axis.
         shape, dtype: the elements.
         device: where the memory is.
         strides: in elements; row-major if None.
-        owner: held until our work on the memory is done.
+        owner: an object that keeps the memory alive; held until our work on the memory is done.
 
     Raises:
         ArgumentTypeError, ArgumentError: an argument makes no sense.
@@ -81,7 +81,7 @@ def from_raw_parts(
     """A tensor that takes over an allocation, and frees it when it is gone.
 
     Args:
-        address: what `stream.driver.allocate` returned (on a GPU also what cuMemAllocAsync and cuMemAlloc did).
+        address: a result of `stream.driver.allocate`; on a GPU also of cuMemAllocAsync or cuMemAlloc.
         num_bytes: the size of the allocation.
         shape, dtype, strides: the elements, from its first byte on; row-major if `strides` is None.
         stream: where it was allocated, and will be freed.

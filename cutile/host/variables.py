@@ -1,7 +1,4 @@
-"""`Global`: a variable of the device.
-
-Kernels load it, store it and add to it; the host reads and sets it.
-"""
+"""`Global`: a variable of the device, which kernels and the host read and set."""
 
 from __future__ import annotations
 
@@ -22,9 +19,8 @@ __all__ = ("Global",)
 class Global(DeviceVariable):
     """One element in the memory of each device, kept from launch to launch.
 
-    Define it at the top of a module.
-
-    Launches that use it, on any stream, run one after another. Each device has its own; so has each process.
+    Define it at the top of a module. Launches that use it, on any stream, run one after another. Each device has an
+    element of its own; so has each process.
 
     Args:
         dtype: the element type, or its name.

@@ -1,4 +1,6 @@
-"""Views made of a view by arithmetic alone: reshaped, reinterpreted, cut. Nothing is copied.
+"""Views made of a view by arithmetic alone: reshaped, reinterpreted, cut.
+
+Nothing is copied.
 
 Two indices of a view may name one element: overlapping windows over a signal, axes of stride 0. Such views are only
 read, since the last of several writers would decide the element's value. `may_overlap` clears most views at once:
@@ -54,7 +56,10 @@ def collective_buffer(view: View) -> Buffer:
 
 
 def reshaped(view: View, shape: ShapeLike, method: str) -> View:
-    """The same elements under another shape. Raises ArgumentError if they would have to be moved."""
+    """The same elements under another shape.
+
+    Raises ArgumentError if they would have to be moved.
+    """
     extents = reshape_shape(shape, view.shape, view.strides, method=method)
     return View(view.storage, view.offset, view.dtype, extents, row_major_strides(extents))
 
@@ -89,7 +94,10 @@ def reinterpreted(view: View, dtype: DTypeSpec, shape: ShapeLike) -> View:
 
 
 def piece(view: View, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
-    """The view of some elements, or of all in another order. `offset` counts elements from the first one."""
+    """The view of some elements, or of all in another order.
+
+    `offset` counts elements from the first one.
+    """
     start = view.offset + offset * (view.dtype.bits // 8)
     return View(view.storage, start, view.dtype, shape, strides)
 

@@ -1,8 +1,8 @@
-"""Live objects: what a kernel's names hold while it runs as plain Python.
+"""Live objects: the values of a kernel's names while it runs as plain Python.
 
-`EagerBuilder` runs operations as they are built; their results carry arrays. A `LiveTile` is a tile with its array:
-operators, methods and attributes are the language's. Tensors, partitions and whatever else the language has are
-`LiveObject`s. Both go to the front end, which knows what each may be asked for.
+`EagerBuilder` runs operations as they are built; their results carry arrays. A `LiveTile` is a tile with its array. A
+`LiveObject` is any other object of the language, such as a tensor or a partition. Both hand operators, methods and
+attributes to the front end, which has their meaning.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class EagerValue(Value):
 
 
 class _Arrays(MutableMapping[Value, Array]):
-    """What the walker looks values up in.
+    """The arrays of values, for the walker.
 
-    Those that hold their array, and those inside an operation's regions.
+    Eager values have their own; those in regions of operations are kept here.
     """
 
     def __init__(self) -> None:
@@ -66,9 +66,9 @@ class _Arrays(MutableMapping[Value, Array]):
 
 
 class EagerBuilder(Builder):
-    """Builds for one tile block.
+    """Runs the operations of one tile block as they are built.
 
-    Regions of operations are built as ever, and run with the operation.
+    Regions are only built, and run with their operation.
     """
 
     def __init__(self, parameters: Block, index: Grid, grid: Grid, watch: Watch | None) -> None:
@@ -104,17 +104,15 @@ class EagerBuilder(Builder):
         if self._watch is None or len(self.open_blocks) > 1:
             return
         values = self._walker.values
-        wanted = None if mask is None else values[mask]
+        active = None if mask is None else values[mask]
         places = [values[each] for each in index]
-        self._watch.reach(tensor.name, values[tensor].shape, places, wanted, what, every=every, place=self.location)
+        self._watch.reach(tensor.name, values[tensor].shape, places, active, what, every=every, place=self.location)
 
 
 class LiveObject:
-    """A tensor, a partition, pointers, a token....
+    """Any object of the language but a tile: a tensor, a partition, pointers, a token.
 
-    Anything of the language that is not a tile.
-
-    Operators ask the front end, too: pointers move by `+`, a component of an index is an integer.
+    It has operators, too: pointers move by `+`, a component of an index is an integer.
     """
 
     __hash__ = object.__hash__
@@ -124,7 +122,7 @@ class LiveObject:
         self._meaning = meaning
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__"):  # protocols of Python, such as copying, which the language does not have
             raise AttributeError(name)
         return self._session.attribute(self._meaning, name)
 
@@ -167,7 +165,7 @@ class LiveTile(Tile):
         return view
 
     def __getattribute__(self, name: str) -> Any:
-        # The methods and facts of `Tile` are stubs on the class: the front end says what they mean.
+        # Not `__getattr__`, which would not be called for the stubs on `Tile`: the front end has their meaning.
         if name.startswith("_") or name == "array":
             return object.__getattribute__(self, name)
         return object.__getattribute__(self, "_session").attribute(object.__getattribute__(self, "_meaning"), name)
@@ -255,7 +253,7 @@ for _live in (LiveTile, LiveObject):
 
 
 def to_live(session: Session, meaning: Any) -> Any:
-    """What the kernel's author sees of what the front end made."""
+    """The live object for a value of the front end."""
     if isinstance(meaning, EagerValue) and isinstance(meaning.type, TileType):
         return LiveTile(session, meaning)
     if isinstance(meaning, Range):
@@ -268,7 +266,7 @@ def to_live(session: Session, meaning: Any) -> Any:
 
 
 def to_meaning(live: Any) -> Any:
-    """What the front end sees of what the kernel's author holds."""
+    """The front end's value of a live object; other objects as they are."""
     if isinstance(live, LiveTile | LiveObject):
         return live._meaning  # pyright: ignore[reportPrivateUsage]
     if type(live) in (tuple, list):  # a kernel has tuples only, however they are written

@@ -1,12 +1,12 @@
 """Padding that counts: elements past a tensor's edge that change a reduction.
 
-A load gives zeros, or another number, past the edges of its tensor. In a sum of what was loaded they count nothing.
-Once something was done to them (a mean was subtracted, say) they do, in silence. Here each tile that is loaded carries
-a mask of its padding, which what is computed of it inherits. A reduction, scan or product is done a second time with
-its identity in the place of padding. Where an element of the tensor is among those that are folded, the two must agree.
+A load gives zeros, or another number, past the edges of its tensor. Zeros leave a sum of loaded elements as it is. They
+do not once they were changed, for instance by subtracting a mean. So a loaded tile carries a mask of its padding here,
+and tiles computed of it inherit the mask. A reduction, scan or product runs a second time with its identity in place
+of padding. Both results must agree, unless all folded elements are padding.
 
-Zeros leave a sum as it is, but not a mean: a sum over a tile that has padding must not be divided by how many elements
-the tile has.
+Zeros leave a sum as it is, but not a mean: a sum over a tile with padding must not be divided by the number of the
+tile's elements.
 """
 
 from __future__ import annotations
@@ -69,24 +69,24 @@ class Padding:
     """Follows padding through one launch."""
 
     def __init__(self) -> None:
-        self._of: dict[int, Padded] = {}  # by the value's identity: `_alive` holds the values
+        self._of: dict[int, Padded] = {}  # by the value's `id`, which stays its own since `_alive` holds the value
         self._sums: dict[int, Summed] = {}  # likewise
         self._alive: list[Value] = []
         self._said: set[tuple[str, int, int]] = set()
 
     def enter(self) -> None:
-        """A tile block begins: the values of the one before are gone."""
+        """Forget the values of the previous tile block."""
         self._of.clear()
         self._sums.clear()
         self._alive.clear()
 
     def loaded(self, op: Op, tensor: str, outside: Array) -> None:
-        """Note what a load took from outside of a tensor."""
+        """Note the elements of a loaded tile that lie outside of the tensor."""
         if outside.any():
             self._note(op.results[0], Padded(outside, frozenset({tensor})))
 
     def after(self, op: Op, walker: Walker) -> None:
-        """Note what an operation that has run makes of padding; warn where it counts."""
+        """Follow padding through an operation that has run; warn where it counts."""
         if not self._of or op.effect_of is not Effect.NONE or not op.results:
             return
         self._follow_sums(op, walker)
@@ -101,7 +101,7 @@ class Padding:
                 self._note(result, Padded(mask, names))
 
     def _add_up(self, op: ReduceSum, padded: Padded, names: frozenset[str]) -> None:
-        """Note how many elements a sum has."""
+        """Note the number of elements of a sum."""
         before = self._sums.get(id(op.x), Summed(1, False, names))
         mixed = bool((padded.mask.any(axis=op.axis) & ~padded.mask.all(axis=op.axis)).any())
         count = before.count * op.x.tile.shape[op.axis]
@@ -201,9 +201,10 @@ class Padding:
             without = _again(op, walker, replaced)
             with_padding = _again(op, walker, {})
         for got, expected in zip(with_padding, without, strict=True):
-            differs = np.asarray(real & ~((got == expected) | ((got != got) & (expected != expected))))
+            both_nan = (got != got) & (expected != expected)
+            differs = np.asarray(real & ~((got == expected) | both_nan))
             if differs.any():
-                place = int(differs.argmax())  # of the elements in a row: a result may have no axes
+                place = int(differs.argmax())  # a flat index, since a result may have no axes
                 self._say(op, operands, names, got.ravel()[place], expected.ravel()[place])
                 return
 
@@ -263,7 +264,7 @@ def _products_of_elements(op: Mma, operands: Mapping[Value, Padded]) -> Array:
 
 
 def _identity(op: Op, value: Value) -> Any:
-    """What changes nothing in the place of an operand's element."""
+    """The number that changes no result in place of an operand's element."""
     if isinstance(op, Folding):
         return op.identities[op.tiles.index(value)]
     if isinstance(op, ReduceMax | ReduceMin):

@@ -1,7 +1,4 @@
-"""A launch as plain Python.
-
-Every tile block in order, in the thread that asks for it.
-"""
+"""Launches as plain Python: all tile blocks in order, in the calling thread."""
 
 from __future__ import annotations
 
@@ -41,9 +38,9 @@ class Interpreted:
         source: its source, for messages.
         types: the type of each parameter.
         generics: the values of the generics.
-        pointers: the parameters that are pointers, and what they lead to.
+        pointers: the parameters that are pointers, with the dtypes that they lead to.
         arrangement: the arguments that are groups of launch parameters, or constants.
-        unsafe: whether it may use raw pointers, which nothing checks.
+        unsafe: whether the kernel may use raw pointers, which nothing checks.
 
     Attributes:
         parameters: the plain numbers that a run takes, as for a compiled kernel.
@@ -81,9 +78,9 @@ class Interpreted:
         Args:
             grid: the logical grid.
             numbers: one per parameter; addresses must be of memory that the CPU reaches.
-            written: for tensors of which not everything was ever written, what was: one bool per element, flat, which
-                the run keeps up to date. None checks nothing.
-            addresses: where a variable of the device is, in memory that the CPU reaches; asked when it is used.
+            written: by parameter, for tensors with elements that were never written: one bool per element, flat, true
+                for written ones; the run updates it. None checks nothing.
+            addresses: gives the address of a device variable in the CPU's memory; called when the kernel uses one.
 
         Raises:
             KernelError: an operation's operands do not fit; shows the line.
@@ -141,10 +138,13 @@ class Interpreted:
 
 
 class LiveCaptures(Captures):
-    """What compiled functions of an interpreted kernel read: its tiles as well."""
+    """Captured names of the functions that an interpreted kernel has compiled.
+
+    They may hold live tiles.
+    """
 
     def name(self, function: Callable[..., Any], name: str) -> Any:
-        """What a name means around a function; a live tile is a value of the front end."""
+        """The value of a name around a function; of a live tile, the front end's value."""
         return to_meaning(super().name(function, name))
 
 
@@ -162,24 +162,21 @@ class LiveCopies:
         self._builtins = {**vars(builtins), **replaced}
         python = {vars(builtins).get(name): each for name, each in replaced.items()}
         self._replaced = {each: live for each, live in python.items() if isinstance(each, types.BuiltinFunctionType)}
-        self._made: dict[Any, Any] = {}
-        self._chosen: dict[Any, Any] = {}
+        self._copies: dict[Any, Any] = {}
+        self._switches: dict[Any, Any] = {}
 
     def copy(self, function: Any) -> Any:
-        """The copy of one function.
-
-        Made once, so that functions that call each other find it.
-        """
-        if function in self._made:
-            return self._made[function]
+        """The copy of one function; made once, since functions may call each other."""
+        if function in self._copies:
+            return self._copies[function]
         code: types.CodeType = function.__code__
-        scope: dict[str, Any] = {"__builtins__": self._builtins}  # a function finds its builtins when it is made
+        scope: dict[str, Any] = {"__builtins__": self._builtins}  # set first: a function takes them when it is made
         cells = tuple(
             self._cell(name, cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
         )
         copy = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
         copy.__kwdefaults__ = function.__kwdefaults__
-        self._made[function] = copy
+        self._copies[function] = copy  # before its helpers are copied, which may name it
         scope.update({name: value for name, value in function.__globals__.items() if name != "__builtins__"})
         for name in _names(code) & scope.keys():
             scope[name] = self.outside(scope[name])
@@ -190,13 +187,13 @@ class LiveCopies:
             return types.CellType(self._generics[name])
         try:
             return types.CellType(self.outside(cell.cell_contents))
-        except ValueError:  # not yet assigned: the user's own cell says so when it is read
+        except ValueError:  # not yet assigned: the user's own cell raises when it is read
             return cell
 
     def outside(self, value: Any) -> Any:
-        """What a value from outside of the function is in it."""
+        """The replacement of a value that a copied function reads from outside."""
         if isinstance(value, types.BuiltinFunctionType):
-            return self._replaced.get(value, value)  # another name of `max`, or a generic
+            return self._replaced.get(value, value)  # a builtin under another name, such as `biggest = max`
         inner = wrapped_by_cache(value)
         if inner is not None:
             return value if is_computed(value) else self.copy(inner)
@@ -206,17 +203,17 @@ class LiveCopies:
         return self._either(value) if is_computed(value) else self.copy(value)
 
     def _either(self, function: Any) -> Any:
-        """A function that Python computes where its arguments are constants."""
-        if function not in self._chosen:
+        """A function that Python runs if all arguments are constants, else its copy."""
+        if function not in self._switches:
 
             @functools.wraps(function)
             def either(*args: Any, **kwargs: Any) -> Any:
                 constant = all(map(is_constant, (*args, *kwargs.values())))
                 return function(*args, **kwargs) if constant else self.copy(function)(*args, **kwargs)
 
-            either.of_python = function  # type: ignore[attr-defined]  # what reduce and scan compile, given it
-            self._chosen[function] = either
-        return self._chosen[function]
+            either.of_python = function  # type: ignore[attr-defined]  # reduce and scan compile this one
+            self._switches[function] = either
+        return self._switches[function]
 
 
 def _names(code: types.CodeType) -> set[str]:

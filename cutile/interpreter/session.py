@@ -1,11 +1,11 @@
-"""One tile block being run: what functions, operators and attributes mean in it.
+"""The session of one tile block: the language's meaning while it runs.
 
-Calls of `range` are Python's own where a `for` statement goes over them. All others a compiled kernel takes for tuples
-of constants:
+A `for` statement over `range` is a loop of the kernel, which counts by tiles. Elsewhere a compiled kernel takes `range`
+for a tuple of constants:
 
     [t[i] for i in range(3)]   sum(range(4))   zip(range(2), tiles)   [*range(3)]
 
-Python makes the same call of all of them, so the place of the call tells.
+Python makes the same call for both, so the place of the call in the source text tells them apart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cutile.ir import TileType, Value
 from cutile.language.variable import DeviceVariable
 
 _Place = tuple[int, int, int, int]
-_TAKES = {"all", "any", "enumerate", "list", "reversed", "set", "sorted", "sum", "tuple", "zip"}
+_TUPLE_FUNCTIONS = {"all", "any", "enumerate", "list", "reversed", "set", "sorted", "sum", "tuple", "zip"}
 """Functions of Python over items that are known when a kernel is compiled."""
 
 
@@ -48,13 +48,13 @@ def is_constant_range(depth: int) -> bool:
     """Whether the running call of `range`, `depth` frames above, is of constants."""
     frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
     code = frame.f_code
-    line, end_line, column, end = list(code.co_positions())[frame.f_lasti // 2]
+    line, end_line, column, end = list(code.co_positions())[frame.f_lasti // 2]  # an instruction has two bytes
     return (line, column, end_line, end) in _places("".join(linecache.getlines(code.co_filename)))
 
 
 @functools.lru_cache(maxsize=8)
 def _places(text: str) -> frozenset[_Place]:
-    """The places of such calls in a file."""
+    """The places of calls whose result is a tuple of constants if they call `range`."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -66,7 +66,7 @@ def _places(text: str) -> frozenset[_Place]:
             items = [node.iter]
         elif isinstance(node, ast.Starred):
             items = [node.value]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TAKES:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TUPLE_FUNCTIONS:
             items = node.args
         for item in items:
             if isinstance(item, ast.Call):
@@ -91,13 +91,13 @@ class LiveFrame(Frame):
     addresses: Callable[[DeviceVariable], int] = _no_variables
 
     def address_of(self, variable: DeviceVariable) -> Value:
-        """The address itself: nothing is passed to a function that runs here and now."""
+        """The address as a value: an interpreted kernel needs no parameter for it."""
         return EagerValue(TileType(u64), np.array(self.addresses(variable), np.uint64), variable.__class__.__name__)
 
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
-        """Have the checker look at the indices.
+        """Check the indices here.
 
-        What becomes of them shows addresses and a mask only.
+        The operations made of them have addresses and a mask only.
         """
         builder = self.builder
         if isinstance(builder, EagerBuilder):
@@ -109,7 +109,7 @@ class LiveFrame(Frame):
         return current_place()
 
 
-_NOWHERE = ast.Pass()
+_NOWHERE = ast.Pass()  # the front end wants a node of syntax; `LiveFrame.locate` does not look at it
 
 
 class Session:
@@ -183,7 +183,7 @@ class Session:
                 frame.type_error(f"a loop over {describe(meaning)}")
         bounds = [int(each.array) if isinstance(each, EagerValue) else int(each) for each in _bounds(meaning)]
         if bounds[2] == 0:
-            return  # as compiled: whether the step is 0 is not known before
+            return  # as compiled, where no step is known to be 0 before the loop runs
         given = [each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)]
         interval = counted(*(interval_of(self._frame, each) for each in _bounds(meaning)))
         dtype = next((each for each in given if each is not i32), i32 if interval.fits(i32) else i64)
@@ -197,9 +197,9 @@ class Session:
             yield to_live(self, value)
 
     def builtins(self) -> dict[str, Callable[..., Any]]:
-        """Python's builtins that mean something else on tiles.
+        """Python's functions with another meaning on tiles, such as `min` and `max`.
 
-        `range`, `min`, `max`...; no classes but that.
+        Of its classes, `range` alone is among them.
         """
         return {
             function.__name__: self._builtin(function)
@@ -230,7 +230,7 @@ _HIDDEN = (_PACKAGE, str(Path(linecache.__file__).parent / "contextlib.py"))
 
 
 def current_place() -> Location:
-    """The line that called the language, with the columns of the expression."""
+    """The line of the kernel that is being run, with the columns of the expression."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
         frame = frame.f_back
@@ -239,9 +239,9 @@ def current_place() -> Location:
 
 @contextmanager
 def misspelt_names() -> Generator[None]:
-    """Refuse a name that a module lacks, in the compiler's words.
+    """Raise the compiler's error for a name that a module lacks.
 
-    A plain AttributeError does not have them.
+    It takes the place of AttributeError.
 
     Raises:
         KernelNameError: with the line, and the nearest name.

@@ -1,13 +1,13 @@
-"""What a GPU would not report.
+"""Checks for faults that a GPU does not report.
 
-Races, reads of unwritten elements, accesses outside a tensor, false identities.
+They are races, reads of unwritten elements, accesses outside a tensor, and false identities.
 
 Blocks run one after the other here, but nothing orders them on a device. So it is a race when two blocks use an element
-and one of them writes it, whatever the order in which they ran here. It is none if both do so atomically, or if the
-second has acquired what the first released. Every element remembers its last user, the way of use and the line.
+and one of them writes it, whatever their order here. It is none if both accesses are atomic, or if the second block has
+acquired what the first one released. Every element remembers its last user, the kind of access and the line.
 
-The operation itself says which elements it touches. It is run a second time: a load over a tensor of element
-numbers, a store of ones into a tensor of zeros. The elements of an access by address are looked up.
+To find the elements of an access, the operation runs a second time: a load over a tensor of element numbers, a store of
+ones into a tensor of zeros. The elements of an access by address are looked up.
 
 An identity of a fold must change no element: one target begins with it, another pads with it, a third never uses it.
 """
@@ -30,12 +30,9 @@ from cutile.ops.bound import CheckIndex, CheckTile
 from cutile.ops.pointer import LoadPointer, StorePointer
 from cutile.ops.reduce import Folding
 
-# Who used which element of memory last, on which line, and how.
+# -- the last accesses of each element ------------------------------------------------------------
 #
-# Plainly, or so that others may do so at the same time.
-#
-# Memory is a tensor's (`Elements`), or what an address leads to that lies in none (`Loose`). Both count elements
-# from 0.
+# Memory is a tensor's (`Elements`), or lies outside of all tensors (`Loose`). Both count elements from 0.
 
 Array = np.ndarray[Any, Any]
 Way = tuple[bool, bool]
@@ -46,9 +43,11 @@ WAYS: tuple[Way, ...] = ((False, False), (True, False), (False, True), (True, Tr
 
 
 class History(ABC):
-    """The accesses of some elements.
+    """The last access of each element, by way: the block, and its place.
 
-    Of each way the block that was last, and the number of the place it was at.
+    Attributes:
+        who: block numbers from 1; `NOBODY`, or `SEVERAL` blocks.
+        where: indices into the places of `Watch`.
     """
 
     def __init__(self, size: int) -> None:
@@ -57,7 +56,7 @@ class History(ABC):
 
     @abstractmethod
     def name(self, element: int, verb: str) -> str:
-        """The element, and what is done to it."""
+        """The element and its access as words: `'x' is read at (3,)`."""
 
     def remember(self, touched: Array, way: Way, block: int, place: int) -> None:
         """Note an access by a block."""
@@ -68,12 +67,12 @@ class History(ABC):
 
 
 class Elements(History):
-    """Those of a tensor.
+    """The accesses of a tensor's elements.
 
     Args:
         tensor: the name.
         array: the elements.
-        written: of each, whether anything ever wrote it.
+        written: whether an element was ever written, by element.
     """
 
     def __init__(self, tensor: str, array: Array, written: Array) -> None:
@@ -97,14 +96,11 @@ class Elements(History):
         return f"{self.tensor!r} is {verb} at {self.index(element)}"
 
     def addresses_of(self, touched: Array) -> Array:
-        """Where elements are."""
+        """The addresses of elements."""
         return addresses(self.array)[touched]
 
     def at(self, where: Array) -> Array:
-        """The elements that hold the bytes at these addresses.
-
-        -1 for those that lie elsewhere.
-        """
+        """The elements that hold the bytes at these addresses; -1 for others."""
         if not self.array.size:
             return np.full(where.shape, -1, np.int64)
         if self._addresses is None or self._order is None:
@@ -132,9 +128,10 @@ class Loose(History):
                 self._addresses.append(address)
         missing = len(self._addresses) - self.who[False, False].size
         if missing:
-            for each in (self.who, self.where):
-                for way in WAYS:
-                    each[way] = np.append(each[way], np.zeros(missing + len(self._addresses), np.int32))
+            # As much again, so that appending one by one takes linear time.
+            room = np.zeros(missing + len(self._addresses), np.int32)
+            for table in (self.who, self.where):
+                table.update({way: np.append(table[way], room) for way in WAYS})
         return np.array([self._numbers[address] for address in addresses], np.int64)
 
     def name(self, element: int, verb: str) -> str:
@@ -164,7 +161,7 @@ class Watch:
 
     Args:
         arrays: the tensors, by the names of their parameters.
-        written: for tensors of which not everything was ever written, what was; changed as the launch writes.
+        written: by name, for tensors with elements that were never written: true for written ones. Updated by writes.
     """
 
     def __init__(self, arrays: Mapping[str, Array], written: Mapping[str, Array]) -> None:
@@ -179,15 +176,15 @@ class Watch:
         }
         self._loose = Loose()
         self._outside: tuple[str, Array] | None = None
-        """What the load that is about to run takes from outside of its tensor."""
+        """The tensor of the load that is about to run, and the mask of its padding."""
         self.padding = Padding()
         self._before: dict[int, int] = {}
-        """What this block comes after: the accesses of each block up to a place."""
+        """By block, the last place before which its accesses are ordered before this block's."""
         self._released: dict[int, dict[int, int]] = {}
-        """The same of a block that acquires the word at an address."""
+        """By address, the `_before` that a block gets by acquiring the word there."""
 
     def enter(self, index: Grid) -> None:
-        """The tile block at `index` begins."""
+        """Begin the tile block at `index`."""
         self._index = index
         self._blocks.append(index)
         self._block = len(self._blocks) - 1
@@ -264,7 +261,7 @@ class Watch:
         array = walker.values[tensor]
         elements = self._elements.get(tensor.name)
         own = elements is not None and elements.array is array
-        if elements is None or not own:  # a tensor that the kernel made of an address
+        if elements is None or not own:  # the kernel made the tensor of an address
             elements = Elements(tensor.name, array, np.ones(array.size, np.bool_))
         writes = op.effect_of is Effect.WRITE
         if writes:
@@ -291,7 +288,7 @@ class Watch:
         values = walker.values
         size = (op.pad if isinstance(op, LoadPointer) else op.value).tile.dtype.bits // 8
         where = np.asarray(values[op.pointers], np.uint64)[values[op.mask]].astype(np.int64).ravel()
-        strong = op.order != "weak" and op.scope != "tile_block"  # blocks are no others of one tile block
+        strong = op.order != "weak" and op.scope != "tile_block"  # a scope of one tile block orders no two blocks
         updates = isinstance(op, AtomicRmw | AtomicCas)
         if strong and op.order in ("acquire", "acq_rel"):
             for address in where.tolist():
@@ -308,9 +305,9 @@ class Watch:
             self._before[block] = max(place, self._before.get(block, -1))
 
     def _release(self, address: int, *, releases: bool, keeps: bool) -> None:
-        """A strong write: it releases what this block comes after.
+        """Note a strong write: a release hands on the order of this block.
 
-        An update also hands on what others have released.
+        An update (`keeps`) also hands on what other blocks have released.
         """
         handed = dict(self._released.get(address, {})) if keeps else {}
         if releases:
@@ -321,9 +318,9 @@ class Watch:
         self._released[address] = handed
 
     def _touch_addresses(self, op: Op, where: Array, size: int, way: Way, *, reads: bool) -> None:
-        """An access of `size` bytes at each address.
+        """Check an access of `size` bytes at each address.
 
-        Those in tensors are elements of these.
+        Where a tensor holds the address, it is an access of the tensor's elements.
         """
         for elements in self._elements.values():
             if not where.size:
@@ -368,9 +365,9 @@ class Watch:
             self._refuse(op, history, int(touched[position]), way, other, int(who[position]), int(where[position]))
 
     def _comes_after(self, block: int, where: Array) -> Array:
-        """Whether accesses of a block at these places come before this block's.
+        """Whether accesses of a block at these places are ordered before this block's.
 
-        Of several blocks: of all before this one.
+        For `SEVERAL`: whether this block is ordered behind all that ran before it, since nobody knows which they were.
         """
         if block == SEVERAL:
             return np.full(where.shape, all(each in self._before for each in range(1, self._block)))
@@ -402,9 +399,9 @@ class _Instead(dict[Value, Array]):
 
 
 def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> tuple[Array, Array]:
-    """The elements that a load takes, and which of its tile are padding.
+    """The elements that a load takes, and the mask of its tile's padding.
 
-    Padding shows as no number of an element: they count from 1.
+    The numbers of elements count from 1 here, so that padding by 0 is no element.
     """
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
     (found, *_) = walker.with_values(_Instead(walker.values, {tensor: numbers})).operation(op)
@@ -425,8 +422,8 @@ def _stored(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
     return np.flatnonzero(marks)
 
 
-_TOLERANCE = 1e-2
-"""Of the largest element: what functions that round may be off by. What is no identity is mostly off by more."""
+_MAX_ROUNDING = 1e-2
+"""Share of the largest element by which a rounding function may be off. A false identity is mostly off by more."""
 
 
 def check_identity(op: Folding, walker: Walker) -> None:
@@ -451,7 +448,7 @@ def _alike(got: Array, expected: Array) -> Array:
         return np.asarray(got == expected)
     x, y = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     largest = np.max(np.abs(y), where=np.isfinite(y), initial=0)
-    return np.isclose(x, y, rtol=0, atol=_TOLERANCE * largest, equal_nan=True)
+    return np.isclose(x, y, rtol=0, atol=_MAX_ROUNDING * largest, equal_nan=True)
 
 
 def _refuse(op: Folding, number: int, *, identities_first: bool, element: Any, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""Checks of launch arguments against their parameters: tensors, partitions, pointers, plain numbers."""
+"""Checks of launch arguments: tensors, partitions, pointers, plain numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ MAX_ADDRESS = 2**64 - 1
 
 
 class Pointer(int):
-    """An address: a launch neither keeps its memory alive nor waits for the memory's other users.
+    """An address.
+
+    A launch neither keeps its memory alive nor waits for the memory's other users.
 
     Attributes:
         facts: the dtype that it leads to, for specialization; None where the signature declares one.
@@ -152,7 +154,7 @@ def _ownership_error(kernel: str, parameter: Parameter, error: OwnershipError) -
 
 
 def give_back(arguments: Iterable[Any]) -> None:
-    """Release the arguments that stand for a tensor until the launch, since that will not run."""
+    """Release the arguments that stand for a tensor until a launch that fails."""
     for argument in arguments:
         release = getattr(argument, "__kernel_give_back__", None)
         if release is not None:
@@ -249,17 +251,23 @@ _carriers: list[Callable[[Any], DeviceOp[Any]]] = []  # one at most, of `cutile.
 
 
 def register_reader(reader: Reader) -> None:
-    """Add a reader of other libraries' tensors. Readers are tried in the order of their registration."""
+    """Add a reader of other libraries' tensors.
+
+    Readers are tried in the order of their registration.
+    """
     _readers.append(reader)
 
 
 def register_carrier(carry: Callable[[Any], DeviceOp[Any]]) -> None:
-    """Have `carry(array)` make the op that copies a host array to the device on which the op runs."""
+    """Have `carry(array)` make the op that copies a host array to its device.
+
+    That is the device on which the op runs.
+    """
     _carriers[:] = [carry]
 
 
 def carried(arguments: tuple[Any, ...], checked: list[Checked]) -> tuple[Any, ...]:
-    """The arguments, with an op in place of each host array that a launch may have to copy.
+    """The arguments, with ops in place of host arrays that may have to be copied.
 
     Arrays stay if all tensors are on the CPU. If the device is not known yet, the op decides when it runs.
 
@@ -347,7 +355,10 @@ def raw_scalar(value: Any, kernel: str, name: str, expected: str = "a number") -
 
 
 def _of_numpy(scalar: Any) -> Any:
-    """A scalar of NumPy or ml_dtypes as a Python number; others, such as complex ones and texts, as they are."""
+    """A scalar of NumPy or ml_dtypes as a Python number.
+
+    Others, such as complex numbers and texts, are returned as they are.
+    """
     if scalar.dtype.kind in "biuf":
         return scalar.item()
     # Most scalars of ml_dtypes are of the kind V. So is np.void, which is a record.

@@ -243,7 +243,10 @@ class BoundLaunch:
         return checked
 
     def _fits_grid(self, partition: TiledView) -> bool:
-        """Whether the bound grid is the partition's; of a partial-coverage partition, within it."""
+        """Whether the bound grid is the partition's.
+
+        For a partial-coverage partition, whether it lies within.
+        """
         if partition.exact:
             return partition.grid == self._grid
         return all(extent <= limit for extent, limit in zip(self._grid, partition.grid, strict=True))

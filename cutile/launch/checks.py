@@ -171,7 +171,10 @@ def _condition_of_all(compiled: Compiled, names: Sequence[str]) -> Condition | N
 
 
 def _condition(check: Any, names: Sequence[str]) -> str:
-    """One index check as text: holds if a guard is false, or if both ends of the index are in range."""
+    """One index check as text.
+
+    It holds if a guard is false, or if both ends of the index are in range.
+    """
     _, _, _, low, high, count, guards, _ = check
     ends = [f"{placed(low, names)} >= 0"] if low else []
     ends += [f"{placed(high, names)} < {placed(count, names)}"] if high else []
@@ -199,7 +202,7 @@ class _Placer(ast.NodeTransformer):
 
 
 def placed(text: str, names: Sequence[str]) -> str:
-    """Rewrite an expression of a kernel's parameters to one of arguments `c` and grid `g`."""
+    """Rewrite an expression of parameters to one of arguments `c` and grid `g`."""
     return f"({ast.unparse(_Placer(names).visit(ast.parse(text, mode='eval')))})"
 
 

@@ -94,7 +94,7 @@ class Chooser:
         self.max_blocks = variants.max_blocks
 
     def change(self, checked: Sequence[Checked], grid: Grid) -> Change:
-        """The options in which the launch's variant differs from the kernel; empty for the kernel itself."""
+        """The options in which the launch's variant differs; empty for the kernel itself."""
         blocks = grid[0] * grid[1] * grid[2]
         return () if blocks > self.max_blocks else self._choose(blocks, self._count(checked, grid))
 
@@ -172,7 +172,7 @@ class CompiledKernel:
             self.enqueue = _itself_or_variant(self.enqueue, self._chooser, self._variants, make)
 
     def compiles_nothing(self, checked: Sequence[Checked], grid: Grid) -> bool:
-        """Whether the code that the launch runs, the kernel's or a variant's, is compiled and loaded."""
+        """Whether the launch's code, the kernel's or a variant's, is compiled and loaded."""
         if self._chooser is None:
             return True
         change = self._chooser.change(checked, grid)

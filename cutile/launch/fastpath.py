@@ -1,4 +1,6 @@
-"""The fast path of a launch: functions generated for one kernel, in place of the general way.
+"""The fast path of a launch: functions generated for one kernel.
+
+They stand in place of the general way.
 
     recognizer   a call's arguments -> what a launch needs      general way: `Launchable.check`, `plan` and `grid`
     enqueuer     that -> the driver's call                      general way: `CompiledKernel` (`compiled_kernel.py`)
@@ -78,7 +80,10 @@ def define(what: str, text: str, scope: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _file_of(what: str, text: str) -> str:
-    """A file name for a text; equal texts share it, and a number tells other texts for the same purpose apart."""
+    """A file name for a text.
+
+    Equal texts share it; a number tells other texts for the same purpose apart.
+    """
     file, number = f"<cutile launch: {what}>", 1
     while _texts.get(file, text) != text:
         number += 1
@@ -95,7 +100,7 @@ Numbers = Callable[[Sequence[Checked], Grid], list[Argument]]
 
 
 def numbers_of(compiled: Compiled) -> Numbers:
-    """The function that packs a compiled kernel's numbers from checked arguments and a grid."""
+    """The function that packs a compiled kernel's numbers."""
     numbers = compiled.memo.get("numbers")
     if numbers is None:
         items = ", ".join(map(expression, compiled.executable.parameters))
@@ -105,7 +110,7 @@ def numbers_of(compiled: Compiled) -> Numbers:
 
 
 def expression(parameter: Parameter) -> str:
-    """The number of one parameter as text, by the checked arguments `c` and the grid `g`."""
+    """The number of one parameter as text, by arguments `c` and grid `g`."""
     # `index`: an executable may come from a file, and nothing but integers of it may get into text that is executed.
     axis, owner = index(parameter.axis), f"c[{index(parameter.argument)}]"
     by_kind = {
@@ -199,7 +204,10 @@ _PROTOCOLS = {"tensor": "input", "mut": "output", "shared": "shared"}
 
 
 def _checked_text(position: int, parameter: Declared) -> str:
-    """The expression that checks an argument `a0`; it raises AttributeError for another kind of argument."""
+    """The expression that checks an argument `a0`.
+
+    It raises AttributeError for another kind of argument.
+    """
     name = f"a{position}"
     if parameter.kind != "scalar":
         return f"{name}.__kernel_{_PROTOCOLS[parameter.kind]}__()"
@@ -211,7 +219,10 @@ def _checked_text(position: int, parameter: Declared) -> str:
 
 
 def _grid_unclear(outputs: Sequence[str]) -> list[str]:
-    """Conditions under which partitions do not tell the grid: there is none, they differ, or one is a prefix."""
+    """Conditions under which partitions do not tell the grid.
+
+    There is none, they differ, or one is a prefix.
+    """
     if not outputs:
         return ["True"]
     differing = [f"{outputs[0]}.grid != {output}.grid" for output in outputs[1:]]
@@ -303,7 +314,10 @@ def repeat_text(arity: int, parameters: Sequence[Parameter], checked: Sequence[C
 
 
 def _launch_lines(numbers: Sequence[str], blocks: str) -> list[str]:
-    """Pack a launch's numbers, launch, and do the bookkeeping of `Stream.launch_function` and `hold`."""
+    """Pack a launch's numbers, launch, and do the stream's bookkeeping.
+
+    That is the one of `Stream.launch_function` and `hold`.
+    """
     return [
         "    try: memory, where = local.memory",
         "    except AttributeError: memory, where = local.memory = make_memory()",

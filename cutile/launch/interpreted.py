@@ -1,4 +1,7 @@
-"""Launches run as plain Python: memory made reachable, numbers packed, the interpreter called."""
+"""Launches run as plain Python.
+
+Their memory is made reachable, their numbers packed, the interpreter called.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ Mark = tuple[Stream, int] | None
 
 @dataclass
 class _History:
-    """The bytes of a storage that were written; valid while `mark` is the storage's last write."""
+    """The written bytes of a storage; valid while `mark` is its last write."""
 
     written: Bytes
     mark: Mark
@@ -114,7 +117,10 @@ class _Variables:
 
 
 class _Mirror:
-    """A copy of a GPU's bytes in the CPU's memory, for one launch. `shift` leads from the one address to the other."""
+    """A copy of a GPU's bytes in the CPU's memory, for one launch.
+
+    `shift` leads from the one address to the other.
+    """
 
     def __init__(self, context: ExecutionContext, storage: Storage, byte_range: tuple[int, int]) -> None:
         self._storage = storage

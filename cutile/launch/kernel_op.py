@@ -1,4 +1,7 @@
-"""`KernelOp`: a kernel with its arguments, as a `DeviceOp`. It checks them before it enqueues anything."""
+"""`KernelOp`: a kernel with its arguments, as a `DeviceOp`.
+
+It checks them before it enqueues anything.
+"""
 
 from __future__ import annotations
 
@@ -124,11 +127,14 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
-        """Whether a graph may record it: only if no argument is an op, which could allocate."""
+        """Whether a graph may record it: if no argument is an op, which may allocate."""
         return not self._lazy
 
     def _check(self, arguments: tuple[Any, ...]) -> None:
-        """Check each argument that is known. Arguments that are ops become parts of this op."""
+        """Check each known argument.
+
+        Arguments that are ops become parts of this op.
+        """
         launchable = self._launchable
         checked = [None if is_op(each) else launchable.check(i, each) for i, each in enumerate(arguments)]
         arguments = self._arguments = carried(arguments, checked)
@@ -141,7 +147,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
 
     @contextmanager
     def _giving_back(self) -> Generator[None]:
-        """Discard the op where its configuration fails: it lends nothing, and warns of no missing run."""
+        """Discard the op if its configuration fails.
+
+        It then lends nothing, and warns of no missing run.
+        """
         try:
             yield
         except BaseException:
@@ -149,7 +158,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             raise
 
     def warns(self) -> bool:
-        """Whether dropping it unrun is likely a mistake; not with `api.meta` tensors, which cannot run."""
+        """Whether dropping it unrun is likely a mistake.
+
+        It is none with `api.meta` tensors, which cannot run.
+        """
         return super().warns() and not any(use[1].without_memory for use in self._uses)
 
     def _give_back(self) -> None:
@@ -232,7 +244,10 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self
 
     def const_grid(self, grid: tuple[int, ...] | int) -> KernelOp:
-        """The same as `grid`: a grid is never a constant of the compiled code, and another one compiles nothing."""
+        """The same as `grid`.
+
+        A grid is never a constant of the compiled code: another one compiles nothing.
+        """
         return self.grid(grid)
 
     def compile_options(self, options: CompileOptions) -> KernelOp:
@@ -284,7 +299,9 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
     # -- checks -------------------------------------------------------------------------------
 
     def _check_known(self) -> None:
-        """Check the signature, the generics and the grid, unless an argument is an op or generics are searched.
+        """Check the signature, the generics and the grid.
+
+        It does so later if an argument is an op or generics are searched.
 
         Missing generics are no error yet: `.generics([...])` may give them. A run without them is refused.
         """
@@ -298,7 +315,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                 self._specialize()
 
     def _cut(self) -> None:
-        """Cut the partitions whose tiles have names, by extents and generics of these names."""
+        """Cut the partitions whose tiles have names, by extents and generics."""
         launchable = self._launchable
         extents = {**self._generics, **self._extents}
         self._checked = tiled(launchable.name, launchable.kernel.signature.names, self._checked, extents)
@@ -334,7 +351,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return None if self._lazy or (backend is not None and backend == INTERPRET) else self._enqueue
 
     def execute(self, context: ExecutionContext) -> Any:
-        """Run arguments that are ops from left to right, compile if need be, enqueue the launch."""
+        """Run arguments that are ops in order, compile if need be, enqueue the launch."""
         if self._lazy:
             self._run_lazy(context)
         if self._space is not None:
@@ -385,7 +402,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         return self._launchable.yields(self._arguments)
 
     def _launches_nothing(self, grid: Grid) -> bool:
-        """Whether the grid is empty, since the outputs have no elements: then nothing is compiled.
+        """Whether the grid is empty, as the outputs are: then nothing is compiled.
 
         Raises:
             ArgumentError: one output has no elements and others have: a tile block needs a tile of each.
@@ -450,7 +467,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                 yield lambda: self._plan_of_launch(plan, target).compiled(target)
 
     def _plan_of_launch(self, plan: Plan, target: Target) -> Plan:
-        """The plan that the launch runs: a variant's, if the grid is known and asks for one."""
+        """The plan that the launch runs: a variant's, if the known grid asks for one."""
         grid = self._grid
         return plan if grid is None else plan_of_launch(plan, target, self._checked, grid)
 

@@ -152,7 +152,7 @@ def leaves_of(arguments: Iterable[Any]) -> Iterator[Any]:
 
 
 def regrouping(signature: Signature, make: Callable[[tuple[Any, ...]], Any]) -> Callable[[tuple[Any, ...]], Any]:
-    """The function that makes a launch's result from its parts, in the groups of the call."""
+    """The function that makes a launch's result from its parts, in their groups."""
     arrangement = tuple(signature.arrangement.values())
     names = signature.names
 
@@ -235,7 +235,10 @@ class Launchable:
         return check_argument(self.name, self.kernel.signature.parameters[position], argument)
 
     def uses(self, checked: Sequence[Any]) -> list[ViewUse]:
-        """The memory that a launch reads and writes; arguments that are ops count once they have run."""
+        """The memory that a launch reads and writes.
+
+        Arguments that are ops count once they have run.
+        """
         uses: list[ViewUse] = []
         for position, name in self._tensors:
             view = checked[position]

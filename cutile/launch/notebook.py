@@ -51,7 +51,10 @@ def result_html(result: tuple[Any, ...]) -> str:
 
 
 class Listing(str):
-    """The text of a stage of a compilation, which notebooks show as lines in place of a literal."""
+    """The text of a stage of a compilation.
+
+    Notebooks show it as lines in place of a literal.
+    """
 
     __slots__ = ()
 
@@ -63,7 +66,10 @@ class Listing(str):
 
 
 def _coloured(text: str) -> str:
-    """A stage's text as HTML; Python is coloured if Pygments, which IPython installs, is there."""
+    """A stage's text as HTML.
+
+    Python is coloured if Pygments, which IPython installs, is there.
+    """
     if not text.startswith("# kernel"):
         return escape(text)
     try:

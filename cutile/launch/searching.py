@@ -1,4 +1,6 @@
-"""Launches that search for their configuration: `op.generics([{"BK": 32}, {"BK": 64}])`.
+"""Launches that search for their configuration.
+
+`op.generics([{"BK": 32}, {"BK": 64}])` is such a launch.
 
 This file reads and checks the configurations. `SearchedOp` has the fastest one searched, and takes it. The search
 itself is registered by `cutile.autotune`, which imports this package.
@@ -64,7 +66,7 @@ Key = Callable[..., Any] | Sequence[str]
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The configurations of a search as its user gives them, and how they are compared.
+    """The configurations of a search as its user gives them, and their comparison.
 
     Attributes:
         configs: dictionaries, or lists of generics in declared order.
@@ -112,7 +114,10 @@ class LaunchSearch(Protocol):
     """The search of a kernel's launches."""
 
     def known(self, launch: LaunchFacts) -> Configuration | None:
-        """The fastest configuration if a search, also of another process, has found it; else None."""
+        """The fastest configuration if a search has found it; else None.
+
+        The search may have been another process's.
+        """
         ...
 
     def run(self, launch: LaunchFacts, device: Device) -> None:
@@ -123,7 +128,7 @@ class LaunchSearch(Protocol):
         ...
 
     def unknown(self, launch: LaunchFacts) -> Exception:
-        """The error of a launch that cannot wait for the search it needs, such as in a graph."""
+        """The error of a launch that cannot wait for its search, such as in a graph."""
         ...
 
 
@@ -133,7 +138,10 @@ _makers: list[Maker] = []
 
 
 def register_search(make: Maker) -> None:
-    """Have `make(launchable, space, names)` make searches; `names` are the names in partitions' tiles."""
+    """Have `make(launchable, space, names)` make searches.
+
+    `names` are the names in partitions' tiles.
+    """
     _makers[:] = [make]
 
 
@@ -154,13 +162,18 @@ def open_search(launchable: Launchable, space: Space, checked: Sequence[Any]) ->
 
 
 def space_of(launchable: Launchable, values: Sequence[Any]) -> Space:
-    """The space of `.generics(values)`; one object for values of equal `repr`, so that launches share a search."""
+    """The space of `.generics(values)`.
+
+    Values of equal `repr` have one object, so that launches share a search.
+    """
     spaces: dict[str, Space] = launchable.memo.setdefault("spaces", {})
     return spaces.setdefault(repr(values), Space(tuple(values)))
 
 
 def is_search(values: object, generics: Sequence[Generic]) -> bool:
-    """Whether `.generics(values)` is a search: a dictionary is among the values, or all are lists.
+    """Whether `.generics(values)` is a search.
+
+    It is if a dictionary is among the values, or if all are lists.
 
     Lists for a kernel whose generics are all shapes, as many as it has, are the shapes themselves.
 
@@ -290,7 +303,7 @@ class SearchedOp:
         return self
 
     def _take_extents(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Keep the values whose names are extents in partitions' tiles, and return those of the kernel's generics.
+        """Keep the values of extents in partitions' tiles; return those of generics.
 
         A name that is both is kept and returned; a name that is neither is returned, for the error.
         """
@@ -323,7 +336,10 @@ class SearchedOp:
         return None
 
     def _require_decision(self) -> None:
-        """Take the configuration that the search has found; raise TuningError if it has found none."""
+        """Take the configuration that the search has found.
+
+        Raises TuningError if it has found none.
+        """
         search = self._decide()
         if search is not None:
             raise search.unknown(self._facts())

@@ -1,4 +1,4 @@
-"""The backend and the target of a launch: the device's usual ones, or those of a `with` block."""
+"""The backend and the target of a launch: usual ones, or a `with` block's."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ chosen_backend: Callable[[], str | None] = _chosen.get
 
 
 def target_of(device: Device, backend: str | None, arch: str | None = None) -> Target:
-    """The target of launches on `device`, by a backend of this name, or by the device's own.
+    """The target of launches on `device`, by this backend, or by the device's own.
 
     An `arch`, such as "sm_90a", tells the backend: the device and `backend` do not count then.
 
@@ -97,5 +97,8 @@ def target_of(device: Device, backend: str | None, arch: str | None = None) -> T
 
 
 def shown_target(device: Device, backend: str | None, arch: str | None = None) -> Target:
-    """The target for which a launch's stages are shown: of an interpreted launch, the device's own."""
+    """The target for which a launch's stages are shown.
+
+    For an interpreted launch, it is the device's own.
+    """
     return target_of(device, None if backend == INTERPRET else backend, arch)

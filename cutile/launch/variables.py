@@ -1,4 +1,7 @@
-"""The memory of device variables: one word on each device, made at the first launch or host access there."""
+"""The memory of device variables: one word on each device.
+
+The first launch or host access on a device makes it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def fill_variable(storage: Storage, stream: Stream, variable: DeviceVariable, va
 
 
 def place_of(variable: DeviceVariable, stream: Stream) -> Storage:
-    """The memory of a variable on a stream's device; new memory gets the initial value."""
+    """A variable's memory on a stream's device; new memory gets the initial value."""
     with _lock:
         places = _places.setdefault(variable, {})
         storage = places.get(stream.device)

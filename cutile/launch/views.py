@@ -1,4 +1,4 @@
-"""Views of tensors and partitions, and the protocols by which objects give them to a launch.
+"""Views of tensors and partitions, and the protocols that give them to launches.
 
 An argument of a `Tensor` parameter has the method `__kernel_input__`, of a `Mut` parameter `__kernel_output__`, of a
 `SharedMut` parameter `__kernel_shared__`. The op yields the same object, or its attribute `__kernel_yields__`. An

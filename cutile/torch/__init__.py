@@ -1,6 +1,6 @@
-"""Kernels inside PyTorch.
+"""Kernels inside PyTorch: launches over its tensors, and operators.
 
-Launched on its current stream, over its tensors, and as operators of its dispatcher.
+Launches go to PyTorch's current stream; its dispatcher has the operators.
 
     import torch
     import cutile.torch as ctt
@@ -11,8 +11,8 @@ Launched on its current stream, over its tensors, and as operators of its dispat
         ctt.launch(silu_kernel, ctt.partition(y, (1024,)), x)
         return y
 
-Nothing else in `cutile` imports this, and this imports `torch`. Tensors that go into kernels called in the usual way
-need none of it: see `cutile.host.foreign`.
+This package imports `torch`; nothing else in `cutile` imports it. A kernel called in the usual way takes PyTorch's
+tensors without it: see `cutile.host.foreign`.
 """
 
 try:

@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""PyTorch's tensors as arguments of a launch: what they are, and what is refused."""
+"""PyTorch's tensors as arguments of a launch, and the refusal of others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Partition:
 
     Attributes:
         tensor: the tensor.
-        cut: the tile's shape; with what `map` and `prefix` say, where they were called.
+        cut: the tile's shape; after `map` or `prefix`, a tuple of that word, the cut and its arguments. Hashable: it is
+            a part of the key of a launch.
 
     Example:
         >>> import torch, cutile.torch as ctt
@@ -73,7 +74,7 @@ class Partition:
     def prefix(self) -> Partition:
         """Let a launch cover the first tiles of each axis alone.
 
-        As `cutile.Partition.prefix` does.
+        It is `cutile.Partition.prefix` for `launch`.
 
         Example:
             >>> import torch, cutile.torch as ctt
@@ -103,7 +104,7 @@ partition = Partition
 
 
 def cut_tensor(tensor: Tensor, cut: Any) -> Any:
-    """One of our partitions, by what a `Partition` says."""
+    """The partition of one of our tensors, by the `cut` of a `Partition`."""
     if isinstance(cut, tuple) and cut and cut[0] == "map":
         return cut_tensor(tensor, cut[1]).map(cut[2], cut[3])
     if isinstance(cut, tuple) and cut and cut[0] == "prefix":
@@ -112,7 +113,7 @@ def cut_tensor(tensor: Tensor, cut: Any) -> Any:
 
 
 class Read:
-    """What a `Tensor` parameter is given."""
+    """An argument of a `Tensor` parameter."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -122,7 +123,7 @@ class Read:
 
 
 class Written:
-    """What a `Mut` parameter is given."""
+    """An argument of a `Mut` parameter."""
 
     def __init__(self, view: View, cut: Any) -> None:
         self._tiled: TiledView = cut_tensor(Tensor(view), cut).__kernel_output__()
@@ -132,7 +133,7 @@ class Written:
 
 
 class Shared:
-    """What a `SharedMut` parameter is given."""
+    """An argument of a `SharedMut` parameter."""
 
     def __init__(self, view: View) -> None:
         self._view: SharedView = Tensor(view).__kernel_shared__()
@@ -142,10 +143,7 @@ class Shared:
 
 
 class Placed:
-    """The elements of one launch's argument.
-
-    They lie like those of a tensor seen before, at another address.
-    """
+    """The elements of one launch's argument: a remembered layout at an address."""
 
     __slots__ = ("address", "shape", "storage", "strides")
 
@@ -157,11 +155,11 @@ class Placed:
 
 
 def check_tensor(tensor: Any, what: str) -> None:
-    """Refuse what a launch cannot take as it is.
+    """Refuse a tensor that a launch cannot take as it is.
 
     Raises:
-        ArgumentTypeError: it is no tensor, or one that stands for something else, such as one of a trace.
-        ArgumentError: it is on a device that kernels do not run on, it wants a gradient, or is not dense.
+        ArgumentTypeError: it is no tensor, or stands for something else, such as a tensor of a trace.
+        ArgumentError: it is on a device that kernels do not run on, requires a gradient, or is not dense.
     """
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentTypeError(f"{what} must be a tensor of PyTorch's, got {type(tensor).__name__}{_remedy(tensor)}")

@@ -1,11 +1,9 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""`launch`: a kernel over PyTorch's tensors, on its current stream.
-
-At little cost.
+"""`launch`: a kernel over PyTorch's tensors, on its current stream, cheaply.
 
 The first launch with tensors of some shapes, strides and dtypes checks everything, as a call of the kernel does, and
-keeps what it found. The next one looks that up, puts the addresses and the numbers in their places, and launches.
+keeps the result. The next one looks it up, puts the addresses and the numbers in their places, and launches.
 """
 
 from __future__ import annotations
@@ -46,16 +44,16 @@ Scalar = Callable[[Any], Any]
 
 
 class _Known:
-    """What a launch of a kernel with some layouts takes.
+    """The data of a kernel's launches with some layouts.
 
     Attributes:
-        place: the device.
-        ready: what enqueues it.
-        grid: its grid.
-        views: what each tensor argument was, and how each scalar becomes a number.
-        uses: what is done to the memory.
+        place: the device, with its streams.
+        ready: the compiled kernel, which enqueues launches.
+        grid: the grid.
+        views: by argument: a tensor's layout, or the function that checks a scalar.
+        uses: the memory that a launch reads and writes.
         again: launches by addresses and numbers alone; see `CompiledKernel.repeated`.
-        unchanged: whether the names that were compiled in still mean the same.
+        unchanged: whether the outer names that the kernel reads still have the values it was compiled with.
     """
 
     __slots__ = ("again", "grid", "place", "ready", "unchanged", "uses", "views")
@@ -65,7 +63,7 @@ class _Known:
         place: Place,
         ready: CompiledKernel,
         grid: Grid,
-        views: Sequence[_Seen | Scalar],
+        views: Sequence[_Layout | Scalar],
         uses: list[ViewUse],
         again: Callable[..., None] | None,
     ) -> None:
@@ -84,7 +82,7 @@ Shortcut = Callable[[tuple[Any, ...], Any], bool]
 class _Launches:
     """The launches of one kernel.
 
-    `quick` makes those whose layouts are known, and says whether it did.
+    `quick` launches if the layouts are known, and returns whether it did.
     """
 
     __slots__ = ("key", "known", "launchable", "quick")
@@ -124,8 +122,8 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
             found.ready.enqueue((Placed(p0, v0), c1, Placed(p2, v2)), found.uses, found.grid, stream)
             return True
 
-    Where it answers False, the long way finds out, which also says what is wrong. What was seen is at address 0, so
-    that its `start` and `stop` count from the address.
+    Where it answers False, `_launch_at_length` checks everything, and raises what is wrong. A remembered layout lies at
+    address 0, so that its `start` and `stop` count from a launch's address.
     """
     parameters = list(enumerate(launchable.kernel.signature.parameters))
     tensors = [(i, parameter) for i, parameter in parameters if parameter.kind in ("tensor", "mut", "shared")]
@@ -186,7 +184,10 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
 
 
 def _key_part(i: int, parameter: Parameter) -> str:
-    """What of an argument a key has: all that its kernel may be specialized for."""
+    """An argument's part of a key: all that its kernel may be specialized for.
+
+    `p & 15`: kernels are specialized for alignments up to 16 bytes.
+    """
     if parameter.kind == "scalar":
         return f"type(a{i})"
     tensor = f"type(t{i}), t{i}.shape, t{i}.stride(), t{i}.dtype, t{i}.device, t{i}.is_neg(), p{i} & 15"
@@ -204,7 +205,7 @@ def _run_on_host(
     ready: CompiledKernel, checked: Sequence[Any], uses: list[ViewUse], grid: Grid, stream: Stream
 ) -> None:
     """Enqueue a launch and wait for it. Raises what it raises."""
-    stream.begin_single()  # so that an earlier failure is not this launch's
+    stream.begin_single()  # an earlier failure is not raised as this launch's
     ready.enqueue(checked, uses, grid, stream)
     stream.synchronize()
 
@@ -220,22 +221,21 @@ def launch(
 
     On the CPU, return when it is done.
 
-    It costs little more than the driver's call once it has seen tensors of these shapes, strides and dtypes. PyTorch's
-    rules hold: work is in the order of the current stream, a CUDA graph that PyTorch captures records it (the first
-    launch, which compiles, belongs before the capture), a tensor of another stream wants `record_stream`. Nothing is
-    lent: use `kernel(...)` where ownership is to be checked. Where all that would be written has no elements, nothing
-    happens.
+    For tensors of shapes, strides and dtypes that it has seen, it costs little more than the driver's call. PyTorch's
+    rules hold: launches are in the order of the current stream; a CUDA graph that PyTorch captures records them (launch
+    once before the capture, which compiles); a tensor of another stream needs `record_stream`. Nothing is lent: call
+    the kernel to have ownership checked. Nothing happens if no output has elements.
 
     Args:
         kernel: made by `cutile.entry`.
-        arguments: what the kernel takes, in order: `partition(tensor, tile)` for `Mut`, a tensor for `Tensor`, numbers.
+        arguments: in the kernel's order: `partition(tensor, tile)` for `Mut`, a tensor for `Tensor`, numbers.
         grid: one to three extents, where no partition tells the grid.
         options: hints for the compiler.
-        generics: those that are given by name.
+        generics: generics by name.
 
     Raises:
-        ArgumentTypeError, ArgumentError: an argument is not what the kernel takes, is on another device than the
-            first, requires a gradient while gradients are recorded, or shares memory with one that is written.
+        ArgumentTypeError, ArgumentError: the kernel takes no such argument, or one is on another device than the
+            first, requires a gradient while gradients are recorded, or shares memory with an output.
         LaunchError, GenericsError, KernelError: as a call of the kernel.
 
     Example:
@@ -261,12 +261,12 @@ def launch(
     plain = chosen_backend() is None and observers.observe is None
     if plain and len(arguments) == launchable.arity and launches.quick(arguments, more):
         return
-    # Behind a break of a graph, PyTorch's compiler would look into all that compiles the kernel.
+    # After a graph break, PyTorch's compiler would trace into the compiler of kernels.
     at_length = torch.compiler.disable(_launch_at_length) if "torch._dynamo" in sys.modules else _launch_at_length
     at_length(kernel, launches, arguments, more, grid, options or DEFAULT_OPTIONS, generics, plain=plain)
 
 
-# Dynamo asks for these two names of a function that it comes to, and does not look into it.
+# Dynamo does not trace into a function with these two attributes.
 _untraced: Any = launch
 _untraced._torchdynamo_disable = True
 _untraced._torchdynamo_disable_msg = "cutile.torch.launch is not traced: launch in an operator, cutile.torch.register"
@@ -362,7 +362,7 @@ def _launch_at_length(
             place.device.collect()
         if not plain:
             return _launch_as_op(kernel, tensors, arguments, blocks, options, generics, place)
-        found = _found_out(launchable, tensors, arguments, blocks, options, generics, place)
+        found = _checked_launch(launchable, tensors, arguments, blocks, options, generics, place)
         checked, launch = found
         stream = place.stream()
         if place.on_gpu:
@@ -374,7 +374,7 @@ def _launch_at_length(
     launches.known[launches.key(arguments, more)] = launch
 
 
-def _found_out(
+def _checked_launch(
     launchable: Launchable,
     tensors: Mapping[int, torch.Tensor],
     arguments: tuple[Any, ...],
@@ -383,9 +383,9 @@ def _found_out(
     generics: Mapping[str, Any],
     place: Place,
 ) -> tuple[list[Any], _Known]:
-    """The checked arguments of a launch, and what the next equal one takes.
+    """The checked arguments of a launch, and the data for later ones like it.
 
-    Equal: of the same layouts.
+    Later ones have the same layouts.
     """
     name, parameters = launchable.name, launchable.kernel.signature.parameters
     checked: list[Any] = []
@@ -416,19 +416,19 @@ def _found_out(
     if ready is None or not ready.unchanged():
         ready = plan.memo[place.device] = CompiledKernel(plan, launchable.kernel, place.stream(), None)
     views = [
-        _from_address(checked[i]) if i in tensors else _scalar(launchable, i, plan.specialization.generics)
+        _layout_of(checked[i]) if i in tensors else _scalar(launchable, i, plan.specialization.generics)
         for i in range(len(parameters))
     ]
     return checked, _Known(place, ready, blocks, views, launchable.uses(checked), ready.repeated(checked, blocks))
 
 
-def _from_address(view: View | TiledView) -> Any:
-    """The same elements, their bytes counted from the first one's address."""
-    return _Seen(view.shape, view.strides, view.storage, view.start - view.address, view.stop - view.address)
+def _layout_of(view: View | TiledView) -> Any:
+    """The layout of a view, without its address."""
+    return _Layout(view.shape, view.strides, view.storage, view.start - view.address, view.stop - view.address)
 
 
-class _Seen:
-    """The elements of an argument of a layout that was seen before, wherever they are."""
+class _Layout:
+    """The layout of an argument, its bytes counted from the first element's address."""
 
     __slots__ = ("shape", "start", "stop", "storage", "strides")
 
@@ -438,7 +438,7 @@ class _Seen:
 
 
 def _scalar(launchable: Launchable, position: int, generics: Mapping[str, Any]) -> Scalar:
-    """What makes the number of a scalar argument."""
+    """The function that checks a scalar argument and returns its number."""
     name, parameter = launchable.name, launchable.kernel.signature.parameters[position]
     if position in launchable.kernel.signature.generic_scalars:
         dtype = generics[str(parameter.dtype)]
@@ -455,9 +455,9 @@ def _launch_as_op(
     generics: Mapping[str, Any],
     place: Place,
 ) -> None:
-    """Launch as a call of the kernel does.
+    """Launch by a call of the kernel.
 
-    Where another backend was chosen, or somebody is told of launches.
+    A chosen backend or an observer of operations needs that.
     """
     ours = [
         each

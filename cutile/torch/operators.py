@@ -1,12 +1,12 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""`register`: a function over PyTorch's tensors as an operator of its dispatcher.
+"""`register`: a function over PyTorch's tensors as an operator.
 
 `torch.compile` leaves it whole.
 
-What an operator costs is the dispatcher's calls into Python. So there is one where no gradient can be wanted (autograd
-is a fall-through, which costs none), and one where it can but is not (the function is called from autograd's place,
-if it is what the dispatcher would call next). Only where a gradient is wanted there is a node of autograd.
+An operator costs the dispatcher's calls into Python. An operator without a backward costs one: its entry for autograd
+is a fall-through, which calls nothing. One with a backward costs one if no argument requires a gradient: the entry for
+autograd calls the function itself, if the dispatcher would call it next. Otherwise autograd adds a node.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _is_grad_enabled = torch.is_grad_enabled
 
 
 class _Registered:
-    """An operator, and what its dispatcher's entries call.
+    """An operator, and the functions that its dispatcher's entries call.
 
-    Replaced when the same function is registered again.
+    The entries look the functions up at each call, so that registering again replaces them.
     """
 
     def __init__(self, name: str, schema: str, library: Any, origin: tuple[str, str]) -> None:
         self.name = name
         self.schema = schema
-        self.library = library  # what is registered lasts as long as this
+        self.library = library  # held: PyTorch drops the registrations with it
         self.origin = origin
         self.function: Function
         self.fake: Function
@@ -77,7 +77,7 @@ def register(
     Args:
         schema: the operator's name and types, `"mylib::silu(Tensor x) -> Tensor"`; or its name alone, where the
             function's annotations tell the types.
-        function: what it does.
+        function: the computation.
         fake: shapes, dtypes and strides of the results, from tensors without values: `torch.empty_like`, say.
         backward: `backward(context, *gradients)` returns one gradient, or None, for each argument. What it calls must
             be operators of PyTorch's, or registered here. Without it, a tensor that requires a gradient is refused.
@@ -139,7 +139,7 @@ def register(
 
 
 def _name_and_schema(schema: str, function: Function, mutates: Sequence[str]) -> tuple[str, str]:
-    """The qualified name, and what follows it."""
+    """The qualified name, and the schema behind it."""
     name, parenthesis, rest = schema.partition("(")
     name = name.strip()
     namespace, separator, plain = name.partition("::")
@@ -206,7 +206,7 @@ def _refuse_gradient(registered: _Registered) -> None:
 
 
 def _runner(registered: _Registered, written: Sequence[int]) -> Function:
-    """What runs an operator without a backward."""
+    """The function that runs an operator without a backward."""
 
     def run(*arguments: Any, **named: Any) -> Any:
         if _is_grad_enabled() and _any_requires_grad(*arguments, **named):
@@ -219,7 +219,7 @@ def _runner(registered: _Registered, written: Sequence[int]) -> Function:
 
     def run_in_place(*arguments: Any, **named: Any) -> Any:
         result = run(*arguments, **named)
-        for position in written:  # so that autograd notices where it has saved what is overwritten
+        for position in written:  # autograd refuses a saved tensor whose version has changed
             value = arguments[position] if position < len(arguments) else named.get(names[position])
             if isinstance(value, torch.Tensor):
                 torch.autograd.graph.increment_version(value)
@@ -241,15 +241,15 @@ def _fake_of(registered: _Registered, differentiable: bool) -> Function:
 
 
 def _differentiable(registered: _Registered) -> Function:
-    """What stands in autograd's place."""
+    """The entry for autograd."""
     overload = registered.overload
     defaults = [each.default_value for each in overload._schema.arguments if not each.kwarg_only]
     direct: dict[int, bool] = {}
 
     def below(keyset: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What the dispatcher calls next.
+        """Run the operator below autograd.
 
-        Nearly always it is our function for a device, and nothing else.
+        If the dispatcher would call our function next, it is called directly.
         """
         known = direct.get(keyset.raw_repr())
         if known is None:
@@ -264,7 +264,7 @@ def _differentiable(registered: _Registered) -> Function:
         *plain, (keyset, named) = arguments
         result = below(keyset, tuple(plain), named)
         if registered.setup_context is not None:
-            inputs = (*plain, *defaults[len(plain) :])  # the dispatcher leaves out what is as by default
+            inputs = (*plain, *defaults[len(plain) :])  # the dispatcher leaves out trailing defaults
             registered.setup_context(context, inputs, result)
         return result
 
@@ -276,14 +276,14 @@ def _differentiable(registered: _Registered) -> Function:
     name = f"{registered.name.replace('::', '_').replace('.', '_')}_backward"
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     node: Any = type(name, (torch.autograd.Function,), methods)
-    # The C++ side of `node.apply`: the Python side is for nodes that are called from above the dispatcher.
+    # The C++ `apply`: the Python one handles functorch first, for nodes called from above the dispatcher.
     apply = super(torch.autograd.Function, node).apply
     level: Any = type(name, (_SingleLevelFunction,), methods)
 
     def call(keyset: Any, *arguments: Any, **named: Any) -> Any:
         if _is_grad_enabled() and _any_requires_grad(*arguments):
             if torch._C._are_functorch_transforms_active():
-                # It has dispatched here for one of its levels, and that alone: for which such nodes are meant.
+                # functorch dispatches here once for each of its levels; a single-level node is for that one.
                 with enable_single_level_autograd_function():
                     return level.apply(*arguments, (keyset, named))
             return apply(*arguments, (keyset, named))

@@ -2,7 +2,7 @@
 # (torch is not among what the tests install)
 """PyTorch's current stream as one of ours, and its memory.
 
-What its allocator and its stream order, we need not.
+PyTorch's allocator and stream order them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cuda_async.foreign import LEGACY_STREAM
 
 __all__ = ("Place", "TorchMemory", "TorchStream", "capturing", "current_raw", "place_of", "synchronize")
 
-_WHOLE_MEMORY = 1 << 64
+_WHOLE_MEMORY = 1 << 64  # bytes: every address lies in it
 
 current_raw: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 0)
 """The handle of the current stream of a GPU. A build of PyTorch without CUDA has none, and no tensors that ask."""
@@ -30,19 +30,17 @@ current_raw: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream
 def capturing() -> bool:
     """Whether PyTorch captures a CUDA graph on the current stream.
 
-    For where there is a GPU.
+    Call it on a GPU only.
     """
     return torch.cuda.is_current_stream_capturing()
 
 
 class TorchMemory(Storage):
-    """All memory that PyTorch has on a device.
-
-    Its addresses, in the order of its current stream.
+    """All memory that PyTorch has on a device, in the order of its current stream.
 
     PyTorch's rule holds for kernels as for its own operators: memory is used on the stream that it was allocated for,
-    and code that uses it on another one says `tensor.record_stream(...)`. So there is nothing to wait for, and nothing
-    to hold: what is freed behind a launch is reused behind it.
+    and code that uses it on another one calls `tensor.record_stream(...)`. So a launch neither waits for memory nor
+    holds it: memory that is freed after the launch is reused behind it in the stream.
     """
 
     __slots__ = ()
@@ -60,7 +58,7 @@ class TorchMemory(Storage):
 class _TorchWorkspace:
     """A workspace within a graph that PyTorch captures.
 
-    Memory of that graph, cleared by each of its launches.
+    Its memory is the graph's; each replay clears it.
     """
 
     def __init__(self, nbytes: int, ordinal: int) -> None:
@@ -70,9 +68,9 @@ class _TorchWorkspace:
 
 
 class _Unwatched:
-    """Where reports are expected that nobody waits for.
+    """A watcher of reports that does nothing.
 
-    They are looked at by `TorchStream.raise_failures`.
+    `TorchStream.raise_failures` reads them.
     """
 
     def check_behind(self, check: Callable[[], None]) -> None:
@@ -89,16 +87,16 @@ class TorchStream(BorrowedStream):
         self._torch_reports: dict[Callable[[bytes], BaseException], Report] = {}
 
     def workspace(self, nbytes: int) -> Any:
-        """As of any stream.
-
-        Within a capture, PyTorch's memory, which belongs to the graph.
-        """
+        """A workspace as of any stream; within a capture, of the graph's memory."""
         if capturing():
             return _TorchWorkspace(nbytes, self.device.ordinal)
         return super().workspace(nbytes)
 
     def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
-        """One report for all launches of a kernel. Raises what an earlier one has written."""
+        """The report of all launches of a kernel.
+
+        Raises the failure that an earlier launch has written.
+        """
         found = self._torch_reports.get(read)
         if found is None:
             with self.device.driver.unrestricted():
@@ -134,9 +132,9 @@ class Place:
         self.memory = TorchMemory(self.stream())
 
     def stream(self) -> Stream:
-        """PyTorch's current stream.
+        """PyTorch's current stream; on the CPU, a stream of this thread.
 
-        On the CPU, one of this thread's, since its operators return when they are done.
+        On the CPU operators return when they are done.
         """
         if not self.on_gpu:
             try:
@@ -156,10 +154,7 @@ _places: dict[torch.device, Place] = {}
 
 
 def place_of(device: torch.device) -> Place:
-    """Where launches over tensors on `device` go.
-
-    It is the CPU's or a GPU's, with its number.
-    """
+    """The place of launches over tensors on `device`, the CPU or a numbered GPU."""
     found = _places.get(device)
     if found is None:
         ours = Device.host() if device.type == "cpu" else Device(device.index or 0)
