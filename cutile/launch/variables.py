@@ -1,4 +1,4 @@
-"""The memory of device variables: one word on each device.
+"""The memory of device variables: one element on each device.
 
 The first launch or host access on a device makes it.
 """
