@@ -288,6 +288,10 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
         raise ArgumentTypeError(f"{function}: expected real numbers, got {array.dtype}")
     if element.kind == "storage":
         array = _encoded(array, element, function)
+    elif element.is_integer and array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+        # As a kernel converts: NumPy leaves open which integer NaN and numbers out of range become.
+        source_type = as_dtype(array.dtype)
+        array = converted(array.astype(source_type.numpy), source_type, element)
     elif array.dtype != element.numpy:  # also where only the byte order differs
         array = array.astype(element.numpy)
     as_shape(array.shape)

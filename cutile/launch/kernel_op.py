@@ -111,7 +111,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                     self._leases.append(lend(self._uses, place, place))
             else:
                 self._checked, self._uses, self._plan, self._grid, alone = recognized
-                if not alone or current_holder() is not None:  # other leases, or the op's function, may conflict
+                if not alone or current_holder() is not None:  # `settle` raises on a conflict
                     settle(lease)
         except BaseException:
             self.discard()

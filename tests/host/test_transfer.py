@@ -299,3 +299,9 @@ def test_a_refused_copy_leaves_nothing_behind(sim: SimDriver, sim_device: Device
 def test_elements_that_are_no_real_numbers(array: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="from_numpy: expected real numbers, got"):
         api.from_numpy(array, "f32")
+
+
+def test_floats_become_integers_as_in_a_kernel() -> None:
+    array = np.array([np.nan, 1e30, -1e30, -2.7], ">f8")
+    assert api.from_numpy(array, "i32").to_numpy().sync().tolist() == [0, 2**31 - 1, -(2**31), -2]
+    assert api.from_numpy(array, "u8").to_numpy().sync().tolist() == [0, 255, 0, 0]
