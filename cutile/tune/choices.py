@@ -1,11 +1,12 @@
-"""The fastest configurations that searches found: the record, and its file.
+"""`Choice`: the fastest configuration that a search has found, and its file.
 
     <cache folder>/tune/choices/<2 digits>/<digest>.json
         {"cutile.tune.choice": 1, "kernel": "gemm", "config": {"BK": 64}, "median_ms": 0.41, "tried": 8, "key": ...}
 
 The digest covers the kernel's IR, generics and compile options, its arguments' dtypes and layouts, the key, the
 configurations, the device and the toolchain. A file that cannot be read counts as missing. An error while writing is
-ignored: the next process searches again. A file needs no trust: only one of the caller's configurations comes back.
+ignored: the next process searches again. Files need not be trusted: `load` returns one of the caller's configurations,
+whatever the file holds.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Choice:
     Attributes:
         kernel: the kernel's name.
         configuration: the winner.
-        key: for whom: the device, and each tensor's dtype and extents, as text.
-        median_ms: milliseconds of the winner; None where there was nothing to measure.
-        tried: how many configurations were tried.
-        tuned: the whole search, if this process did it.
+        key: the device, and each tensor's dtype and extents, as text.
+        median_ms: milliseconds of the winner; None where a file says none.
+        tried: the number of configurations that were tried.
+        tuned: the table of all trials; None where the choice was read from disk.
     """
 
     kernel: str
@@ -110,6 +111,7 @@ def save(digest: str, choice: Choice) -> None:
         "tried": choice.tried,
         "key": choice.key,
     }
+    # A name of its own, which no other process and no other thread writes to.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with suppress(OSError):  # the next process searches again
         make_private(path.parent)
@@ -118,8 +120,9 @@ def save(digest: str, choice: Choice) -> None:
             os.replace(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
-            raise
+            raise  # to `suppress`
 
 
 def _as_json(label: Any) -> str:
+    """A label as text in which tuples and lists are alike, as they are in a file."""
     return json.dumps(dict(label), sort_keys=True)

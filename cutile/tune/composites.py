@@ -1,8 +1,9 @@
-"""The search of a composite: which of its configurations is the fastest.
+"""The search of a composite for its fastest configuration.
 
-known on disk   take it: the kernels, the device, the configurations and the key are what they were
-else            trace the operation of each configuration, compile all their kernels at once; run each, compare what
-                they yield with what the first yields; measure those that agree; put back what was written
+An earlier search's choice on disk is taken if the kernels, the device, the configurations and the key are the same.
+Else the operations of all configurations are traced and their kernels compiled at once. Each operation runs once, and
+its result is compared with that of the first configuration. Those that agree are measured. All memory that operations
+write is put back.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ Make = Callable[[Mapping[str, Any]], DeviceOp[Any]]
 
 @dataclass(frozen=True, eq=False)
 class CompositeChoice:
-    """What a search of a composite has found.
+    """The result of a composite's search.
 
     Attributes:
         config: the fastest configuration.
-        key: for which arguments, as text.
-        tuned: the table of all that were tried; None where an earlier process has searched.
+        key: the arguments that it was chosen for, as text.
+        tuned: the table of all trials; None where the choice was read from disk.
     """
 
     config: Mapping[str, Any]
@@ -44,9 +45,9 @@ class CompositeChoice:
 
 
 def key_of(space: Space, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable:
-    """The arguments that share a choice, as a key.
+    """A key of the arguments; calls with equal keys share a choice.
 
-    Of tensors the dtypes, the layouts, and the extents rounded up to powers of two; numbers as they are.
+    Tensors count by dtype, layout, and extents rounded up to powers of two; other arguments by their `repr`.
     """
     if callable(space.key):
         return space.key(*arguments, **named)
@@ -54,26 +55,31 @@ def key_of(space: Space, arguments: tuple[Any, ...], named: Mapping[str, Any]) -
 
 
 def _part(argument: Any) -> Hashable:
-    views = list(_views(argument))
-    if views:
-        return tuple((str(view.layout), tuple(1 << (n - 1).bit_length() for n in view.shape)) for view in views)
-    return repr(argument)
+    leaves = list(_leaves(argument))
+    if not any(isinstance(leaf, View) for leaf in leaves):
+        return repr(argument)
+    return tuple(
+        (str(leaf.layout), tuple(1 << (extent - 1).bit_length() for extent in leaf.shape))
+        if isinstance(leaf, View)
+        else repr(leaf)
+        for leaf in leaves
+    )
 
 
 def search(name: str, make: Make, space: Space, key: str, device: Device) -> CompositeChoice:
     """Look the fastest configuration up, or find it on `device`.
 
     Raises:
-        TuningError: no configuration can be used, or what they write cannot be put back.
+        TuningError: no configuration can be used, or no copy of the memory that they write fits anywhere.
     """
     configs = [Config(config) for config in space.configs]
     with device:
         digest = _digest(name, make, configs, key, device)
-        found = load(digest, name, key, [_configuration(config) for config in configs])
-        if found is not None:
-            return CompositeChoice(dict(found.configuration.generics), key, None)
+        choice = load(digest, name, key, [_configuration(config) for config in configs])
+        if choice is not None:
+            return CompositeChoice(dict(choice.configuration.generics), key, None)
         stream = device.new_stream()
-        tuner = Autotuner(name).configs(configs).bench(space.bench or BENCH).log(None)
+        tuner = Autotuner(name).configs(configs).bench(space.bench or BENCH).log(None)  # the choice is saved, below
         if space.compare:
             tuner.check(_Judge(_reference(name, make, configs, stream), stream))
         tuned = tuner.run(make, stream=stream)
@@ -83,6 +89,7 @@ def search(name: str, make: Make, space: Space, key: str, device: Device) -> Com
 
 
 def _configuration(config: Config) -> Configuration:
+    """A composite's configuration in the form of a launch's, which `Choice` has."""
     return Configuration(config, {}, None, config)
 
 
@@ -118,7 +125,7 @@ def _reference(name: str, make: Make, configs: list[Config], stream: Stream) -> 
         try:
             _, uses = submitted(lambda config=config: make(config), stream.device)
             backup.keep(written_by(uses))
-            return _fetched(make(config).sync_on(stream), stream)
+            return _fetched(make(config).sync_on(stream), stream)  # on the host before memory is put back
         except CutileError as error:
             reasons.append(f"  {config.id}: {error}")
         finally:
@@ -127,33 +134,39 @@ def _reference(name: str, make: Make, configs: list[Config], stream: Stream) -> 
 
 
 def _fetched(result: object, stream: Stream) -> Result:
+    """The tensors in an operation's result, with their bytes on the host."""
     views = list(_views(result))
     regions = [Region("the result", view.storage, *view.byte_range) for view in views]
     outputs = [
-        Output(f"result {number}", view.dtype, view.shape, view.strides, _before(view))
+        Output(f"result {number}", view.dtype, view.shape, view.strides, _elements_before_origin(view))
         for number, view in enumerate(views)
     ]
     return outputs, Fetch(regions).sync_on(stream)
 
 
-def _before(view: View) -> int:
+def _elements_before_origin(view: View) -> int:
+    """Elements that lie before that of index 0; more than 0 with negative strides."""
     return (view.offset - view.start) // (view.dtype.bits // 8)
 
 
 def _views(result: object) -> Iterator[View]:
-    """The tensors in what an operation takes or yields."""
-    if isinstance(result, Mapping):
-        result = tuple(cast("Mapping[Any, Any]", result).values())
-    if isinstance(result, tuple | list):
-        for item in cast("tuple[Any, ...]", result):
-            yield from _views(item)
+    """The tensors with elements in an operation's argument or result."""
+    return (leaf for leaf in _leaves(result) if isinstance(leaf, View) and 0 not in leaf.shape)
+
+
+def _leaves(value: object) -> Iterator[object]:
+    """The parts of nested tuples, lists and mappings; tensors and partitions as views."""
+    if isinstance(value, Mapping):
+        value = tuple(cast("Mapping[Any, Any]", value).values())
+    if isinstance(value, tuple | list):
+        for item in cast("tuple[Any, ...]", value):
+            yield from _leaves(item)
         return
-    read = getattr(result, "__kernel_input__", None) or getattr(result, "__kernel_output__", None)
+    read = getattr(value, "__kernel_input__", None) or getattr(value, "__kernel_output__", None)
     view = read() if read is not None else None
     if isinstance(view, TiledView | OpenTiledView):
         view = view.view
-    if isinstance(view, View) and 0 not in view.shape:
-        yield view
+    yield view if isinstance(view, View) else value
 
 
 @dataclass(frozen=True)

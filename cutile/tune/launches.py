@@ -1,10 +1,10 @@
-"""The search of a launch: `op.generics([{...}, {...}])`.
+"""The search of a launch for its fastest configuration.
 
-Trials run on copies; the caller's memory sees the winner.
+It is the search of `op.generics([{...}, {...}])`.
 
-known       look the choice up, in memory and on disk, by kernel, device, dtypes, layouts and key
-run         compile all configurations; run each once on copies and compare what they compute;
-            measure those that agree; keep the winner
+`known` looks the choice up, in memory and on disk, by kernel, device, dtypes, layouts and key. `run` compiles all
+configurations, runs each once on copies of the memory that the kernel writes, and compares the results. It measures
+those that agree, and keeps the winner. Only the winner's launch, which follows, writes the caller's memory.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from cutile.tune.table import NotebookTable, Tuned, default_progress
 __all__ = ("KernelSearch",)
 
 BENCH = BenchOptions(warmup_ms=5.0, rep_ms=30.0)
-"""How long a measurement takes by default: the run-off of the two best decides, so that the medians may be rough."""
+"""How long a measurement takes by default. Medians may be rough, since the run-off decides between the two best."""
 
-_lock = new_lock()  # searches take turns: two at once would time each other
+_lock = new_lock()  # one search at a time: two at once would slow each other down, and measure that
 
 
 class KernelSearch:
@@ -50,7 +50,7 @@ class KernelSearch:
 
     Args:
         launchable: the kernel.
-        space: what is searched.
+        space: the configurations, and how they are compared and measured.
         names: the names in the tiles of partitions.
 
     Raises:
@@ -63,22 +63,22 @@ class KernelSearch:
         self._labels = repr([dict(each.label) for each in self._configurations])
         self._configs = dict(_named(self._configurations))
         self._key = _key_function(launchable, space.key)
-        self._on_disk: dict[object, str] = {}  # digests, by what is looked up in memory
+        self._digests: dict[object, str] = {}  # of choices looked for on disk, by their identity in memory
 
-    # -- what is known ------------------------------------------------------------------------
+    # -- looking choices up ------------------------------------------------------------------------
 
     def known(self, launch: LaunchFacts) -> Configuration | None:
-        """The fastest configuration as far as it is known; see `LaunchSearch`.
+        """The fastest configuration, if it is known; see `LaunchSearch`.
 
-        Of a launch that is interpreted the first one: there is no speed to be measured.
+        An interpreted launch takes the first one: its time says nothing of a compiled kernel.
         """
         if launch.backend == INTERPRET or len(self._configurations) == 1:
             return self._configurations[0]
         key = self._identity(launch)
         table: dict[object, Choice] = launch.launchable.memo.setdefault("choices", {})
         choice = table.get(key)
-        if choice is None and key not in self._on_disk:
-            digest = self._on_disk[key] = self._digest(launch)
+        if choice is None and key not in self._digests:  # the disk is asked once: its digest needs the kernel's IR
+            digest = self._digests[key] = self._digest(launch)
             choice = load(digest, launch.name, self._words(launch), self._configurations)
             if choice is not None:
                 table[key] = choice
@@ -96,7 +96,7 @@ class KernelSearch:
         )
 
     def _identity(self, launch: LaunchFacts) -> object:
-        """What choices are looked up by: cheap, since every launch does it."""
+        """The key of a choice in memory. It is cheap, since every launch makes one."""
         layouts = tuple(
             each.view.layout if isinstance(each, OpenTiledView) else each.layout
             for each in launch.checked
@@ -115,9 +115,9 @@ class KernelSearch:
         return f"{', '.join(words) or 'these arguments'} on {launch.device}"
 
     def _digest(self, launch: LaunchFacts) -> str:
-        """What identifies a choice on disk.
+        """The name of a choice on disk.
 
-        Layout classes print what they are, and nothing of this process.
+        The `repr` of a layout is the same in each process.
         """
         target = target_of(launch.device, launch.backend)
         layouts = [
@@ -137,16 +137,16 @@ class KernelSearch:
         return digest_of([*parts, launch.device.name, repr(target), own_digest(), made_by])
 
     def _code(self, launch: LaunchFacts) -> str:
-        """The IR of the first configuration that has one.
+        """The IR of the first configuration that has one; else the kernel's source.
 
-        Captured values and helpers are in it.
+        Helpers and captured values are in the IR.
         """
         target = target_of(launch.device, launch.backend)
         for configuration in self._configurations:
             try:
                 return without_places(_plan(launch, configuration).render(target, "ir"))
             except CutileError:
-                continue  # the search says why
+                continue  # the search refuses this configuration, with the reason
         return "\n".join(launch.launchable.kernel.source.lines.values())
 
     # -- searching ----------------------------------------------------------------------------
@@ -155,17 +155,18 @@ class KernelSearch:
         """Search, and keep the winner; see `LaunchSearch`.
 
         Raises:
-            TuningError: no configuration can be used, most do not agree, or copies of what is written do not fit.
+            TuningError: no configuration can be used, no majority agrees, or copies of the memory do not fit.
         """
         with _lock, device:
             if self.known(launch) is not None:
-                return  # another thread has searched meanwhile
+                return  # another thread has searched while this one waited for the lock
             key = self._identity(launch)
             tuned = self._search(launch, device)
             best = self._configs[tuned.best]
             choice = Choice(launch.name, best, self._words(launch), tuned.median_ms, len(tuned.trials), tuned)
             launch.launchable.memo["choices"][key] = choice
-            save(self._on_disk.get(key) or self._digest(launch), choice)
+            # `known` has kept the digest, unless the user's key function returned another key then.
+            save(self._digests.get(key) or self._digest(launch), choice)
 
     def _search(self, launch: LaunchFacts, device: Device) -> Tuned:
         name, bench = launch.name, self._space.bench or BENCH
@@ -201,15 +202,15 @@ class KernelSearch:
         return tuned
 
     def _compare(self, launch: LaunchFacts, oracle: _Oracle, scratch: Scratch) -> dict[Config, Invalid]:
-        """Compile all, run each once, refuse failures and results unlike the majority's.
+        """Compile all, run each once; refuse failures and results of a minority.
 
         Raises:
-            TuningError: no result is that of more configurations than any other.
+            TuningError: no group of configurations with one result is larger than all others.
 
         Warns:
             DisagreementWarning: names the configurations that differ.
         """
-        agreement = Agreement(_outputs(launch, scratch) if self._space.compare else [])
+        agreement = Agreement(_outputs(launch) if self._space.compare else [])
         refused: dict[Config, Invalid] = {}
         configs = list(self._configs)
         for config, outcome in zip(configs, oracle.prepare(configs), strict=True):
@@ -242,30 +243,32 @@ class KernelSearch:
 
 
 class _Oracle(DeviceOracle):
-    """The device, for configurations compiled, run and compared before measuring."""
+    """The device, for configurations that were compiled and compared beforehand."""
 
     prepared = False
+    """Whether all configurations are compiled."""
 
     def look(self, config: Config) -> str:
-        """The configuration alone: nothing is resumed."""
+        """The configuration alone: there is no log whose trials it must match."""
         return config.id
 
     def prepare(self, configs: Sequence[Config]) -> list[Invalid | None]:
-        """Compile all, the first time."""
+        """Compile the configurations, unless that is done."""
         return [None] * len(configs) if self.prepared else super().prepare(configs)
 
     def run_once(self, config: Config) -> None:
-        """Run it on fresh copies. Raises InvalidError where it fails."""
+        """Run a configuration on fresh copies. Raises InvalidError where it fails."""
         self._try_once(config)
 
 
-# -- a launch in trials -----------------------------------------------------------------------
+# -- launches of trials -----------------------------------------------------------------------
 
 
 class _Argument:
-    """In an argument's place in a trial.
+    """An argument of a trial.
 
-    The same elements, or a copy of those that are written.
+    It is a view of the caller's memory, or of a copy if the kernel writes it. Its methods are those by which launches
+    ask an argument for its view, to read, to write or to share.
     """
 
     __slots__ = ("_view",)
@@ -291,7 +294,7 @@ def _written(launch: LaunchFacts) -> list[Region]:
     """The bytes that a launch writes.
 
     Raises:
-        TuningError: it may write what an address leads to, which cannot be copied.
+        TuningError: it may write through an address, and the extent of the memory there is unknown.
     """
     regions: list[Region] = []
     for name, argument in _names_checked(launch):
@@ -305,31 +308,28 @@ def _written(launch: LaunchFacts) -> list[Region]:
     return regions
 
 
-def _outputs(launch: LaunchFacts, scratch: Scratch) -> list[Output]:
-    written = [
-        (name, each)
-        for name, each in _names_checked(launch)
-        if isinstance(each, SharedView | TiledView | OpenTiledView)
-    ]
+def _outputs(launch: LaunchFacts) -> list[Output]:
+    """The tensors that a launch writes, in the order of `_written`."""
     outputs: list[Output] = []
-    for (name, each), _ in zip(written, scratch.copies, strict=True):
-        view = each if isinstance(each, View) else each.view
-        before = (view.offset - view.start) // (view.dtype.bits // 8)
-        outputs.append(Output(name, view.dtype, view.shape, view.strides, before))
+    for name, argument in _names_checked(launch):
+        if isinstance(argument, SharedView | TiledView | OpenTiledView):
+            view = argument if isinstance(argument, View) else argument.view
+            offset = (view.offset - view.start) // (view.dtype.bits // 8)  # negative strides: index 0 is not first
+            outputs.append(Output(name, view.dtype, view.shape, view.strides, offset))
     return outputs
 
 
-def _extents(launch: LaunchFacts, configuration: Configuration) -> Mapping[str, Any]:
+def _named_values(launch: LaunchFacts, configuration: Configuration) -> Mapping[str, Any]:
     return {**launch.generics, **configuration.generics, **configuration.extents}
 
 
 def _plan(launch: LaunchFacts, configuration: Configuration) -> Plan:
-    """What a configuration specializes the kernel to.
+    """The kernel specialized to a configuration.
 
-    Raises CutileError where it does not fit.
+    Raises CutileError where the configuration does not fit.
     """
     launchable, names = launch.launchable, launch.launchable.kernel.signature.names
-    checked = tiled(launchable.name, names, list(launch.checked), _extents(launch, configuration))
+    checked = tiled(launchable.name, names, list(launch.checked), _named_values(launch, configuration))
     options = launch.options if configuration.options is None else configuration.options
     return launchable.plan(list(checked), {**launch.generics, **configuration.generics}, options)
 
@@ -337,8 +337,8 @@ def _plan(launch: LaunchFacts, configuration: Configuration) -> Plan:
 def _trial(launch: LaunchFacts, configuration: Configuration, scratch: Scratch) -> DeviceOp[Any]:
     """The launch with a configuration, on copies."""
     launchable, names = launch.launchable, launch.launchable.kernel.signature.names
-    checked = tiled(launchable.name, names, list(launch.checked), _extents(launch, configuration))
-    copies = iter(scratch.copies)
+    checked = tiled(launchable.name, names, list(launch.checked), _named_values(launch, configuration))
+    copies = iter(scratch.copies)  # of the written arguments, in the order of `_written`
     arguments: list[Any] = []
     for original, argument in zip(launch.arguments, checked, strict=True):
         if isinstance(argument, TiledView):
@@ -361,13 +361,13 @@ def _moved(view: View, copy: Region) -> View:
 def _variables_kept(
     launch: LaunchFacts, configurations: Sequence[Configuration], device: Device
 ) -> Generator[Callable[[], None]]:
-    """The device's variables that the kernel uses.
+    """Keep the device's variables that the kernel uses.
 
-    Put back by the function, and at the end.
+    Yields a function that puts their values back, which also happens at the end.
     """
     target = target_of(device, launch.backend)
     stream = device.new_stream()
-    places: dict[int, Storage] = {}
+    places: dict[int, Storage] = {}  # each storage once: variables may share one
     for configuration in configurations:
         try:
             variables = front(_plan(launch, configuration).request(target)).variables
@@ -376,7 +376,7 @@ def _variables_kept(
         for each in variables:
             storage = place_of(each, stream)
             places[id(storage)] = storage
-        break  # they are the function's, whatever its generics
+        break  # all configurations use the same variables: the function names them
     backup = Backup(launch.name, stream)
     backup.keep(Region("a variable", storage, 0, storage.nbytes) for storage in places.values())
     try:
@@ -388,25 +388,25 @@ def _variables_kept(
 # -- names and keys ---------------------------------------------------------------------------
 
 
-def _named(found: Sequence[Configuration]) -> Iterator[tuple[Config, Configuration]]:
-    """Each configuration under the name that tables and logs have for it."""
-    for number, configuration in enumerate(found):
+def _named(configurations: Sequence[Configuration]) -> Iterator[tuple[Config, Configuration]]:
+    """Each configuration with the `Config` that names it in tables."""
+    for number, configuration in enumerate(configurations):
         try:
             yield Config(configuration.label), configuration
-        except ArgumentError:  # a generic is called as something that a `Config` needs for itself
+        except ArgumentError:  # a generic has the name of an attribute of `Config`, such as `id`
             yield Config(number=number), configuration
 
 
 def _key_function(launchable: Launchable, key: Key | None) -> Callable[[LaunchFacts], object]:
-    """What makes the key of a launch.
+    """The function that makes the key of a launch.
 
     Raises:
-        GenericsError: a text of the key is no expression of the kernel's parameters.
+        GenericsError: a text of the key names no parameter, and no extent of a parameter.
     """
     if key is None:
         return _rounded_extents
     if callable(key):
-        return lambda launch: _settled(key(*launch.arguments), launchable.name)
+        return lambda launch: _hashable_key(key(*launch.arguments), launchable.name)
     names = launchable.kernel.signature.names
     parts: list[tuple[int, int | None]] = []
     for text in [key] if isinstance(key, str) else key:
@@ -421,7 +421,7 @@ def _key_function(launchable: Launchable, key: Key | None) -> Callable[[LaunchFa
 
 
 _PART = re.compile(r"(?P<name>\w+)(\.shape(\[(?P<axis>-?\d+)\])?)?")
-"""What a key may name: `n`, `x`, `x.shape`, `x.shape[0]`."""
+"""A text of a key: `n`, `x`, `x.shape` or `x.shape[0]`."""
 
 
 def _part(launch: LaunchFacts, position: int, axis: int | None) -> object:
@@ -444,27 +444,30 @@ def _rounded_extents(launch: LaunchFacts) -> object:
     )
 
 
-def _settled(value: Any, name: str) -> object:
-    """A key that a function made.
+def _hashable_key(value: Any, name: str) -> object:
+    """The key that a user's function returned, with tuples in place of lists.
 
-    Raises GenericsError where it cannot be compared and kept.
+    Raises GenericsError for a value that may have no hash, or another `repr` in another process.
     """
-    plain = value
-    while isinstance(plain, tuple | list) and plain:
-        plain = cast("Sequence[Any]", plain)[0]
-    if plain is not None and not isinstance(plain, int | float | str | bool | tuple | list):
-        raise GenericsError(
-            f"{name}: key: expected a function that returns numbers, strings or tuples of such, got {value!r}"
-        )
-    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+
+    def hashable(part: Any) -> object:
+        if isinstance(part, tuple | list):
+            return tuple(map(hashable, cast("Sequence[Any]", part)))
+        if part is not None and not isinstance(part, int | float | str | bool):
+            raise GenericsError(
+                f"{name}: key: expected a function that returns numbers, strings or tuples of such, got {value!r}"
+            )
+        return part
+
+    return hashable(value)
 
 
 def _why_nothing(name: str, refused: Mapping[Config, Invalid]) -> str:
-    lines, said = [f"{name}: no configuration can be used"], ""
+    lines, previous = [f"{name}: no configuration can be used"], ""
     for config, outcome in list(refused.items())[:5]:
         why = f"({outcome.stage}): {outcome.reason}"
-        lines.append(f"  {config.id} {'for the same reason' if said == why else why}")
-        said = why
+        lines.append(f"  {config.id} {'for the same reason' if previous == why else why}")
+        previous = why
     if len(refused) > 5:
         lines.append(f"  and {len(refused) - 5} more")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ record for each configuration, and a record for each runoff of the two best. A l
     {"config": {"BK": 64, "BM": 512}, "subject": "77ab...", "invalid": {"reason": "...", "stage": "compile"}}
     {"runoff": [{"BK": 64, "BM": 128}, {...}], "subjects": ["9b1d...", "..."], "paired": {...}}
 
-Each line is written at once. One that a crash cut short is dropped; a file that is something else is refused.
+Each record is written by one call. A line that a crash cut short is ignored. A file that is no such log is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from cutile.tune.space import Config, space_hash
 Stage = Literal["build", "compile", "check", "run", "lost"]
 """Where a configuration failed.
 
-Its operation was not built, did not compile, gave a wrong result, did not run, or made the device unusable.
+"build": its operation was not built. "compile": it did not compile. "check": its result was wrong. "run": it did not
+run. "lost": it made the device unusable.
 """
 
 
@@ -37,9 +38,9 @@ class Measured:
 
     Attributes:
         median_ms: the median of the runs, in milliseconds.
-        low_ms, high_ms: between which the true median lies with 95 % probability.
+        low_ms, high_ms: the 95 % confidence interval of the median.
         min_ms, mean_ms: the fastest run, and the mean.
-        reps: how many runs counted.
+        reps: the number of runs.
     """
 
     median_ms: float
@@ -63,7 +64,7 @@ class Invalid:
     """Why a configuration cannot be used.
 
     Attributes:
-        reason: what the error said.
+        reason: the error's message.
         stage: where it failed.
     """
 
@@ -79,22 +80,22 @@ class Invalid:
     def of(cls, error: BaseException, stage: Stage) -> Invalid:
         """The error's message.
 
-        The error's class stands before it if the error is of another library, or has no message.
+        Its class stands before it if the error is not of cutile or cuda_async, or has no message.
         """
         message, kind = str(error).strip(), type(error)
-        ours = kind.__module__.startswith(("cutile", "cuda_async"))
+        ours = kind.__module__.startswith(("cutile", "cuda_async"))  # their messages tell all without the class
         return cls(message if message and ours else f"{kind.__name__}: {message}", stage)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration, and what became of it.
+    """One configuration with its outcome.
 
     Attributes:
         config: the configuration.
         outcome: `Measured` or `Invalid`.
-        subject: a digest of the code, arguments, device and toolchain. With another digest it is timed anew.
-        resumed: whether it comes from the log of an earlier run.
+        subject: a digest of the code, arguments, device and toolchain. If it changes, the configuration is timed anew.
+        resumed: whether the trial comes from the log of an earlier run.
     """
 
     config: Config
@@ -113,19 +114,19 @@ FORMAT = 1
 
 
 class TrialLog:
-    """A search's log; without a path, nothing is kept.
+    """A search's log; without a path nothing is read or written.
 
     Args:
-        path: the file; it is made, with its folder, when there is something to write.
+        path: the file; it is made, with its folder, when the first record is written.
         name: the tuner's name.
         parameters: the names of the space's parameters.
 
     Attributes:
         trials: what the file held when it was opened: the last record of each configuration and subject.
-        runoffs: the comparisons of two configurations that it held, by their configurations and subjects.
+        runoffs: the run-offs that the file held, by the configurations and subjects of both.
 
     Raises:
-        ForeignLogError: the file is another tuner's, another space's, or no log.
+        ForeignLogError: the file is of another tuner or of other parameters, or is no log.
     """
 
     def __init__(self, path: Path | None, name: str, parameters: tuple[str, ...]) -> None:
@@ -139,20 +140,21 @@ class TrialLog:
         self.trials: dict[tuple[Config, str], Trial] = {}
         self.runoffs: dict[tuple[tuple[Config, str], tuple[Config, str]], Paired] = {}
         self._begun = False  # whether the file has a header
-        self._cut = False  # whether its last line has no end
+        self._cut = False  # whether its last line lacks a newline, as a crash leaves it
         if path is not None and path.exists():
             self._read(path)
 
     def _read(self, path: Path) -> None:
-        text = path.read_bytes()
-        self._cut = bool(text) and not text.endswith(b"\n")
-        for number, line in enumerate(text.split(b"\n"), 1):
+        data = path.read_bytes()  # not text: a line that was cut short may end within a character
+        self._cut = bool(data) and not data.endswith(b"\n")
+        for number, line in enumerate(data.split(b"\n"), 1):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
             except ValueError:
-                # Its writer was killed while it wrote. The first line may be part of a header; others are left out.
+                # A killed writer leaves part of a line, which is left out. Before a header, only part of this search's
+                # own header is accepted: any other text is a file of something else.
                 if not self._begun and not json.dumps(self._header).encode().startswith(line):
                     raise self._foreign(f"line {number} is no JSON") from None
                 continue
@@ -162,6 +164,7 @@ class TrialLog:
 
     def _add_record(self, number: int, record: Mapping[str, Any]) -> None:
         if "cutile.tune" in record:
+            # Two processes that begin a log at once both write a header: each of them is compared.
             for field, value in self._header.items():
                 if record.get(field) != value:
                     raise self._foreign(f"its {field} is {record.get(field)!r}, this search's is {value!r}")
@@ -197,7 +200,7 @@ class TrialLog:
         self._write({"config": dict(trial.config), "subject": trial.subject, kind: asdict(trial.outcome)})
 
     def add_runoff(self, first: Trial, second: Trial, paired: Paired) -> None:
-        """Write a comparison of two."""
+        """Write a run-off of two configurations."""
         both = [first, second]
         self._write(
             {
@@ -225,5 +228,5 @@ class TrialLog:
 
 
 def _paired(record: Mapping[str, Any]) -> Paired:
-    first, second = record["repeats"]  # JSON has lists; `Paired` compares tuples
+    first, second = record["repeats"]  # a list in JSON; `Paired` has a tuple, and is compared by its fields
     return Paired(record["first_s"], record["second_s"], Interval(**record["ratio"]), (first, second))

@@ -1,11 +1,13 @@
-"""Memory that a search must leave as it was, and comparisons of what is there.
+"""Copies of the memory that trials write, and comparisons of their results.
 
-Copies are made of what operations write, to try on or to put back. What configurations write is compared: sums in
+A search must leave memory as it was. So the memory that operations write is copied: trials run on the copies
+(`Scratch`), or the copies are put back (`Backup`). The results of configurations are compared (`Agreement`): sums in
 another order may differ by roundings, and by nothing else.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,8 +38,9 @@ __all__ = (
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 """Bytes on the host."""
 
-_ALIGNED = 64
-"""Bytes to which allocations are aligned; a copy begins as far beyond such an address as what it is of."""
+_ALIGNMENT = 64
+"""Bytes. A copy begins as far beyond a multiple as its original, so that both have the alignment that kernels assume,
+which is at most 16 bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +48,9 @@ class Region:
     """Bytes of a storage.
 
     Attributes:
-        name: the argument that they are of.
+        name: the argument that has the bytes.
         storage: the memory.
-        start, stop: bytes from its start.
+        start, stop: bytes from the start of the storage.
     """
 
     name: str
@@ -57,7 +60,7 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
         return self.stop - self.start
 
 
@@ -124,22 +127,19 @@ class _PutBack(DeviceOp[None]):
 
 
 def like(region: Region, stream: Stream) -> Region:
-    """As many bytes, as far from an aligned address, in new memory.
-
-    Raises OutOfMemoryError.
-    """
-    begin = (region.storage.address + region.start) % _ALIGNED
+    """New memory of the size and alignment of a region. Raises OutOfMemoryError."""
+    begin = (region.storage.address + region.start) % _ALIGNMENT
     storage = Storage.allocate(stream, region.nbytes + begin)
     return Region(region.name, storage, begin, begin + region.nbytes)
 
 
 class Scratch:
-    """Copies of what a kernel writes, for trials.
+    """Copies of the memory that a kernel writes; trials run on them.
 
     Args:
         what: the kernel's name, for errors.
-        regions: what it writes.
-        stream: where trials run.
+        regions: the memory that it writes.
+        stream: the stream of the trials.
 
     Attributes:
         copies: the copies, one for each region.
@@ -163,7 +163,7 @@ class Scratch:
             ) from error
 
     def refresh(self) -> None:
-        """Have the copies hold what the originals hold."""
+        """Copy the originals to the copies."""
         Copies(list(zip(self.copies, self._originals, strict=True))).sync_on(self._stream)
 
     def fetch(self) -> list[Bytes]:
@@ -172,13 +172,13 @@ class Scratch:
 
 
 class Backup:
-    """What memory held before a search, to be put back.
+    """Copies of memory as it was before a search, to be put back.
 
-    Copies are on the device, or on the host where that is full.
+    They are on the device, or on the host where the device is full.
 
     Args:
         what: the search's name, for errors.
-        stream: where copies run.
+        stream: the stream on which memory is copied.
     """
 
     def __init__(self, what: str, stream: Stream) -> None:
@@ -187,10 +187,10 @@ class Backup:
         self._kept: list[tuple[Region, Region | Bytes]] = []
 
     def keep(self, regions: Iterable[Region]) -> None:
-        """Copy what is not kept yet.
+        """Copy the regions that are not kept yet.
 
         Raises:
-            TuningError: it fits neither on the device nor on the host; says how many bytes it is.
+            TuningError: a copy fits neither on the device nor on the host; says how many bytes it has.
         """
         for region in regions:
             if not any(_within(region, known) for known, _ in self._kept):
@@ -216,7 +216,7 @@ class Backup:
     def restore(self) -> None:
         """Put everything back, the latest copy first.
 
-        Where regions overlap, the earliest holds what was there.
+        Where regions overlap, the earliest copy is right: a trial may have written before a later one was made.
         """
         for region, copy in reversed(self._kept):
             op = Copies([(region, copy)]) if isinstance(copy, Region) else _PutBack(region, copy)
@@ -227,13 +227,13 @@ def _within(region: Region, other: Region) -> bool:
     return region.storage is other.storage and other.start <= region.start and region.stop <= other.stop
 
 
-_PIECE = 1 << 20  # elements that are compared at once, in float64
+_PIECE = 1 << 20  # elements that are compared at once: their float64 copies take 8 MiB each
 
 _TOLERANCE = {64: 1e-8, 32: 2e-3, 16: 2e-2, 8: 0.25}
-"""By the bits of a float: how far results may be apart, relative to the larger of an element and the root mean square
-of all. It is wide: it tells a wrong kernel from one that adds up in another order, and no more."""
+"""By the bits of a float: the largest difference of two results, relative to the larger of an element and the root mean
+square of all elements. It is wide: it tells a wrong kernel from one that adds up in another order, and no more."""
 
-_BF16 = 5e-2
+_BF16_TOLERANCE = 5e-2  # above that of f16: bf16 has 3 bits of mantissa less
 
 
 class DisagreementWarning(UserWarning):
@@ -242,13 +242,14 @@ class DisagreementWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Output:
-    """What a kernel writes of one argument.
+    """A tensor that a kernel writes, in the bytes that it occupies.
 
     Attributes:
         name: the argument.
         dtype: the element type.
-        strides, shape: in elements, of the tensor; `offset` elements lie before the first.
-        offset: elements before that of index 0.
+        shape: the tensor's extents.
+        strides: in elements; they may be negative.
+        offset: elements between the first byte and the element of index 0.
     """
 
     name: str
@@ -258,23 +259,23 @@ class Output:
     offset: int
 
     def elements(self, data: Bytes) -> np.ndarray[Any, Any]:
-        """The elements in the bytes that a tensor occupies."""
-        kind = self.dtype.numpy
-        strides = tuple(stride * kind.itemsize for stride in self.strides)
-        return np.ndarray(self.shape, kind, data, self.offset * kind.itemsize, strides)
+        """The tensor over its bytes, as a NumPy array."""
+        dtype = self.dtype.numpy
+        strides = tuple(stride * dtype.itemsize for stride in self.strides)
+        return np.ndarray(self.shape, dtype, data, self.offset * dtype.itemsize, strides)
 
 
 def tolerance(dtype: DTypeLike) -> float | None:
-    """How far elements may be apart; None where they must be the same bits."""
+    """The largest relative difference of elements; None where they must be equal."""
     if dtype.numpy.kind not in "fV":  # "V": the floats that NumPy itself does not have
         return None
-    return _BF16 if dtype.name == "bf16" else _TOLERANCE.get(dtype.bits)
+    return _BF16_TOLERANCE if dtype.name == "bf16" else _TOLERANCE.get(dtype.bits)
 
 
 def difference(output: Output, first: Bytes, second: Bytes) -> str | None:
-    """The first element in which two results differ by more than roundings, as words.
+    """The first element in which two results differ, as words; or None.
 
-    None where none does.
+    Roundings are no difference. Their scale is that of `second`.
     """
     if first.tobytes() == second.tobytes():
         return None
@@ -291,16 +292,19 @@ def difference(output: Output, first: Bytes, second: Bytes) -> str | None:
 def _apart(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], allowed: float) -> np.ndarray[Any, Any]:
     """Where two arrays of floats differ by more than is allowed, in row-major order."""
     left, right = one.reshape(-1), other.reshape(-1)
-    squares, count = 0.0, 0
+    norm, count = 0.0, 0
     for start in range(0, right.size, _PIECE):
         piece = right[start : start + _PIECE].astype(np.float64)
         piece = piece[np.isfinite(piece)]
-        squares, count = squares + float(np.square(piece).sum()), count + piece.size
-    scale = (squares / count) ** 0.5 if count else 0.0
+        largest = float(np.abs(piece).max(initial=0.0))
+        if largest > 0:  # squares of ratios to the largest: those of large float64 would overflow
+            norm = math.hypot(norm, largest * float(np.square(piece / largest).sum()) ** 0.5)
+        count += piece.size
+    scale = norm / count**0.5 if count else 0.0  # the root mean square
     apart = np.zeros(left.size, np.bool_)
     for start in range(0, left.size, _PIECE):
         a, b = (each[start : start + _PIECE].astype(np.float64) for each in (left, right))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaNs are compared below
             near = np.abs(a - b) <= allowed * np.maximum(np.abs(b), scale)
         apart[start : start + _PIECE] = ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
     return apart
@@ -311,8 +315,8 @@ class _Group:
     """Configurations that agree.
 
     Attributes:
-        results: what the first of them computed, one for each output.
-        configs: all of them.
+        results: the results of the first of them, one for each output.
+        configs: the configurations.
     """
 
     results: Sequence[Bytes]
@@ -321,17 +325,17 @@ class _Group:
 
 @dataclass
 class Agreement:
-    """The results of configurations, by what they agree on.
+    """Groups of configurations whose results agree.
 
     Attributes:
-        outputs: what is compared.
+        outputs: the tensors that are compared.
     """
 
     outputs: Sequence[Output]
     _groups: list[_Group] = field(default_factory=list[_Group])
 
     def add(self, config: Config, results: Sequence[Bytes]) -> None:
-        """Note what a configuration computed."""
+        """Add a configuration with its results."""
         for group in self._groups:
             if self._difference(results, group.results) is None:
                 group.configs.append(config)
@@ -347,13 +351,13 @@ class Agreement:
 
     @property
     def decided(self) -> bool:
-        """Whether more configurations agree with one another than any others do."""
+        """Whether one group is larger than any other."""
         sizes = sorted((len(group.configs) for group in self._groups), reverse=True)
         return len(sizes) < 2 or sizes[0] > sizes[1]
 
     @property
     def agreeing(self) -> list[Config]:
-        """The largest group."""
+        """The configurations of the largest group."""
         return max(self._groups, key=lambda group: len(group.configs)).configs if self._groups else []
 
     def differing(self) -> dict[Config, str]:
@@ -362,6 +366,8 @@ class Agreement:
             return {}
         most = max(self._groups, key=lambda group: len(group.configs))
         return {
+            # They may agree this way round: a difference is relative to the second, and `add` may have compared the
+            # other way round.
             config: self._difference(group.results, most.results) or ""
             for group in self._groups
             if group is not most

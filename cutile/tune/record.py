@@ -1,6 +1,6 @@
-"""What was timed, as facts.
+"""`Provenance`: the facts of a timed operation. `Record`: a search's winner.
 
-And the record of a search's winner, which is used where those facts still hold.
+A record is used while its facts hold.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Provenance:
         source: a digest of the kernels' code, helpers and captured values included; the same when it moves in its file.
         arguments: the kernels with their arguments' layouts, extents and numbers, grids and options.
         device: the device's name.
-        arch: what was compiled for.
-        toolchain: versions of cutile and of what it compiles with.
+        arch: the architecture that kernels were compiled for.
+        toolchain: versions of cutile and of the compilers that it calls.
     """
 
     source: str
@@ -54,7 +54,7 @@ class Provenance:
 
     @classmethod
     def of(cls, make: Callable[[], DeviceOp[Any]], device: Device) -> Provenance:
-        """The facts of the operation that a function makes. It does not run.
+        """The facts of the operation that `make` returns. The operation does not run.
 
         Raises:
             KernelError: a kernel does not compile; shows the place.
@@ -68,7 +68,7 @@ class Provenance:
 
     @property
     def subject(self) -> str:
-        """A digest of all of it."""
+        """A digest of all fields."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
 
@@ -89,10 +89,10 @@ class Launched(Protocol):
 
 
 def submitted(make: Callable[[], DeviceOp[Any]], device: Device) -> tuple[Sequence[Launched], Sequence[Use]]:
-    """The launches of the operation that a function makes, and what it writes.
+    """The launches and the writes of the operation that `make` returns.
 
-    The operation does not run. Some cannot be traced: those that use several devices, an operation shared with others,
-    or launches that search. Of these, launches that are there before they run are seen, and others are not.
+    The operation does not run. It cannot be traced if it uses several devices, shares an operation, or has launches
+    that search. Then only the launches that exist before it runs are found, and not those of `then`.
     """
     try:
         trace = trace_of(make, device)
@@ -146,12 +146,12 @@ class Record:
         """Write it as JSON; the folder is made."""
         where = Path(path)
         where.parent.mkdir(parents=True, exist_ok=True)
-        made = {"cutile.tune.record": FORMAT, **asdict(self), "config": dict(self.config)}
-        where.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        fields = {"cutile.tune.record": FORMAT, **asdict(self), "config": dict(self.config)}
+        where.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Record:
-        """Read one, whatever it is of; `load_verified` is what to use it by.
+        """Read a record without comparing its facts, unlike `load_verified`.
 
         Raises:
             StaleRecordError: the file is no record.
@@ -168,20 +168,19 @@ class Record:
 
 
 def load_verified(path: str | Path, candidate: Callable[[Config], DeviceOp[Any]], *, name: str | None = None) -> Record:
-    """A record, if it is about this kernel, these arguments and this device.
+    """Read a record of this kernel, these arguments and this device.
 
     Args:
         path: what `Record.save` wrote.
         candidate: the function that was tuned. It is called with the winner, to compare; its operation is not run.
-        name: the tuner's name, if it matters.
+        name: the name that the tuner must have had; None for any.
 
     Raises:
-        StaleRecordError: the kernel's code, the arguments or the device are others, or the file is no record; says
-            which. A record is never used for want of a better one.
+        StaleRecordError: the kernel's code, the arguments or the device differ, or the file is no record; says which.
         OSError: the file cannot be read.
 
     Warns:
-        ToolchainDriftWarning: the same code was compiled by other versions then.
+        ToolchainDriftWarning: the record was made with other versions of the toolchain.
     """
     record = Record.load(path)
     if name is not None and record.name != name:

@@ -1,7 +1,8 @@
-"""A search, and the oracle that says what a configuration is worth.
+"""`Search`: the loop of a tuner. `DeviceOracle`: measures on a device.
 
-For each configuration the search looks up, compiles, measures and logs. Then the two best run off. The oracle builds a
-configuration's operation, compiles it, checks its results and times it on a device.
+The search looks each configuration up in the log, has the oracle compile and measure it, and logs the outcome. At the
+end the two fastest are timed in turn (the run-off). The oracle builds a configuration's operation, compiles it, checks
+its results and times it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ Poison = Callable[[], object]
 
 
 class WrongResultError(AssertionError):
-    """What a configuration computed was refused by the user's check."""
+    """The user's check refuses the result of a configuration."""
 
 
 class InvalidError(Exception):
-    """A configuration cannot be used; carries why.
+    """A configuration cannot be used.
 
     Attributes:
         outcome: the reason.
@@ -46,28 +47,28 @@ class InvalidError(Exception):
 
 
 class Oracle(Protocol):
-    """What a search asks. The device is one; tests, and models, have theirs."""
+    """Compiles and measures configurations: a device, a model, or a test's fake."""
 
     def look(self, config: Config) -> str:
-        """What would be timed, as `Trial.subject`.
+        """A digest of the operation that would be timed: `Trial.subject`. Runs nothing.
 
-        Raises InvalidError where there is nothing to time.
+        Raises InvalidError where the operation cannot be built or compiled.
         """
         ...
 
     def prepare(self, configs: Sequence[Config]) -> Sequence[Invalid | None]:
-        """Compile several at once; say for each why it cannot be used, if so."""
+        """Compile several at once. For each: why it cannot be used, or None."""
         ...
 
     def measure(self, config: Config) -> Measurement:
-        """How long it takes.
+        """Time a configuration.
 
-        Raises InvalidError where it fails, or computes something else.
+        Raises InvalidError where it fails, or its result is wrong.
         """
         ...
 
     def pair(self, first: Config, second: Config) -> Paired:
-        """Two of them in turn. Raises InvalidError where one fails."""
+        """Time two configurations in turn, A B A B. Raises InvalidError where one fails."""
         ...
 
 
@@ -77,14 +78,13 @@ class DeviceOracle:
 
     Attributes:
         candidate: makes the operation of a configuration; called anew for each run.
-        stream: where they run.
+        stream: the stream on which operations run.
+        builders: the processes that compile ahead.
         bench: how long a measurement takes.
-        builders: what compiles ahead.
-        judge: looks at what the operation yields, after one run and before it is timed; false, or an AssertionError,
-            refuses it.
-        poison: spoils the outputs before that run; what it returns is run, if it is an operation.
-        backup: keeps what operations write, as it was before the first of them ran, and puts it back before each
-            configuration is tried.
+        judge: checks the operation's result after one run, before it is timed; False or an AssertionError refuses it.
+        poison: spoils the outputs before that run. If it returns an operation, that is run.
+        backup: keeps the memory that operations write as it was before the first of them ran, and puts it back before
+            each configuration is tried.
     """
 
     candidate: Candidate
@@ -94,7 +94,7 @@ class DeviceOracle:
     judge: Judge | None = None
     poison: Poison | None = None
     backup: Backup | None = None
-    _seen: dict[Config, Provenance] = field(default_factory=dict[Config, Provenance], init=False)
+    _provenances: dict[Config, Provenance] = field(default_factory=dict[Config, Provenance], init=False)
 
     def _build(self, config: Config) -> DeviceOp[Any]:
         op: object = self.candidate(config)
@@ -103,42 +103,41 @@ class DeviceOracle:
         raise ArgumentTypeError(f"tuning takes a function from a Config to a DeviceOp; this one returned {op!r}")
 
     def _at(self, stage: Stage, action: Callable[[], Any]) -> Any:
+        """Call `action`; its error becomes an InvalidError of this stage."""
         try:
             return action()
         except InvalidError:
-            raise  # an inner stage
-        except Exception as error:
+            raise  # of an inner call, which names its own stage
+        except Exception as error:  # whatever a configuration raises, the others are still tried
             if isinstance(error, DeviceLostError):
                 stage = "lost"
             elif isinstance(error, WrongResultError):
                 stage = "check"
-            traceback.clear_frames(error.__traceback__)  # they hold the arguments, which others are to have
+            # The frames hold partitions of the arguments: without this the next configuration could not borrow them.
+            traceback.clear_frames(error.__traceback__)
             raise InvalidError(Invalid.of(error, stage)) from error
 
     def provenance(self, config: Config) -> Provenance:
-        """The facts of what a configuration's operation is.
+        """The facts of a configuration's operation.
 
         Raises InvalidError where it does not compile.
         """
-        found = self._seen.get(config)
-        if found is None:
-            found = self._seen[config] = self._provenance(config)
-        return found
+        facts = self._provenances.get(config)
+        if facts is None:
+            facts = self._provenances[config] = self._provenance(config)
+        return facts
 
     def _provenance(self, config: Config) -> Provenance:
         def make() -> DeviceOp[Any]:
-            return self._at("build", lambda: self._build(config))  # it fails at a stage of its own
+            return self._at("build", lambda: self._build(config))  # an error here is of "build", not of "compile"
 
         return self._at("compile", lambda: Provenance.of(make, self.stream.device))
 
     def look(self, config: Config) -> str:
-        """The digest of its facts, of how it is timed and of whether it is checked.
-
-        See `Oracle`.
-        """
-        found = self.provenance(config).subject
+        """A digest of the facts, with the state of caches and the check; see `Oracle`."""
+        digest = self.provenance(config).subject
         caches = {None: "", True: " cold", False: " warm"}[self.bench.clear_l2]
-        return f"{found}{caches}{' checked' if self.judge is not None else ''}"
+        return f"{digest}{caches}{' checked' if self.judge is not None else ''}"
 
     def prepare(self, configs: Sequence[Config]) -> list[Invalid | None]:
         """Build them all, compile in several processes; see `Oracle`."""
@@ -167,7 +166,8 @@ class DeviceOracle:
     def _try_once(self, config: Config) -> None:
         """Run and check.
 
-        When it returns nothing holds the arguments: partitions end with those who have them.
+        It is a function of its own so that its operation ends with it: the operation holds partitions of the arguments,
+        which the timed runs borrow anew.
         """
         self._keep(config)
         if self.backup is not None:
@@ -179,19 +179,19 @@ class DeviceOracle:
         self._at("run", lambda: self._check(op))
 
     def _keep(self, config: Config) -> None:
-        """Keep what a configuration's operation will write."""
+        """Back up the memory that a configuration's operation will write."""
         backup = self.backup
         if backup is not None:
             _, uses = self._at("build", lambda: submitted(lambda: self._build(config), self.stream.device))
             self._at("run", lambda: backup.keep(written_by(uses)))
 
     def _spoil(self) -> None:
-        made = None if self.poison is None else self.poison()
-        if isinstance(made, DeviceOp):
-            op = cast("DeviceOp[Any]", made)
+        result = None if self.poison is None else self.poison()
+        if isinstance(result, DeviceOp):
+            op = cast("DeviceOp[Any]", result)
             if self.backup is not None:
-                lent = [Use(*use) for part in whole(op) for lease in part.leases for use in lease.uses if use[2]]
-                self.backup.keep(written_by(lent))
+                uses = [Use(*use) for part in whole(op) for lease in part.leases for use in lease.uses]
+                self.backup.keep(written_by(uses))
             op.sync_on(self.stream)
 
     def _check(self, op: DeviceOp[Any]) -> None:
@@ -206,8 +206,8 @@ class DeviceOracle:
             raise WrongResultError("the result is wrong")
 
     def pair(self, first: Config, second: Config) -> Paired:
-        """Two of them in turn, A B A B; see `Oracle`."""
-        self._keep(first)  # what the log had of them was not run in this process
+        """Time two configurations in turn, A B A B; see `Oracle`."""
+        self._keep(first)  # a trial from the log has not run in this process, so that nothing is backed up for it
         self._keep(second)
         one, other = (lambda: self._build(first)), (lambda: self._build(second))
         return self._at("run", lambda: do_bench_paired(one, other, self.bench, stream=self.stream))
@@ -222,16 +222,18 @@ class Search:
 
     Attributes:
         name: the tuner's name.
-        oracle: who is asked what a configuration is worth.
-        searcher: who says which comes next.
-        log: where trials are written, and those of earlier runs are found.
-        keeps: what a configuration has to satisfy to be tried.
-        required: configurations that are measured first, and whatever the budget.
-        budget_s: seconds after which no further one is begun; None for all the time there is.
-        lookahead: how many are compiled before they are measured.
-        total: how many there are to try, if that is known.
-        progress: told of each trial.
-        now: the clock that the budget goes by.
+        oracle: compiles and measures configurations.
+        searcher: says which configurations are tried next.
+        log: has the trials of earlier runs, and gets those of this run.
+        keeps: predicates; a configuration is tried if all are true.
+        required: configurations that are measured first, whatever the budget.
+        budget_s: seconds after which no further configuration is begun; None for no limit.
+        lookahead: the number of configurations that are compiled at once, before they are measured.
+        total: the number of configurations to try, if that is known.
+        progress: called after each trial.
+        now: the clock of the budget, in seconds.
+        trials: the outcomes so far, in order.
+        out_of_time: whether the budget ended the search before all configurations were tried.
     """
 
     name: str
@@ -252,10 +254,10 @@ class Search:
         self._begin = self.now()
 
     def run(self) -> None:
-        """Try what is required, then what the searcher asks for.
+        """Try the required configurations, then those of the searcher.
 
         Raises:
-            TuningError: what is required cannot be measured, or a configuration ended the device.
+            TuningError: a required configuration cannot be measured, or a configuration made the device unusable.
         """
         self._try(self.required, whatever_the_time=True)
         for config in self.required:
@@ -267,7 +269,7 @@ class Search:
             if not configs:
                 return
             self._try(configs)
-        self.out_of_time = True
+        self.out_of_time = self.total is None or len(self.trials) < self.total
 
     def _over(self) -> bool:
         return self.budget_s is not None and self.now() - self._begin >= self.budget_s
@@ -275,7 +277,7 @@ class Search:
     def _try(self, configs: Sequence[Config], *, whatever_the_time: bool = False) -> None:
         fresh: list[tuple[Config, str]] = []
         for config in configs:
-            if config in self.trials:
+            if config in self.trials:  # it was required, or the searcher asked for it before
                 self.searcher.tell(self.trials[config])
             elif all(keep(config) for keep in self.keeps):
                 self._look(config, fresh)
@@ -284,7 +286,7 @@ class Search:
         outcomes = self.oracle.prepare([config for config, _ in fresh])
         for (config, subject), refused in zip(fresh, outcomes, strict=True):
             if self._over() and not whatever_the_time:
-                return  # the caller asks, too
+                return  # `run` looks at the clock too, and ends
             outcome = refused if refused is not None else self._measure(config)
             trial = Trial(config, outcome, subject)
             self.log.add(trial)
@@ -296,9 +298,9 @@ class Search:
                 )
 
     def _look(self, config: Config, fresh: list[tuple[Config, str]]) -> None:
-        """Take a trial from the log, if it is of the same subject.
+        """Take a configuration's trial from the log, or add it to `fresh`.
 
-        Else it is to be measured.
+        The log's trial counts if it has the same subject.
         """
         try:
             subject = self.oracle.look(config)
@@ -307,11 +309,13 @@ class Search:
             self.log.add(trial)
             self._note(trial)
             return
-        known = self.log.trials.get((config, subject))
-        if known is not None and (isinstance(known.outcome, Measured) or known.outcome.stage == "lost"):
-            self._note(known)
+        logged = self.log.trials.get((config, subject))
+        # A failure may have been by chance, as when memory was short, and is tried again. One that made the device
+        # unusable is not: it would end this search as well.
+        if logged is not None and (isinstance(logged.outcome, Measured) or logged.outcome.stage == "lost"):
+            self._note(logged)
         else:
-            fresh.append((config, subject))  # what was refused before may have been so by chance
+            fresh.append((config, subject))
 
     def _measure(self, config: Config) -> Measured | Invalid:
         try:
@@ -328,10 +332,10 @@ class Search:
     # -- the winner ---------------------------------------------------------------------------
 
     def finish(self) -> tuple[Trial, tuple[Trial, ...], Paired | None, list[str]]:
-        """The winner, the two that it was found among, their run-off, and remarks.
+        """The winner, the two finalists, their run-off, and remarks.
 
-        Medians that were taken one after the other, or days apart, do not decide between the two best where turns of
-        both tell them apart: a GPU drifts by more than what separates them.
+        The finalists have the least medians. These were taken one after the other, or days apart, and a GPU drifts by
+        more than their difference. So runs of both in turn decide, if they differ.
 
         Raises:
             TuningError: nothing could be measured; says why.
@@ -354,7 +358,7 @@ class Search:
     def _runoff(self, first: Trial, second: Trial) -> Paired | None:
         one, other = ((each.config, each.subject) for each in (first, second))
         known = self.log.runoffs.get((one, other))
-        if known is not None and first.resumed and second.resumed:
+        if known is not None and first.resumed and second.resumed:  # nothing was measured anew since that run-off
             return known
         if self._over():
             return None
@@ -364,7 +368,7 @@ class Search:
 
     def _why_nothing(self) -> str:
         invalid = [each for each in self.trials.values() if isinstance(each.outcome, Invalid)]
-        lines, said = [f"{self.name}: no configuration could be measured"], ""
+        lines, previous = [f"{self.name}: no configuration could be measured"], ""
         if self.out_of_time:
             lines[0] += f"; the budget of {self.budget_s:g} s ended the search"
         if not invalid and not self.out_of_time:
@@ -372,8 +376,8 @@ class Search:
         for trial in invalid[:5]:
             assert isinstance(trial.outcome, Invalid)
             why = f"({trial.outcome.stage}): {trial.outcome.reason}"
-            lines.append(f"  {trial.config.id} {'for the same reason' if said == why else why}")
-            said = why
+            lines.append(f"  {trial.config.id} {'for the same reason' if previous == why else why}")
+            previous = why
         if len(invalid) > 5:
             lines.append(f"  and {len(invalid) - 5} more")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What is searched: configurations, spaces of them, and who says which comes next."""
+"""Configurations, and the searchers that say which configuration is tried next."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import json
 import keyword
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cutile.errors import ArgumentError, ArgumentTypeError
@@ -15,15 +16,14 @@ if TYPE_CHECKING:
     from cutile.tune.log import Trial
 
 Value = int | float | str | bool | None | tuple[Any, ...]
-"""What a parameter may be: what a line of a log can hold, and a tuple of such (lists become tuples)."""
+"""The value of a parameter: something that JSON can hold, or a tuple of such values. Lists become tuples."""
 
 
 class Config(Mapping[str, Value]):
     """One configuration: parameters by name.
 
-    A mapping, and its parameters are attributes.
-
-    Two are equal when their parameters are; `id` says them in the order of their names.
+    A mapping whose parameters are also attributes. Configurations are equal if their `id` is the same text: so `1`,
+    `1.0` and `True` differ, and a NaN equals itself, also after it was read from a log.
 
     Args:
         values: a mapping.
@@ -45,13 +45,13 @@ class Config(Mapping[str, Value]):
     """The parameters as `name=value`, by name, with commas between them."""
 
     def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **named: Any) -> None:
-        values_ = {**dict(values), **named}
-        for name in values_:
+        parameters = {**dict(values), **named}
+        for name in parameters:
             if not _is_name(name):
                 raise ArgumentError(
                     f"Config: a parameter cannot be called {name!r}; take an identifier that is not taken"
                 )
-        self._values = {name: _value(name, values_[name]) for name in sorted(values_)}
+        self._values = {name: _value(name, parameters[name]) for name in sorted(parameters)}
         self.id = ",".join(f"{name}={value!r}" for name, value in self._values.items())
 
     def __getitem__(self, name: str) -> Value:
@@ -79,6 +79,7 @@ class Config(Mapping[str, Value]):
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
     def __reduce__(self) -> tuple[type[Config], tuple[dict[str, Value]]]:
+        # Copies are made by the constructor: a blank object has no `_values`, for which `__getattr__` would recurse.
         return Config, (self._values,)
 
 
@@ -92,16 +93,18 @@ def _value(name: str, value: Any) -> Value:
         return value
     if isinstance(value, list | tuple):
         return tuple(_value(name, each) for each in cast("Sequence[Any]", value))
-    plain = getattr(value, "item", None)  # a NumPy scalar
-    if plain is not None and type(plain()) in (int, float, str, bool):
-        return plain()
+    scalar: object = None
+    with suppress(Exception):  # `item` may be missing, or fail with any error, as that of an array does
+        scalar = value.item()  # the Python number of a NumPy scalar
+    if isinstance(scalar, int | float | str) and type(scalar) in (int, float, str, bool):
+        return scalar
     raise ArgumentTypeError(
         f"Config: {name}: expected an int, float, str, bool, None or a tuple of such, which a log can hold, got "
         f"{type(value).__name__}; give what stands for it, and look it up in the function"
     )
 
 
-def _values(name: str, choices: Any) -> list[Any]:
+def _axis_values(name: str, choices: Any) -> list[Any]:
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         raise ArgumentTypeError(
             f"GridSearch: {name}: expected the values to try, such as [{choices!r}], got {choices!r}"
@@ -110,39 +113,43 @@ def _values(name: str, choices: Any) -> list[Any]:
 
 
 def space_hash(parameters: Iterable[str]) -> str:
-    """What identifies a space: the names of its parameters.
+    """A digest of the names of a space's parameters.
 
-    Not their values: each configuration has a record of its own, so that a log serves a space that has grown.
+    Values do not count. A log has a record for each configuration, so that it serves a space to which values are added.
 
     Example:
         >>> space_hash(["BM", "BK"]) == space_hash(["BK", "BM"]) != space_hash(["BM"])
         True
     """
-    return hashlib.sha256(json.dumps(sorted(parameters)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(sorted(parameters)).encode()).hexdigest()
+    return digest[:16]  # 64 bits: part of a log's file name, which is to be short
 
 
 class Searcher(Protocol):
-    """Who says which configurations come next.
+    """Chooses the configurations to try: `GridSearch`, or a random or guided search.
 
-    `GridSearch` is one; a random or a guided search is another.
+    A configuration that `Autotuner.prune` refuses is skipped, and the searcher is not told of it: `ask` must not wait
+    for its trial, nor return it again and again.
     """
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters, which identify the space."""
+        """The names of the parameters; a log belongs to a set of names."""
         ...
 
     def ask(self, count: int) -> Sequence[Config]:
         """At most `count` configurations to try next; none when the search is over.
 
-        Several are compiled at once and measured one after the other; each is told before the next is asked for.
+        They are compiled at once, and measured one after the other. The next call of `ask` comes when all of them were
+        told, except those that were pruned.
         """
         ...
 
     def tell(self, trial: Trial) -> None:
-        """What became of a configuration.
+        """Take the outcome of a configuration.
 
-        One that was asked for, or one that an earlier run has in the log.
+        `ask` returned the configuration, or it was measured first (`Autotuner.require`). The outcome may be of an
+        earlier run, from the log (`Trial.resumed`).
         """
         ...
 
@@ -150,10 +157,8 @@ class Searcher(Protocol):
 class GridSearch:
     """Every configuration of a list, or every combination of values, in order.
 
-    It resumes where a log ends.
-
     Args:
-        configs: configurations, or mappings; each is visited once.
+        configs: configurations, or mappings; equal ones are visited once.
         axes: the values of each parameter by name; the last one varies fastest.
 
     Raises:
@@ -169,13 +174,14 @@ class GridSearch:
         if configs is not None and axes:
             raise ArgumentError("GridSearch: give a list of configurations, or values by name, not both")
         if configs is None:
-            values = [_values(name, each) for name, each in axes.items()]
+            values = [_axis_values(name, choices) for name, choices in axes.items()]
+            # Without axes, `product()` would yield one empty combination.
             configs = [dict(zip(axes, each, strict=True)) for each in itertools.product(*values)] if axes else []
-        made = [each if isinstance(each, Config) else Config(each) for each in configs]
-        self._configs = list(dict.fromkeys(made))
+        # A dictionary drops repeated configurations, and keeps the order.
+        self._configs = list(dict.fromkeys(each if isinstance(each, Config) else Config(each) for each in configs))
         if not self._configs:
             raise ArgumentError("GridSearch: there is no configuration to try")
-        self._done: set[Config] = set()
+        self._visited: set[Config] = set()  # asked for, or told
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -183,14 +189,14 @@ class GridSearch:
         return tuple(sorted({name for config in self._configs for name in config}))
 
     def ask(self, count: int) -> Sequence[Config]:
-        """The next of those that were neither asked for nor told."""
-        found = list(itertools.islice((each for each in self._configs if each not in self._done), count))
-        self._done.update(found)
-        return found
+        """The next configurations that were neither asked for nor told."""
+        batch = list(itertools.islice((each for each in self._configs if each not in self._visited), count))
+        self._visited.update(batch)
+        return batch
 
     def tell(self, trial: Trial) -> None:
-        """Note what has been tried."""
-        self._done.add(trial.config)
+        """Do not return the trial's configuration any more."""
+        self._visited.add(trial.config)
 
     def __iter__(self) -> Iterator[Config]:
         return iter(self._configs)

@@ -1,7 +1,7 @@
-"""What a search shows: its table, how far it is, and what it found (`Tuned`).
+"""`Tuned`: the result of a search. Tables that show it, and a search's progress.
 
-The table is text for a terminal, and plain HTML for a notebook; nothing is loaded. While a search runs it fills in, in
-a notebook, and nothing is shown elsewhere.
+A table is text for a terminal, and HTML without scripts or styles from elsewhere for a notebook. Progress is shown in
+notebooks only.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from cutile.tune.record import Record
 from cutile.tune.space import Config, Value
 
 SHOWN = 12
-"""Rows of those that were measured, and of those that were not: the rest is counted."""
+"""Rows of measured configurations, and in text lines of invalid ones; the rest is counted."""
 
 
 def ranked(trials: Sequence[Trial], best: Config | None = None) -> list[Trial]:
-    """Those that were measured, the fastest first.
+    """The measured trials: the one of `best`, then the others, the fastest first.
 
-    The winner of a run-off before the one that it beat.
+    A run-off may have found `best` faster than a configuration whose median is less.
     """
     measured = [each for each in trials if isinstance(each.outcome, Measured)]
-    return sorted(measured, key=lambda each: (each.config != best, each.median_ms or 0.0))
+    return sorted(measured, key=lambda each: (each.config != best, each.median_ms or 0.0))  # False sorts first
 
 
 def _cell(value: Value) -> str:
@@ -40,7 +40,7 @@ def _cell(value: Value) -> str:
 
 
 def _rows(trials: Sequence[Trial], best: Config | None) -> tuple[list[str], list[list[str]]]:
-    """Headings, and a row for each that was measured."""
+    """The headings, and a row for each measured trial."""
     names = list(dict.fromkeys(name for each in trials for name in each.config))
     ranking = ranked(trials, best)
     fastest = ranking[0].median_ms if ranking else None
@@ -56,7 +56,7 @@ def _rows(trials: Sequence[Trial], best: Config | None) -> tuple[list[str], list
 
 
 def refused(trials: Sequence[Trial]) -> list[tuple[str, str]]:
-    """Those that cannot be used, and the first line of why."""
+    """The ids of invalid configurations, and the first line of each reason."""
     return [(each.config.id, each.outcome.line) for each in trials if isinstance(each.outcome, Invalid)]
 
 
@@ -103,14 +103,14 @@ def _html_row(row: Sequence[str], *, bold: bool) -> str:
 
 
 Progress = Callable[[Sequence[Trial], int | None], object]
-"""Called with the trials so far after each of them, and with how many there will be, where that is known."""
+"""Called after each trial with all trials so far, and the number that there will be; None where it is unknown."""
 
-REDRAWN_EVERY_S = 0.2
+REDRAWN_EVERY_S = 0.2  # seconds; each drawing sends the whole table to the browser
 
 
 @dataclass(frozen=True)
 class _View:
-    """What is shown while the search goes on."""
+    """The table of a search that is running."""
 
     title: str
     trials: Sequence[Trial]
@@ -125,12 +125,12 @@ class _View:
 class NotebookTable:
     """A table that fills in, in the output of the cell that runs the search.
 
-    At the end it makes room for the result.
+    At the end only its title stays, since the result shows the table itself.
 
     Args:
         name: the tuner's name.
         display: IPython's `display`.
-        now: the clock by which it is not drawn too often.
+        now: the clock, in seconds, that limits how often it is drawn.
     """
 
     def __init__(self, name: str, display: Callable[..., Any], now: Callable[[], float] = time.monotonic) -> None:
@@ -149,34 +149,35 @@ class NotebookTable:
         self._handle.update(_View(f"{self._name}: {len(trials)}{of}", tuple(trials)))
 
     def done(self, title: str) -> None:
-        """Make room: the result shows itself, and the table would be there twice."""
+        """Reduce the table to its title: the cell shows the result with a table."""
         if self._handle is not None:
             self._handle.update(_View(title, ()))
 
 
 def default_progress(name: str) -> Progress | None:
     """A table in a notebook, None elsewhere. IPython is not imported for it."""
-    python = sys.modules.get("IPython")
-    shell: Any = python.get_ipython() if python is not None and hasattr(python, "get_ipython") else None
-    if shell is None or getattr(shell, "kernel", None) is None:
+    ipython = sys.modules.get("IPython")
+    shell: Any = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+    if shell is None or getattr(shell, "kernel", None) is None:  # a terminal's shell has no kernel
         return None
     return NotebookTable(name, importlib.import_module("IPython.display").display)
 
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """What a search found. Shows itself as a table.
+    """The result of a search. Shows itself as a table.
 
     Attributes:
         name: the tuner's name.
-        best: the winner: of the two with the least medians the one that their run-off finds faster, if it can tell.
+        best: the winner: the faster finalist by the run-off, or by its median where the run-off finds no difference.
         trials: every configuration that was tried, in order.
-        runoff: those two, timed in turn; None where there was one only, or no time for it.
-        finalists: those two; `runoff.ratio` says how many times as fast the first is as the second.
-        record: the winner with what it is the winner of; None where no device was asked.
-        out_of_time: whether the budget ended the search.
-        remarks: what else there is to know.
-        log: the log, if there is one.
+        runoff: the finalists, timed in turn; None where there was only one configuration, no time, or an error.
+        finalists: the two configurations with the least medians, the lesser first; empty where there was only one.
+            `runoff.ratio` says how many times as fast the first is as the second.
+        record: the winner with the facts for which it is valid; None where no device was asked.
+        out_of_time: whether the budget ended the search before all configurations were tried.
+        remarks: lines about the run-off, if it failed or was left out.
+        log: the log's path, if there is a log.
     """
 
     name: str
@@ -191,17 +192,17 @@ class Tuned:
 
     @property
     def median_ms(self) -> float:
-        """Milliseconds of the winner, when it was measured alone."""
+        """Milliseconds: the winner's median, of its measurement before the run-off."""
         return next(each.median_ms for each in self.trials if each.config == self.best and each.median_ms is not None)
 
     @property
     def ranking(self) -> list[Trial]:
-        """Those that were measured: the winner, then the others by their medians."""
+        """The measured trials: the winner, then the others by their medians."""
         return ranked(self.trials, self.best)
 
     @property
     def title(self) -> str:
-        """The winner, and how many were tried, in one line."""
+        """The winner, and the numbers of trials, in one line."""
         measured, resumed = len(self.ranking), sum(each.resumed for each in self.trials)
         parts = [f"{self.name}: {self.best.id} is the fastest, {self.median_ms:.4g} ms", f"{measured} measured"]
         if resumed:
@@ -216,7 +217,7 @@ class Tuned:
         """Write the winner's record, for `load_verified`.
 
         Raises:
-            TuningError: no device was asked, so that there is nothing to verify it by.
+            TuningError: there is no record, since no device was asked.
         """
         if self.record is None:
             raise TuningError(f"{self.name}: there is no record to save: no device was asked what it timed")
@@ -234,7 +235,5 @@ class Tuned:
         return "\n".join([text(self.title, self.trials, self.best), *(f"  {each}" for each in self._footer())])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         footer = "".join(f'<div style="{MONOSPACED}">{escape(line)}</div>' for line in self._footer())
         return html(self.title, self.trials, self.best) + footer

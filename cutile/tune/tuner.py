@@ -1,4 +1,4 @@
-"""`Autotuner`: a search as its user describes it."""
+"""`Autotuner`: describes a search, and runs it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Autotuner:
     Its methods describe it, and return it; `run` does it.
 
     Args:
-        name: what it is called, in its log and its record.
+        name: the name of the search, in its log and its record.
 
     Example:
         >>> from cutile import Mut, Tensor, api, f32
@@ -69,44 +69,48 @@ class Autotuner:
         self._progress: Progress | None = None
         self._shown = True
 
-    # -- what is searched ---------------------------------------------------------------------
+    # -- the configurations ---------------------------------------------------------------------
 
     def configs(
         self, space: Searcher | Iterable[Mapping[str, Any]] | None = None, /, **axes: Iterable[Any]
     ) -> Autotuner:
-        """What is tried: combinations of values, a list of configurations, a `Searcher`.
+        """Set the configurations: combinations of values, a list, or a `Searcher`.
 
         Raises:
             ValueError: no configuration is named.
         """
-        if space is not None and hasattr(space, "ask") and not axes:
+        if space is not None and hasattr(space, "ask") and not axes:  # `GridSearch` refuses a space beside axes
             self._searcher = cast("Searcher", space)
         else:
             self._searcher = GridSearch(cast("Iterable[Mapping[str, Any]] | None", space), **axes)
         return self
 
     def prune(self, keep: Keep) -> Autotuner:
-        """Try those alone for which `keep(config)` is true; of several, all have to be."""
+        """Try only configurations for which `keep(config)` is true.
+
+        After several calls, all of their functions must be true.
+        """
         self._keeps.append(keep)
         return self
 
     def require(self, *configs: Mapping[str, Any]) -> Autotuner:
-        """Measure these first, whatever the budget: what the winner has to beat.
+        """Measure these configurations first, whatever the budget.
 
-        It is an error when one of them cannot be measured, or is not in the space.
+        They are a baseline for the others. `run` raises TuningError if one of them cannot be measured, is pruned, or is
+        not in the space.
         """
         self._required += [each if isinstance(each, Config) else Config(each) for each in configs]
         return self
 
     def budget(self, seconds: float) -> Autotuner:
-        """Begin no configuration after so many seconds, and return the best so far."""
+        """Begin no configuration after so many seconds, and take the fastest so far."""
         self._budget_s = seconds
         return self
 
     # -- how it is measured -------------------------------------------------------------------
 
     def bench(self, options: BenchOptions | None = None, /, **changes: Any) -> Autotuner:
-        """How long a measurement takes: options, or some of them by name."""
+        """Set how long a measurement takes: options, and changes of them by name."""
         self._bench = replace(options or self._bench, **changes)
         return self
 
@@ -116,29 +120,30 @@ class Autotuner:
         Each is run once and judged before it is timed.
 
         Args:
-            judge: gets what the operation yields. False, or an AssertionError, refuses it; None and true pass.
-            poison: called before that run, to spoil the outputs; an operation that it returns is run. Without it, what
-                an earlier configuration computed may pass for what this one did not.
+            judge: called with the operation's result. False or an AssertionError refuses it; None and true pass.
+            poison: called before that run, to spoil the outputs. If it returns an operation, that is run. Without
+                `poison`, a configuration that writes nothing may pass with the outputs of an earlier one.
         """
         self._judge, self._poison = judge, poison
         return self
 
     def compile(self, *, workers: int | None = None, limit_s: float | None = None) -> Autotuner:
-        """How kernels are compiled ahead.
+        """Set how kernels are compiled ahead.
 
         Args:
-            workers: processes; by default one for each core, where there are enough kernels to be worth it.
-            limit_s: seconds for a kernel. One that takes longer, or ends its process, is invalid; the search goes on.
+            workers: processes; by default one for each core, if there are enough kernels to be worth it.
+            limit_s: seconds for a kernel. A configuration whose kernel takes longer, or ends its process, is invalid;
+                the search goes on.
         """
         self._workers, self._limit_s = workers, limit_s
         return self
 
-    # -- what is kept and shown ---------------------------------------------------------------
+    # -- log and progress ---------------------------------------------------------------
 
     def log(self, path: str | Path | None) -> Autotuner:
         """Keep trials in this file; None keeps nothing.
 
-        By default they are in the cache folder, in a file for each name and set of parameters. A configuration is
+        By default they are in the cache folder, in a file for each name and set of parameter names. A configuration is
         measured again where the kernel's code, its arguments, the device or the toolchain has changed.
         """
         self._log, self._kept = (None if path is None else Path(path)), path is not None
@@ -147,7 +152,7 @@ class Autotuner:
     def progress(self, tell: Progress | None) -> Autotuner:
         """Have `tell(trials, total)` called after each trial.
 
-        By default a notebook draws a table; None does not.
+        By default a table is drawn in notebooks; with None nothing is shown.
         """
         self._progress, self._shown = tell, tell is not None
         return self
@@ -157,19 +162,19 @@ class Autotuner:
     def run(self, candidate: Candidate, *, stream: Stream | None = None) -> Tuned:
         """Search, on the default device.
 
-        What fails for a configuration, wherever it does, makes that one invalid, and the search goes on. Of the two
-        best the winner is found by a run-off, A B A B.
+        A configuration that fails, at whatever stage, is invalid, and the search goes on. The two fastest are timed in
+        turn, A B A B (the run-off), which decides between them.
 
-        What the operations write is copied before the first of them runs, and put back before each configuration is
-        tried and at the end: the caller's tensors are as they were.
+        The memory that operations write is copied before the first of them runs. It is put back before each
+        configuration is tried, and at the end: the caller's tensors are as they were.
 
         Args:
             candidate: makes the operation of a configuration; called anew for each run, outside of what is timed.
             stream: where it runs; a new stream by default.
 
         Raises:
-            TuningError: nothing could be measured, or what is required could not be; says why.
-            ForeignLogError: the log is another search's.
+            TuningError: nothing could be measured, or a required configuration could not be; says why.
+            ForeignLogError: the log is of another search.
         """
         where = default_device().new_stream() if stream is None else stream
         with where.device, Builders(self._workers, self._limit_s) as builders:
@@ -178,7 +183,7 @@ class Autotuner:
             try:
                 tuned = self.run_with(oracle, ahead=AHEAD * max(builders.workers, 1))
             except BaseException:
-                with suppress(Exception):  # a device that is lost takes nothing back; what ended the search says so
+                with suppress(Exception):  # a lost device cannot be written; the error that ended the search says so
                     backup.restore()
                 raise
             backup.restore()
@@ -187,21 +192,21 @@ class Autotuner:
     async def run_async(self, candidate: Candidate, *, stream: Stream | None = None) -> Tuned:
         """`run` on a thread of its own, so that the event loop goes on.
 
-        Cancelling it does not end the search.
+        Cancelling the task does not end the search.
         """
         return await asyncio.to_thread(self.run, candidate, stream=stream)
 
     def run_with(self, oracle: Oracle, *, ahead: int = 1) -> Tuned:
-        """Search by asking somebody else than a device.
+        """Search with an oracle of the caller's, in place of a device.
 
-        It prepares `ahead` configurations at once. Raises as `run`.
+        The oracle prepares `ahead` configurations at once. Raises as `run`.
         """
         searcher = self._searcher
         if searcher is None:
             raise TuningError(f"{self.name}: there is nothing to try; say what with .configs(block=[64, 128])")
         total = self._check_required(searcher)
         if isinstance(searcher, GridSearch):
-            self._searcher = GridSearch(searcher)  # so that it can be run again
+            self._searcher = GridSearch(searcher)  # a new one for the next run: this run uses `searcher` up
         log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters))
         progress = self._progress or (default_progress(self.name) if self._shown else None)
         search = Search(
@@ -224,9 +229,9 @@ class Autotuner:
         return tuned
 
     def _check_required(self, searcher: Searcher) -> int | None:
-        """How many there are to try, where that is known.
+        """The number of configurations to try, where that is known.
 
-        Raises TuningError for what is required and not there.
+        Raises TuningError if a required configuration is not among them.
         """
         members = None
         if isinstance(searcher, GridSearch):
@@ -241,7 +246,8 @@ class Autotuner:
         if self._log is not None or not self._kept or not options.disk_cache:
             return self._log
         folder = options.cache_directory or users_folder()
-        with suppress(OSError):  # said where the log is written
-            make_private(folder)  # compiled kernels lie there too
+        with suppress(OSError):  # writing the log raises it again
+            # The cache of compiled kernels shares the folder, and is not trusted where others may write to it.
+            make_private(folder)
         name = re.sub(r"[^\w.-]+", "_", self.name)
         return folder / "tune" / f"{name}-{space_hash(searcher.parameters)}.jsonl"

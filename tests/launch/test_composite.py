@@ -13,7 +13,8 @@ from cuda_async import Device, DeviceOp, NotReadyError, value, zip
 from cutile import ArgumentTypeError, Const, GenericsError, Mut, Tensor, TuningError, api, f32
 from cutile.bench import BenchOptions
 from cutile.composite import Composite
-from cutile.tune import composites
+from cutile.launch.searching import Space
+from cutile.tune.composites import key_of
 from kernels.decode import decode
 
 QUICK = BenchOptions(warmup_ms=0.2, rep_ms=1.0)
@@ -139,6 +140,13 @@ def test_a_composite_is_searched_and_its_outputs_are_as_one_run_leaves_them(
     assert again.choices[0].tuned is None  # from disk
     assert again.choices[0].config == choice.config
     np.testing.assert_array_equal(fast(x, out, wrong=2.0).to_numpy().sync(), 6)  # named: no search
+
+
+def test_a_choice_depends_on_numbers_beside_tensors_in_a_tuple() -> None:
+    x, y = api.ones((100,), f32).sync(), api.ones((120,), f32).sync()
+    keys = [key_of(Space(()), (argument,), {}) for argument in ((x, 2), (y, 2), (x, 3), (x,))]
+    assert keys[0] == keys[1]  # extents are rounded up
+    assert len(set(keys)) == 3
 
 
 def test_a_search_refuses_what_it_cannot_call_again() -> None:

@@ -28,10 +28,12 @@ from cutile import (
     api,
     autotune,
     f32,
+    f64,
 )
 from cutile.bench import BenchOptions
 from cutile.tune import Autotuner, DisagreementWarning
 from cutile.tune import launches as searches
+from cutile.tune.memory import Output, difference
 from tests.support.kernels import define, kernel
 from tests.support.programs import GEMM
 
@@ -292,6 +294,33 @@ def test_autotune_gives_a_kernel_a_search_of_its_own() -> None:
     assert len(rounded.choices) == 1
     tuned(y.mut.partition((64,))).interpret().sync()  # the first one: there is no speed to measure
     assert len(tuned.choices) == 2
+
+
+def test_the_key_of_a_function_may_have_lists_at_any_depth() -> None:
+    def nested(_: Any) -> object:
+        return 1, [2, [3]]
+
+    def wrongly_nested(_: Any) -> object:
+        return 1, [object()]
+
+    y = api.zeros((1024,), f32).sync()
+    tuned = autotune([{"N": 1}, {"N": 8}], key=nested, bench=QUICK)(kernel(ADD_TWO))
+    tuned(y.mut.partition((64,))).sync()
+    tuned(y.mut.partition((64,))).sync()
+    assert len(tuned.choices) == 1
+    wrong = autotune([{"N": 1}, {"N": 8}], key=wrongly_nested, bench=QUICK)(kernel(ADD_TWO))
+    op = wrong(y.mut.partition((64,)))
+    with pytest.raises(GenericsError, match="expected a function that returns numbers"):
+        op.sync()
+    op.discard()
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_results_are_compared_at_any_scale(scale: float) -> None:
+    output = Output("y", f64, (3,), (1,), 0)
+    first, near, far = (np.array([scale, one * scale, np.nan]).view(np.uint8) for one in (1, 1 + 1e-12, 2))
+    assert difference(output, first, near) is None
+    assert difference(output, first, far) == f"y[1] is {scale} in place of {2 * scale}"
 
 
 def test_a_kernel_that_ran_before_is_searched_all_the_same() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cutile import ForeignLogError, TuningError
@@ -138,6 +139,12 @@ def test_a_budget_that_is_enough_ends_nothing(clock: FakeOracle) -> None:
     found = tuner().budget(100).run_with(clock)
     assert not found.out_of_time
     assert len(clock.paired) == 1
+
+
+def test_a_budget_that_ends_with_the_last_configuration_ends_nothing(clock: FakeOracle) -> None:
+    found = tuner((5, 3, 4)).budget(2.5).run_with(clock)
+    assert ids(found) == ["n=5", "n=3", "n=4"]
+    assert not found.out_of_time
 
 
 def test_a_budget_in_which_nothing_was_measured_is_an_error(clock: FakeOracle) -> None:
@@ -349,6 +356,10 @@ def test_names_that_would_be_in_the_way_are_refused(name: str) -> None:
 def test_what_a_log_cannot_hold_is_refused() -> None:
     with pytest.raises(TypeError, match="which a log can hold, got object"):
         Config(n=object())
+    for value in (np.ones(3), np.float32):  # each has an `item` that fails
+        with pytest.raises(TypeError, match="Config: n: expected an int"):
+            Config(n=value)
+    assert Config(n=np.int64(3), x=np.float32(0.5)) == Config(n=3, x=0.5)
 
 
 def test_a_grid_has_every_combination_once() -> None:
