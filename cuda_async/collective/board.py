@@ -1,12 +1,12 @@
-"""`Board` and `CallLog`: whether all ranks call the same collectives, in time.
+"""`Board` and `CallLog`: check that all ranks call the same collectives, in time.
 
 `Board`: each rank counts its collectives. The calls with one number are a meeting, which is carried out when all ranks
-have called. A message is a meeting of its sender and its receiver, counted for each pair and direction. The board holds
-no data and no lock, so that tests drive it without threads: its owner, the hub, tells it who arrives, who is gone and
-what time it is, and carries out complete meetings.
+have called. A message, a `send` and its `recv`, is a meeting of two ranks, counted for each pair and direction. The
+board holds no data and no lock, so that tests drive it without threads. Its owner, a hub or a `LocalEngine`, tells it
+who arrives, who is gone and the time, and carries out complete meetings.
 
-`CallLog`: calls of NCCL do not wait for the hub. NCCL moves data, and does not compare what its ranks call. So each
-rank tells the hub of many calls at once, and the log compares its n-th call of a group with every other rank's n-th.
+`CallLog`: calls of NCCL do not wait for the hub, and NCCL does not compare the calls of its ranks. So each rank tells
+the hub of many calls at once, and the log compares its n-th call of a group with every other rank's n-th.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = (
 )
 
 Key = tuple[int, int, int]
-"""Names a meeting: (-1, -1, number) of all ranks, or (sender, receiver, number) of a message."""
+"""The key of a meeting: (-1, -1, number) of all ranks, or (sender, receiver, number) of a message."""
 
 Group = tuple[int, int]
 """The ranks whose calls are counted together: `ALL`, or (sender, receiver) for messages."""
@@ -49,8 +49,8 @@ class Call:
 
     Attributes:
         kind: the collective's name. A `send` and its `recv` are both a `message`.
-        form: what all ranks of a meeting must agree about, as text: element type, count, reduction, root.
-        words: how an error tells of it: the method, its arguments and the line of the user's program.
+        form: the kind, element type, count, reduction and root, as text. All ranks of a meeting must have the same.
+        words: the call in error texts: the method, its arguments and the line of the user's program.
     """
 
     kind: str
@@ -64,9 +64,9 @@ class Arrival(Generic[P]):
 
     Attributes:
         call: the call.
-        at: when the rank called, in seconds.
-        payload: what the owner of the board needs to carry the meeting out.
-        failure: how the work that makes the rank's operands failed; empty if it did not.
+        at: the time of the call, in seconds of the owner's clock.
+        payload: data by which the owner of the board carries the meeting out.
+        failure: the error of the work that makes the rank's operands, as text; empty if it did not fail.
     """
 
     call: Call
@@ -101,8 +101,11 @@ class Board(Generic[P]):
     Args:
         world: the number of ranks.
         limit_s: how long the first rank of a meeting waits for the last one, in seconds; None for ever.
-        perform: carries out a meeting to which all have come.
+        perform: carries out a meeting to which all ranks have come.
         refuse: ends one rank's call with an error.
+
+    Attributes:
+        broken: the error of all further calls; None while they can succeed.
     """
 
     def __init__(
@@ -117,16 +120,14 @@ class Board(Generic[P]):
         self._perform = perform
         self._refuse = refuse
         self._meetings: dict[Key, Meeting[P]] = {}
-        self._last: dict[int, Call] = {}  # each rank's last call, for messages
-        self._enqueued: dict[int, deque[Call]] = {}
-        """Each rank's calls that its stream has not come to, where the owner tells of these."""
+        self._last: dict[int, Call] = {}  # each rank's last call, for error texts
+        self._enqueued: dict[int, deque[Call]] = {}  # each rank's calls that its stream has not come to yet
         self.broken: CollectiveError | None = None
-        """Why no call can succeed any more."""
 
     def arrive(self, key: Key, rank: int, arrival: Arrival[P]) -> None:
         """Add a rank's call to its meeting.
 
-        The last rank's call has the meeting carried out. A call of another form ends the communicator.
+        When the last rank has called, the meeting is carried out. A call of another form ends the communicator.
         """
         self._last[rank] = arrival.call
         self.leave_stream(rank)
@@ -135,30 +136,31 @@ class Board(Generic[P]):
             return
         meeting = self._meetings.get(key)
         if meeting is None:
-            ranks = frozenset(range(self.world) if key[0] < 0 else key[:2])  # `ALL`, or a message's two
+            ranks = frozenset(range(self.world) if key[0] < 0 else key[:2])  # of `ALL`, or sender and receiver
             meeting = self._meetings[key] = Meeting(key, ranks)
         meeting.arrivals[rank] = arrival
         forms = {each.call.form for each in meeting.arrivals.values()}
         if len(forms) > 1:
             self.dispute(meeting)
         elif not meeting.absent():
-            del self._meetings[key]
-            self._decide(meeting)
+            del self._meetings[key]  # first: it waits no longer, even if carrying it out raises
+            self._complete(meeting)
 
-    def _decide(self, meeting: Meeting[P]) -> None:
+    def _complete(self, meeting: Meeting[P]) -> None:
+        """Carry out a meeting to which all have come; refuse it if operands failed."""
         failed = sorted(rank for rank, arrival in meeting.arrivals.items() if arrival.failure)
         if not failed:
             self._perform(meeting)
             return
-        # All ranks have called and all get the error, so that none is ahead: the communicator is as usable as before.
-        # The message names the lowest rank that failed, so that it is the same on all of them.
+        # All ranks have called and all get the error, so that none is ahead: the communicator stays usable.
+        # The error text names the lowest rank that failed, so that it is the same on all ranks.
         arrival = meeting.arrivals[failed[0]]
         why = _words_of_failure(failed[0], arrival.call, arrival.failure)
         for other in meeting.arrivals.values():
             self._refuse(other.payload, CollectiveError(why))
 
-    def expect(self, rank: int, call: Call) -> None:
-        """Remember for messages that a rank has enqueued a call, to arrive later."""
+    def note_enqueued(self, rank: int, call: Call) -> None:
+        """Remember a call that a rank has enqueued, for error texts: it arrives later."""
         self._enqueued.setdefault(rank, deque()).append(call)
 
     def leave_stream(self, rank: int) -> None:
@@ -166,37 +168,37 @@ class Board(Generic[P]):
         if calls := self._enqueued.get(rank):
             calls.popleft()
 
-    def note(self, rank: int, call: Call) -> None:
-        """Remember a rank's last call for messages. For calls that only the log compares."""
+    def note_last(self, rank: int, call: Call) -> None:
+        """Remember a rank's last call that only the log compares, for error texts."""
         self._last[rank] = call
 
     def dispute(self, meeting: Meeting[Any]) -> None:
-        """Break up: the ranks of a meeting called different things.
+        """Break up: the ranks of a meeting made different calls.
 
         Their further calls would not match either.
         """
-        self.break_up(f"the ranks called different things, {_in_order(meeting)}")
+        self.break_up(f"the ranks called different things, {_calls_by_rank(meeting)}")
 
     def time_out(self, meeting: Meeting[Any]) -> None:
         """Break up: a meeting has waited for `limit_s`."""
         missing = "; ".join(self._whereabouts(rank) for rank in meeting.absent())
-        self.break_up(f"{_in_order(meeting)} waited {self.limit_s:g} s: {missing}")
+        self.break_up(f"{_calls_by_rank(meeting)} waited {self.limit_s:g} s: {missing}")
 
     def break_up(self, why: str) -> None:
         """End every call that is waiting, and every later one, with an error."""
-        if self.broken is None:
+        if self.broken is None:  # the first reason stays: later ones follow from it
             self.broken = CollectiveError(f"{why}. This communicator cannot be used any more: make a new one")
-        waiting, self._meetings = self._meetings, {}
+        waiting, self._meetings = self._meetings, {}  # a second break-up ends no call again
         for meeting in waiting.values():
             for arrival in meeting.arrivals.values():
                 self._refuse(arrival.payload, self.broken)
 
-    def lose(self, rank: int, why: str) -> None:
+    def break_up_without(self, rank: int, why: str) -> None:
         """Break up: a rank is gone and calls nothing any more."""
         self.break_up(f"rank {rank} is gone ({why}){self._after(rank)}")
 
     def expire(self, now: float) -> bool:
-        """Break up if a meeting has waited for `limit_s`. Returns whether one had."""
+        """Break up if a meeting has waited for `limit_s`; return whether one had."""
         for meeting in self._meetings.values():
             if self.limit_s is not None and now - meeting.begun >= self.limit_s:
                 self.time_out(meeting)
@@ -204,13 +206,14 @@ class Board(Generic[P]):
         return False
 
     def latest(self) -> float | None:
-        """When the last of the waiting calls came, in seconds; None where nothing waits."""
-        return max((one.at for each in self._meetings.values() for one in each.arrivals.values()), default=None)
+        """The time of the last waiting call, in seconds; None where nothing waits."""
+        arrivals = (arrival for meeting in self._meetings.values() for arrival in meeting.arrivals.values())
+        return max((arrival.at for arrival in arrivals), default=None)
 
     def deadline(self) -> float | None:
-        """When `expire` has something to end, in seconds.
+        """The time from which `expire` ends a meeting, in seconds.
 
-        None where nothing waits, or waits for ever.
+        None where nothing waits, or calls wait for ever.
         """
         if self.limit_s is None or not self._meetings:
             return None
@@ -229,13 +232,13 @@ class Board(Generic[P]):
         return " and has called nothing yet" if last is None else f"; its last call was {last.words}"
 
 
-class _Told(NamedTuple):
-    """A call of which a rank has told.
+class _LoggedCall(NamedTuple):
+    """A call of which a rank has told the hub.
 
     Attributes:
         call: the call.
         failure: as of an `Arrival`.
-        at: when the rank told of it, in seconds.
+        at: when the hub heard of it, in seconds.
     """
 
     call: Call
@@ -248,26 +251,26 @@ class _Calls:
     """The calls of one group.
 
     Attributes:
-        waiting: for each rank, its calls that not all ranks of the group have made yet.
+        waiting: each rank's calls that another rank of the group has not made yet.
         agreed: the number of calls that all ranks of the group have made.
     """
 
-    waiting: dict[int, deque[_Told]]
+    waiting: dict[int, deque[_LoggedCall]]
     agreed: int = 0
 
-    def first(self) -> dict[int, _Told]:
-        """The next call to compare, of each rank that has told of it."""
+    def first(self) -> dict[int, _LoggedCall]:
+        """The next call to compare, of each rank that has made it."""
         return {rank: calls[0] for rank, calls in self.waiting.items() if calls}
 
 
 @dataclass(slots=True)
 class Agreement:
-    """What the calls of which a rank told have decided.
+    """The result of comparing a rank's new calls with those of the other ranks.
 
     Attributes:
-        counts: how many calls of a group agree so far, for each group where these are more than before.
-        failures: of these calls, those that failed: the group, the number of the call, and why.
-        dispute: the first call in which ranks differ; None where there is none.
+        counts: the number of calls on which a group agrees so far, for each group where it has grown.
+        failures: the newly agreed calls that failed: the group, the number of the call, and the error.
+        dispute: the first call in which ranks differ; None if there is none.
     """
 
     counts: dict[Group, int] = field(default_factory=dict[Group, int])
@@ -296,21 +299,21 @@ class CallLog:
             calls: the group of each call, the call, and its failure, as of an `Arrival`.
             now: the time, in seconds.
         """
-        told: dict[Group, list[_Told]] = {}
+        new_calls: dict[Group, list[_LoggedCall]] = {}
         for group, call, failure in calls:
-            told.setdefault(group, []).append(_Told(call, failure, now))
+            new_calls.setdefault(group, []).append(_LoggedCall(call, failure, now))
         agreement = Agreement()
-        for group, more in told.items():
-            of_group = self._groups.get(group)
-            if of_group is None:
-                of_group = self._groups[group] = _Calls({member: deque() for member in self.members(group)})
-            of_group.waiting[rank].extend(more)
-            if not self._agree(group, of_group, agreement):
-                break
+        for group, more in new_calls.items():
+            group_calls = self._groups.get(group)
+            if group_calls is None:
+                group_calls = self._groups[group] = _Calls({member: deque() for member in self.members(group)})
+            group_calls.waiting[rank].extend(more)
+            if not self._agree(group, group_calls, agreement):
+                break  # the dispute ends the communicator, and with it the other groups' calls
         return agreement
 
     def _agree(self, group: Group, calls: _Calls, agreement: Agreement) -> bool:
-        """Compare and drop the calls of which all ranks of a group have told.
+        """Compare and drop the calls that all ranks of a group have made.
 
         Returns whether they agree.
         """
@@ -320,7 +323,7 @@ class CallLog:
                 agreement.dispute = self._meeting(group, calls)
                 return False
             first = dict(zip(calls.waiting, [queue.popleft() for queue in queues], strict=True))
-            failed = next((rank for rank, told in sorted(first.items()) if told.failure), None)
+            failed = next((rank for rank, logged in sorted(first.items()) if logged.failure), None)
             if failed is not None:
                 why = _words_of_failure(failed, first[failed].call, first[failed].failure)
                 agreement.failures.append((group, calls.agreed, why))
@@ -337,18 +340,18 @@ class CallLog:
         return {rank for calls in self._groups.values() for rank in calls.first()}
 
     def oldest(self) -> tuple[float, Meeting[None]] | None:
-        """The call that waits longest: since when, in seconds, and its meeting.
+        """The longest waiting call: when it was logged, in seconds, and its meeting.
 
         None where nothing waits.
         """
-        firsts = [(each.at, group) for group, calls in self._groups.items() for each in calls.first().values()]
+        firsts = [(logged.at, group) for group, calls in self._groups.items() for logged in calls.first().values()]
         if not firsts:
             return None
         since, group = min(firsts)
         return since, self._meeting(group, self._groups[group])
 
     def _meeting(self, group: Group, calls: _Calls) -> Meeting[None]:
-        arrivals = {rank: Arrival(told.call, told.at, None) for rank, told in calls.first().items()}
+        arrivals = {rank: Arrival(logged.call, logged.at, None) for rank, logged in calls.first().items()}
         return Meeting((*group, calls.agreed), frozenset(self.members(group)), arrivals)
 
 
@@ -356,12 +359,12 @@ def _words_of_failure(rank: int, call: Call, failure: str) -> str:
     return f"{call.words} did not happen, since the work before it failed on rank {rank}: {failure}"
 
 
-def _in_order(meeting: Meeting[Any]) -> str:
+def _calls_by_rank(meeting: Meeting[Any]) -> str:
     return words_by_rank({rank: arrival.call.words for rank, arrival in meeting.arrivals.items()})
 
 
 def words_by_rank(words: Mapping[int, str]) -> str:
-    """What is said of some ranks, each thing once.
+    """Texts with the ranks that they are about, equal texts once.
 
     As in `all_reduce(f32[4], sum) at train.py:7 on ranks 0 and 1`.
     """

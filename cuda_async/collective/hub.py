@@ -165,7 +165,7 @@ class Hub:
                 except (EOFError, OSError):
                     del by_connection[self._ranks[rank].connection]
                     if rank not in self._leaving:
-                        self._board.lose(rank, "its process ended")
+                        self._board.break_up_without(rank, "its process ended")
                         # All are told, also those that wait for nobody here: their GPUs may wait for its data.
                         self._tell_all(str(self._board.broken))
                     continue
@@ -205,7 +205,7 @@ class Hub:
             self._tell_waiting()
         else:  # it leaves, and nothing of its own is waiting
             self._leaving.add(rank)
-            self._board.lose(rank, "it closed its communicator")
+            self._board.break_up_without(rank, "it closed its communicator")
             self._tell_waiting()
 
     def _compare(self, rank: int, table: Sequence[tuple[Group, Call, str]], places: Sequence[int]) -> None:
@@ -220,7 +220,7 @@ class Hub:
             self._send(rank, "broken", str(self._board.broken))
             return
         calls = [table[place] for place in places]
-        self._board.note(rank, calls[-1][1])
+        self._board.note_last(rank, calls[-1][1])
         agreement = self._log.add(rank, calls, time.monotonic())
         for other in _own_last(self._ranks):
             for group, number, why in agreement.failures:  # ahead of the counts, after which nobody asks any more

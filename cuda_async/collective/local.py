@@ -72,7 +72,7 @@ class LocalEngine(HostEngine):
             drawn = parts()
             with self._lock:
                 for _, seat in drawn:
-                    self._board.expect(seat.rank, seat.call)
+                    self._board.note_enqueued(seat.rank, seat.call)
 
             def meet(finish: Finish, failure: BaseException | None, at: float) -> None:
                 party = Party(len(drawn), finish)

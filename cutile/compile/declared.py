@@ -1,7 +1,4 @@
-"""What `@entry(...)` says of a kernel, beside its parameters.
-
-How its accesses are checked is part of it.
-"""
+"""The keywords of `@entry(...)`, checked: options, hints, dumps, access rules."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from cutile.ir import Function, MutType, TensorType, Type
 
 @dataclass(frozen=True)
 class AccessRules:
-    """What `@entry` says of accesses.
+    """How the accesses of a kernel are checked.
 
     Attributes:
-        checks: "place" proves index checks, moves them to the launch, or leaves them in the kernel; "deny" is the same,
-            and what would stay in the kernel is an error; "keep" leaves all of them in the kernel, and checks what the
-            author assumes (the debug mode); "none" checks nothing.
+        checks: "place" proves index checks, moves them to the launch, or leaves them in the kernel. "deny" does so too,
+            and a check that would stay in the kernel is an error. "keep", the debug mode, leaves all checks in the
+            kernel, and adds checks of each `assume_...`. "none" checks nothing.
         preconditions: Python comparisons over extents, integer scalars and generics, which the launch verifies.
     """
 
@@ -35,26 +32,30 @@ class AccessRules:
 
     @staticmethod
     def of(preconditions: Sequence[str], unchecked: bool, deny: bool, check: bool) -> AccessRules:
-        """The rules that the arguments of `@entry` give.
+        """The rules that the arguments of `@entry` state.
 
         Raises:
-            ArgumentError: they contradict one another.
+            ArgumentError: more than one of `unchecked`, `deny` and `check` is true.
         """
-        names = [name for name, given in (("none", unchecked), ("deny", deny), ("keep", check)) if given]
+        names = [name for name, is_set in (("none", unchecked), ("deny", deny), ("keep", check)) if is_set]
         if len(names) > 1:
             raise ArgumentError(
                 "entry: unchecked_accesses, deny_in_kernel_checks and check_accesses exclude one another; give one"
             )
+        # A lone text is a sequence too, of its characters.
         texts = (preconditions,) if isinstance(preconditions, str) else tuple(preconditions)
         return AccessRules(names[0] if names else "place", texts)
 
-    def note(self, function: Function, generics: Mapping[str, Any], *, force: bool) -> None:
+    def write_facts(self, function: Function, generics: Mapping[str, Any], *, force: bool) -> None:
         """Write the rules into a function's facts, for the passes.
 
-        `force`: every check stays, whatever `@entry` says (`CUTILE_FORCE_CHECKS`).
+        Args:
+            function: the kernel's IR.
+            generics: their values, by name.
+            force: whether every check stays, whatever `@entry` says (`CUTILE_FORCE_CHECKS`).
         """
         mode = "keep" if force else self.checks
-        if mode != "place":
+        if mode != "place":  # the default, which passes assume without a fact
             function.facts["checks"] = mode
         if self.preconditions:
             function.facts["preconditions"] = tuple(_with_constants(text, generics) for text in self.preconditions)
@@ -70,12 +71,12 @@ def _with_constants(text: str, generics: Mapping[str, Any]) -> str:
     class Constants(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
             value = generics.get(node.id)
-            return ast.Constant(int(value)) if isinstance(value, int) else node  # an enum's repr is no text of a number
+            return ast.Constant(int(value)) if isinstance(value, int) else node  # `unparse` writes a bare int: no enum
 
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
-        return text  # the pass that reads it says what is wrong
+        return text  # the pass that reads preconditions reports the error
     return ast.unparse(Constants().visit(tree))
 
 
@@ -87,9 +88,9 @@ class Declared:
         unsafe: whether the kernel may use raw pointers and unchecked views.
         rules: how its accesses are checked.
         default: the options of launches that give none.
-        hints: the same by architecture, which come first.
-        print_ir: print the IR as written when the kernel is compiled.
-        dump_dir: write every stage into files in this folder when the kernel is compiled.
+        hints: options by architecture, which come before `default`.
+        print_ir: print the IR as written when the kernel is compiled; without effect beside `dump_dir`.
+        dump_dir: write every stage, that IR among them, into files in this folder when the kernel is compiled.
     """
 
     unsafe: bool = False
@@ -99,8 +100,11 @@ class Declared:
     print_ir: bool = False
     dump_dir: Path | None = None
 
-    def shown(self, settings: Config) -> Config:
-        """The settings, with the stages that the kernel itself asks to see."""
+    def dump_settings(self, settings: Config) -> Config:
+        """The settings with the stages that `print_ir` and `dump_dir` add.
+
+        Stages are printed, or written into a folder if one is named: never both.
+        """
         if self.dump_dir is not None:
             return replace(settings, dump=STAGES, dump_directory=self.dump_dir)
         if self.print_ir and "ir" not in settings.dump:
@@ -108,22 +112,30 @@ class Declared:
         return settings
 
     def options(self, requested: CompileOptions, target: Target) -> CompileOptions:
-        """The options of a launch.
+        """The options of a launch for a target.
 
-        Its own where it gives some, else the hints for the target's architecture.
+        Args:
+            requested: the launch's options; `self.default` itself if it gives none.
+            target: the target, whose hints replace `self.default`.
         """
+        # Not `!=`: a launch that gives options equal to the default has given some, which come before hints.
         if requested is not self.default:
             return requested
-        found = dict(self.hints)
-        return found.get(target.arch) or found.get(target.arch.removesuffix("a")) or requested
+        hints = dict(self.hints)
+        # GPUs of sm_90 are compiled for as sm_90a, with the features of that architecture alone. Users write either.
+        return hints.get(target.arch) or hints.get(target.arch.removesuffix("a")) or requested
 
 
 DEFAULT_DECLARED = Declared()
-"""What a kernel has that says nothing."""
+"""The keywords of an `@entry` without arguments."""
 
 
 def checked_options(options: object, where: str) -> CompileOptions:
-    """What a caller gave as options.
+    """Check that a user's argument is a `CompileOptions`, and return it.
+
+    Args:
+        options: the argument.
+        where: its name, for the error.
 
     Raises:
         ArgumentTypeError: it is no `CompileOptions`.
@@ -134,32 +146,37 @@ def checked_options(options: object, where: str) -> CompileOptions:
 
 
 def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str, CompileOptions], ...]:
-    """The argument `optimization_hints`, in an order of its own.
+    """The argument `optimization_hints` as pairs, sorted by architecture.
 
     Raises:
-        ValueError: a key is no architecture.
-        TypeError: a value is no `CompileOptions`.
+        ArgumentError: a key is no architecture.
+        ArgumentTypeError: it is no mapping, or a value is no `CompileOptions`.
     """
-    for arch, options in (hints or {}).items():
-        if backend_of(arch) is None:
+    if hints is None:
+        return ()
+    if not isinstance(hints, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentTypeError(
+            "entry: optimization_hints: expected options by architecture, such as {'sm_90': "
+            f"CompileOptions(occupancy=2)}}; got {hints!r}"
+        )
+    for arch, options in hints.items():
+        if not isinstance(arch, str) or backend_of(arch) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(
                 f"entry: optimization_hints: {arch!r} is no architecture; write one such as 'sm_90', with its options: "
                 "{'sm_90': CompileOptions(occupancy=2)}"
             )
-        if not isinstance(options, CompileOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentTypeError(
-                f"entry: optimization_hints: {arch!r}: expected CompileOptions(...), got {options!r}"
-            )
-    return tuple(sorted((hints or {}).items()))
+        checked_options(options, f"entry: optimization_hints: {arch!r}")
+    return tuple(sorted(hints.items()))
 
 
-def capped(specialization: Specialization, options: CompileOptions) -> Specialization:
-    """The specialization, with no more alignment assumed than the options allow."""
+def cap_alignment(specialization: Specialization, options: CompileOptions) -> Specialization:
+    """The specialization, with alignments of `options.max_divisibility` at most."""
 
     def cap(type: Type) -> Type:
         tensor = type.tensor if isinstance(type, MutType) else type
         if not isinstance(tensor, TensorType):
             return type
+        # Elements are aligned to their own size, at least. No dtype has less than 8 bits, so that `//` is exact.
         alignment = max(tensor.dtype.bits // 8, min(tensor.alignment, options.max_divisibility))
         tensor = replace(tensor, alignment=alignment)
         return replace(type, tensor=tensor) if isinstance(type, MutType) else tensor

@@ -281,7 +281,7 @@ def front(request: Request) -> Program:
         )
     except KernelError as error:  # it shows the place in the kernel; where in the compiler it was raised hides that
         raise error.with_traceback(None) from error.__cause__
-    request.declared.rules.note(program.function, specialization.generics, force=config.load().force_checks)
+    request.declared.rules.write_facts(program.function, specialization.generics, force=config.load().force_checks)
     written = any(op.effect >= Effect.WRITE for op in program.function.body.operations)
     if not written and not may_store(request.function, request.source):
         raise KernelTypeError(
@@ -308,7 +308,7 @@ def compile_kernel(request: Request) -> Compiled:
         CompilationError: the toolchain refused the generated code.
     """
     request = request.as_compiled()
-    settings = request.declared.shown(config.load())
+    settings = request.declared.dump_settings(config.load())
     dump = Dump(settings, request.source.name)
     made_by = backend(request.target.backend)
     clock = _Clock()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from cuda_async.locks import Gate, new_lock
 from cutile.backend.interface import DEFAULT_OPTIONS, Change, CompileOptions, Target
-from cutile.compile.declared import DEFAULT_DECLARED, Declared, capped
+from cutile.compile.declared import DEFAULT_DECLARED, Declared, cap_alignment
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact, generics_key
 from cutile.compile.specialize import Specialization, generic_values, specialize
@@ -157,7 +157,7 @@ class Plan:
         kernel, specialization = self._kernel, self.specialization
         options = kernel.declared.options(self._options, target)
         if options.max_divisibility < self._options.max_divisibility:
-            specialization = capped(specialization, options)
+            specialization = cap_alignment(specialization, options)
         if self._change:
             options = replace(options, **dict(self._change))
         return Request(kernel.function, kernel.source, specialization, options, target, kernel.declared)

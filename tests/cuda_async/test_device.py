@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import re
 import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,55 @@ def test_the_probe_says_what_it_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert answer.devices == 0
     assert "libnowhere-a.so and libnowhere-b.so" in answer.reason
     assert "Device.host()" in answer.reason
+
+
+class FakeLibrary:
+    """A driver whose functions return these codes, and that counts two devices."""
+
+    def __init__(self, init: int, count: int = 0) -> None:
+        self._codes = init, count
+
+    def load(self, names: tuple[str, ...]) -> FakeLibrary:
+        return self
+
+    def cuInit(self, _: int) -> int:
+        return self._codes[0]
+
+    def cuDeviceGetCount(self, number: Any) -> int:
+        number._obj.value = 2
+        return self._codes[1]
+
+
+@pytest.mark.parametrize(
+    ("library", "reason"),
+    [
+        (FakeLibrary(100), "the NVIDIA driver sees no device; check nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        (FakeLibrary(0, 100), "the NVIDIA driver sees no device; check nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        (FakeLibrary(0, 3), r"the NVIDIA driver sees no device \(error 3\); check"),
+        (FakeLibrary(999), "cuInit failed with error 999; nvidia-smi says more"),
+    ],
+)
+def test_the_probe_tells_hidden_devices_from_a_driver_that_fails(
+    monkeypatch: pytest.MonkeyPatch, library: FakeLibrary, reason: str
+) -> None:
+    monkeypatch.setattr(probe, "_load", library.load)
+    answer = probe.probe.__wrapped__()
+    assert answer.devices == 0
+    assert re.search(reason, answer.reason)
+
+
+def test_the_probe_takes_a_module_named_cuda_for_missing_bindings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cuda.py").write_text("raise RuntimeError('not for import')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.split(".")[0] == "cuda"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(probe, "_load", FakeLibrary(0).load)
+    answer = probe.probe.__wrapped__()
+    assert answer.devices == 0
+    assert "there are 2 NVIDIA devices, but the package cuda-bindings is missing" in answer.reason
 
 
 @pytest.mark.parametrize("name", ["gpu0", "cuda:x", "", "cpu:1"])

@@ -59,6 +59,10 @@ def test_mistakes_in_hints_are_named() -> None:
         ct.entry(optimization_hints={"hopper": ct.CompileOptions()})
     with pytest.raises(TypeError, match="expected CompileOptions"):
         ct.entry(optimization_hints={"sm_90": 2})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="90 is no architecture; write one such as 'sm_90'"):
+        ct.entry(optimization_hints={90: ct.CompileOptions()})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="expected options by architecture"):
+        ct.entry(optimization_hints=["sm_90"])  # type: ignore[arg-type]
 
 
 def test_options_that_a_target_does_not_read_make_no_other_kernel() -> None:
