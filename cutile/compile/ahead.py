@@ -1,9 +1,8 @@
-"""Kernels compiled ahead of their launches, several at once.
+"""Kernels compiled ahead of their launches, several at once, by processes.
 
-By processes, so that one may fail, or be given up.
-
-This process makes the text, which is quick; others build machine code of it, which is not, and which Numba does one at
-a time within a process. It goes through the disk cache, where launches find it; without one nothing is built ahead.
+This process makes the generated text, which is quick. Other processes build machine code of it, which is slow: Numba
+builds one kernel at a time within a process. A process may end or take too long, and only its kernel fails. Machine
+code goes into the disk cache, where launches find it; without a disk cache nothing is built ahead.
 """
 
 from __future__ import annotations
@@ -29,11 +28,9 @@ from cutile.compile.store import disk_store
 from cutile.errors import CompilationError
 from cutile.passes.pipeline import run_passes
 
-# A process that builds.
+# The building process, which `Builders` starts: generated text in, machine code out, until its input ends.
 #
-# Generated text in, machine code out, until its input ends. Started by `Builders` alone.
-#
-# Messages are a length of eight bytes and a pickle: `(target, source)` in; `(executable, "")` or `(None, reason)` out.
+# A message is a length of eight bytes and a pickle: `(target, source)` in; `(executable, "")` or `(None, reason)` out.
 
 
 def send(stream: BinaryIO, message: object) -> None:
@@ -44,7 +41,7 @@ def send(stream: BinaryIO, message: object) -> None:
 
 
 def receive(stream: BinaryIO) -> Any:
-    """Read a message. Raises EOFError where there is none any more."""
+    """Read a message. Raises EOFError where the stream has ended."""
     head = stream.read(8)
     data = stream.read(int.from_bytes(head, "little")) if len(head) == 8 else b""
     if not data:
@@ -55,7 +52,7 @@ def receive(stream: BinaryIO) -> Any:
 def main() -> None:
     """Build until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a toolchain prints is no answer
+    os.dup2(2, 1)  # stdout becomes stderr: text that a toolchain prints must not come between answers
     while True:
         try:
             target, source = receive(sys.stdin.buffer)
@@ -69,12 +66,12 @@ def main() -> None:
 
 MAX_WORKERS = 16
 WORTH_A_PROCESS = 8
-"""From so many kernels on: a process takes a second to be ready, a kernel a fifth to be built."""
+"""Kernels from which on processes are started: one takes a second to be ready, a kernel a fifth of that to be built."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be built: the key of the disk cache, the text, and for what."""
+    """A kernel to be built: its key in the disk cache, its generated text, its target."""
 
     key: str
     source: Source
@@ -82,7 +79,7 @@ class Job:
 
 
 def job_of(request: Request) -> Job | None:
-    """What the disk cache lacks for a request; None where it has it.
+    """The job of a request; None where the disk cache has the kernel.
 
     Raises:
         KernelError: the kernel does not compile; shows the place.
@@ -101,11 +98,11 @@ def job_of(request: Request) -> Job | None:
 class Builders:
     """Processes that build kernels.
 
-    They start when there is something to do, and end with the `with` block.
+    They start when there is a kernel to build, and end with the `with` block.
 
     Args:
-        workers: how many; one for each core by default, 16 at the most. None are started with 0.
-        limit_s: seconds after which a kernel is given up; None waits.
+        workers: the number of processes; None for one for each core, but 16 at most. With 0 nothing is built ahead.
+        limit_s: seconds after which a kernel is given up; None waits for ever.
     """
 
     def __init__(self, workers: int | None = None, limit_s: float | None = None) -> None:
@@ -114,16 +111,16 @@ class Builders:
         self._idle: list[_Worker] = []
 
     def compile(self, requests: Sequence[Request]) -> list[Exception | None]:
-        """Compile into the disk cache; return, for each request, what went wrong.
+        """Compile into the disk cache; return the error of each request, or None.
 
-        Few kernels without a time limit are left for their first launch.
+        Without a time limit a few kernels are left for their first launch. With one they are not: a launch has none.
         """
         errors: list[Exception | None] = [None] * len(requests)
         settings = config.load()
         store = disk_store(settings.cache_directory)
         if not settings.disk_cache or self.workers < 1 or store.refusal() is not None:
             return errors
-        numbers: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}  # by key, the requests that share a job
         jobs: list[Job] = []
         for number, request in enumerate(requests):
             try:
@@ -147,13 +144,13 @@ class Builders:
 
     def _build(self, jobs: Sequence[Job]) -> list[tuple[Executable | None, str]]:
         answers: list[tuple[Executable | None, str]] = [(None, "")] * len(jobs)
-        left = deque(enumerate(jobs))
+        queue = deque(enumerate(jobs))
         workers = [self._idle.pop() if self._idle else _Worker() for _ in range(min(self.workers, len(jobs)))]
 
         def serve(worker: _Worker) -> None:
             while True:
                 try:
-                    number, job = left.popleft()
+                    number, job = queue.popleft()
                 except IndexError:
                     return
                 answers[number] = worker.build(job, self._limit_s)
@@ -164,7 +161,7 @@ class Builders:
                 thread.start()
             for thread in threads:
                 thread.join()
-        except BaseException:  # Ctrl-C: what is being built is given up
+        except BaseException:  # Ctrl-C: jobs that are under way are given up
             for worker in workers:
                 worker.close()
             raise
@@ -184,17 +181,18 @@ class Builders:
 
 
 class _Worker:
-    """One process, started anew after one that ended or was given up."""
+    """One process, which is started anew after it ended or was killed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def build(self, job: Job, limit_s: float | None) -> tuple[Executable | None, str]:
+        """The executable of a job; or None, and the reason."""
         process = self._process = self._process or _start()
         given_up = Gate()
 
         def give_up() -> None:
-            given_up.open()
+            given_up.open()  # first: killing the process ends `receive`, which then looks at it
             process.kill()
 
         timer = threading.Timer(limit_s, give_up) if limit_s is not None else None
@@ -212,6 +210,9 @@ class _Worker:
         finally:
             if timer is not None:
                 timer.cancel()
+                timer.join()  # it may have fired just now
+                if given_up.is_open:  # behind the answer: the process serves no other job
+                    self.close()
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -220,11 +221,14 @@ class _Worker:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    with contextlib.suppress(OSError):  # what was to be written to a process that has ended
+                    with contextlib.suppress(OSError):  # closing flushes, which fails as the process has ended
                         pipe.close()
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """A process that finds modules as this one does, and runs no code of the user's."""
+    """Start a building process, which finds modules as this one does.
+
+    Not by `multiprocessing`, which would import the user's main module in it.
+    """
     code = f"import sys; sys.path[:] = {sys.path!r}; from cutile.compile.ahead import main; main()"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

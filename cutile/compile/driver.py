@@ -1,9 +1,9 @@
-"""A kernel from source to something launchable, top to bottom.
+"""The compilation of a kernel, from source to `Loaded`.
 
 source -> IR -> neutral passes -> key -> disk cache -> lower -> emit -> build -> disk cache -> load
 
-Where a kernel's tiles do not fit into registers, it is built with another choice if the compiler made the choice; else
-a `SpillWarning` says so.
+If a kernel spills registers with the number of warps that the compiler chose, it is built with more. If it still
+spills, a `SpillWarning` says so.
 """
 
 from __future__ import annotations
@@ -38,30 +38,31 @@ from cutile.passes.pipeline import run_passes
 
 # Dumps and plans: a kernel's stages as text.
 #
-# What `CUTILE_DUMP` asks for is printed to stderr or written into files, here for every stage. The plan is what each
-# backend says of a kernel in rows, and what it was compiled for.
+# Stages that `CUTILE_DUMP` names are printed to stderr or written into files. The plan is a head, which names the
+# target and the options, and the rows in which the backend explains the kernel.
 
-WIDTH = 118
-HEADING = 16
+WIDTH = 118  # characters of a plan's lines
+HEADING = 16  # characters of the column of headings
 
 
 def plan_text(function: Function, target: Target, options: CompileOptions, facts: Mapping[str, Any]) -> str:
     """A kernel's plan: a head, then a heading and a text on each line.
 
     Args:
-        function: the kernel, as written, which tells its parameters.
-        target: what it is compiled for.
-        options: of the launch.
-        facts: of the kernel's `Source` or `Executable`.
+        function: the kernel's IR as written, which has the parameters.
+        target: the target that it is compiled for.
+        options: the options of the launch.
+        facts: the facts of the kernel's `Source` or `Executable`.
     """
     rows = [("types", types_text(function))]
     rows += [*backend(target.backend).explain(facts, target)]
     rows += [("toolchain", str(facts["toolchain"]))] if "toolchain" in facts else []
-    lines = [f"{function.name} for {title_of(target)}{_said(options)}"]
-    last = ""
+    lines = [f"{function.name} for {title_of(target)}{_changed_options(options)}"]
+    previous = ""
     for heading, text in rows:
-        shown = heading if heading != last else ""
-        last = heading
+        shown = heading if heading != previous else ""  # rows of one heading: only the first shows it
+        previous = heading
+        # An empty text has no lines, but still a heading.
         first, *more = textwrap.wrap(text, WIDTH - HEADING - 2, break_long_words=False, break_on_hyphens=False) or [""]
         lines.append(f"  {shown:{HEADING}}{first}".rstrip())
         lines += [f"  {'':{HEADING}}  {each}" for each in more]
@@ -69,14 +70,14 @@ def plan_text(function: Function, target: Target, options: CompileOptions, facts
 
 
 def types_text(function: Function) -> str:
-    """What a kernel's parameters are, for people: `y f32[?] in tiles of 256; a f32`."""
-    return "; ".join(_parameter(each) for each in function.parameters)
+    """A kernel's parameters, for people: `y f32[?] in tiles of 256; a f32`."""
+    return "; ".join(_parameter_text(each) for each in function.parameters)
 
 
-def _parameter(value: Value) -> str:
-    """A parameter's type, without what is so of most.
+def _parameter_text(value: Value) -> str:
+    """A parameter's name and type.
 
-    Rows that are contiguous and aligned.
+    Strides and alignment are told only where rows are not contiguous and aligned, as most are.
     """
     kind = value.type
     tensor = kind.tensor if isinstance(kind, MutType) else kind
@@ -92,9 +93,14 @@ def _parameter(value: Value) -> str:
 
 
 def without_toolchain(facts: Mapping[str, Any], name: str, error: ImportError) -> dict[str, Any]:
-    """The facts of a source that could not be built, with the reason.
+    """The facts of a source that was not built, and why there is no toolchain.
 
-    Registers and spills are not counted, so the number of warps is not settled.
+    Registers and spills are not counted, so that the number of warps is not decided.
+
+    Args:
+        facts: the facts of the source.
+        name: the backend's name.
+        error: the error of building.
     """
     absent = missing(name)
     names = ", ".join(each.distribution for each in absent)
@@ -104,28 +110,33 @@ def without_toolchain(facts: Mapping[str, Any], name: str, error: ImportError) -
     return {**facts, "toolchain": f"registers and spills are not counted{unsettled}: {why}"}
 
 
-def _said(options: CompileOptions) -> str:
-    """The options that are not the default ones, as they are written."""
-    said = [
+def _changed_options(options: CompileOptions) -> str:
+    """The options that differ from their defaults, as a user writes them."""
+    texts = [
         f"{each.name}={getattr(options, each.name)!r}"
         for each in fields(options)
         if getattr(options, each.name) != getattr(DEFAULT_OPTIONS, each.name)
     ]
-    return f", {', '.join(said)}" if said else ""
+    return f", {', '.join(texts)}" if texts else ""
 
 
 _SUFFIX = {"source": "py", "log": "txt"}
 
 
 class Dump:
-    """The stages of one compilation, as far as the settings ask for them."""
+    """Shows the stages of one compilation that the settings name.
+
+    Args:
+        settings: the stages, and the folder for them; without a folder they are printed to stderr.
+        kernel: the kernel's name. In a folder, a later compilation of the name replaces the files.
+    """
 
     def __init__(self, settings: Config, kernel: str) -> None:
         self._settings = settings
         self._kernel = kernel
 
     def wants(self, stage: str) -> bool:
-        """Whether a stage is asked for."""
+        """Whether the settings name a stage."""
         return stage in self._settings.dump
 
     def ir(self, stage: str, function: Function) -> None:
@@ -142,30 +153,30 @@ class Dump:
             print(f"--- {self._kernel}: {stage}\n{text}", file=sys.stderr)
             return
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self._kernel}.{stage}.{_SUFFIX.get(stage, 'ir')}").write_text(text)
+        (folder / f"{self._kernel}.{stage}.{_SUFFIX.get(stage, 'ir')}").write_text(text, encoding="utf-8")
 
 
-_warned: set[str] = set()
-_lock = new_lock()
+_warned: set[str] = set()  # cache keys
+_lock = new_lock()  # of `_warned`
 
 
-def otherwise(facts: Mapping[str, Any], options: CompileOptions) -> int | None:
-    """How many warps to try if a kernel spills with the compiler's number; or None."""
-    asked = facts.get("more_warps")
-    return asked if asked and facts.get("spills") and options.num_worker_warps is None else None
+def more_warps(facts: Mapping[str, Any], options: CompileOptions) -> int | None:
+    """The warps to try if a kernel spills with the compiler's number; or None."""
+    warps = facts.get("more_warps")
+    return warps if warps and facts.get("spills") and options.num_worker_warps is None else None
 
 
 def warn_of_spills(
     source: FunctionSource, facts: Mapping[str, Any], options: CompileOptions, arch: str, key: str, types: str
 ) -> None:
-    """Say once of each specialisation of a kernel that it spills, and what to do.
+    """Warn that a kernel spills, with remedies, once for each specialization.
 
     Args:
-        source: the kernel's.
-        facts: of its `Executable`.
-        options: it was compiled with.
+        source: the kernel's source.
+        facts: the facts of its `Executable`.
+        options: the options that it was compiled with.
         arch: the architecture.
-        key: the cache key, which tells specialisations apart.
+        key: the cache key, which tells specializations apart.
         types: the parameters' types, for people.
     """
     spills = int(facts.get("spills", 0))
@@ -181,16 +192,17 @@ def warn_of_spills(
         f"of {facts.get('threads')} threads on {arch}; {spills} bytes of each thread's are kept in memory, which is "
         f"slow. Use {'; or '.join(_remedies(facts, options))}."
     )
+    # At the kernel's own line: the caller's would be any launch.
     warnings.warn_explicit(text, SpillWarning, place.file or "<kernel>", place.line)
 
 
 def _remedies(facts: Mapping[str, Any], options: CompileOptions) -> list[str]:
-    """What would leave a thread fewer values to hold."""
+    """Changes by which a thread would hold fewer values."""
     remedies = ["smaller tiles"]
     warps, products = int(facts.get("warps", 0)), sum(row[0] == "products" for row in facts.get("plan", ()))
     if options.num_worker_warps is not None:
         remedies.append(f"more than num_worker_warps={options.num_worker_warps}, or none given")
-    elif warps and "computing" not in facts:  # specialised warps are as many as the tile has rows for
+    elif warps and "computing" not in facts:  # with warp specialisation the tile's rows decide the number of warps
         remedies.append(f"more warps, which share a tile ({warps} here): CompileOptions(num_worker_warps={2 * warps})")
     if options.occupancy is not None:
         remedies.append(f"less than occupancy={options.occupancy}, or none given")
@@ -201,7 +213,16 @@ def _remedies(facts: Mapping[str, Any], options: CompileOptions) -> list[str]:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be compiled."""
+    """A kernel to be compiled.
+
+    Attributes:
+        function: the Python function, for its globals and its closure.
+        source: its source text, taken when it was decorated.
+        specialization: types of the parameters, and values of the generics.
+        options: the options of the launch.
+        target: the target.
+        declared: the keywords of `@entry`.
+    """
 
     function: Callable[..., Any]
     source: FunctionSource
@@ -211,27 +232,27 @@ class Request:
     declared: Declared = DEFAULT_DECLARED
 
     def as_compiled(self) -> Request:
-        """The request with the options that its target reads.
+        """The request with only the options that its target reads.
 
-        Launches that differ in others share a kernel.
+        Launches that differ in other options share a kernel.
         """
         return replace(self, options=self.options.only(backend(self.target.backend).options))
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel that can be launched, and how it came about.
+    """A kernel that can be launched, and a record of its compilation.
 
     Attributes:
-        loaded: launches it.
+        loaded: the loaded kernel, which launches it.
         executable: machine code as data.
-        program: the IR as written, with the outside names that were compiled in.
+        program: the IR as written, with the captured names that were compiled in.
         key: the cache key.
         from_disk: whether the machine code came from the disk cache.
-        seconds: what each phase took.
-        facts: of the optimised IR; what the launch has to verify is among them.
-        memo: what a launch works out once and keeps.
-        options: what it was compiled with.
+        seconds: the time of each phase.
+        facts: the facts of the optimised IR, with the preconditions that a launch verifies.
+        memo: values that launches work out once.
+        options: the options that it was compiled with.
     """
 
     loaded: Loaded[Any]
@@ -252,6 +273,8 @@ class Compiled:
 
 
 class _Clock:
+    """Adds up the seconds of phases; each lap ends one."""
+
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
@@ -279,7 +302,7 @@ def front(request: Request) -> Program:
             pointers=specialization.pointers,
             arrangement=specialization.arrangement,
         )
-    except KernelError as error:  # it shows the place in the kernel; where in the compiler it was raised hides that
+    except KernelError as error:  # without the compiler's frames: its text shows the place in the kernel
         raise error.with_traceback(None) from error.__cause__
     request.declared.rules.write_facts(program.function, specialization.generics, force=config.load().force_checks)
     written = any(op.effect >= Effect.WRITE for op in program.function.body.operations)
@@ -323,7 +346,7 @@ def compile_kernel(request: Request) -> Compiled:
     executable = store.get(key) if store is not None else None
     clock.lap("cache")
     from_disk = executable is not None
-    if executable is None or dump.wants("lowered"):
+    if executable is None or dump.wants("lowered"):  # the other stages are in the executable
         lowered = lower(request, function, settings.verify)
         clock.lap("lower")
         if settings.prove:
@@ -354,27 +377,27 @@ def compile_kernel(request: Request) -> Compiled:
 def _with_more_warps(
     request: Request, made_by: Backend, function: Function, executable: Executable, check: bool
 ) -> Executable:
-    """The kernel with more warps than were chosen, if it spills and that does not.
+    """The kernel built with more warps, if it spills less with them.
 
-    Else as it is.
+    Else `executable` itself.
     """
-    warps = otherwise(executable.facts, request.options)
+    warps = more_warps(executable.facts, request.options)
     if warps is None:
         return executable
     request = replace(request, options=replace(request.options, num_worker_warps=warps))
     try:
         lowered = lower(request, function, check)
-    except KernelTypeError:  # so many warps need more shared memory
+    except KernelTypeError:  # so many warps may need more shared memory than there is
         return executable
     again = _build(made_by, made_by.emit(lowered, request.target, request.options), request.target)
     if again.facts.get("spills", 0) >= executable.facts["spills"]:
         return executable
-    given_up = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
-    return replace(again, log=f"{given_up}\n{again.log}")
+    note = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
+    return replace(again, log=f"{note}\n{again.log}")
 
 
 def _build(made_by: Backend, source: Source, target: Target) -> Executable:
-    """Machine code; a failure for want of something installed says what."""
+    """Build machine code; add advice to an error that a missing package may cause."""
     try:
         return made_by.build(source, target)
     except Exception as error:
@@ -386,17 +409,16 @@ def _build(made_by: Backend, source: Source, target: Target) -> Executable:
 
 
 def render(request: Request, stage: str) -> str:
-    """The text of one stage, made afresh.
+    """The text of one stage, made without the disk cache.
 
-    "ir", "passes", "lowered", "source", "plan" or "log".
-
-    Of the stage "plan" what the toolchain says is left out, and that is said, where no toolchain is installed.
+    Args:
+        request: the kernel.
+        stage: "ir", "passes", "lowered", "source", "plan" or "log". Without a toolchain the plan lacks registers and
+            spills, and says why.
 
     Raises:
         ValueError: there is no such stage.
     """
-    from cutile.ir.text import print_function
-
     if stage not in config.STAGES:
         code = stage in ("ptx", "sass", "cubin", "asm", "llir", "llvm", "image")
         machine = (

@@ -1,10 +1,10 @@
-"""What specialization may know of arguments: of tensors, and of constants.
+"""Facts that kernels are specialized by: tensors' layout classes, and constants.
 
-Of a tensor it knows the layout class, and its extents where the signature asks. Layout classes are interned: equal ones
-are the same object, so that they compare and hash by identity in the key that every launch looks up.
+A tensor counts by its layout class, and by its extents where the signature asks for them. Layout classes are interned:
+equal ones are the same object, so that they compare and hash by identity in the key that every launch looks up.
 
-Constants are what a kernel is compiled for: which values may be one, and when two of them are the same. Python has
-`1 == 1.0 == True` and `0.0 == -0.0`, which mean different kernels: keys have types and texts.
+A kernel is compiled for the values of constants. In Python `1 == 1.0 == True` and `0.0 == -0.0`, which are different
+constants: their keys have types and texts.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def constant(value: Any, kinds: tuple[type, ...], what: str) -> Any:
 
     Args:
         value: a bool, int, float, string, enum, dtype, function or None, a tuple or a frozen dataclass of them.
-        kinds: of which types it may be; any where there are none.
-        what: what it is, for errors: "k: generic 'MODE'".
+        kinds: the types that it may have; empty for any.
+        what: its name in errors: "k: generic 'MODE'".
 
     Raises:
-        GenericsError: it is nothing that a kernel can be compiled for, or of another type.
+        GenericsError: it is no constant, or of another type.
     """
     value = _plain(value, what)
     if kinds and not any(_is_a(value, kind) for kind in kinds):
@@ -56,7 +56,7 @@ def _plain(value: Any, what: str) -> Any:
         return tuple(items) if make is None else make(items)
     if is_frozen(value):
         for field in dataclasses.fields(value):
-            _plain(getattr(value, field.name), f"{what}: its field {field.name!r}")
+            _plain(getattr(value, field.name), f"{what}: its field {field.name!r}")  # for its error alone
         return value
     raise GenericsError(
         f"{what} must be a constant (a bool, int, float, string, enum, dtype, function or None, a tuple or a frozen "
@@ -68,7 +68,7 @@ def _is_a(value: Any, kind: type) -> bool:
     if kind is DType:
         return isinstance(value, DTypeMeta)
     if kind is float:
-        return isinstance(value, float | int) and not isinstance(value, bool)
+        return isinstance(value, float | int) and not isinstance(value, bool)  # an int is a float, as for type checkers
     return isinstance(value, kind) and (kind is not int or not isinstance(value, bool))
 
 
@@ -77,11 +77,11 @@ def _article(names: str) -> str:
 
 
 def constant_key(value: Any) -> Hashable:
-    """What two constants have in common exactly if one kernel serves both."""
+    """A key that two constants share exactly if one kernel serves both."""
     if type(value) is int or isinstance(value, str | types.NoneType | DTypeMeta | types.FunctionType):
         return value
     if isinstance(value, enum.Enum):
-        return type(value), value.name
+        return type(value), value.name  # members of an IntEnum are equal to ints
     if isinstance(value, bool | float):
         return type(value), repr(value)
     if isinstance(value, list):
@@ -95,28 +95,30 @@ def constant_key(value: Any) -> Hashable:
 
 def generics_key(generics: Mapping[str, Any]) -> tuple[Hashable, ...]:
     """The values of generics, as part of a key."""
+    # Most are ints, of which each launch is spared the call.
     return tuple((name, value if type(value) is int else constant_key(value)) for name, value in generics.items())
 
 
 WIDEST = 16  # bytes; the widest access of a thread
 REPEATED = 8
-"""Of what is aligned to `WIDEST`, but has a stride of 0: TMA, which takes all of that alignment, is not
-known to take it. Threads still load it eight bytes at a time. Likewise of a result whose rows end within `WIDEST`: the
-TMA writes beyond the end there (seen on an H200: of 27 columns of f16 in wider rows it wrote 32)."""
+"""Bytes: the alignment of a tensor that is aligned to `WIDEST`, but must not be copied by TMA, which copies tensors of
+that alignment. Threads load eight bytes of it at a time. There are two such cases. A stride of 0: TMA is not known to
+take it. A result whose rows do not end at a multiple of `WIDEST`: TMA writes beyond the end (seen on an H200: of 27
+columns of f16 in wider rows it wrote 32)."""
 
 
 class LayoutClass:
-    """An element type, which stride is 1, an alignment, and for a `Mut` the tile.
+    """An element type, the axis of stride 1, an alignment, and for a `Mut` the tile.
 
-    Made by `layout_class`.
+    Made by `layout_class`, and by `tiled` of another one: never elsewhere, since classes compare by identity.
 
     Attributes:
         dtype: the element type.
-        strides: 1 on at most one axis, None on the others, which are launch arguments.
-        alignment: bytes that divide the address and the strides that are not 1: 16, 8, or an element's size. 16 says
-            that all strides are positive, too.
+        strides: 1 on at most one axis; None on the others, whose strides are launch arguments.
+        alignment: bytes that divide the address and the strides that are not 1: 16, 8, or an element's size. With 16,
+            no stride is negative.
         tile: the partition's shape for a `Mut` parameter, else None.
-        map: the map of a mapped partition.
+        map: the map of a mapped partition, else None.
         exact: whether a launch's grid is the partition's own.
         empty: the axes without elements.
     """
@@ -145,16 +147,16 @@ class LayoutClass:
     def tiled(
         self, shape: tuple[int, ...], tile: tuple[int, ...], map: tuple[int, ...] | None = None, exact: bool = True
     ) -> LayoutClass:
-        """The class of a partition by `tile` of a tensor of this class and of that shape."""
+        """The class of a partition by `tile` of a tensor of this class and this shape."""
         alignment = self.alignment
         if alignment == WIDEST and len(shape) > 1 and 1 in self.strides:
             row = shape[self.strides.index(1)] * self.dtype.bits // 8
             alignment = max(self.dtype.bits // 8, REPEATED) if row % WIDEST else WIDEST
         key = (alignment, tile, map, exact)
-        found = self._tiled.get(key)
-        if found is None:
-            found = self._tiled.setdefault(key, LayoutClass(self.dtype, self.strides, *key, self.empty))
-        return found
+        layout = self._tiled.get(key)
+        if layout is None:  # `setdefault`: of two threads both return the first one's
+            layout = self._tiled.setdefault(key, LayoutClass(self.dtype, self.strides, *key, self.empty))
+        return layout
 
     def __repr__(self) -> str:
         return f"<LayoutClass {self.dtype} strides {self.strides} align {self.alignment} tile {self.tile}>"
@@ -168,7 +170,7 @@ class TensorFacts(NamedTuple):
 
 
 class PointerFacts(NamedTuple):
-    """A pointer argument that knows what it leads to."""
+    """A pointer argument that knows the dtype of its elements."""
 
     dtype: DTypeLike
 
@@ -180,34 +182,36 @@ _classes: dict[tuple[DTypeLike, tuple[int | None, ...], int, bool, tuple[int, ..
 
 
 def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> LayoutClass:
-    """The class of a tensor in memory. Of an axis with one element any stride will do.
+    """The class of a tensor in memory.
+
+    The stride of an axis with one element does not count.
 
     Args:
         dtype: the element type.
-        shape: extents.
+        shape: the extents.
         strides: in elements.
-        address: of the first element.
+        address: the address of the element of index 0.
     """
     size = dtype.bits // 8
     last = len(shape) - 1
     unit = None
     for axis in range(last, -1, -1):
-        # Only the last axis takes an extent of 1 for stride 1, so that a column vector has the layout of a row-major
-        # matrix.
+        # An extent of 1 counts as stride 1 on the last axis alone, so that a column vector has the layout of a
+        # row-major matrix.
         if strides[axis] == 1 or (axis == last and shape[axis] == 1):
             unit = axis
             break
-    # What runs backwards counts as not aligned: TMA only steps forwards.
+    # A negative stride counts as not aligned: TMA only steps forwards.
     aligned = address % WIDEST == 0 and all(
         extent == 1 or axis == unit or (stride >= 0 and stride * size % WIDEST == 0)
         for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
     )
     repeated = any(extent > 1 and stride == 0 for extent, stride in zip(shape, strides, strict=True))
-    widest = max(size, REPEATED) if repeated else WIDEST
+    alignment = (max(size, REPEATED) if repeated else WIDEST) if aligned else size
     unit_stride = tuple(1 if axis == unit else None for axis in range(len(shape)))
-    # What is too long for a launch is a class of its own: no launch takes it for one that was checked. What has no
-    # elements has kernels of its own: others count on at least one along each axis.
-    refused = max(shape, default=1) > MAX_EXTENT
+    # A tensor that is too long for a launch has a class of its own, so that no launch takes it for one that was
+    # checked. A tensor without elements has kernels of its own: others assume at least one along each axis.
+    too_long = max(shape, default=1) > MAX_EXTENT
     empty = tuple(axis for axis, extent in enumerate(shape) if extent == 0)
-    key = (dtype, unit_stride, widest if aligned else size, refused, empty)
+    key = (dtype, unit_stride, alignment, too_long, empty)
     return _classes.get(key) or _classes.setdefault(key, LayoutClass(*key[:3], empty=empty))

@@ -1,14 +1,14 @@
-"""Folders of a cache: whose they are, and which of them are still being written.
+"""Folders of a cache: who may write them, and which are still being written.
 
-Machine code is run only from where nobody but its user, and root, can have put it. Every folder on the way counts, and
-every symbolic link: who may rename one of them may put another in its place.
+Machine code is run only from a folder that nobody but the user and root can have written. Every folder and every
+symbolic link on its path counts: a user who may rename one of them may put another in its place.
 
-Folders that are being written, or removed, have names that say who does it:
+A folder that is being written, or removed, has a name that identifies the process that does so:
 
     <folder>/<place>-<process>-<start>-<token>
 
-`place` is a digest of the machine, its boot and its processes' namespace, `start` says when the process began, so that
-a number that was given again is not taken for it. What a process that has ended left is removed by the next process.
+`place` is a digest of the machine, its boot and its namespace of processes. `start` is when the process began: a later
+process may have the same number. The folders of a process that has ended are removed by the next process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_LINKS = 40
-"""Symbolic links that are followed on the way to a folder, as many as Linux follows."""
+"""Symbolic links that are followed on the path of a folder, as many as Linux follows."""
 
 
 def make_private(folder: Path) -> None:
@@ -34,35 +34,37 @@ def make_private(folder: Path) -> None:
     Raises:
         OSError: it cannot be made.
     """
+    # One by one: `mkdir(parents=True)` makes the parents for everybody.
     for path in (*reversed(folder.parents), folder):
         if not path.is_dir():
             try:
                 os.mkdir(path, 0o700)
-            except FileExistsError:
+            except FileExistsError:  # another process was faster; else it is no folder
                 if not path.is_dir():
                     raise
 
 
 def distrust(base: Path, folder: Path) -> str | None:
-    """Why what lies in a folder is not to be run, with the remedy.
+    """Why machine code in a folder must not be run, with the remedy.
 
-    None where it may be, or does not exist.
+    None where it may be run, or where there is no folder.
 
     Args:
-        base: what the user, or the platform, named.
+        base: the folder that the user, or the platform, named.
         folder: the folder in it, which nobody else may write.
     """
-    if not hasattr(os, "geteuid"):  # Windows: folders of users are protected by lists, not by modes
+    if not hasattr(os, "geteuid"):  # Windows: access control lists protect the folders of users, not modes
         return None
     own, named = os.path.realpath(folder), os.path.realpath(base)
     try:
-        for path, status in _way(folder):
+        for path, status in _steps(folder):
             place = os.fspath(path)
-            why = _writers(status, sticky=place != own, strict=place in (own, named))
+            # A sticky folder such as /tmp may be above, where others cannot rename ours; they could add to our own.
+            why = _other_writers(status, sticky=place != own, strict=place in (own, named))
             if why is not None:
                 return f"{path} {why}"
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return None  # there is nothing to read
+        return None  # nothing can be read, and so nothing run
     except OSError as error:
         return str(error)
     return None
@@ -71,20 +73,20 @@ def distrust(base: Path, folder: Path) -> str | None:
 def is_trusted(status: os.stat_result) -> bool:
     """Whether only the user and root can have written a file in a trusted folder.
 
-    The same is asked of a folder.
+    Or a folder in it.
     """
-    return not hasattr(os, "geteuid") or _writers(status, sticky=False, strict=True) is None
+    return not hasattr(os, "geteuid") or _other_writers(status, sticky=False, strict=True) is None
 
 
-def _way(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every folder and symbolic link on the way to a folder, with its status."""
+def _steps(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every folder and symbolic link on a folder's path, with its status."""
     absolute = Path.cwd() / folder
     here = Path(absolute.anchor)
     yield here, os.lstat(here)
-    left = list(reversed(absolute.parts[1:]))
+    parts = list(reversed(absolute.parts[1:]))  # the next one last
     links = 0
-    while left:
-        part = left.pop()
+    while parts:
+        part = parts.pop()
         if part == "..":
             here = here.parent
             continue
@@ -99,19 +101,20 @@ def _way(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         target = Path(os.readlink(here / part))
         if target.is_absolute():
             here = Path(target.anchor)
-        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
 
 
-def _writers(status: os.stat_result, *, sticky: bool, strict: bool) -> str | None:
-    """Who else could have written something; None where nobody could.
+def _other_writers(status: os.stat_result, *, sticky: bool, strict: bool) -> str | None:
+    """Who else could have written a file or folder, as words; None where nobody could.
 
     Args:
-        status: of a folder, a file or a link.
-        sticky: whether the sticky bit, with which only its owner renames what lies there, makes up for the mode.
-        strict: whether groups of one person count like any other.
+        status: the status of a folder, a file or a link.
+        sticky: whether others may write a folder with the sticky bit, in which only owners rename files.
+        strict: whether the user's own group, and the owner that `_unmapped` says, count as others.
     """
     if status.st_uid not in (os.geteuid(), 0) and (strict or status.st_uid not in _unmapped()):
         return f"belongs to another user ({status.st_uid}); set CUTILE_CACHE_DIR to a folder of your own"
+    # A link's mode says nothing: replacing it takes the right to write its folder.
     if stat.S_ISLNK(status.st_mode) or (sticky and status.st_mode & stat.S_ISVTX):
         return None
     by_group = status.st_mode & stat.S_IWGRP and (strict or not _is_own_group(status.st_gid))
@@ -125,9 +128,9 @@ def _writers(status: os.stat_result, *, sticky: bool, strict: bool) -> str | Non
 def _is_own_group(group: int) -> bool:
     """Whether a group has no member but the user or root.
 
-    Many systems make one for each user, and let it write.
+    Many systems make such a group for each user, and let it write the user's folders.
     """
-    if group == 0:
+    if group == 0:  # root's
         return True
     import grp  # not on Windows
     import pwd
@@ -141,53 +144,53 @@ def _is_own_group(group: int) -> bool:
 
 
 def _unmapped() -> tuple[int, ...]:
-    """What stands for root where a container shows only some users.
+    """The user that stands for root in a container with a namespace of users.
 
-    The owner of what is above the user's folders.
+    It owns the folders above the user's.
     """
     try:
         if Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]:
-            return ()  # all users are shown, and this one is a user like any other
+            return ()  # all users are mapped: no namespace
         return (int(Path("/proc/sys/kernel/overflowuid").read_text()),)
     except (OSError, ValueError):
         return ()
 
 
 STALE_S = 3600.0
-"""Seconds after which a folder of another machine's process is left over: writing an entry takes milliseconds."""
+"""Seconds after which a folder of another machine's process counts as left: writing an entry takes milliseconds."""
 
 
 class Temporaries:
     """The folders that are being written.
 
     Args:
-        folder: where they are, in the file system of the entries.
+        folder: the folder that has them, in the file system of the entries, since they are renamed.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def fresh(self) -> Path:
-        """A name that nobody else has, in this process's name."""
+        """A new path with this process in its name. Nothing is made."""
         pid = os.getpid()
         return self.folder / f"{_place()}-{pid}-{_start_of(pid) or 0}-{os.urandom(4).hex()}"
 
     def discard(self, path: Path) -> None:
-        """Remove an entry or one of these.
+        """Remove an entry, a temporary folder, or a file in their place.
 
-        It is gone from its place at once, whatever it is.
+        An entry is gone at once: it is renamed first, so that no reader finds a part of it.
 
         Raises:
-            OSError: it cannot be moved.
+            OSError: an entry cannot be renamed.
         """
         aside = path
-        if path.parent != self.folder:
+        if path.parent != self.folder:  # an entry
             aside = self.fresh()
             os.rename(path, aside)
         _remove(aside)
 
     def sweep(self) -> None:
-        """Remove what processes that have ended left behind."""
+        """Remove the folders of processes that have ended."""
         for path in self._listed():
             if not _in_use(path):
                 _remove(path)
@@ -202,7 +205,7 @@ class Temporaries:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files in a folder; what disappears meanwhile counts nothing."""
+    """Bytes of the files in a folder; a file that disappears meanwhile counts 0."""
     total = 0
     with suppress(OSError), os.scandir(folder) as files:
         for file in files:
@@ -220,18 +223,18 @@ def _remove(path: Path) -> None:
 
 
 def _in_use(path: Path) -> bool:
-    """Whether the process that writes it may still live."""
+    """Whether the process that writes a temporary folder may still live."""
     try:
-        place, pid, start, _ = path.name.split("-")
-        number, began = int(pid), int(start)
+        place, pid_text, start_text, _ = path.name.split("-")
+        pid, start = int(pid_text), int(start_text)
     except ValueError:
         return _is_young(path)
-    if place != _place() or os.name == "nt":  # of processes elsewhere only the time says something
+    if place != _place() or os.name == "nt":  # processes elsewhere cannot be looked for
         return _is_young(path)
-    if began:
-        return _start_of(number) == began
+    if start:  # 0 where the system does not say when a process began
+        return _start_of(pid) == start
     try:
-        os.kill(number, 0)  # asks whether there is such a process; on Windows it would end it
+        os.kill(pid, 0)  # asks whether there is such a process; on Windows it would end it
     except ProcessLookupError:
         return False
     except PermissionError:
@@ -248,9 +251,9 @@ def _is_young(path: Path) -> bool:
 
 @functools.cache
 def _place() -> str:
-    """Where the number of a process means that process.
+    """A digest of the machine, its boot and its namespace of processes.
 
-    A machine since it started, a namespace.
+    Within these the number of a process identifies it.
     """
     import socket  # few processes write an entry, and each import delays every first launch
 
@@ -263,14 +266,15 @@ def _place() -> str:
 
 
 def _start_of(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did.
+    """When a process began, in ticks since the machine's boot.
 
-    None where it has ended, or the system does not say.
+    None where the process has ended, or the system does not say.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # its name may hold anything
+        # The fields behind the process's name, which stands in brackets and may have blanks and brackets itself.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
     if not fields or fields[0] in (b"Z", b"X"):  # ended, and not yet waited for
         return None
-    return int(fields[19])
+    return int(fields[19])  # `starttime`, field 22 of proc_pid_stat(5), of which the first two are cut off

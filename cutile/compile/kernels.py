@@ -1,6 +1,6 @@
 """`KernelCache`: a Python kernel with its compiled forms, by specialization.
 
-In memory, each key is computed once, however many threads ask at the same time.
+In memory each form is compiled once, however many threads ask for it at the same time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from cutile.interpreter.run import Interpreted
 
 V = TypeVar("V")
-_all: weakref.WeakSet[SingleFlight[Any]] = weakref.WeakSet()
+_flights: weakref.WeakSet[SingleFlight[Any]] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for each in list(_all):
-        each.after_fork()
+    for flight in list(_flights):
+        flight.after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 class _Entry(Generic[V]):
     """A value that one thread makes and others may wait for.
 
-    Not a `concurrent.futures.Future`, which takes a process longer to import than to launch a compiled kernel.
+    Not a `concurrent.futures.Future`: importing that takes longer than to launch a compiled kernel.
     """
 
     __slots__ = ("_gate", "done", "error", "value")
@@ -51,12 +51,12 @@ class _Entry(Generic[V]):
         self.error: BaseException | None = None
 
     def settle(self, value: V | None, error: BaseException | None = None) -> None:
-        """Say what came of it, and let those go on who wait."""
-        self.value, self.error, self.done = value, error, True
+        """Set the value or the error, and let the waiting threads go on."""
+        self.value, self.error, self.done = value, error, True  # `done` last: it is read without a lock
         self._gate.open()
 
     def result(self) -> V:
-        """The value, waited for; the error in its place, where making it failed."""
+        """Wait for the value. Raises the error where making it failed."""
         if not self.done:
             try:
                 self._gate.wait()
@@ -69,35 +69,32 @@ class _Entry(Generic[V]):
 
 
 class SingleFlight(Generic[V]):
-    """A dictionary that makes what it lacks.
+    """A dictionary that makes missing values, each once.
 
-    A failure reaches everyone who waited, and is forgotten.
+    An error of making one is raised in all threads that wait for it, and forgotten: the next `get` makes it again.
     """
 
     def __init__(self) -> None:
         self._lock = new_lock()
         self._entries: dict[Hashable, _Entry[V]] = {}
-        _all.add(self)
+        _flights.add(self)
 
     def after_fork(self) -> None:
-        """In a forked child nobody else is computing: forget what was under way."""
+        """In a forked child forget values that other threads were making: these are gone."""
         self._lock = new_lock()
         self._entries = {key: entry for key, entry in self._entries.items() if entry.done}
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The value of `key`.
-
-        `make` is called by one of those who ask, the others wait for it.
-        """
-        entry = self._entries.get(key)
+        """The value of `key`. One thread calls `make`, and others wait for its result."""
+        entry = self._entries.get(key)  # without the lock, as most often
         if entry is not None:
             return entry.result()
         with self._lock:
             entry = self._entries.get(key)
-            mine = entry is None
+            is_maker = entry is None
             if entry is None:
                 entry = self._entries[key] = _Entry()
-        if not mine:
+        if not is_maker:
             return entry.result()
         try:
             value = make()
@@ -110,12 +107,12 @@ class SingleFlight(Generic[V]):
         return value
 
     def peek(self, key: Hashable) -> V | None:
-        """The value of `key`, if it has been computed."""
+        """The value of `key`, if it has been made; else None."""
         entry = self._entries.get(key)
         return entry.value if entry is not None and entry.done else None
 
     def ready(self) -> list[V]:
-        """What is there."""
+        """All values that have been made."""
         return [entry.result() for entry in list(self._entries.values()) if entry.done and entry.error is None]
 
     def forget(self, key: Hashable) -> None:
@@ -128,16 +125,16 @@ class SingleFlight(Generic[V]):
 
 
 class Plan:
-    """A kernel specialized: checked once, compiled once per target.
+    """A specialized kernel: checked once, compiled once for each target.
 
     Args:
-        kernel: which.
-        specialization: for which arguments.
-        options: what the launch says.
-        change: compile options that are others than the launch says; see `Loaded.variants`.
+        kernel: the kernel.
+        specialization: its types and constants.
+        options: the launch's options.
+        change: options that replace some of these; see `Loaded.variants`.
 
     Attributes:
-        memo: what launches work out once and keep, by device.
+        memo: values that launches work out once, by device.
     """
 
     def __init__(
@@ -150,30 +147,30 @@ class Plan:
         self._variants: dict[Change, Plan] = {}
         self._compiled: SingleFlight[Compiled] = SingleFlight()
         self.memo: dict[Any, Any] = {}
-        self._last: tuple[Target, Compiled] | None = None  # the same target object comes again and again
+        self._last: tuple[Target, Compiled] | None = None  # most launches have the target object of the last one
 
     def request(self, target: Target) -> Request:
-        """What is to be compiled for a target."""
+        """The request to compile for a target."""
         kernel, specialization = self._kernel, self.specialization
         options = kernel.declared.options(self._options, target)
-        if options.max_divisibility < self._options.max_divisibility:
+        if options.max_divisibility < self._options.max_divisibility:  # hints of the target allow less
             specialization = cap_alignment(specialization, options)
         if self._change:
             options = replace(options, **dict(self._change))
         return Request(kernel.function, kernel.source, specialization, options, target, kernel.declared)
 
     def variant(self, change: Change) -> Plan:
-        """The same, compiled with other options; the plan itself where none is another."""
+        """This plan with some options changed; itself if `change` is empty."""
         if not change:
             return self
         plan = self._variants.get(change)
         if plan is None:
             plan = Plan(self._kernel, self.specialization, self._options, change)
-            plan = self._variants.setdefault(change, plan)
+            plan = self._variants.setdefault(change, plan)  # another thread's, if it was faster
         return plan
 
     def interpreted(self) -> Interpreted:
-        """The kernel to be run as plain Python."""
+        """The kernel as plain Python, for `CUTILE_INTERPRET` and `.interpret()`."""
         from cutile.interpreter.run import Interpreted  # few launches need it, and each import delays every first one
 
         kernel, specialization = self._kernel, self.specialization
@@ -189,9 +186,9 @@ class Plan:
         )
 
     def compiled(self, target: Target) -> Compiled:
-        """The compiled kernel, from memory, from disk, or made now.
+        """The compiled kernel, from memory, from disk, or compiled now.
 
-        A changed captured value compiles again.
+        It is compiled again after a captured value has changed.
 
         Raises:
             KernelError: the kernel does not compile; shows the place.
@@ -200,20 +197,20 @@ class Plan:
         last = self._last
         if last is not None and last[0] is target and last[1].program.captures.unchanged():
             return last[1]
-        found = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
-        if not found.program.captures.unchanged():
+        compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        if not compiled.program.captures.unchanged():
             self._compiled.forget(target)
-            found = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
-        self._last = (target, found)
-        return found
+            compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        self._last = (target, compiled)  # one tuple, so that threads never see one's target with another's kernel
+        return compiled
 
     def is_compiled(self, target: Target) -> bool:
         """Whether a launch for this target would not have to compile."""
-        found = self._compiled.peek(target)
-        return found is not None and found.program.captures.unchanged()
+        compiled = self._compiled.peek(target)
+        return compiled is not None and compiled.program.captures.unchanged()
 
     def ready(self) -> list[Compiled]:
-        """What was compiled, for whatever target, variants included."""
+        """All compiled kernels, of every target and variant."""
         plans = [self, *list(self._variants.values())]
         return [compiled for plan in plans for compiled in plan._compiled.ready()]
 
@@ -230,12 +227,12 @@ class KernelCache:
 
     Args:
         function: the Python function. A copy is kept, whose code stays as it is.
-        declared: what `@entry` says of it.
+        declared: the keywords of `@entry`.
 
     Attributes:
-        arranged: the same kernel for the parts of arguments that are groups, by the structure of those.
-        plans: what was specialized. Without generics and options the key is a tuple of what counts of each tensor: its
-            layout class, or its facts where the signature declares extents.
+        arranged: the same kernel for arguments that are groups of tensors, by the structure of the groups.
+        plans: the specialized kernels. Their keys have an item for each tensor: its layout class, or its facts where
+            the signature declares extents. Generics and options follow, where a launch gives some.
 
     Raises:
         KernelError: its source or signature cannot be understood.
@@ -259,24 +256,24 @@ class KernelCache:
     def arrange(self, key: Hashable, signature: Callable[[], Signature]) -> KernelCache:
         """This kernel for arguments of one structure.
 
-        `signature()` has the parts of these for launch parameters.
+        Args:
+            key: the structure.
+            signature: makes the signature, whose launch parameters are the parts of the groups.
         """
-        known = self.arranged.get(key)
-        if known is None:
-            kernel = KernelCache.__new__(KernelCache)
+        arranged = self.arranged.get(key)
+        if arranged is None:
+            kernel = KernelCache.__new__(KernelCache)  # not by `__init__`, which would read the function again
             kernel.declared, kernel.source, kernel.function = self.declared, self.source, self.function
             kernel._begin(signature())
-            known = self.arranged.setdefault(key, kernel)
-        return known
+            arranged = self.arranged.setdefault(key, kernel)
+        return arranged
 
     def generics(self, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
         """Check and name the generics that a caller gave."""
         return generic_values(self.signature, flat, named)
 
     def plan(self, facts: Sequence[Fact], generics: Mapping[str, Any], options: CompileOptions) -> Plan:
-        """The specialization for arguments with these facts.
-
-        Checked when it is first asked for.
+        """The plan for arguments with these facts, which are checked the first time.
 
         Raises:
             ArgumentError, GenericsError: the arguments contradict the signature or the generics.
@@ -289,17 +286,19 @@ class KernelCache:
             ]
         else:
             classes = [fact[0] for fact in facts if fact is not None]
-        if generics or options is not DEFAULT_OPTIONS:
+        if (
+            generics or options is not DEFAULT_OPTIONS
+        ):  # an `is`: hashing options takes a while, and few launches have any
             classes += [*generics_key(generics), options]
         key = tuple(classes)
-        found = self.plans.get(key)
-        if found is None:
+        plan = self.plans.get(key)
+        if plan is None:
             specialization = specialize(self.signature, facts, generics, options.max_divisibility)
-            found = self.plans.setdefault(key, Plan(self, specialization, options))
-        return found
+            plan = self.plans.setdefault(key, Plan(self, specialization, options))
+        return plan
 
     def compiled(self) -> list[Compiled]:
-        """Everything that was compiled of it, and is in memory."""
+        """All compiled forms that are in memory."""
         own = [compiled for plan in list(self.plans.values()) for compiled in plan.ready()]
         return own + [compiled for kernel in list(self.arranged.values()) for compiled in kernel.compiled()]
 

@@ -1,4 +1,4 @@
-"""The cache key: a SHA-256 digest of all that decides text and machine code.
+"""The cache key: a SHA-256 digest of all that determines text and machine code.
 
     the program as IR after the neutral passes (helpers inlined, captured values in it, dtypes, layouts, generics)
     the source lines and the file name, which generated code quotes
@@ -6,9 +6,9 @@
 
 Never Python's `hash()`, which changes from process to process.
 
-Another cutile may make other code, so its source text counts. Reading all sources takes a tenth of a second: their
-digest is kept in the cache folder beside a fingerprint of the files, which is their paths, sizes and times. A process
-that finds the same fingerprint takes the digest that stands beside it.
+Another version of cutile may emit other code, so its source text counts. Reading all sources takes a tenth of a second.
+So their digest is kept in the cache folder, with a fingerprint of the files: their paths, sizes and times. A process
+whose files have the same fingerprint takes the kept digest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cutile.ir.core import Function
 from cutile.ir.text import print_function
 
 SETTLED_NS = 2_000_000_000
-"""Nanoseconds for which a file has to be unchanged before its times are relied on: the coarsest clock of a file system
+"""Nanoseconds for which a file must be unchanged before its times are relied on. The coarsest clock of a file system
 ticks every two seconds, and a file may be written twice within a tick."""
 
 _NOTE = re.compile(r"([0-9a-f]{64})\n([0-9a-f]{64})\n")
@@ -52,13 +52,13 @@ def source_digest(root: Path, store: DiskStore | None) -> str:
     """
     if store is None:
         return _digest(root)
-    name = f"sources-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}"
+    name = f"sources-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}"  # installations share a cache folder
     fingerprint, newest = _fingerprint(root)
     note = _NOTE.fullmatch(store.recall(name))
     if note is not None and note[1] == fingerprint:
         return note[2]
     digest = _digest(root)
-    # A file that changed while it was read, or a moment ago, may change again and keep its size and its times.
+    # A file that changed while it was read, or a moment ago, may change again without a change of its size and times.
     if newest + SETTLED_NS < time.time_ns() and _fingerprint(root)[0] == fingerprint:
         store.remember(name, f"{fingerprint}\n{digest}\n")
     return digest
@@ -73,21 +73,21 @@ def _digest(root: Path) -> str:
 
 
 def _fingerprint(root: Path) -> tuple[str, int]:
-    """A fingerprint of the files below a folder, and the newest change of them.
+    """A fingerprint of the files below a folder, and the time of their last change.
 
-    The change is in nanoseconds since 1970.
+    The time is in nanoseconds since 1970.
     """
     digest, newest = hashlib.sha256(), 0
     for place, file in _sources(root):
         status = file.stat()
-        # The second time, of the inode, changes with the text even where somebody sets the first one back.
+        # `st_ctime`, of the inode, changes with the text even where a program sets `st_mtime` back, as some do.
         digest.update(os.fsencode(place) + f"\0{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
         newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
     return digest.hexdigest(), newest
 
 
 def _sources(root: Path, place: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The Python files below a folder with their paths in it, in the order of these."""
+    """The Python files below a folder with their paths in it, in a fixed order."""
     with os.scandir(root / place) as listing:
         entries = sorted(listing, key=lambda entry: entry.name)
     for entry in entries:
@@ -104,13 +104,13 @@ def cache_key(function: Function, options: CompileOptions, target: Target, versi
     Args:
         function: the IR after the target-neutral passes.
         options: the compile options.
-        target: what it is compiled for.
+        target: the target.
         version: the backend's `version()`.
     """
     digest = hashlib.sha256()
     lines = "\n".join(f"{number} {text}" for number, text in sorted(function.source.items()))
     for part in (print_function(function), function.file, lines, repr(options), repr(target), version, own_digest()):
         data = part.encode()
-        digest.update(len(data).to_bytes(8, "little"))  # no two lists of parts run together into the same bytes
+        digest.update(len(data).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
         digest.update(data)
     return digest.hexdigest()

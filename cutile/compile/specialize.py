@@ -1,12 +1,13 @@
-"""Facts about launch arguments to parameter types and the values of generics.
+"""Types of parameters and values of generics, from facts of launch arguments.
 
-Compiled code is specialized to: dtypes, ranks, which axis has stride 1, whether bases and strides are multiples of 16
-bytes, the partition's tile, generics, and extents that the signature declares. Other extents and strides, addresses and
-scalars are launch arguments: a change of them does not recompile.
+Compiled code is specialized to dtypes, ranks, the axis of stride 1, the alignment of bases and strides, the partition's
+tile, generics, and extents that the signature declares. Other extents and strides, addresses and scalars are launch
+arguments: a change of them does not recompile.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,15 +32,18 @@ LAUNCH: dict[str, str] = {
     "stream": "an operation is given a stream when it runs: k(...).sync_on(stream)",
     "target": "what inspect compiles for is called arch, such as arch='sm_90a'",
 }
-"""What to write in place of what other libraries' launches take by name."""
+"""By keywords of launches in other libraries: how to write the same here."""
 
 
 @dataclass(frozen=True)
 class Specialization:
-    """Types of the parameters and of what pointers lead to; values of the generics.
+    """The types and constants that a kernel is compiled for.
 
     Attributes:
-        arrangement: how arguments that are groups are made of launch parameters.
+        parameters: the types of the launch parameters.
+        generics: the values of the generics.
+        pointers: the dtypes of the elements that pointers lead to.
+        arrangement: how arguments that are groups are put together from launch parameters.
     """
 
     parameters: Mapping[str, Type]
@@ -49,7 +53,12 @@ class Specialization:
 
 
 def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
-    """The generics that a caller gave: a flat list in declared order, or some by name.
+    """The caller's generics, checked, by name.
+
+    Args:
+        signature: the kernel's signature.
+        flat: values of all generics, in declared order; None for none.
+        named: values of some generics by name, which come before those of `flat`.
 
     Raises:
         GenericsError: too many or too few, an unknown name, or a value of the wrong kind.
@@ -65,33 +74,31 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
     for name, value in named.items():
         if name not in names:
             known = f"its generics are {', '.join(names)}" if names else "it has no generics"
-            known += f"; {LAUNCH[name]}" if name in LAUNCH else _leave_out(signature, names)
+            known += f"; {LAUNCH[name]}" if name in LAUNCH else _remedy_for_unknown(signature, names)
             raise GenericsError(f"{signature.name} has no generic {name!r}; {known}")
         values[name] = value
     return {name: _checked(signature, _generic(signature, name), value) for name, value in values.items()}
 
 
-def _leave_out(signature: Signature, names: Sequence[str]) -> str:
-    """What to do about a name that nothing stands for.
-
-    Most often it is meant for the extents of a tile.
-    """
+def _remedy_for_unknown(signature: Signature, names: Sequence[str]) -> str:
+    """The remedy for an unknown generic: most often a tile's extent is meant."""
     written = next((each.name for each in signature.parameters if each.kind == "mut"), None)
-    cut = f"; the extents of a tile come from the partition: {written}.partition(...)" if written else ""
-    return cut or f"; leave it out{', or take one of these' if names else ''}"
+    remedy = f"; the extents of a tile come from the partition: {written}.partition(...)" if written else ""
+    return remedy or f"; leave it out{', or take one of these' if names else ''}"
 
 
 def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
-    """One value per generic.
+    """One value for each generic, of a flat list.
 
-    The extents of a shape may stand in the list one by one, if there is one shape.
+    If exactly one generic is a shape, its extents may stand in the list one by one.
     """
     shapes = [position for position, each in enumerate(signature.generics) if each.kind == "shape"]
     count, extra = len(signature.generics), len(flat) - len(signature.generics)
     if len(shapes) == 1 and extra >= 0:
-        at = shapes[0]
-        if not isinstance(flat[at], tuple | list):
-            flat = [*flat[:at], tuple(flat[at : at + extra + 1]), *flat[at + extra + 1 :]]
+        begin = shapes[0]
+        if not isinstance(flat[begin], tuple | list):
+            end = begin + extra + 1
+            flat = [*flat[:begin], tuple(flat[begin:end]), *flat[end:]]
             return [_number(each) for each in flat]
     if extra and not count:
         raise GenericsError(f"{signature.name} has no generics; got {list(flat)!r}")
@@ -103,8 +110,8 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
 
 
 def _number(value: Any) -> Any:
-    """A value of a flat list: an integer may stand there as text."""
-    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+    """A value of a flat list, with texts of integers as integers."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
 
 
 def _generic(signature: Signature, name: str) -> Generic:
@@ -128,7 +135,9 @@ def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
 class _Binder:
     """Collects the values of generics, and refuses contradictions.
 
-    They come from the caller and from the arguments.
+    Args:
+        signature: the kernel's signature.
+        values: the caller's values; arguments add others.
     """
 
     def __init__(self, signature: Signature, values: Mapping[str, Any]) -> None:
@@ -138,8 +147,8 @@ class _Binder:
 
     def bind(self, name: str, value: Any, origin: str) -> None:
         """Record that an argument says `name` is `value`."""
-        known = self.values.get(name, value)
-        if known != value or type(known) is not type(value):
+        bound = self.values.get(name, value)
+        if bound != value or type(bound) is not type(value):  # the types too: `True == 1`
             raise GenericsError(
                 f"{self.signature.name}: generic {name!r} is {self.values[name]!r} by {self._origin[name]}, "
                 f"but {value!r} by {origin}"
@@ -148,7 +157,7 @@ class _Binder:
         self._origin.setdefault(name, origin)
 
     def finish(self) -> dict[str, Any]:
-        """Every generic's value, in declared order; defaults for what nothing said."""
+        """The values of all generics, in declared order; defaults for unbound ones."""
         values: dict[str, Any] = {}
         for generic in self.signature.generics:
             if generic.name in self.values:
@@ -191,10 +200,7 @@ def specialize(
 
 
 def _pointed(parameter: Parameter, fact: Fact, generics: Mapping[str, Any]) -> DTypeLike:
-    """What a pointer leads to.
-
-    The declared dtype, a generic's value, or what the argument knows.
-    """
+    """The dtype of a pointer's elements: declared, a generic, or the argument's."""
     if parameter.dtype is None:
         assert isinstance(fact, PointerFacts), "a launch asks for a pointer that knows its dtype"
         return fact.dtype
@@ -202,7 +208,7 @@ def _pointed(parameter: Parameter, fact: Fact, generics: Mapping[str, Any]) -> D
 
 
 def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
-    """Let an argument decide the generics that its parameter names."""
+    """Bind the generics that a parameter names to the values of its argument."""
     if fact is None:
         return
     if isinstance(fact, PointerFacts):
@@ -248,16 +254,16 @@ def _tensor_type(
     signature: Signature, parameter: Parameter, fact: TensorFacts, generics: Mapping[str, Any], max_divisibility: int
 ) -> Type:
     layout = fact.layout
-    alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))
+    alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))  # as `cap_alignment` has it
     extents: tuple[int | None, ...] = (None,) * len(fact.shape)
     if parameter.kind != "mut" and parameter.extents is not None:
-        whole = parameter.extents
+        declared = parameter.extents
         extents = (
-            tuple(generics[whole])
-            if isinstance(whole, str)
+            tuple(generics[declared])  # one generic for the whole shape
+            if isinstance(declared, str)
             else tuple(
                 generics[each] if isinstance(each, str) else None if isinstance(each, NamedExtent) else each
-                for each in whole
+                for each in declared
             )
         )
     extents = tuple(0 if axis in layout.empty else extent for axis, extent in enumerate(extents))

@@ -4,15 +4,14 @@
                                  source.py   the generated file
                                  meta.json   the digest of everything; entry, parameters, facts
     <folder>/v2/sources-<16 digits>          the digest of a copy of cutile (`key.py`)
-    <folder>/v2/new/...                      what is being written, or removed (`folders.py`)
+    <folder>/v2/new/...                      entries that are being written, or removed (`folders.py`)
 
-An entry appears whole or not at all: it is written aside and renamed. Failures never fail a launch: an unwritable
-folder warns once, a damaged entry counts as missing, and is replaced by the next compilation. A folder that
+An entry appears whole or not at all: it is written in another folder and renamed. Failures never fail a launch: an
+unwritable folder warns once, a damaged entry counts as missing, and is replaced by the next compilation. A folder that
 another user can write is not used, since machine code from it would run (`folders.py`).
 
-An entry is plain data under one digest, read strictly, evaluated nowhere. The first line of `meta.json` is the digest
-of everything: the key, the image, the generated text, and all lines after it. A byte that differs anywhere makes the
-entry a damaged one.
+An entry is plain data, read strictly and never evaluated. The first line of `meta.json` has a digest of the key, the
+image, the generated text, and all lines after it. An entry with another digest is damaged.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ T = TypeVar("T")
 
 
 class DamagedEntryError(ValueError):
-    """Files that are no entry, or not as they were written."""
+    """Files that are no entry, or differ from those that were written."""
 
 
 def encode(key: str, executable: Executable) -> dict[str, bytes]:
@@ -55,16 +54,16 @@ def encode(key: str, executable: Executable) -> dict[str, bytes]:
         "log": executable.log,
     }
     source = executable.source.encode()
-    body = json.dumps(fields, indent=1).removeprefix("{\n").encode()
+    body = json.dumps(fields, indent=1).removeprefix("{\n").encode()  # the digest's line takes the place of the brace
     head = _head(key, executable.image, source, body)
     return {IMAGE: executable.image, SOURCE: source, META: head + body}
 
 
 def decode(key: str, files: Mapping[str, bytes]) -> Executable:
-    """What was encoded under a key.
+    """The executable that was encoded under a key.
 
     Raises:
-        DamagedEntryError: the files are others than those that were written.
+        DamagedEntryError: the files differ from those that were written.
     """
     image, source, meta = (files[name] for name in FILES)
     head, end, body = meta.partition(b"\n")
@@ -87,30 +86,26 @@ def decode(key: str, files: Mapping[str, bytes]) -> Executable:
 
 
 def read_fields(meta: bytes) -> dict[str, Any]:
-    """The fields of `meta.json`, unchecked, for people to look at.
-
-    Raises ValueError where it is no JSON.
-    """
+    """The fields of `meta.json`, unchecked. Raises ValueError for no JSON."""
     return json.loads(meta)
 
 
 def _head(key: str, *parts: bytes) -> bytes:
     digest = hashlib.sha256()
     for part in (key.encode(), *parts):
-        digest.update(len(part).to_bytes(8, "little"))  # no two lists of parts run together into the same bytes
+        digest.update(len(part).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
         digest.update(part)
     return f'{{"digest": "{digest.hexdigest()}",\n'.encode()
 
 
 def _parameter(parameter: Parameter) -> list[Any]:
-    form = parameter.map
-    plain = [parameter.name, parameter.kind, parameter.argument, parameter.axis, parameter.dtype.name]
-    return plain if form is None else [*plain, list(form)]
+    fields = [parameter.name, parameter.kind, parameter.argument, parameter.axis, parameter.dtype.name]
+    return fields if parameter.map is None else [*fields, list(parameter.map)]
 
 
-def _read_parameter(name: Any, kind: Any, argument: Any, axis: Any, dtype: Any, form: Any = None) -> Parameter:
-    kind, data = _one_of(kind, ParameterKind), None if form is None else _plain(_listed(form))
-    return Parameter(_checked(name, str), kind, _checked(argument, int), _checked(axis, int), BY_NAME[dtype], data)
+def _read_parameter(name: Any, kind: Any, argument: Any, axis: Any, dtype: Any, map: Any = None) -> Parameter:
+    kind, map = _one_of(kind, ParameterKind), None if map is None else _plain(_listed(map))
+    return Parameter(_checked(name, str), kind, _checked(argument, int), _checked(axis, int), BY_NAME[dtype], map)
 
 
 def _checked(value: Any, kind: type[T]) -> T:
@@ -128,7 +123,7 @@ def _mapped(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers, words and tuples of them, of which a backend knows the meaning."""
+    """Numbers, texts and lists of them, with tuples in place of the lists."""
     if isinstance(value, list):
         return tuple(_plain(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(value, bool | int | float | str):
@@ -137,16 +132,16 @@ def _plain(value: Any) -> Any:
 
 
 def _one_of(value: Any, choices: Any) -> Any:
-    if value not in get_args(choices) or isinstance(value, bool):
+    if value not in get_args(choices):
         raise ValueError(f"{value!r:.80} is none of {get_args(choices)}")
     return value
 
 
 FORMAT = "v2"
-DEFAULT_CAPACITY = 2 * 2**30
-EVICT_EVERY = 64
+DEFAULT_CAPACITY = 2 * 2**30  # bytes
+EVICT_EVERY = 64  # writes between two looks at the size of all entries
 ATTEMPTS = 3
-"""Times that an entry is written where others remove, between two steps, what the next one needs."""
+"""Times that writing an entry is tried: between two steps another process may remove the folder that the next needs."""
 
 
 class CacheWarning(UserWarning):
@@ -154,7 +149,7 @@ class CacheWarning(UserWarning):
 
 
 class Entry(NamedTuple):
-    """An entry on disk: its folder, its bytes, its last use (seconds since 1970)."""
+    """An entry on disk: its folder, its bytes, its last use in seconds since 1970."""
 
     path: Path
     nbytes: int
@@ -162,8 +157,8 @@ class Entry(NamedTuple):
 
 
 def users_folder() -> Path:
-    """Where a user's cache is, where the environment does not say."""
-    import platformdirs  # here: the environment often says
+    """The cache folder of this user, if no environment variable names one."""
+    import platformdirs  # here: each import delays a first launch, and the environment often names the folder
 
     return Path(platformdirs.user_cache_dir("cutile", appauthor=False))
 
@@ -172,8 +167,8 @@ class DiskStore:
     """Compiled kernels on disk.
 
     Args:
-        folder: where; the platform's cache folder by default.
-        capacity: bytes; above it, the entries read longest ago are removed.
+        folder: the folder; the platform's cache folder by default.
+        capacity: bytes, above which the entries that were read longest ago are removed.
     """
 
     def __init__(self, folder: Path | None = None, capacity: int = DEFAULT_CAPACITY) -> None:
@@ -187,7 +182,7 @@ class DiskStore:
         self._lock = new_lock()
 
     def refusal(self) -> str | None:
-        """Why this folder is not used, and what to do about it; None where it is."""
+        """Why this folder is not used, with the remedy; None if it is used."""
         return distrust(self.base, self.folder)
 
     def get(self, key: str) -> Executable | None:
@@ -195,13 +190,13 @@ class DiskStore:
         if not self._may_be_used():
             return None
         if not self._swept:
-            self._swept = True
+            self._swept = True  # once in a process: it reads a folder
             self._temporaries.sweep()
         path = self._path(key)
         entry = _read(key, path)
         if entry is not None:
             with suppress(OSError):  # a cache that may only be read still serves
-                os.utime(path)  # read now: the last to be removed
+                os.utime(path)  # used now: `_evict` removes it last
         return entry
 
     def put(self, key: str, executable: Executable) -> None:
@@ -210,7 +205,7 @@ class DiskStore:
             return
         try:
             make_private(self._temporaries.folder)
-            if not self._may_be_used():  # another user was faster to make it
+            if not self._may_be_used():  # another user may have made the folder meanwhile
                 return
             self._temporaries.sweep()
             self._write(key, encode(key, executable))
@@ -222,7 +217,7 @@ class DiskStore:
             self._warn("written", f"compiled kernels cannot be kept in {self.folder} ({error}); {remedy}")
 
     def recall(self, name: str) -> str:
-        """The note that `remember` wrote; empty where there is none that can be trusted."""
+        """The note that `remember` wrote; empty if there is none that can be trusted."""
         if self.refusal() is not None:
             return ""
         try:
@@ -231,18 +226,17 @@ class DiskStore:
             return ""
 
     def remember(self, name: str, text: str) -> None:
-        """Keep a short note, or leave it.
+        """Write a short note, if that is possible.
 
-        Without it work is done again, so a failure need not be told.
-
-        Of several processes that write, the last one's note stays; each is there whole or not at all.
+        Errors are ignored: without the note its reader does some work again. If several processes write, the last one's
+        note stays. A note appears whole or not at all.
         """
         if self.refusal() is not None:
             return
         aside = self._temporaries.fresh()
         with suppress(OSError):
             make_private(self._temporaries.folder)
-            if self.refusal() is None:  # nobody else was faster to make the folder
+            if self.refusal() is None:  # another user may have made the folder meanwhile
                 _write_file(aside, text.encode("ascii"))
                 os.replace(aside, self.folder / name)
         with suppress(OSError):
@@ -253,9 +247,9 @@ class DiskStore:
         yield from self.folder.glob("[0-9a-f][0-9a-f]/*")
 
     def listing(self) -> list[Entry]:
-        """Every entry, those of other versions of this format too.
+        """Every entry, of other versions of this format too.
 
-        What disappears meanwhile is left out.
+        Entries that disappear meanwhile are left out.
         """
         return [*self._entries()]
 
@@ -282,7 +276,7 @@ class DiskStore:
         warnings.warn(text, CacheWarning, stacklevel=3)
 
     def _write(self, key: str, files: dict[str, bytes]) -> None:
-        """Put an entry in its place, unless a sound one is there."""
+        """Write an entry, unless a whole one is there."""
         path = self._path(key)
         for attempt in range(ATTEMPTS):
             aside = self._temporaries.fresh()
@@ -297,7 +291,7 @@ class DiskStore:
                     if _read(key, path) is not None:  # another process was faster
                         return
                     with suppress(FileNotFoundError):
-                        self._temporaries.discard(path)
+                        self._temporaries.discard(path)  # a damaged entry, over which no folder is renamed
                     os.rename(aside, path)
                 return
             except OSError:
@@ -305,13 +299,10 @@ class DiskStore:
                     raise
             finally:
                 with suppress(OSError):
-                    self._temporaries.discard(aside)
+                    self._temporaries.discard(aside)  # there is one if writing failed
 
     def _formats(self) -> Iterator[Path]:
-        """The folders of all versions of this format.
-
-        Together they are to stay below the capacity.
-        """
+        """The folders of all versions of this format, which share the capacity."""
         yield from self.base.glob("v[0-9]*")
 
     def _entries(self) -> Iterator[Entry]:
@@ -328,17 +319,17 @@ class DiskStore:
                 return
             with suppress(OSError):
                 self._temporaries.discard(path)
-            total -= nbytes
+            total -= nbytes  # also where it failed: most often another process has removed it
 
 
 @functools.cache
 def disk_store(folder: Path | None) -> DiskStore:
-    """The disk cache in a folder (one object each, so that a warning comes once)."""
+    """The disk cache in a folder: one object for each, so that it warns once."""
     return DiskStore(folder)
 
 
 def _read(key: str, path: Path) -> Executable | None:
-    """The contents of a folder, if it is this key's entry, written by a trusted user."""
+    """The entry of a key in a folder, if a trusted user wrote it; else None."""
     try:
         for folder in (path.parent, path):
             status = os.lstat(folder)
@@ -349,7 +340,8 @@ def _read(key: str, path: Path) -> Executable | None:
         return None
 
 
-# Where a system lacks a flag, it lacks what the flag is against. A pipe in the place of a file is not waited for.
+# O_NOFOLLOW: a symbolic link in the place of a file is refused. O_NONBLOCK: opening a pipe there does not wait.
+# O_BINARY: Windows would translate line ends. A system without one of the flags lacks the danger, too.
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
 from cutile import CompilationError, KernelError, api
+from cutile.backend.interface import Source, Target
 from cutile.backend.registry import target_named
+from cutile.compile import ahead
 from cutile.compile.ahead import Builders, Job, job_of
 from cutile.compile.driver import Request, compile_kernel
 from tests.support.kernels import kernel
@@ -73,6 +77,28 @@ def test_what_takes_too_long_is_given_up() -> None:
         (error,) = builders.compile([request_of(1)])
     assert isinstance(error, CompilationError)
     assert str(error) == "compiling took longer than 0.001 s"
+
+
+def test_a_limit_that_ends_behind_the_answer_harms_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, timers = ahead.receive, list[threading.Timer]()
+
+    class Timer(threading.Timer):
+        def start(self) -> None:
+            timers.append(self)
+            super().start()
+
+    def receive_and_run_out_of_time(stream: BinaryIO) -> Any:
+        answer = receive(stream)
+        timers[-1].function()
+        return answer
+
+    monkeypatch.setattr(threading, "Timer", Timer)
+    monkeypatch.setattr(ahead, "receive", receive_and_run_out_of_time)
+    nobodys = Job("0" * 64, Source("", "", ()), Target("nobody", ""))
+    with Builders(workers=1, limit_s=60) as builders:
+        answers = builders._build([nobodys] * 2)  # pyright: ignore[reportPrivateUsage]
+    assert answers[0] == answers[1]
+    assert "nobody" in answers[0][1]
 
 
 def test_few_kernels_are_left_for_their_launch() -> None:

@@ -13,7 +13,7 @@ import cutile as ct
 from cutile import CompileOptions, api, bf16
 from cutile.backend.cuda import lower
 from cutile.backend.interface import Target
-from cutile.compile.driver import Request, compile_kernel, otherwise, warn_of_spills
+from cutile.compile.driver import Request, compile_kernel, more_warps, warn_of_spills
 from cutile.dtypes import i32
 from cutile.errors import SpillWarning
 from tests.backend.cuda.programs import compiled, written
@@ -87,10 +87,10 @@ def test_what_the_user_chose_stays_and_says_once_that_it_spills() -> None:
 
 def test_nothing_is_said_or_tried_where_nothing_spills() -> None:
     request = request_of()
-    assert otherwise({"spills": 0, "more_warps": 8}, request.options) is None
-    assert otherwise({"spills": 9, "more_warps": 8}, request.options) == 8
-    assert otherwise({"spills": 9}, request.options) is None
-    assert otherwise({"spills": 9, "more_warps": 8}, CompileOptions(num_worker_warps=2)) is None
+    assert more_warps({"spills": 0, "more_warps": 8}, request.options) is None
+    assert more_warps({"spills": 9, "more_warps": 8}, request.options) == 8
+    assert more_warps({"spills": 9}, request.options) is None
+    assert more_warps({"spills": 9, "more_warps": 8}, CompileOptions(num_worker_warps=2)) is None
     warn_of_spills(request.source, {"spills": 0}, request.options, "sm_80", "none", "")
 
 
