@@ -1,4 +1,4 @@
-"""`Buffer`: elements in a storage, which is what collectives know of an operand."""
+"""`Buffer`: the elements of a collective's operand, in a storage."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Buffer:
         storage: the memory.
         dtype: the NumPy dtype of the elements.
         count: the number of elements; None for all that fit.
-        start: the first byte of them.
+        start: the byte of the storage at which they begin.
 
     Raises:
-        ValueError: the elements lie outside of the storage.
+        ValueError: the elements lie outside of the storage, or are no plain bytes, as Python objects are.
 
     Example:
         >>> import numpy as np
@@ -49,7 +49,8 @@ class Buffer:
     start: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        # By `object`, since the class is frozen.
+        object.__setattr__(self, "dtype", _checked_dtype(np.dtype(self.dtype)))
         size, room = self.dtype.itemsize, self.storage.nbytes - self.start
         if self.count is None:
             object.__setattr__(self, "count", max(0, room) // size)
@@ -61,10 +62,10 @@ class Buffer:
 
     @classmethod
     def put(cls, array: Array) -> DeviceOp[Buffer]:
-        """Bring an array to the device, contiguous, in storage of its own.
+        """Copy an array to the device, in row-major order, into storage of its own.
 
         Raises:
-            ValueError: it has no elements.
+            ValueError: it has no elements, or elements that are no plain bytes.
         """
         return _Put(array)
 
@@ -74,8 +75,8 @@ class Buffer:
 
     @property
     def elements(self) -> int:
-        """`count`, as a number."""
-        return self.count or 0
+        """The number of elements."""
+        return self.count or 0  # for type checkers: `count` is set by now
 
     @property
     def stop(self) -> int:
@@ -84,26 +85,33 @@ class Buffer:
 
     @property
     def address(self) -> int:
-        """The first byte, as a number."""
+        """The address of the first byte."""
         return self.storage.address + self.start
 
 
 @runtime_checkable
 class HasBuffer(Protocol):
-    """What a collective takes in place of a `Buffer`: a tensor, say."""
+    """An operand that is no `Buffer`, such as a tensor."""
 
     def __collective__(self, write: bool) -> Buffer:
-        """Its elements, to be read or written.
+        """Its elements, to be read, or written if `write`.
 
         Raises ValueError where they do not lie side by side.
         """
         ...
 
 
+def _checked_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.hasobject or not dtype.itemsize:  # pointers mean nothing elsewhere; texts of no length have no bytes
+        raise ArgumentError(f"buffer: expected a dtype of plain bytes, such as float32, got {dtype!r}")
+    return dtype
+
+
 class _Put(DeviceOp[Buffer]):
     def __init__(self, array: Array) -> None:
         if not array.size:
             raise ArgumentError("put: expected an array with elements")
+        _checked_dtype(array.dtype)
         super().__init__()
         self._array = np.ascontiguousarray(array)
 
@@ -128,7 +136,7 @@ class _Get(DeviceOp[Array]):
         download(context, buffer.storage, array.ctypes.data, array.nbytes, offset=buffer.start, keep=array)
         pending = Pending[Array]("the elements of a buffer", self.site)
         context.on_complete(lambda: pending.set(array))
-        return cast("Array", pending)  # the waiter of the run gets the array
+        return cast("Array", pending)  # a run puts the array in the place of a pending result
 
 
 def buffer_of(operand: object, name: str, *, write: bool) -> Buffer:

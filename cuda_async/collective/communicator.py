@@ -2,14 +2,14 @@
 
     ranks = Communicator.of([Device.host()] * 4)       # four ranks of one process
     ranks.all_reduce([a, b, c, d]).sync()              # one operand for each
-    ranks[2].all_reduce(c)                             # what rank 2 does, as a program of its own
+    ranks[2].all_reduce(c)                             # the part of rank 2, in a program of its own
 
     rank = Communicator.join(0, 4, unique_id)          # a process for each rank
     await rank.all_reduce(a)
 
 A collective is an operation like a kernel's launch: built lazily, with its operands lent to it, ordered behind other
-uses of their memory, awaitable, part of `then` and `zip` and of a graph. It yields its operands. Each rank calls the
-same collectives in the same order; when that is not so, the error says who called what.
+uses of their memory, awaitable, part of `then`, `zip` and graphs. It yields its operands. Each rank must call the same
+collectives in the same order. If they do not, the error says which rank called what.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ T = TypeVar("T")
 LIMIT_S = 60.0
 """Seconds that the first rank of a collective waits for the last one, unless a communicator says otherwise."""
 
-_YEAR_S = 365.0 * 24 * 3600
+_YEAR_S = 365.0 * 24 * 3600  # seconds
 
 MAX_CTAS = 32
-"""The most thread blocks that a kernel of NCCL has (`ncclConfig_t`, maxCTAs)."""
+"""Thread blocks that a kernel of NCCL has at most (`ncclConfig_t`, maxCTAs)."""
 
 
 class Communicator:
@@ -55,8 +55,8 @@ class Communicator:
 
     Attributes:
         world: the number of ranks.
-        ranks: the local ones, in order.
-        devices: theirs.
+        ranks: the local ranks, in order.
+        devices: the devices of the local ranks.
         max_ctas: thread blocks that a collective of GPUs may take; None where that is left to NCCL.
 
     Example:
@@ -93,17 +93,17 @@ class Communicator:
         network: Network | None = None,
         max_ctas: int | None = None,
     ) -> Communicator:
-        """The ranks of one process: rank `i` is on `devices[i]`.
+        """Make all ranks of a communicator in this process: rank `i` is on `devices[i]`.
 
         Args:
-            devices: of one kind; the CPU may be given any number of times.
+            devices: devices of one kind; the CPU may be given any number of times.
             limit_s: how long the first rank of a collective waits for the last, in seconds; None for ever.
-            network: how long collectives take between simulated devices.
-            max_ctas: as of `join`.
+            network: how long collectives take between simulated devices; refused for others.
+            max_ctas: as for `join`.
 
         Raises:
             ValueError: there are no devices, or they are of different kinds; `limit_s` or `max_ctas` is out of range.
-            LaunchError: their kind has no collectives.
+            LaunchError: devices of this kind have no collectives.
         """
         if isinstance(devices, Device):
             raise ArgumentTypeError(f"devices: expected a sequence of devices, got {devices}; write [{devices!r}]")
@@ -135,21 +135,21 @@ class Communicator:
         """Take one rank, among processes of this machine or of several.
 
         Returns when all ranks have joined. Without arguments the rank is the one that a launcher such as `torchrun`
-        gave this process: `RANK`, `WORLD_SIZE`, and where to meet: `CUDA_ASYNC_UNIQUE_ID`, or else the port after
-        `MASTER_PORT` of `MASTER_ADDR`.
+        gave this process: `RANK`, `WORLD_SIZE`, and the unique id `CUDA_ASYNC_UNIQUE_ID`. Without that variable ranks
+        meet at `MASTER_ADDR`, at the port after `MASTER_PORT`.
 
         Args:
             rank: from 0 to `world - 1`.
             world: the number of ranks.
             unique_id: what `Communicator.unique_id` returned in one of the processes.
-            device: where the rank computes: a GPU, with NCCL, or the CPU, which is the default.
+            device: the rank's device: a GPU, with NCCL, or the CPU, which is the default.
             limit_s: how long to wait for the others, here and in each collective, in seconds; None for ever.
             max_ctas: thread blocks, and so multiprocessors, that a collective of GPUs may take, from 1 to 32; None
-                leaves it to NCCL. The fewer, the more are left to kernels on other streams. The same on all ranks.
+                leaves it to NCCL. The others are left to kernels on other streams. It must be the same on all ranks.
 
         Raises:
-            ValueError: the rank is none of `world`; some of the three are given and others not; a variable is missing;
-                `limit_s` or `max_ctas` is out of range.
+            ValueError: the rank is none of `world`; only some of rank, world and unique id are given; a variable of the
+                launcher is missing; `limit_s` or `max_ctas` is out of range.
             CollectiveError: the others did not come, or one took the same rank.
             LaunchError: the device has no collectives.
         """
@@ -186,13 +186,13 @@ class Communicator:
 
     @staticmethod
     def unique_id(host: str | None = None) -> str:
-        """A name under which ranks find one another; pass it to each process.
+        """Make a name under which ranks find one another; pass it to each process.
 
-        A rank that knows it can join.
+        A process that knows the name can join.
 
         Args:
-            host: the name or address of this machine for the others, if ranks run on several; rank 0 has to run here.
-                None where all run on this one.
+            host: if ranks run on several machines, the name or address of this one, on which rank 0 must run. None if
+                all ranks run on this machine.
 
         Raises:
             ValueError: nothing can listen at `host`.
@@ -201,17 +201,17 @@ class Communicator:
 
         return Address.fresh(host)
 
-    # -- what it is ---------------------------------------------------------------------------
+    # -- ranks ---------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
-        """The local rank. Raises ValueError where there are several."""
+        """The only local rank. Raises ValueError if there are several."""
         if len(self.ranks) != 1:
             raise ArgumentError(f"{self!r} has several local ranks; communicator[i] is that of rank i")
         return self.ranks[0]
 
     def __getitem__(self, rank: int) -> Communicator:
-        """The communicator of one local rank: for a program that is that rank's alone.
+        """The communicator of one local rank, for a program of that rank alone.
 
         Raises:
             IndexError: the rank is not a local one.
@@ -232,7 +232,7 @@ class Communicator:
     # -- collectives --------------------------------------------------------------------------
 
     def all_reduce(self, x: T, *, op: str = "sum") -> Collective[T]:
-        """Every rank's `x` becomes the sum of all, element by element. Yields `x`.
+        """Every rank's `x` becomes the sum of all ranks' `x`, by elements. Yields `x`.
 
         Args:
             x: the elements; as many of the same dtype on each rank.
@@ -241,20 +241,20 @@ class Communicator:
         Raises:
             ValueError: there is no such reduction, or not for this dtype.
         """
-        return self._reduction("all_reduce", [Operand("x", x, reads=True, writes=True)], op)
+        return self._reduction("all_reduce", [Operand("x", x, writes=True)], op)
 
     def reduce(self, x: T, *, root: int = 0, op: str = "sum") -> Collective[T]:
-        """`x` of the root becomes the sum of all; the others' stays.
+        """`x` of the root becomes the sum of every rank's `x`; on other ranks it stays.
 
-        Yields `x`. Arguments as of `all_reduce`.
+        Yields `x`. Arguments as for `all_reduce`.
         """
         root = self._checked_rank("root", root)
-        return self._reduction("reduce", [Operand("x", x, reads=True, writes=root)], op, root)
+        return self._reduction("reduce", [Operand("x", x, writes=root)], op, root)
 
     def broadcast(self, x: T, *, root: int = 0) -> Collective[T]:
         """Every rank's `x` becomes the root's. Yields `x`."""
         root = self._checked_rank("root", root)
-        return self._call("broadcast", [Operand("x", x, reads=root, writes=True)], root=root)
+        return self._call("broadcast", [Operand("x", x, writes=True)], root=root)
 
     def all_gather(self, x: T, into: T) -> Collective[tuple[T, T]]:
         """`into` becomes every rank's `x`, one behind the other. Yields both.
@@ -262,27 +262,27 @@ class Communicator:
         Raises:
             ValueError: `into` does not have `world` times as many elements.
         """
-        return self._call("all_gather", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
+        return self._call("all_gather", [Operand("x", x), Operand("into", into, writes=True)])
 
     def reduce_scatter(self, x: T, into: T, *, op: str = "sum") -> Collective[tuple[T, T]]:
-        """`into` becomes this rank's part of the sum of all `x`.
+        """`into` becomes this rank's part of the sum of all ranks' `x`.
 
-        Yields both. Reductions as of `all_reduce`.
+        Yields both. Reductions as for `all_reduce`.
 
         Raises:
             ValueError: `x` does not have `world` times as many elements as `into`.
         """
-        return self._reduction("reduce_scatter", [Operand("x", x, reads=True), Operand("into", into, writes=True)], op)
+        return self._reduction("reduce_scatter", [Operand("x", x), Operand("into", into, writes=True)], op)
 
     def all_to_all(self, x: T, into: T) -> Collective[tuple[T, T]]:
-        """Part `r` of `x` goes to rank `r`.
+        """Send part `r` of `x` to rank `r`, for all ranks.
 
-        `into` becomes the parts that came, in the ranks' order. Yields both.
+        `into` becomes the received parts, in the order of ranks. Yields both.
 
         Raises:
             ValueError: they have different sizes, or the size is no multiple of `world`.
         """
-        return self._call("all_to_all", [Operand("x", x, reads=True), Operand("into", into, writes=True)])
+        return self._call("all_to_all", [Operand("x", x), Operand("into", into, writes=True)])
 
     def send(self, x: T, *, to: int) -> Message[T]:
         """Send `x` to another rank, which calls `recv`.
@@ -299,7 +299,7 @@ class Communicator:
         return self._message("recv", x, self._checked_rank("source", source), self.rank)
 
     def barrier(self) -> Barrier:
-        """Wait, on the device, until every rank is here."""
+        """Wait, on the device, until every rank has called `barrier`."""
         return Barrier(self._engine, self.ranks, self._draw)
 
     def _reduction(self, kind: str, operands: list[Operand], op: str, root: int = 0) -> Any:
@@ -326,12 +326,13 @@ class Communicator:
         try:
             number = operator.index(rank)
         except TypeError:
-            number = -1
+            number = -1  # refused below, with the others
         if not 0 <= number < self.world:
             raise ArgumentError(f"{name}: expected a rank from 0 to {self.world - 1}, got {rank!r}")
         return number
 
     def _draw(self, rank: int) -> Key:
+        """The key of the next meeting of all ranks, for a local rank."""
         return -1, -1, self._numbers.next(rank, -1, -1)
 
     # -- its end ------------------------------------------------------------------------------
@@ -341,9 +342,9 @@ class Communicator:
         self._engine.abort(why)
 
     def close(self) -> None:
-        """Give back what the communicator holds, on all local ranks.
+        """Free the communicator's resources, on all local ranks.
 
-        Collectives that wait end with an error.
+        Waiting collectives end with an error.
         """
         self._engine.close()
 
@@ -357,17 +358,17 @@ class Communicator:
 
 
 class _Numbers:
-    """How often each local rank has called: meetings are found by these numbers.
+    """Counters of each local rank's calls; the numbers are part of meetings' keys.
 
-    `next()` on each is atomic.
+    Several threads may count: `setdefault`, and `next` of a counter, are atomic.
     """
 
     def __init__(self) -> None:
         self._counters: dict[tuple[int, int, int], itertools.count[int]] = {}
 
-    def next(self, *what: int) -> int:
-        """The next number of a rank's collectives, or of its messages in one direction."""
-        return next(self._counters.setdefault((what[0], what[1], what[2]), itertools.count()))
+    def next(self, rank: int, sender: int, receiver: int) -> int:
+        """The next number of a rank's messages; of its collectives with (-1, -1)."""
+        return next(self._counters.setdefault((rank, sender, receiver), itertools.count()))
 
 
 def _whole_number(name: str, number: int) -> int:
@@ -378,7 +379,7 @@ def _whole_number(name: str, number: int) -> int:
 
 
 def _checked_limit(limit_s: float | None) -> float | None:
-    """The limit; None for one that never comes."""
+    """The limit in seconds; None if there is none, or it is too far off to come."""
     if limit_s is None:
         return None
     if isinstance(limit_s, bool) or not isinstance(cast("object", limit_s), numbers.Real) or not limit_s > 0:
@@ -395,13 +396,13 @@ def _check_max_ctas(max_ctas: int | None) -> None:
 
 
 def _of_launcher() -> tuple[int, int, str]:
-    """Rank, number of ranks and unique id, as the environment says."""
+    """The rank, the number of ranks and the unique id, from the environment."""
     from cuda_async.collective.transport import Address
 
     process = process_of_launcher()
     if process.unique_id:
         return process.rank, process.world, process.unique_id
-    # The port itself is that of torch's own store, which the launcher or torch.distributed opens.
+    # Not the port itself: the launcher, or torch.distributed, opens the store of torch there.
     port = process.port + 1 if process.port < 65535 else process.port - 1
     words = (str(process.world), process.run)
     return process.rank, process.world, Address.of_launcher(process.host, port, *words)
@@ -421,6 +422,7 @@ def _local_engine(
         from cuda_async.collective.nccl_engine import NcclEngine
 
         return NcclEngine.of(devices, load_nccl(), max_ctas)
+    # One process simulates all devices, so that all must have one clock.
     drivers = [each.driver.inner if isinstance(each.driver, CheckedDriver) else each.driver for each in devices]
     if not all(isinstance(driver, SimDriver) for driver in drivers):
         raise LaunchError(f"collectives of {devices[0]}: expected GPUs, the CPU, or devices with a SimDriver")

@@ -1,4 +1,4 @@
-"""`Engine`: brings the calls of a communicator's ranks together, moves their data."""
+"""`Engine`: brings the calls of ranks together, and moves their data."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Seat:
     """One rank's part of a call: its memory, by addresses of this process.
 
     Attributes:
-        rank: whose part.
-        call: what it calls.
-        op: the reduction, where the call reduces.
+        rank: the rank.
+        call: its call.
+        op: the reduction; empty if the call reduces nothing.
         root: the rank that has the original, gets the sum, or sends; else 0.
-        dtype: of the elements.
-        source: address of the elements that the rank brings.
-        count: their number.
-        target: address for the elements of its result.
-        room: the number of these.
+        dtype: the dtype of the elements.
+        source: the address of the rank's operand.
+        count: the number of elements there.
+        target: the address of the rank's result.
+        room: the number of elements there.
         peer: the other rank of a message; None where all ranks take part.
     """
 
@@ -48,7 +48,7 @@ class Seat:
     peer: int | None = None
 
     def brings(self) -> np.ndarray[Any, np.dtype[Any]]:
-        """The elements that the rank brings."""
+        """The elements of the rank's operand."""
         return elements_at(self.source, self.count, self.dtype)
 
     def takes(self, result: np.ndarray[Any, np.dtype[Any]] | None) -> None:
@@ -59,7 +59,7 @@ class Seat:
 
 def elements_at(address: int, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     """Host memory as an array of one axis, without owning it."""
-    if not count:
+    if not count:  # then the address may be 0
         return np.empty(0, dtype)
     memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     return np.frombuffer(memory, np.uint8).view(dtype)
@@ -72,9 +72,9 @@ class Engine(ABC):
     """The number of ranks."""
 
     def check(self, dtype: np.dtype[Any], op: str) -> None:  # noqa: B027 - most take every element
-        """Refuse elements that the engine cannot reduce by `op`.
+        """Refuse elements that the engine cannot reduce by `op`, or move if `op` is empty.
 
-        An empty `op` stands for moving alone. Raises ValueError.
+        Raises ValueError.
         """
 
     @abstractmethod
@@ -84,9 +84,11 @@ class Engine(ABC):
         """Enqueue a call of one or more local ranks.
 
         Args:
-            stream: the caller's.
-            parts: the part of each local rank with the key of its meeting; called when the call is enqueued.
-            failure: why the operands hold nothing useful, where that is known. The stream's run fails with it already.
+            stream: the caller's stream.
+            parts: returns the part of each local rank with the key of its meeting. It is called when the call is
+                enqueued, since keys number the calls in that order.
+            failure: the error of the work that makes the operands, if one is known. The stream's run fails with it
+                already.
 
         Raises:
             CollectiveError: the communicator is broken.
@@ -104,29 +106,33 @@ class Engine(ABC):
 class HostEngine(Engine):
     """An engine whose data this process moves, and not the device.
 
-    A stream waits in its place, occupying no thread, until all ranks have come.
+    A stream waits, occupying no thread, until all ranks have come.
     """
 
     def enqueue(
         self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None
     ) -> None:
-        stream.meet(self.meeting(parts))  # brings the failure along, as that of the stream
+        stream.meet(self.meeting(parts))  # without `failure`: `meet` gets the error of the stream's run, which it is
 
     @abstractmethod
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
-        """What a stream enqueues for a call: see `DriverStream.meet`, and `enqueue`."""
+        """The work of a call on a stream; see `DriverStream.meet`, and `enqueue`."""
 
 
 class Party:
     """The local ranks of one call.
 
     The call ends for the stream when it has ended for each of its ranks.
+
+    Args:
+        count: the number of these ranks.
+        finish: ends the call for the stream.
     """
 
     __slots__ = ("_error", "_finish", "_left", "_time")
 
     def __init__(self, count: int, finish: Finish) -> None:
-        self._left = count
+        self._left = count  # ranks for which the call has not ended
         self._finish = finish
         self._error: BaseException | None = None
         self._time: float | None = None
@@ -134,7 +140,12 @@ class Party:
     def end(self, error: BaseException | None, time: float | None) -> Callable[[], None] | None:
         """End one rank's part.
 
-        Returns, for the last one, a function that ends the call. Call it without holding a lock.
+        Args:
+            error: its error, if it failed; the call has the first one.
+            time: when it ended, in seconds of virtual time; None where time is real. The call has the latest.
+
+        Returns:
+            For the last rank a function that ends the call, else None. Call it without holding a lock.
         """
         self._left -= 1
         if self._error is None:

@@ -1,9 +1,7 @@
 """The engine of ranks within one process, on the CPU or on simulated devices.
 
-Their memory is at hand.
-
-The last rank that comes to a meeting carries it out, on its own worker. Streams of the others are parked meanwhile; no
-thread waits. On simulated devices a meeting takes the virtual time that a `Network` says.
+The last rank that comes to a meeting carries it out, on the thread of its stream. The streams of the others wait, and
+occupy no thread. On simulated devices a meeting takes the virtual time that a `Network` says.
 """
 
 from __future__ import annotations
@@ -32,9 +30,11 @@ __all__ = ("LocalEngine",)
 
 @dataclass(slots=True)
 class _Part:
-    """What carries one rank's arrival out.
+    """The payload of one rank's arrival.
 
-    Its memory, and the call of several ranks that it belongs to.
+    Attributes:
+        seat: the rank's part.
+        party: the local ranks of its call.
     """
 
     seat: Seat
@@ -48,8 +48,8 @@ class LocalEngine(HostEngine):
         world: the number of ranks.
         limit_s: how long the first rank of a meeting waits for the last, in seconds of the devices' clock; None for
             ever.
-        network: how long meetings take, and who is lost or late; None where time is real.
-        executor: what runs the simulated devices; None for the CPU.
+        network: how long meetings take, and which ranks are lost or late; None where time is real.
+        executor: runs the simulated devices; None for the CPU.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class LocalEngine(HostEngine):
         self._network = network
         self._executor = executor
         self._lock = new_lock()
-        self._strays: list[_Part] = []
-        self._ended: deque[Callable[[], None]] = deque()
+        self._lost: list[_Part] = []  # parts of ranks that the network loses
+        self._ended: deque[Callable[[], None]] = deque()  # functions that end calls, to be called without the lock
         self._board: Board[_Part] = Board(world, limit_s, self._perform, self._refuse)
         self._watch: threading.Thread | None = None
         self._closed = Gate()
@@ -79,7 +79,7 @@ class LocalEngine(HostEngine):
                 with self._lock:
                     for key, seat in drawn:
                         self._arrive(key, seat, party, failure, at)
-                self._tell()
+                self._finish_ended()
                 if self._executor is None:
                     self._start_watch()
 
@@ -92,7 +92,7 @@ class LocalEngine(HostEngine):
         if network is not None:
             if seat.rank in network.lost:
                 self._board.leave_stream(seat.rank)
-                self._strays.append(_Part(seat, party))  # it never comes; its stream ends with the others'
+                self._lost.append(_Part(seat, party))  # it never arrives; its call ends with those of other ranks
                 return
             at += network.late.get(seat.rank, 0.0)
         text = "" if failure is None else f"{type(failure).__name__}: {failure}"
@@ -104,54 +104,57 @@ class LocalEngine(HostEngine):
         try:
             inputs = {rank: part.seat.brings() for rank, part in parts.items()}
             results = {rank: outcome(first.call.kind, inputs, rank, first.op, first.root) for rank in parts}
-            for rank, part in parts.items():  # behind the last reading: a result may be written over an input
+            for rank, part in parts.items():  # when all results are computed: one may be written over an input
                 part.seat.takes(results[rank])
         except Exception as error:  # whatever it is, no rank may be left waiting
             for part in parts.values():
                 self._refuse(part, CollectiveError(f"{part.seat.call.words}: {type(error).__name__}: {error}"))
             return
-        over: float | None = None
+        end: float | None = None  # in seconds of virtual time
         if self._network is not None:
             nbytes = max(part.seat.count * part.seat.dtype.itemsize for part in parts.values())
             start = max(arrival.at for arrival in meeting.arrivals.values())
-            over = start + self._network.seconds(first.call.kind, nbytes, parts)
+            end = start + self._network.seconds(first.call.kind, nbytes, parts)
         for part in parts.values():
-            self._end(part.party, None, over)
+            self._end(part.party, None, end)
 
     def _refuse(self, part: _Part, error: CollectiveError) -> None:
-        strays, self._strays = self._strays, []
-        for stray in strays:
-            self._end(stray.party, without_traceback(error), None)
-        self._end(part.party, without_traceback(error), None)  # a copy: who raises it keeps frames in it
+        lost, self._lost = self._lost, []
+        for each in (*lost, part):
+            self._end(each.party, without_traceback(error), None)  # a copy: raising one adds frames to it
 
     def _end(self, party: Party, error: BaseException | None, at: float | None) -> None:
         finish = party.end(error, at)
         if finish is not None:
             self._ended.append(finish)
 
-    def _tell(self) -> None:
-        """Let the streams go on whose calls are over.
+    def _finish_ended(self) -> None:
+        """Let the streams of ended calls go on.
 
-        Without the lock, since they run at once.
+        Without the lock: their next work runs within these functions, and may come here again.
         """
         while self._ended:
             try:
                 finish = self._ended.popleft()
-            except IndexError:  # another thread told it
+            except IndexError:  # another thread took the last one
                 return
             finish()
 
     # -- time ---------------------------------------------------------------------------------
 
     def _idle(self, seconds: float) -> bool:
-        """Nothing happens on the simulated devices, for so long.
+        """The simulated devices have nothing to do: end meetings that time out.
 
-        Returns whether a meeting ended by that.
+        Args:
+            seconds: the virtual time for which there is nothing to do.
+
+        Returns:
+            Whether a meeting ended.
         """
         with self._lock:
             latest = self._board.latest()
             ended = latest is not None and self._board.expire(latest + seconds)
-        self._tell()
+        self._finish_ended()
         return ended
 
     def _start_watch(self) -> None:
@@ -159,18 +162,18 @@ class LocalEngine(HostEngine):
         with self._lock:
             if self._board.deadline() is None or (self._watch is not None and self._watch.is_alive()):
                 return
-            self._watch = threading.Thread(target=self._look, name="cuda_async-collective-watch", daemon=True)
+            self._watch = threading.Thread(target=self._watch_meetings, name="cuda_async-collective-watch", daemon=True)
             start_thread(self._watch)
 
-    def _look(self) -> None:
-        """End what has waited for too long, until nothing waits."""
+    def _watch_meetings(self) -> None:
+        """End meetings that time out, until none waits."""
         while True:
             with self._lock:
                 self._board.expire(time.perf_counter())
                 deadline = self._board.deadline()
                 if deadline is None:
-                    self._watch = None  # a rank that comes from here on starts another thread
-            self._tell()
+                    self._watch = None  # under the lock: the next rank that comes starts another thread
+            self._finish_ended()
             if deadline is None:
                 return
             self._closed.wait(max(0.0, deadline - time.perf_counter()))
@@ -178,7 +181,7 @@ class LocalEngine(HostEngine):
     def abort(self, why: str) -> None:
         with self._lock:
             self._board.break_up(why)
-        self._tell()
+        self._finish_ended()
 
     def close(self) -> None:
         self.abort("the communicator was closed")

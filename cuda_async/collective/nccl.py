@@ -1,4 +1,4 @@
-"""NCCL, as far as collectives of GPUs need it.
+"""`Nccl`: the functions of NCCL that collectives of GPUs need.
 
 The functions are those of nccl4py's bindings, which load the library (`nvidia-nccl-cu13`). See the NCCL user guide:
 https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html
@@ -21,7 +21,7 @@ from cuda_async.errors import ArgumentError, CollectiveError, LaunchError
 
 __all__ = ("Nccl", "element_type", "load_nccl")
 
-# ncclDataType_t; bools are numbers of one byte, whose least and greatest are `all` and `any`.
+# ncclDataType_t. Bools are bytes of 0 and 1, whose minimum and maximum are `all` and `any`.
 _TYPES = {
     "int8": 0, "uint8": 1, "bool": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7,
     "float64": 8, "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11,
@@ -37,14 +37,14 @@ _IN_PROGRESS = 7
 
 @functools.cache  # the name of a dtype takes NumPy some microseconds
 def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
-    """The ncclDataType_t for a dtype, and how many of it one element is.
+    """The ncclDataType_t for a dtype, and the number of these that one element is.
 
-    Elements of a dtype that NCCL lacks are moved as bytes. They cannot be reduced.
+    Elements of a dtype that NCCL lacks, or of the other byte order, are moved as bytes. They cannot be reduced.
 
     Raises:
         ValueError: NCCL reduces no elements of this dtype.
     """
-    code = _TYPES.get(dtype.name)
+    code = _TYPES.get(dtype.name) if dtype.isnative else None  # the name is that of both byte orders
     if code is not None:
         return code, 1
     if reduces:
@@ -57,8 +57,8 @@ class Nccl:
     """The library.
 
     Args:
-        bindings: the module `nccl.bindings.nccl`, or what stands for it in a test.
-        handle: what the bindings take of a driver's stream.
+        bindings: the module `nccl.bindings.nccl`, or a fake in tests.
+        handle: returns the handle of a driver's stream, which the bindings take.
     """
 
     def __init__(self, bindings: Any, handle: Callable[[DriverStream], Any] = attrgetter("raw")) -> None:
@@ -70,10 +70,7 @@ class Nccl:
         return bytes(self._bindings.get_unique_id())
 
     def open_all(self, ordinals: Sequence[int]) -> list[Any]:
-        """A communicator for each GPU of this process, in order.
-
-        Waits until they have found one another.
-        """
+        """A communicator for each GPU of this process; waits until they are connected."""
         return list(self._bindings.comm_init_all(len(ordinals), list(ordinals)))
 
     def open_rank(self, world: int, unique_id: bytes, rank: int, max_ctas: int | None = None) -> Any:
@@ -81,24 +78,24 @@ class Nccl:
 
         Args:
             world: the number of ranks.
-            unique_id: the one that they share.
-            rank: which.
-            max_ctas: thread blocks that one of its kernels may have; None leaves it to NCCL.
+            unique_id: the `ncclUniqueId` of all ranks.
+            rank: the rank.
+            max_ctas: thread blocks that a kernel of NCCL may have; None leaves it to NCCL.
         """
         if max_ctas is None:
             return self._bindings.comm_init_rank(world, bytearray(unique_id), rank)
         config = self._bindings.Config()  # ncclConfig_t
         config.max_ctas = max_ctas
-        # NCCL's blocks would come in clusters of 4, each of which waits for 4 free multiprocessors of one GPC. A kernel
-        # that leaves `max_ctas` of them free leaves them anywhere.
+        # By default NCCL's blocks come in clusters of 4, each of which waits for 4 free multiprocessors of one GPC. A
+        # kernel that leaves `max_ctas` multiprocessors free leaves them in any GPC.
         config.cga_cluster_size = 0
         return self._bindings.comm_init_rank_config(world, bytearray(unique_id), rank, config.ptr)
 
     def issue(self, parts: Sequence[tuple[Any, Seat, DriverStream]], world: int) -> None:
-        """Enqueue the parts of a call together: none waits for another of them.
+        """Enqueue the parts of a call as one group: none waits for a later one.
 
         Args:
-            parts: of each local rank its communicator, its part, and a stream of its GPU.
+            parts: of each local rank the communicator, the part, and a stream of its GPU.
             world: the number of ranks.
 
         Raises:
@@ -127,7 +124,7 @@ class Nccl:
             comm: the rank's communicator.
             world: the number of ranks.
             seat: the part.
-            stream: of the rank's GPU.
+            stream: a stream of the rank's GPU.
         """
         nccl, where = self._bindings, self._handle(stream)
         code, width = element_type(seat.dtype, bool(seat.op))
@@ -146,7 +143,7 @@ class Nccl:
         elif kind == "all_to_all":
             part = seat.count // world
             size = part * seat.dtype.itemsize
-            for rank in range(world):  # NCCL pairs each with the other rank's, since they are in one group
+            for rank in range(world):  # within one group, so that a `send` does not wait for its `recv`
                 nccl.send(seat.source + rank * size, part * width, code, rank, comm, where)
                 nccl.recv(seat.target + rank * size, part * width, code, rank, comm, where)
         elif seat.peer is not None:
@@ -156,23 +153,22 @@ class Nccl:
             raise AssertionError(kind)
 
     def failure(self, comm: Any) -> str:
-        """What went wrong behind a communicator's calls, such as a link that broke.
+        """The error of a communicator after its calls returned, such as a broken link.
 
-        It is empty if nothing went wrong.
+        It is empty if there is none.
         """
         code = int(self._bindings.comm_get_async_error(comm))
         return "" if code in (0, _IN_PROGRESS) else str(self._bindings.get_error_string(code))
 
     def abort(self, comm: Any) -> None:
-        """End a communicator, with what waits on it.
-
-        From any thread; it is gone afterwards.
-        """
+        """End a communicator and its waiting calls, from any thread. It is freed."""
         self._bindings.comm_abort(comm)
 
 
 def load_nccl() -> Nccl:
-    """Load NCCL, without sums within NVLink's switches unless they are asked for.
+    """Load NCCL.
+
+    Sums within NVLink's switches stay off unless the environment asks for them.
 
     Raises:
         LaunchError: it is not installed.

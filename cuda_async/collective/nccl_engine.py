@@ -1,11 +1,9 @@
-"""The engine of ranks on GPUs.
+"""The engine of ranks on GPUs. NCCL moves the data, in the order of their streams.
 
-NCCL moves the data, in the order of the GPUs' streams.
-
-A call is enqueued and that is all: no thread waits, and graphs record it. The ranks of one process call together, and
-each GPU has its part on a stream of its own between a fork and a join of the caller's stream. A process that has one
-rank enqueues on the caller's stream. There the hub of `processes.py` is told of each call, beside the data's way: who
-calls something else, comes late or dies is named, and then all ranks give NCCL's communicator up, so that none hangs.
+A call is only enqueued: no thread waits, and graphs record it. The ranks of one process call together. Each GPU has its
+part on a stream of its own, between a fork from the caller's stream and a join to it. A process with one rank enqueues
+on the caller's stream, and tells the hub of `processes.py` of each call. The hub names a rank that makes another call,
+comes late or dies. Then all ranks abort NCCL's communicators, so that none hangs.
 """
 
 from __future__ import annotations
@@ -42,21 +40,21 @@ if TYPE_CHECKING:
 __all__ = ("NcclEngine",)
 
 _ID_KEY: Key = (-1, -1, -1)
-"""The meeting in which rank 0 gives the others NCCL's id; calls are counted from 0."""
+"""The meeting in which rank 0 sends NCCL's id to the others. Its number is -1: calls are counted from 0."""
 
 _BYTE_CALL = Call("all_reduce", "barrier", "barrier()")
 
 _VERDICT_S = 2.0
-"""Seconds that a result that is there waits for the hub's word: far longer than a message takes."""
+"""Seconds that a finished result waits for the hub's answer: far longer than a message takes."""
 
 _GATHER_S = 10e-3
-"""Seconds that calls are gathered before the hub is told of them, unless somebody waits for its word.
+"""Seconds that calls are gathered before the hub is told of them, unless a result waits for its answer.
 
-Each message costs several threads some 0.1 ms, in which this process does nothing else: a call takes half of that.
+Each message costs several threads some 0.1 ms, in which this process does nothing else: twice as long as a call takes.
 """
 
-_MOST_PENDING = 64
-"""Calls from which on the stream is asked whether the first of them is over: the query costs a microsecond."""
+_MAX_PENDING = 64
+"""Calls; with more the device is asked whether the first of them is over, which costs a microsecond."""
 
 
 @dataclass(slots=True)
@@ -64,13 +62,13 @@ class _Pending:
     """A call that is enqueued and not known to be over.
 
     Attributes:
-        stream: where it was enqueued.
-        sequence: the number of the stream's work that it is.
+        stream: the stream on which it was enqueued.
+        sequence: its number among the stream's work.
         group: the ranks whose calls are counted together.
-        number: which of the group's calls it is, from 0.
-        recorded: whether a graph has it, which launches it at any time.
-        since: the seconds at which it was over on the device, and the hub had not spoken; None before that.
-        error: why its results hold nothing useful.
+        number: its number among the group's calls, from 0.
+        recorded: whether a graph has recorded it, and launches it at any time.
+        since: when it was over on the device and the hub had not answered, in seconds; None before that.
+        error: why its results are wrong or missing.
     """
 
     stream: Stream
@@ -82,11 +80,11 @@ class _Pending:
     error: BaseException | None = None
 
     def is_over(self) -> bool:
-        """Whether it is known to be. A stream that is busy with later work does not know."""
+        """Whether it is known to be over. While later work runs, the device does not tell."""
         return self.is_done() or self.stream.driver.query()
 
     def is_done(self) -> bool:
-        """Whether it is known to be, without a question to the device."""
+        """Whether it is known to be over, without asking the device."""
         return self.sequence <= self.stream.completed
 
 
@@ -95,11 +93,11 @@ class NcclEngine(Engine):
 
     Args:
         nccl: the library.
-        ranks: the local ones.
-        devices: theirs.
+        ranks: the local ranks.
+        devices: the device of each.
         comms: NCCL's communicator of each.
         world: the number of ranks.
-        hub: the way to the other processes; None where all ranks are local.
+        hub: the connection to the other processes; None where all ranks are local.
     """
 
     def __init__(
@@ -117,16 +115,16 @@ class NcclEngine(Engine):
         self._comms = dict(zip(ranks, comms, strict=True))
         self._hub = hub
         self._lock = new_lock()  # NCCL takes calls of a communicator from one thread at a time
-        self._links = new_lock()  # held where NCCL is asked about a communicator, which must not be aborted meanwhile
-        self._sides: dict[int, Stream] = {}
+        self._links = new_lock()  # held while NCCL is asked about a communicator, which must not be aborted meanwhile
+        self._sides: dict[int, Stream] = {}  # by rank, the streams of parts on other GPUs than the caller's
         self._bytes = {rank: _byte_on(device) for rank, device in self._devices.items()}
-        self._pending: deque[_Pending] = deque()
-        self._broken: CollectiveError | None = None
-        self._numbers: dict[Group, int] = {}  # of each group, how many calls were made here
-        self._agreed: dict[Group, int] = {}  # how many of these all ranks have made
-        self._failed: dict[tuple[Group, int], str] = {}  # calls that failed on some rank, and why
-        self._untold: queue.SimpleQueue[tuple[Group, Call, str] | None] = queue.SimpleQueue()
-        self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._pending: deque[_Pending] = deque()  # in the order of calls
+        self._broken: CollectiveError | None = None  # the error of all further calls
+        self._numbers: dict[Group, int] = {}  # by group, the number of calls made here
+        self._agreed: dict[Group, int] = {}  # by group, the number of calls that all ranks have made
+        self._failed: dict[tuple[Group, int], str] = {}  # by group and number, why a call failed on some rank
+        self._untold: queue.SimpleQueue[tuple[Group, Call, str] | None] = queue.SimpleQueue()  # None ends the thread
+        self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
         if hub is not None:
             hub.on_agreement(self._agree, self._fail)
             hub.on_break(self._break)
@@ -134,11 +132,11 @@ class NcclEngine(Engine):
 
     @classmethod
     def of(cls, devices: Sequence[Device], nccl: Nccl, max_ctas: int | None = None) -> NcclEngine:
-        """All ranks in this process.
+        """Make all ranks in this process.
 
         Raises:
             ValueError: a GPU is given twice.
-            CollectiveError: NCCL does not come to work on them.
+            CollectiveError: NCCL cannot connect the GPUs.
         """
         ordinals = [device.ordinal for device in devices]
         if len(set(ordinals)) != len(ordinals):
@@ -150,7 +148,7 @@ class NcclEngine(Engine):
         with _named("NCCL does not come to work"):
             if max_ctas is None:
                 comms = nccl.open_all(ordinals)
-            else:  # NCCL's call for all of them takes no configuration, and that for one waits for the others
+            else:  # NCCL takes a configuration for one rank at a time; that call waits for those of the other ranks
                 world, shared = len(devices), nccl.new_id()
                 with ThreadPoolExecutor(world) as pool:
                     opened = [
@@ -171,10 +169,10 @@ class NcclEngine(Engine):
         nccl: Nccl,
         max_ctas: int | None = None,
     ) -> NcclEngine:
-        """One rank in this process.
+        """Make one rank in this process.
 
         Raises:
-            CollectiveError: the others did not come, or NCCL does not come to work with them.
+            CollectiveError: the other ranks did not join, or NCCL cannot connect to them.
         """
         hub = ProcessEngine(rank, world, unique_id, limit_s)
         try:
@@ -192,7 +190,7 @@ class NcclEngine(Engine):
         self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None
     ) -> None:
         with self._lock:
-            if self._hub is None:  # elsewhere the thread that tells the hub looks at them
+            if self._hub is None:  # with a hub `_tell_hub` checks them, on its own thread
                 self._check_links()
             if self._broken is not None:
                 raise without_traceback(self._broken)
@@ -226,14 +224,14 @@ class NcclEngine(Engine):
         self._nccl.issue(parts, self.world)
 
     def _sum_of_a_byte(self, rank: int) -> Seat:
-        """A barrier as NCCL has it: the sum is not there before all ranks have come."""
+        """A barrier by NCCL, which has none: a sum is complete when all ranks have come."""
         byte = self._bytes[rank].address
         return Seat(rank, _BYTE_CALL, "sum", 0, np.dtype(np.uint8), byte, 1, byte, 1)
 
     def _connected(self) -> NcclEngine:
-        """This engine, once NCCL has found the ways between the ranks.
+        """This engine, after a first call, in which NCCL connects the ranks.
 
-        It leaves that to the first call. It takes milliseconds, allocates, and must not come amid a capture.
+        That takes milliseconds, allocates memory, and must not happen in a capture.
         """
         streams = {rank: device.new_stream() for rank, device in self._devices.items()}
         first = next(iter(streams.values())).driver
@@ -251,7 +249,7 @@ class NcclEngine(Engine):
         return self
 
     def _fork(self, stream: Stream, ranks: Sequence[int]) -> dict[int, Stream]:
-        """A stream for each rank's part, behind the work of the caller's."""
+        """A stream for each rank's part, ordered behind the caller's stream."""
         if len(ranks) == 1 and self._devices[ranks[0]] is stream.device:
             return {ranks[0]: stream}
         home = next((rank for rank in ranks if self._devices[rank] is stream.device), None)
@@ -274,13 +272,13 @@ class NcclEngine(Engine):
         stream.sequence += 1
 
     def _note(self, stream: Stream, group: Group, call: Call, failure: BaseException | None) -> None:
-        """Have the waiters of a call told if it fails, and the hub told of the call.
+        """Have the call's error raised in its waiters, and tell the hub of the call.
 
-        A call whose operands hold nothing useful moves them all the same: NCCL's calls of the other ranks wait for it.
+        A call moves its operands even if the work that makes them failed: NCCL's calls of the other ranks wait for it.
         """
         while self._pending and self._pending[0].is_done():
             self._pending.popleft()
-        while len(self._pending) > _MOST_PENDING and self._pending[0].is_over():
+        while len(self._pending) > _MAX_PENDING and self._pending[0].is_over():
             self._pending.popleft()
         number = self._numbers.get(group, 0)
         self._numbers[group] = number + 1
@@ -292,11 +290,11 @@ class NcclEngine(Engine):
             self._untold.put((group, call, "" if failure is None else f"{type(failure).__name__}: {failure}"))
 
     def _check(self, pending: _Pending) -> bool:
-        """How a call went that is over on the device; False while that is not known.
+        """Raise the error of a call that is over on the device.
 
-        The data may have come before the word that another rank called something else, and so be no use.
+        Returns whether its outcome is known. The data may come before the hub's answer that another rank made another call, in which case they are wrong.
         """
-        # A launch of a graph has no entry of its own: it fails if the communicator is broken when it is over.
+        # Launches of a graph share one `pending`: one fails if the communicator is broken when it is over.
         error = self._broken if pending.recorded else pending.error
         if error is None and not pending.recorded and not self._is_agreed(pending):
             error = self._broken
@@ -310,14 +308,11 @@ class NcclEngine(Engine):
         return True
 
     def _expect(self) -> None:
-        """Somebody begins to wait: have the hub told now.
-
-        So its word is here when the data are.
-        """
+        """Tell the hub at once: a waiter has come. Its answer is here when the data are."""
         self._hurry.put(None)
 
     def _has_waited(self, pending: _Pending) -> bool:
-        """Whether a call has waited long enough for the hub's word."""
+        """Whether a call has waited long enough for the hub's answer."""
         if pending.since is None:
             pending.since = time.monotonic()
             self._hurry.put(None)
@@ -327,18 +322,18 @@ class NcclEngine(Engine):
         return self._hub is None or pending.number < self._agreed.get(pending.group, 0)
 
     def _agree(self, group: Group, count: int) -> None:
-        """All ranks have made so many calls of a group, the same ones."""
+        """Note the number of calls of a group that all ranks have made."""
         self._agreed[group] = count
 
     def _fail(self, group: Group, number: int, why: str) -> None:
-        """A call of a group failed on some rank: its results are nobody's use."""
+        """Note that a call of a group failed on some rank, which spoils its results."""
         self._failed[group, number] = why
 
     def _check_links(self) -> None:
-        """Give up where NCCL says that something went wrong behind its calls."""
+        """Abort if NCCL reports an error of earlier calls."""
         for rank in self._comms:
             with self._links:
-                comm = self._comms[rank]
+                comm = self._comms[rank]  # None once it was aborted
                 failure = "" if comm is None else self._nccl.failure(comm)
             if failure:
                 why = f"NCCL on rank {rank} says: {failure}. This communicator cannot be used any more: make a new one"
@@ -347,13 +342,13 @@ class NcclEngine(Engine):
     def _tell_hub(self) -> None:
         """Tell the hub of calls, in their order, many at a time.
 
-        On a thread of its own: the caller waits neither for a socket nor for that thread.
+        It runs on a thread of its own, so that callers do not wait for the socket.
         """
         assert self._hub is not None
         while (call := self._untold.get()) is not None:
             with contextlib.suppress(queue.Empty):
                 self._hurry.get(timeout=_GATHER_S)
-                while True:  # whoever else is in a hurry has these calls told now, too
+                while True:  # one message serves all that are in a hurry by now
                     self._hurry.get_nowait()
             self._check_links()
             calls = [call]
@@ -366,11 +361,12 @@ class NcclEngine(Engine):
     # -- its end ------------------------------------------------------------------------------
 
     def _break(self, why: str) -> None:
-        """The ranks cannot go on. On any thread, once or more."""
+        """Abort: the ranks cannot go on. It may be called on any thread, and again."""
         self._give_up(CollectiveError(why))
 
     def _give_up(self, error: CollectiveError) -> None:
-        # Without the lock of calls: a call may hold it because it waits, in NCCL, for the rank that is gone.
+        """End pending and later calls with an error, and abort NCCL's communicators."""
+        # Without `_lock`: a call may hold it while it waits, in NCCL, for the rank that is gone.
         if self._broken is not None:
             return
         self._broken = error
@@ -380,7 +376,7 @@ class NcclEngine(Engine):
         with self._links:
             comms, self._comms = self._comms, dict.fromkeys(self._comms)
         for comm in comms.values():
-            with contextlib.suppress(Exception):  # it may be half made, or gone with its GPU
+            with contextlib.suppress(Exception):  # a communicator may be half made, or lost with its GPU
                 self._nccl.abort(comm)
 
     def abort(self, why: str) -> None:
@@ -400,14 +396,14 @@ class NcclEngine(Engine):
 def _byte_on(device: Device) -> Storage:
     stream = device.new_stream()
     storage = Storage.allocate(stream, 1)
-    stream.synchronize()  # from here on any stream may use it, one that captures, too
+    stream.synchronize()  # the allocation is over: any stream may use it, in a capture too
     return storage
 
 
 def _open_on(device: Device, nccl: Nccl, world: int, unique_id: bytes, rank: int, max_ctas: int | None) -> Any:
     """NCCL's communicator of a rank on a GPU. Waits for the other ranks."""
     stream = device.new_stream().driver
-    stream.enter()
+    stream.enter()  # makes the GPU the thread's current one, which NCCL takes
     try:
         return nccl.open_rank(world, unique_id, rank, max_ctas)
     finally:
@@ -442,7 +438,7 @@ def _inner(device: Device) -> Any:
 
 @contextlib.contextmanager
 def _named(what: str) -> Any:
-    """Errors of NCCL as ours."""
+    """Turn errors of NCCL into `CollectiveError`."""
     try:
         yield
     except (ArgumentError, CollectiveError):

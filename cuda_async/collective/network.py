@@ -1,4 +1,4 @@
-"""`Network`: the time of collectives between simulated devices; lost, late ones."""
+"""`Network`: the time of collectives between simulated devices; lost, late ranks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ("Network",)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What connects simulated devices: a time for each message and for each byte.
+    """The links between simulated devices: a time for each message and for each byte.
 
-    Collectives take what the ring algorithm takes, the one that NCCL uses for large data (Patarasuk and Yuan,
+    The time of a collective is that of the ring algorithm, which NCCL uses for large data (Patarasuk and Yuan,
     Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009).
 
     Attributes:
@@ -20,11 +20,11 @@ class Network:
         bytes_per_s: bytes that one rank sends in a second, while it receives as many.
         lost: ranks that never come to a meeting.
         late: seconds by which ranks come later than they called.
-        start_s: seconds of each collective and message beside its steps.
-        node: ranks of one machine, which are numbered one behind the other; 0 for all.
+        start_s: seconds that each collective and message takes beside its steps.
+        node: the number of ranks of one machine, whose numbers are consecutive; 0 if all are on one.
         between_s: seconds for one message between two machines.
-        between_bytes_per_s: bytes that one rank sends to another machine in a second. The ranks of a machine share
-            what they all have in a collective.
+        between_bytes_per_s: bytes that one rank sends to another machine in a second. In a collective the ranks of a
+            machine use all of their links together.
 
     Example:
         >>> nvlink = Network(latency_s=2e-6, bytes_per_s=370e9)
@@ -46,14 +46,14 @@ class Network:
 
         Args:
             kind: the collective's name; `message` for a `send` and its `recv`.
-            nbytes: what one rank brings.
-            ranks: those that take part, or how many of the first.
+            nbytes: the bytes of one rank's operand.
+            ranks: the ranks that take part; a number stands for so many, from rank 0.
         """
         members = range(ranks) if isinstance(ranks, int) else ranks
         world = len(members)
         others = world - 1
         crossings = len({rank // self.node for rank in members}) - 1 if self.node else 0
-        # A piece passes each link of the ring once, so their latencies add up. The slowest link says how many follow.
+        # A piece passes each link of the ring once, so that latencies add up. The slowest link limits the rate.
         latency = (others - crossings) * self.latency_s + crossings * self.between_s
         rate = self.bytes_per_s
         if crossings:
@@ -66,5 +66,5 @@ class Network:
             return self.start_s + latency + others * nbytes / world / rate
         if kind == "all_gather":
             return self.start_s + latency + others * nbytes / rate
-        # Of a broadcast and a reduction the pieces follow one another along the ring.
+        # Broadcasts and reductions: the pieces follow one another along the ring.
         return self.start_s + latency + nbytes / rate

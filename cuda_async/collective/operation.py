@@ -1,6 +1,6 @@
 """Collectives as operations: a collective of all ranks, a message, a barrier.
 
-Each is lent its operands, enqueues one meeting of ranks on a stream, and yields its operands.
+Each borrows its operands, enqueues one meeting of ranks on a stream, and yields its operands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Draw = Callable[[int], Key]
 """The key of a local rank's next meeting."""
 
 Parts = Callable[[], list[tuple[Key, Seat]]]
-"""Each local rank's part of a call with the key of its meeting, drawn anew."""
+"""Returns each local rank's part of a call with the key of its meeting: a new key at each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,18 @@ class Operand:
     """One argument of a collective.
 
     Attributes:
-        name: for errors.
+        name: its name in errors.
         given: the user's argument: a tensor, or a list with one for each local rank.
-        reads: which ranks read it: all (True), none (False), or the rank of this number.
-        writes: which ranks write it, likewise.
+        writes: which ranks write it: all (True), none (False), or the rank of this number.
     """
 
     name: str
     given: Any
-    reads: bool | int = False
     writes: bool | int = False
 
     def is_written(self, rank: int) -> bool:
-        """Whether this rank writes it."""
-        return self.writes if isinstance(self.writes, bool) else rank == self.writes
+        """Whether a rank writes it."""
+        return self.writes if isinstance(self.writes, bool) else rank == self.writes  # `True` is no rank 1
 
     def buffers(self, ranks: Sequence[int], kind: str) -> list[Buffer]:
         """The elements of each local rank's operand.
@@ -90,14 +88,14 @@ class _Meeting(DeviceOp[T]):
         super().__init__()
         self._engine = engine
         self._result = result
-        self._parts: Parts = list
+        self._parts: Parts = list  # no parts; subclasses set theirs, and their uses
         self._uses: tuple[Use, ...] = ()
 
     def bind(self, stream: Stream) -> BoundCollective:
-        """This call on `stream`, to be repeated.
+        """Bind this call to `stream`, to be repeated.
 
-        At little more than the cost of NCCL's own call. All ranks repeat it. The operation is used up by it, and holds
-        its operands no longer.
+        A repetition costs little more than NCCL's own call. All ranks must repeat it. Binding uses the operation up: it
+        no longer borrows its operands.
 
         Raises:
             OwnershipError: the operation was used before.
@@ -121,7 +119,7 @@ class _Meeting(DeviceOp[T]):
     def execute(self, context: ExecutionContext) -> T:
         stream = context.stream
         if stream.recorder is not None:
-            stream.recorder.meets = True
+            stream.recorder.meets = True  # the graph has a meeting of ranks
         _enqueue(self._engine, stream, self._parts, self._uses)
         return self._result
 
@@ -129,8 +127,8 @@ class _Meeting(DeviceOp[T]):
 class BoundCollective:
     """A collective, a message or a barrier bound to its operands and a stream.
 
-    Made by `bind`. Between calls the operands are as usable as ever: each call is ordered behind their other users, and
-    refused while another operation holds them.
+    Made by `bind`. Between calls other operations may use the operands. Each call is ordered behind these, and refused
+    while one of them borrows an operand in a conflicting way.
     """
 
     __slots__ = ("_engine", "_name", "_parts", "_site", "_stream", "_uses")
@@ -145,24 +143,24 @@ class BoundCollective:
 
     @property
     def stream(self) -> Stream:
-        """Where it is enqueued."""
+        """The stream on which calls are enqueued."""
         return self._stream
 
     def __call__(self) -> None:
         """Enqueue the call; does not wait.
 
-        A failure before it that nobody has waited for is the call's failure on all ranks: of bound calls on the stream,
-        or of what was to write an operand. Here `stream.synchronize()` raises it.
+        The call fails on all ranks if earlier bound calls on the stream, or work that writes an operand, have failed
+        and nobody has waited for them. On this rank `stream.synchronize()` raises the error.
 
         Raises:
-            OwnershipError: another operation holds an operand in a conflicting way. This rank has not called then.
-            CollectiveError: the communicator of GPUs is broken or closed; that of the CPU tells it to who waits.
+            OwnershipError: another operation borrows an operand in a conflicting way; this rank has not called then.
+            CollectiveError: a communicator of GPUs is broken or closed. One of the CPU raises it in waiters.
             DeviceError: the device was lost.
         """
         stream = self._stream
         with stream.submission:
             stream.continue_run()
-            if any(use.storage.leases for use in self._uses):  # few calls meet any: the ranges are compared only then
+            if any(use.storage.leases for use in self._uses):  # seldom; comparing the ranges takes a while
                 refuse_conflicts(self._uses, self, self._site)
             stream.driver.enter()  # NCCL asks for the thread's current GPU
             try:
@@ -177,6 +175,16 @@ class BoundCollective:
 
 class Collective(_Meeting[T]):
     """A collective of all ranks.
+
+    Args:
+        engine: moves the data.
+        ranks: the local ranks.
+        world: the number of ranks.
+        kind: the collective's name.
+        operands: one operand, or the one that is read and the one that is written.
+        op: the reduction; empty for none.
+        root: the root's rank; 0 if there is none.
+        draw: returns the key of a local rank's next meeting.
 
     Raises:
         ValueError: operands do not fit one another, or have no such reduction.
@@ -196,7 +204,7 @@ class Collective(_Meeting[T]):
         draw: Draw,
     ) -> None:
         self._kind = kind
-        columns = [operand.buffers(ranks, kind) for operand in operands]
+        columns = [operand.buffers(ranks, kind) for operand in operands]  # by operand, then by local rank
         for x, into in zip(columns[0], columns[-1], strict=True):
             _check(kind, x, into, world, op)
             engine.check(x.dtype, op)
@@ -260,15 +268,15 @@ class Barrier(_Meeting[None]):
 def _enqueue(engine: Engine, stream: Stream, parts: Parts, uses: tuple[Use, ...]) -> None:
     """Enqueue a call behind other uses of its operands.
 
-    Also where an operand's earlier work is known to have failed: the other ranks call, and without this rank's call
-    their next one would meet this rank's next one, which is another step's. The call fails then, on all ranks.
+    It is enqueued even if earlier work on an operand is known to have failed: the call fails then, on all ranks.
+    Without it the other ranks' calls would meet this rank's next call, which is of a later step.
     """
-    storages = [(cast("Storage", use.storage), use.write) for use in uses]  # a buffer's
+    storages = [(cast("Storage", use.storage), use.write) for use in uses]
     failure = next((storage.error for storage, _ in storages if storage.error is not None), None)
-    if failure is not None:  # ahead of the waits, through which it would come as another operation's
+    if failure is not None:  # ahead of the waits, which would raise it as another operation's failure
         stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
     for storage, write in storages:
-        storage.use(stream, write=write, peer=True, failed=True)  # the stream may be another device's
+        storage.use(stream, write=write, peer=True, failed=True)  # `peer`: the stream may be of another device
     engine.enqueue(stream, parts, failure)
 
 
@@ -294,7 +302,7 @@ def _seat(rank: int, kind: str, x: Buffer, into: Buffer, op: str, root: int, pla
     return Seat(rank, call, op, root, x.dtype, x.address, x.elements, into.address, into.elements)
 
 
-@functools.lru_cache(maxsize=256)  # a loop makes the same call at the same line, and its words take a while to write
+@functools.lru_cache(maxsize=256)  # loops repeat calls, and writing the words of one takes a while
 def _call(method: str, kind: str, dtype: np.dtype[Any], count: int, op: str, root: int | None, place: Place) -> Call:
     details = [f"{dtype}[{count}]"]
     if op:

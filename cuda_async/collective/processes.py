@@ -1,6 +1,7 @@
 """The engine of ranks in processes, of one machine or of several.
 
-Rank 0's process has the hub, a thread with the board. Each rank has a thread that receives the hub's messages:
+Rank 0's process has the hub, a thread with the board. Each rank has a thread that receives the hub's messages. All
+messages, in the order of a call's life:
 
     hub -> rank    hello folder                      the folder for files, on rank 0's machine
     rank -> hub    rank world sees                   its number, the number of ranks, whether it can write the folder
@@ -11,7 +12,7 @@ Rank 0's process has the hub, a thread with the board. Each rank has a thread th
     rank -> hub    done key                          it has read the other ranks' elements
     hub -> rank    free key                          all ranks have read: its file may be used again
     rank -> hub    called calls places               NCCL moves its data: its calls, each once, and their order
-    hub -> rank    failed (*group, number) why       this call's operands held nothing useful on some rank
+    hub -> rank    failed (*group, number) why       the work before this call failed on some rank
     hub -> rank    agreed ((*group, count), ...)     so many calls of these groups are the same on all ranks
     rank -> hub    abort why                         end every call, on all ranks
     hub -> rank    broken why                        no call can succeed any more
@@ -70,20 +71,20 @@ def _leave() -> None:
 
 
 def _end(hub: Hub) -> None:
-    # `atexit` runs this ahead of `_leave`, since it was registered later. The hub waits until all ranks have left, so
-    # this process's own ranks have to leave first.
+    # `atexit` runs this before its own call of `_leave`, which was registered earlier. The hub waits until all ranks
+    # have left, so that the ranks of this process must leave first.
     _leave()
     hub.end()
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A call whose answer has not come.
+    """A call that the hub has not answered.
 
     Attributes:
         seat: this rank's part of it.
-        party: who is told that it is over.
-        since: seconds of the monotonic clock.
+        party: is told when the call ends.
+        since: when it was sent, in seconds of the monotonic clock.
     """
 
     seat: Seat
@@ -95,13 +96,13 @@ class ProcessEngine(HostEngine):
     """One rank of a communicator of processes.
 
     Args:
-        rank: which.
+        rank: the rank.
         world: the number of ranks.
-        unique_id: where they meet.
-        limit_s: how long to wait for the others, in seconds; None for ever.
+        unique_id: the address of rank 0, as text.
+        limit_s: how long to wait for the other ranks, in seconds; None for ever.
 
     Raises:
-        CollectiveError: the others did not come in time, or somebody has joined as this rank.
+        CollectiveError: the other ranks did not join in time, or another process joined as this rank.
     """
 
     def __init__(self, rank: int, world: int, unique_id: str, limit_s: float | None) -> None:
@@ -117,7 +118,7 @@ class ProcessEngine(HostEngine):
         self._failed: Callable[[Group, int, str], None] | None = None
         self._broken = ""
         self._closed = False
-        self._pid = os.getpid()  # a fork has another: the connection is not its own
+        self._pid = os.getpid()  # a child of `fork` has another, and must not use the connection
         if address.folder is not None and not hasattr(socket, "AF_UNIX"):
             raise LaunchError("join: this system has no Unix sockets; use Communicator.unique_id(host)")
         if rank == 0:
@@ -125,8 +126,8 @@ class ProcessEngine(HostEngine):
             start_thread(hub.thread)
             atexit.register(_end, hub)
         self._hub, self._folder, self._way = self._connect(address)
-        # Messages with elements may be large, and then a write waits until the other side reads. If rank and hub wrote
-        # to each other, and neither read, both would wait for ever. So one thread writes here, and another one reads.
+        # Writing a message with elements may wait until the other side reads. If a rank and the hub wrote to each
+        # other, and neither read, both would wait for ever. So one thread writes here, and another one reads.
         self._outbox: queue.SimpleQueue[tuple[object, ...] | None] | None = None
         if isinstance(self._way, Inline):
             self._outbox = queue.SimpleQueue()
@@ -166,7 +167,7 @@ class ProcessEngine(HostEngine):
         return link, folder, Pages(folder, self._rank) if all_see else Inline()
 
     def _send(self, *message: object) -> None:
-        """Send a message to the hub. Under the lock."""
+        """Send a message to the hub. The caller holds the lock: messages do not mix."""
         if self._outbox is None:
             self._hub.send(*message)
         else:
@@ -174,7 +175,8 @@ class ProcessEngine(HostEngine):
 
     def _send_all(self) -> None:
         assert self._outbox is not None
-        # OSError: the hub is gone, which the receiving thread learns. TypeError: `close` took the handle amid a write.
+        # OSError: the hub is gone, which the receiving thread finds out. TypeError: `close` has set the connection's
+        # handle to None amid a write.
         with contextlib.suppress(OSError, TypeError):
             while (message := self._outbox.get()) is not None:
                 self._hub.send(*message)
@@ -201,7 +203,7 @@ class ProcessEngine(HostEngine):
     def on_break(self, tell: Callable[[str], None]) -> None:
         """Call `tell(why)` when no call can succeed any more.
 
-        On any thread; at once if that is so already.
+        It is called on any thread; at once if that is so already.
         """
         with self._lock:
             self._listeners.append(tell)
@@ -210,36 +212,36 @@ class ProcessEngine(HostEngine):
             tell(why)
 
     def on_agreement(self, agreed: Callable[[Group, int], None], failed: Callable[[Group, int, str], None]) -> None:
-        """Call these with what the hub says of the calls of `tell`.
+        """Set the functions that are called with the hub's answers to `tell`.
 
-        They are called on the thread that hears the hub. Set them before the first `tell`.
+        They are called on the thread that receives messages. Set them before the first `tell`.
 
         Args:
-            agreed: called with a group and a count: its first calls, so many, are the same on all its ranks.
-            failed: called with a group, the number of a call from 0, and why it failed on some rank; before `agreed`
-                counts that call.
+            agreed: called with a group and the number of its first calls that are the same on all its ranks.
+            failed: called with a group, the number of a call from 0, and why it failed on some rank. That is before
+                `agreed` counts the call.
         """
         self._agreed, self._failed = agreed, failed
 
     def tell(self, calls: Sequence[tuple[Group, Call, str]]) -> None:
-        """This rank has made these calls, in this order, and waits for nobody here.
+        """Tell the hub of this rank's calls, in their order; wait for no other rank.
 
         Args:
-            calls: the group of each, the call, and why its operands hold nothing useful; empty if they do.
+            calls: the group of each call, the call, and the error of the work that makes its operands; empty for none.
         """
         table: dict[tuple[Group, Call, str], int] = {}  # a program makes few different calls, and these often
         places = tuple(table.setdefault(call, len(table)) for call in calls)
-        with contextlib.suppress(OSError), self._lock:  # the hub is gone, which the receiving thread learns
+        with contextlib.suppress(OSError), self._lock:  # the hub is gone, which the receiving thread finds out
             self._send("called", tuple(table), places)
 
     def arrive(self, key: Key, seat: Seat, party: Party, failure: str) -> None:
-        """This rank has come to a meeting.
+        """Tell the hub that this rank has come to a meeting.
 
         Args:
-            key: the meeting's.
-            seat: what the rank brings and takes away.
-            party: who is told that it is over.
-            failure: why what it brings holds nothing useful; empty if it does.
+            key: the meeting's key.
+            seat: the rank's part.
+            party: is told when the call ends.
+            failure: the error of the work that makes the operand; empty for none.
         """
         token: str | bytes = ""
         try:
@@ -251,10 +253,10 @@ class ProcessEngine(HostEngine):
                 if not failure and seat.count and is_read(seat.call.kind, seat.rank, seat.root):
                     token = self._way.take(seat.brings())
                 self._waiting[key] = _Waiting(seat, party)
-                self._files[key] = token if isinstance(token, str) else ""  # bytes are not given back
+                self._files[key] = token if isinstance(token, str) else ""  # only files are given back
                 self._send("arrive", key, seat.call, token, failure)
         except (OSError, CollectiveError) as error:
-            # Where the message was not sent, the hub is gone: it will never free the call's file.
+            # The file of the call stays in `_files`: the hub, which would free it, is gone.
             with self._lock:
                 self._waiting.pop(key, None)
             gone = f"rank 0 is gone ({error}). This communicator cannot be used any more: make a new one"
@@ -268,7 +270,7 @@ class ProcessEngine(HostEngine):
                     self._give_up()
                     continue
                 message = self._hub.recv()
-            except (EOFError, OSError, TypeError):  # TypeError: `close` took the handle amid the read
+            except (EOFError, OSError, TypeError):  # TypeError: `close` has set the handle to None amid the read
                 if not self._closed:
                     self._remove_folder()
                     self._break("rank 0 is gone (its process ended)")
@@ -299,16 +301,16 @@ class ProcessEngine(HostEngine):
         """Compute this rank's result from the elements of all ranks."""
         with self._lock:
             waiting = self._waiting.pop(key, None)
-        if waiting is None:  # the call was ended meanwhile, and its caller told
+        if waiting is None:  # `_break` has ended the call meanwhile
             return
         seat, error = waiting.seat, None
         try:
             parts = {rank: self._way.read(token, seat) for rank, token in tokens.items()}
             parts[seat.rank] = seat.brings()
             seat.takes(outcome(seat.call.kind, parts, seat.rank, seat.op, seat.root))
-        except Exception as reason:  # whatever it is, the caller may not be left waiting, nor this thread end
+        except Exception as reason:  # whatever it is, the caller must not wait for ever, and this thread must go on
             error = CollectiveError(f"{seat.call.words}: {type(reason).__name__}: {reason}")
-        # OSError: the hub is gone. A result is right all the same, since all elements had been sent.
+        # OSError: the hub is gone. The result is right all the same: all elements had been sent.
         with self._lock, contextlib.suppress(OSError):
             self._send("done", key)
         _tell(waiting.party.end(error, None))

@@ -1,9 +1,7 @@
-"""What each collective means, in NumPy.
+"""The meaning of collectives, in NumPy: a rank's result from all operands.
 
-From what all ranks bring, what one of them takes away.
-
-Ranks are added up in their order, so every rank has the same bits, whichever came first. 16-bit and 8-bit floats are
-added up in f32 and rounded once.
+Ranks are added up in their order, so that every rank has the same bits, whichever came first. 16-bit and 8-bit floats
+are added up in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "max": np.maximum,
     "avg": np.add,
 }
-"""By name; `min` and `max` of a NaN are NaN, as in NumPy. `avg` divides the sum by the number of ranks."""
+"""By name. `min` and `max` of a NaN are NaN, as in NumPy. `avg` divides the sum by the number of ranks, afterwards."""
 
 
 def supported(dtype: np.dtype[Any], op: str) -> str:
-    """Why elements of this dtype cannot be reduced so; empty where they can."""
+    """Why elements of this dtype cannot be reduced by `op`; empty where they can."""
     if dtype.kind == "b" and op not in ("min", "max"):
         return f"bools have no {op}; max is `any` and min is `all`"
     if op == "avg" and dtype.kind in "iu":
@@ -39,7 +37,7 @@ def supported(dtype: np.dtype[Any], op: str) -> str:
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of sums.
+    """The dtype in which a dtype is added up.
 
     Bf16 and the 8-bit floats have kind V, since they are not NumPy's own.
     """
@@ -96,13 +94,13 @@ KINDS: dict[str, Callable[[list[Array], int, str, int], Array | None]] = {
 
 
 def outcome(kind: str, parts: Mapping[int, Array], rank: int, op: str, root: int) -> Array | None:
-    """What a rank's result holds afterwards; None where it is left as it is.
+    """A rank's result; None where its memory stays as it is.
 
     Args:
-        kind: a name of `KINDS`, or `message` for what a `send` and a `recv` do.
-        parts: the elements that each rank brings, one axis.
-        rank: whose result.
-        op: a name of `REDUCTIONS`, where the kind reduces.
+        kind: a name of `KINDS`, or `message` for a `send` and its `recv`.
+        parts: the elements of each rank's operand, of one axis.
+        rank: the rank of the result.
+        op: a name of `REDUCTIONS`, if the kind reduces.
         root: the rank that has the original, gets the sum, or sends.
     """
     if kind == "message":
@@ -112,7 +110,7 @@ def outcome(kind: str, parts: Mapping[int, Array], rank: int, op: str, root: int
 
 
 def is_read(kind: str, rank: int, root: int) -> bool:
-    """Whether others read what this rank brings: else it need not be handed over."""
+    """Whether other ranks read this rank's operand; else it need not be handed over."""
     if kind in ("broadcast", "message"):
         return rank == root
     return kind != "barrier"

@@ -1,7 +1,7 @@
-"""How ranks in processes reach one another: addresses, links, files.
+"""Addresses, links and files by which ranks in processes reach one another.
 
-An address is a folder of one machine, with a Unix socket, or a host and a port. Data pass through files that all ranks
-map into memory, where all see the same folder, and else through the links.
+An address is a folder of one machine, with a Unix socket, or a host and a port. If all ranks can write one folder, data
+pass through files there, which they map into memory; else through the links.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the ranks meet, and the key of the handshake.
+    """The address of rank 0, and the key of the handshake.
 
     Attributes:
-        folder: of one machine, with the socket; None where there is a host.
-        host: of rank 0.
-        port: where rank 0 listens.
-        key: a rank that knows it may join.
+        folder: the folder with rank 0's Unix socket; None where there is a host.
+        host: the host of rank 0; empty where there is a folder.
+        port: the port on which rank 0 listens; 0 where there is a folder.
+        key: 16 bytes; a process that knows them may join.
     """
 
     folder: Path | None
@@ -77,7 +77,7 @@ class Address:
         if unique_id.startswith(_SCHEME):
             place, _, key = unique_id.removeprefix(_SCHEME).partition("#")
             host, _, port = place.rpartition(":")
-            if host and port.isdecimal() and _is_key(key):
+            if host and port.isdecimal() and 0 < int(port) < 1 << 16 and _is_key(key):
                 return cls(None, host.strip("[]"), int(port), bytes.fromhex(key))
         else:
             folder, _, key = unique_id.rpartition(":")
@@ -108,12 +108,14 @@ class Address:
 
     @staticmethod
     def of_launcher(host: str, port: int, *words: str) -> str:
-        """The unique id of processes that share a host and a port, and no secret.
+        """The unique id of processes that have a launcher's host and port, and no secret.
+
+        Its key keeps apart the jobs of a machine, and keeps out nobody who knows these.
 
         Args:
-            host: of rank 0.
-            port: where rank 0 listens.
-            words: what else they were told.
+            host: the host of rank 0.
+            port: the port on which rank 0 listens.
+            words: other texts that the launcher gave all of them.
         """
         key = hashlib.sha256("\n".join((host, str(port), *words)).encode()).hexdigest()[:32]
         return f"{_SCHEME}{host}:{port}#{key}"
@@ -127,9 +129,9 @@ def _is_key(text: str) -> bool:
 
 
 def new_folder() -> str:
-    """A folder for files that ranks map, which is this user's alone.
+    """Make a folder for files that ranks map, for this user alone.
 
-    Folders that killed processes have left are removed first: these files take memory.
+    Folders that killed processes have left are removed first: their files take memory.
     """
     # A file system in memory where there is one: files elsewhere are written to a disk sooner or later.
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
@@ -138,9 +140,9 @@ def new_folder() -> str:
 
 
 def claim_folder(folder: Path) -> BinaryIO | None:
-    """A file whose lock says that the folder's hub lives.
+    """A locked file, whose lock says that the folder's hub lives.
 
-    The system drops the lock with the process. None where the folder or such locks do not exist.
+    The system drops the lock with the process. None if there is no folder, or the system has no such locks.
     """
     if fcntl is None:
         return None
@@ -148,7 +150,8 @@ def claim_folder(folder: Path) -> BinaryIO | None:
     try:
         file = open(unlocked, "xb")  # noqa: SIM115 - the hub closes it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        unlocked.rename(folder / _LOCK)  # once it is locked: nobody sees it unlocked as long as the hub lives
+        # Renamed when it is locked: other processes never see it unlocked while the hub lives.
+        unlocked.rename(folder / _LOCK)
     except OSError:
         return None
     return file
@@ -162,7 +165,7 @@ def _remove_left_folders(parent: Path) -> None:
     if fcntl is None:
         return
     for folder in parent.glob(f"{_PREFIX}*"):
-        # OSError: there is no lock, its owner lives, it is another user's, or another process removes it.
+        # OSError: there is no lock, its hub lives, it is another user's, or another process removes it.
         with contextlib.suppress(OSError), open(folder / _LOCK, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
@@ -173,10 +176,10 @@ def _family(host: str) -> int:
 
 
 def listen(address: Address) -> socket.socket:
-    """A socket on which rank 0 waits for the others.
+    """A socket on which rank 0 waits for the other ranks.
 
     Raises:
-        CollectiveError: the address is taken.
+        CollectiveError: the address is taken, or nothing can listen there.
     """
     try:
         if address.folder is not None:
@@ -189,7 +192,8 @@ def listen(address: Address) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL and not isinstance(error, socket.gaierror):
                 raise
-            # The host is no address of this machine: others reach it by that name, as they do a service of a cluster.
+            # The host is no address of this machine: other ranks reach it by that name, as by a service of a cluster.
+            # So rank 0 listens on all addresses.
             return socket.create_server(("", address.port), backlog=64)
     except OSError as error:
         remedy = "was this unique id used before?" if address.folder else "is the port taken? choose another"
@@ -197,10 +201,11 @@ def listen(address: Address) -> socket.socket:
 
 
 def connect(address: Address) -> Link:
-    """A link to the hub, with the handshake done.
+    """A link to the hub, after the handshake.
 
     Raises:
-        OSError: nobody listens there (yet).
+        OSError: nothing listens there (yet).
+        EOFError: the hub ended amid the handshake.
     """
     if address.folder is not None:
         if not hasattr(socket, "AF_UNIX"):
@@ -223,13 +228,14 @@ def connect(address: Address) -> Link:
 class Link:
     """One end of a connection between a rank and the hub.
 
-    Messages are words, numbers, calls and bytes as JSON, so that reading one runs no code.
+    Messages are texts, numbers, calls and bytes as JSON, not pickles: reading one runs no code. Bytes follow their
+    message, in messages of their own.
     """
 
     def __init__(self, peer: socket.socket) -> None:
         if peer.family != getattr(socket, "AF_UNIX", None):
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are small, and somebody waits
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine that is gone says nothing
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are small, and ranks wait for them
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine that is gone closes no connection
         self.connection: Connection[Any, Any] = Connection(peer.detach())
 
     def greet(self, key: bytes) -> None:
@@ -238,7 +244,7 @@ class Link:
         answer_challenge(self.connection, key)
 
     def send(self, *message: Any) -> None:
-        """Send a message; waits where the other side reads slowly."""
+        """Send a message; waits if the other side reads slowly."""
         blobs: list[Any] = []
         self.connection.send_bytes(json.dumps([_packed(part, blobs) for part in message]).encode())
         for blob in blobs:
@@ -258,7 +264,7 @@ class Link:
             case {"map": items}:
                 return {rank: self._unpacked(item) for rank, item in items}
             case {"bytes": _}:
-                return self.connection.recv_bytes()  # they follow in this order
+                return self.connection.recv_bytes()  # bytes follow in the order of their places in the message
             case _:
                 return part
 
@@ -276,7 +282,7 @@ def _packed(part: Any, blobs: list[Any]) -> Any:
     match part:
         case bytes():
             blobs.append(part)
-            return {"bytes": 0}
+            return {"bytes": 0}  # a place for them
         case Call():
             return {"call": [part.kind, part.form, part.words]}
         case dict():
@@ -288,30 +294,33 @@ def _packed(part: Any, blobs: list[Any]) -> Any:
 
 
 class Way(Protocol):
-    """How what a rank brings reaches the others. Used under a lock."""
+    """Brings a rank's elements to the other ranks.
+
+    `take` and `give_back` are called under a lock.
+    """
 
     def take(self, array: Array) -> str | bytes:
-        """Hand elements over; what the others are told of them."""
+        """Hand elements over; return the token by which other ranks read them."""
         ...
 
     def read(self, token: str | bytes, seat: Seat) -> Array:
-        """What another rank of a call brings, by what it told."""
+        """Another rank's elements, by their token.
+
+        `seat` is this rank's part of the call, of the same dtype and count.
+        """
         ...
 
     def give_back(self, token: str | bytes) -> None:
-        """All have read what this rank handed over."""
+        """Reuse the memory of a token: all ranks have read its elements."""
         ...
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget all tokens."""
         ...
 
 
 class Inline:
-    """Elements within the messages, for ranks of several machines.
-
-    All pass through the hub.
-    """
+    """Elements within messages, for ranks of several machines."""
 
     def take(self, array: Array) -> bytes:
         return array.tobytes()
@@ -327,20 +336,20 @@ class Inline:
 
 
 class Pages:
-    """Files mapped into memory.
+    """Files mapped into memory: a rank writes its own, and reads the others'.
 
-    A rank's own, which it writes, and the others', which it reads. A token is a file's name.
+    A token is a file's name.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder
         self._rank = rank
         self._file_count = 0
-        self._free: dict[int, list[str]] = {}
+        self._free: dict[int, list[str]] = {}  # by size in bytes, files that no rank reads
         self._maps: dict[str, mmap.mmap] = {}
 
     def take(self, array: Array) -> str:
-        """Write elements to a file that nobody reads; return its name."""
+        """Write elements to a file that no rank reads; return its name."""
         size = max(_MIN_FILE_BYTES, 1 << (array.nbytes - 1).bit_length())
         names = self._free.setdefault(size, [])
         name = names.pop() if names else self._create(size)

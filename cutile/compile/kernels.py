@@ -286,9 +286,7 @@ class KernelCache:
             ]
         else:
             classes = [fact[0] for fact in facts if fact is not None]
-        if (
-            generics or options is not DEFAULT_OPTIONS
-        ):  # an `is`: hashing options takes a while, and few launches have any
+        if generics or options is not DEFAULT_OPTIONS:  # `is`: most launches have this very object
             classes += [*generics_key(generics), options]
         key = tuple(classes)
         plan = self.plans.get(key)

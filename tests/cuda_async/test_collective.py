@@ -427,6 +427,9 @@ def test_bad_arguments_are_refused_when_an_operation_is_built():
         (lambda: Communicator.join(2, 2, "x"), ArgumentError, "expected 0 to 1"),
         (lambda: Communicator.join(0, 1, "x"), ArgumentError, "unique_id"),
         (lambda: Buffer(x.storage, np.dtype(np.float64), count=3), ArgumentError, "a part of its 16 bytes"),
+        (lambda: Buffer(x.storage, np.dtype("S")), ArgumentError, "expected a dtype of plain bytes"),
+        (lambda: Buffer(x.storage, np.dtype(object)), ArgumentError, "expected a dtype of plain bytes"),
+        (lambda: Buffer.put(np.array([{}], object)), ArgumentError, "expected a dtype of plain bytes"),
     ]
     for call, kind, words in refused:
         with pytest.raises(kind, match=words):

@@ -18,7 +18,7 @@ from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.board import ALL, Call, CallLog, Group, Meeting
 from cuda_async.collective.communicator import _Numbers  # pyright: ignore[reportPrivateUsage]
-from cuda_async.collective.nccl import Nccl, load_nccl
+from cuda_async.collective.nccl import Nccl, element_type, load_nccl
 from cuda_async.collective.nccl_engine import NcclEngine
 from cuda_async.collective.processes import ProcessEngine
 from cuda_async.errors import ArgumentError, LaunchError
@@ -230,3 +230,10 @@ def test_the_log_agrees_on_what_all_have_called(data: st.DataObject) -> None:
         assert not log.waiting()
     else:
         assert "other" in {arrival.call.form for arrival in dispute.arrivals.values()}
+
+
+def test_elements_of_the_other_byte_order_are_moved_and_not_reduced():
+    swapped = np.dtype(np.float32).newbyteorder()
+    assert element_type(swapped, False) == (1, 4)  # four bytes
+    with pytest.raises(ArgumentError, match="GPUs reduce no elements of"):
+        element_type(swapped, True)

@@ -192,6 +192,12 @@ def test_a_process_without_a_launcher_is_told_what_is_missing(monkeypatch: pytes
         Communicator.join(0, 2)
 
 
+@pytest.mark.parametrize("port", [0, 65536, 99999])
+def test_a_port_that_is_none_is_refused(port: int):
+    with pytest.raises(ArgumentError, match="unique_id: expected what"):
+        Communicator.join(1, 2, f"tcp://127.0.0.1:{port}#{'0' * 32}", limit_s=0.1)
+
+
 def test_ranks_that_never_join_are_named():
     with pytest.raises(CollectiveError, match="ranks 1 and 2 did not join within"):
         Communicator.join(0, 3, Communicator.unique_id(), limit_s=0.3)
