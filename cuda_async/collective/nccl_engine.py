@@ -292,7 +292,8 @@ class NcclEngine(Engine):
     def _check(self, pending: _Pending) -> bool:
         """Raise the error of a call that is over on the device.
 
-        Returns whether its outcome is known. The data may come before the hub's answer that another rank made another call, in which case they are wrong.
+        Returns whether its outcome is known. The data may come before the hub's answer that another rank made another
+        call, in which case they are wrong.
         """
         # Launches of a graph share one `pending`: one fails if the communicator is broken when it is over.
         error = self._broken if pending.recorded else pending.error

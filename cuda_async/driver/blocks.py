@@ -1,10 +1,8 @@
-"""A caching allocator.
+"""A caching allocator: it keeps freed blocks, by size class, for reuse.
 
-Freed blocks are kept, by size class, for the next allocation.
-
-Fresh memory is slow (the system clears each page at its first touch, a driver locks it), so a
-freed block stays here up to a threshold. Not stream-ordered: the caller calls `free` when the
-block's last user is done. Where the memory comes from is the `source`'s business.
+Fresh memory is slow: the system clears each page at its first touch, or a driver locks it. So freed blocks are kept, up
+to a threshold. It is not stream-ordered: the caller calls `free` when the block's last user is done. A function of the
+caller's, the source, makes blocks.
 """
 
 from __future__ import annotations
@@ -20,29 +18,27 @@ from cuda_async.locks import new_lock
 __all__ = ("ALIGNMENT", "Block", "BlockCache", "HostBlock", "size_class")
 
 ALIGNMENT = 64
-_PAGED = 256 << 10  # from here on a block has pages of its own, and goes back to the system
-_HUGE = 2 << 20
+_MIN_MAPPED_BYTES = 256 << 10  # larger blocks are mapped, so that dropping one gives its pages back to the system
+_MIN_HUGE_BYTES = 2 << 20  # the size of a huge page of x86-64
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the block that serves `nbytes`.
+    """The size of the block that serves `nbytes`, in bytes.
 
-    It is at most an eighth larger: sizes go in coarse steps.
+    There are eight sizes between one power of two and the next, so that a freed block serves requests of nearly its
+    size. Beyond small blocks a size is at most an eighth larger than the request.
 
     >>> size_class(1), size_class(100), size_class(1 << 20), size_class((1 << 20) + 1)
     (64, 128, 1048576, 1179648)
     """
     step = max(ALIGNMENT, (1 << (nbytes - 1).bit_length()) >> 4) if nbytes > 1 else ALIGNMENT
-    if nbytes >= _PAGED:
+    if nbytes >= _MIN_MAPPED_BYTES:
         step = max(step, mmap.PAGESIZE)
     return -(-nbytes // step) * step
 
 
 class Block(Protocol):
-    """Memory from a source.
-
-    Dropping the object gives it back, unless `release` has to be called.
-    """
+    """Memory from a source. `release` gives it back, or else dropping the object does."""
 
     address: int
     size: int
@@ -54,22 +50,22 @@ class HostBlock:
     """Ordinary memory of this process, aligned to 64 bytes. Goes back when dropped.
 
     Raises:
-        MemoryError, OSError: the system refused.
+        MemoryError, OSError: the system has no such memory.
     """
 
     __slots__ = ("_buffer", "address", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        if size >= _PAGED:
+        if size >= _MIN_MAPPED_BYTES:
             if sys.platform == "win32":
                 pages = mmap.mmap(-1, size)
             else:
                 # Private: after a fork, parent and child must not see each other's writes.
                 pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+                if size >= _MIN_HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
                     pages.madvise(mmap.MADV_HUGEPAGE)
-            self._buffer: object = ctypes.c_char.from_buffer(pages)
+            self._buffer: object = ctypes.c_char.from_buffer(pages)  # keeps the mapping
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
         else:
             buffer = ctypes.create_string_buffer(size + ALIGNMENT)
@@ -86,6 +82,12 @@ class BlockCache:
     Args:
         source: makes a block of a size; its errors pass through.
         threshold: bytes of freed blocks that are kept.
+
+    Attributes:
+        used: bytes of the blocks in use.
+        kept: bytes of freed blocks.
+        used_high: the most bytes in use since the last reset.
+        reserved_high: the most bytes in use and kept since the last reset.
     """
 
     def __init__(self, source: Callable[[int], Block], threshold: int) -> None:
@@ -111,7 +113,7 @@ class BlockCache:
         with self._lock:
             blocks = self._free.get(size)
             if blocks:
-                # No call from here on: a signal finds the block either kept or in use.
+                # No function is called from here on, so that no signal's handler runs: the block is kept or in use.
                 block = blocks[-1]
                 del blocks[-1]
                 self.kept -= size
@@ -123,17 +125,17 @@ class BlockCache:
                 return address
         block = self._source(size)
         with self._lock:
-            self._take(block)
+            self._add(block)
         return block.address
 
-    def _take(self, block: Block) -> None:
+    def _add(self, block: Block) -> None:
         self._blocks[block.address] = block
         self.used += block.size
         self.used_high = max(self.used_high, self.used)
         self.reserved_high = max(self.reserved_high, self.used + self.kept)
 
     def reset_high(self, *, used: bool, reserved: bool) -> None:
-        """Reset the high-water marks, one or both, to what is there now."""
+        """Reset the high-water marks, one or both, to the present numbers."""
         with self._lock:
             if used:
                 self.used_high = self.used
@@ -141,7 +143,7 @@ class BlockCache:
                 self.reserved_high = self.used + self.kept
 
     def free(self, address: int) -> None:
-        """Take back what `allocate` returned."""
+        """Free the block at an address that `allocate` returned."""
         with self._lock:
             block = self._blocks.pop(address)
             self.used -= block.size
@@ -154,12 +156,12 @@ class BlockCache:
 
     def trim(self, keep_bytes: int) -> None:
         """Give kept blocks back, the largest first, down to `keep_bytes`."""
-        given_back: list[Block] = []
+        released: list[Block] = []
         with self._lock:
             for size in sorted(self._free, reverse=True):
                 blocks = self._free[size]
                 while blocks and self.kept > keep_bytes:
-                    given_back.append(blocks.pop())
+                    released.append(blocks.pop())
                     self.kept -= size
-        for block in given_back:
+        for block in released:  # without the lock: a source may take a while
             block.release()

@@ -1,17 +1,14 @@
-"""A driver that checks another.
+"""`CheckedDriver`: finds conflicting uses of memory that nothing orders.
 
-Is every use of memory ordered behind those it conflicts with?
+It wraps a driver of any kind, and follows the runtime's calls: work on each stream, events recorded, waits for them,
+and completions that the host has seen. From these alone it keeps a vector clock for each stream, by which the first of
+two conflicting uses must happen before the second. It does not look at the records of `storage.py`, which it checks.
 
-It wraps a driver of any kind and follows what the runtime really asks of it: work in the order of
-each stream, events recorded, waits for them, and completions that the host has seen. From these
-alone (not from the records of `storage.py`, which it is there to check) it keeps a vector clock for
-each stream, and says of each pair of conflicting uses whether the first happens before the second.
-Frees count as writes; copies and fills are uses of the memory that their addresses lie in, whether
-the operation that enqueued them said so or not. (What a kernel touches, only the operation knows.)
+Frees count as writes. Copies and fills are uses of the memory at their addresses, whether the operation that enqueued
+them declared it or not. Accesses of a kernel are known from its operation only.
 
-`Device.from_driver(CheckedDriver(HostDriver()))` runs a whole program under it, and
-`CUDA_ASYNC_CHECK=1` every device of the process. It costs a look-up per use and a copy of a clock
-per event.
+`Device.from_driver(CheckedDriver(HostDriver()))` runs a whole program under it, and `CUDA_ASYNC_CHECK=1` every device
+of the process. It costs a look-up for each use, and a copy of a clock for each event.
 """
 
 from __future__ import annotations
@@ -40,16 +37,22 @@ from cuda_async.site import Site, format_site, user_site
 __all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream", "Clock", "Ledger", "Race")
 
 Clock = dict[int, int]
+"""A vector clock: by the number of a stream, the number of its uses that happened before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two uses of the same memory that nothing orders."""
+    """Two uses of the same memory that nothing orders.
+
+    Attributes:
+        first: the earlier call, as words.
+        second: the later call, as words.
+        site: the user's line of the second.
+    """
 
     first: str
     second: str
     site: Site
-    """The user's line of the second."""
 
     def __str__(self) -> str:
         return f"{self.second} is not ordered behind {self.first}"
@@ -57,12 +60,16 @@ class Race:
 
 @dataclass(slots=True)
 class _Use:
+    """A use of memory: its stream's number, its number there, words for errors."""
+
     stream: int
     step: int
-    what: str
+    words: str
 
 
 class _Memory:
+    """The last write of a storage, and the reads since, of each stream the last one."""
+
     __slots__ = ("readers", "writer")
 
     def __init__(self) -> None:
@@ -71,6 +78,7 @@ class _Memory:
 
 
 def _join(clock: Clock, other: Clock) -> None:
+    """Raise a clock to another: what happened before that happened before it, too."""
     for stream, step in other.items():
         if clock.get(stream, 0) < step:
             clock[stream] = step
@@ -83,8 +91,9 @@ class Ledger:
         report: called with each race when it is found.
 
     Attributes:
-        races: what was found so far.
-        uses: how many uses were checked.
+        races: the races that were found.
+        uses: the number of uses that were checked.
+        host: the clock of the host: what it has seen complete happened before all that is enqueued from now on.
     """
 
     def __init__(self, report: Callable[[Race], None] | None = None) -> None:
@@ -92,11 +101,10 @@ class Ledger:
         self.uses = 0
         self._report = report
         self._memory: dict[int, _Memory] = {}
-        self._blocks: list[tuple[int, int]] = []  # (start, stop) of what is allocated, in order
+        self._blocks: list[tuple[int, int]] = []  # (start, stop) of allocations, in order
         self._lock = new_lock()
         self._streams = 0
         self.host: Clock = {}
-        """What the host has seen complete: whatever is enqueued from now on comes after it."""
 
     def number_stream(self) -> int:
         """The number of the next stream; 1 for the first."""
@@ -117,14 +125,14 @@ class Ledger:
             before = [] if memory.writer is None else [memory.writer]
             if write:
                 before += memory.readers
-            races = [Race(other.what, use.what, site) for other in before if clock.get(other.stream, 0) < other.step]
+            races = [Race(other.words, use.words, site) for other in before if clock.get(other.stream, 0) < other.step]
             self.races += races
             if write:
                 memory.writer, memory.readers = use, []
             else:
                 memory.readers = [each for each in memory.readers if each.stream != stream.number]
                 memory.readers.append(use)
-        if self._report is not None:
+        if self._report is not None:  # without the lock: it may call anything
             for race in races:
                 self._report(race)
 
@@ -134,7 +142,7 @@ class Ledger:
             insort(self._blocks, (address, address + nbytes))
 
     def freed(self, address: int) -> None:
-        """It ends: the next allocation there is another storage."""
+        """A storage ends: the next allocation there is another storage."""
         with self._lock:
             self._memory.pop(address, None)
             position = bisect_right(self._blocks, (address, 0))
@@ -142,12 +150,12 @@ class Ledger:
                 del self._blocks[position]
 
     def base(self, address: int) -> int | None:
-        """Where the allocation begins that holds `address`.
+        """The first address of the allocation that has `address`.
 
-        It is None for memory that nobody allocated on a stream.
+        None for memory that was not allocated on a stream.
         """
         with self._lock:
-            position = bisect_right(self._blocks, (address, 1 << 64)) - 1
+            position = bisect_right(self._blocks, (address, 1 << 64)) - 1  # the last one that begins at or before it
             if position < 0:
                 return None
             start, stop = self._blocks[position]
@@ -159,22 +167,22 @@ class Ledger:
             _join(self.host, clock)
 
     def snapshot(self, clock: Clock) -> Clock:
-        """What a stream's clock says now."""
+        """A copy of a stream's clock."""
         with self._lock:
             return dict(clock)
 
     def join(self, clock: Clock, other: Clock) -> None:
-        """What comes next on a stream comes after `other`."""
+        """Order the next work of a stream, whose clock is `clock`, behind `other`."""
         with self._lock:
             _join(clock, other)
 
 
 class CheckedDriver(Driver):
-    """`inner`, with every order of uses checked.
+    """A driver that has `inner` do the work, and checks the order of uses.
 
     Args:
         inner: the driver that does the work.
-        ledger: where the uses are written down; devices that exchange memory share one.
+        ledger: records the uses; devices that exchange memory share one.
     """
 
     def __init__(self, inner: Driver, ledger: Ledger | None = None) -> None:
@@ -185,12 +193,12 @@ class CheckedDriver(Driver):
 
     @property
     def races(self) -> list[Race]:
-        """What was found so far, on all devices that share the ledger."""
+        """The races that were found, on all devices that share the ledger."""
         return self.ledger.races
 
     @property
     def uses(self) -> int:
-        """How many uses were checked."""
+        """The number of uses that were checked."""
         return self.ledger.uses
 
     # -- Driver -------------------------------------------------------------------------------
@@ -276,7 +284,7 @@ class CheckedEvent(DriverEvent):
         self.clock: Clock = {} if clock is None else clock
 
     def query(self) -> bool:
-        clock = self.clock
+        clock = self.clock  # before: another thread may record the event meanwhile
         done = self.inner.query()
         if done:
             self._ledger.seen(clock)
@@ -291,6 +299,9 @@ class CheckedEvent(DriverEvent):
 
     def failure(self) -> BaseException | None:
         return self.inner.failure()
+
+    def forget(self) -> None:
+        self.inner.forget()
 
     def elapsed_ms(self, end: DriverEvent) -> float:
         return self.inner.elapsed_ms(cast("CheckedEvent", end).inner)
@@ -328,8 +339,8 @@ class CheckedStream(DriverStream):
         self._ledger.use(self, address, "write" if write else "read", write=write)
 
     def _touch(self, address: int, what: str, *, write: bool) -> None:
-        """The same for an address somewhere in a storage, as work gives it."""
-        if not self._records:
+        """As `use`, for an address anywhere in a storage."""
+        if not self._records:  # launches of a graph call `use` themselves
             base = self._ledger.base(address)
             if base is not None:
                 self._ledger.use(self, base, what, write=write)
@@ -382,6 +393,9 @@ class CheckedStream(DriverStream):
 
     def awaited(self) -> None:
         self.inner.awaited()
+
+    def forget(self, failure: BaseException) -> None:
+        self.inner.forget(failure)
 
     def followed(self) -> None:
         self.inner.followed()
@@ -448,7 +462,7 @@ class CheckedStream(DriverStream):
 
     def begin_capture(self) -> None:
         self.inner.begin_capture()
-        self._records = True  # nothing runs: each launch of the graph says what it uses
+        self._records = True  # no work runs now: each launch of the graph calls `use` for it
 
     def end_capture(self) -> DriverGraph:
         self._records = False

@@ -1,8 +1,8 @@
 """Debug mode: one checker over all devices warns of each unordered use.
 
-`CUDA_ASYNC_CHECK=1` turns it on. A warning names both uses and their lines. It means that an operation enqueued work on
-memory without `storage.use(...)` before it, or that memory was shared with another library without telling it apart;
-if no operation and no library of yours is involved, it is a bug here.
+`CUDA_ASYNC_CHECK=1` turns it on. A warning names both uses and their lines. Either an operation enqueued work on memory
+without `storage.use(...)` before it, or memory was shared with another library without ordering the work of both. If
+neither an operation nor a library of the user's is involved, it is a bug of this package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ledger = Ledger(report=_warn)
 
 
 def process_ledger() -> Ledger:
-    """What the debug mode has written down."""
+    """The record of the debug mode, over all devices."""
     return _ledger
 
 

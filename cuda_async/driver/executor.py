@@ -1,4 +1,4 @@
-"""`Executor`: what runs the items of queues, and says what time it is.
+"""`Executor`: runs the items of queues, and has their clock.
 
 Each driver of host code has its own.
 """
@@ -18,35 +18,35 @@ __all__ = ("Executor",)
 
 
 class Executor(ABC):
-    """Runs the tasks of queues, and says what time it is."""
+    """Runs the tasks of queues, and has their clock."""
 
     width: int
-    """On how many workers one kernel is spread."""
+    """The number of workers over which one kernel is spread."""
 
     threads: int = 1
-    """How many threads one piece of a kernel may use, the worker's included."""
+    """The number of threads that one piece of a kernel may use, the worker's included."""
 
     calls_back: bool = True
-    """Whether it has threads of its own that can call the waiters of an event."""
+    """Whether it has threads of its own, which call the waiters of an event."""
 
     one_at_a_time: bool = False
     """Whether a queue goes to the back after each item, so that another may be next."""
 
     @abstractmethod
     def put(self, task: Callable[[], None]) -> None:
-        """Run `task` soon."""
+        """Have `task` run later, on a worker."""
 
     @abstractmethod
     def pressed(self) -> bool:
-        """Whether other tasks wait: a kernel then lets them in between two of its pieces."""
+        """Whether other tasks wait. A kernel then lets them run between two of its pieces."""
 
     @abstractmethod
     def wait(self, ticket: Ticket, timeout_s: float) -> bool:
-        """Wait on the calling thread, at most so long. Whether the ticket is complete."""
+        """Wait on the calling thread, at most `timeout_s`; return whether it is complete."""
 
     @abstractmethod
     def enter(self, stream: QueueStream, kind: str, amount: int) -> None:
-        """An item of this kind starts. May raise, and the item fails with that."""
+        """An item of this kind and amount starts. If this raises, the item fails so."""
 
     @abstractmethod
     def now(self, stream: QueueStream) -> float:
@@ -58,4 +58,4 @@ class Executor(ABC):
 
     @abstractmethod
     def progress(self) -> None:
-        """Somebody asks whether work is done: advance it, if nobody else does."""
+        """A caller asks whether work is done: advance it, if no thread does."""

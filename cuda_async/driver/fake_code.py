@@ -1,6 +1,4 @@
-"""Functions of Python in place of loaded kernels, for the simulated driver.
-
-No GPU code is run here.
+"""Python functions in place of loaded kernels, for the simulated driver.
 
 A fake kernel declares the C types of its parameters, as the driver of a GPU reports their sizes. It is called in
 stream order, once for each launch, with the grid, the block and the values that were in the parameter array.
@@ -24,11 +22,11 @@ class FakeFunction(DriverFunction):
     """A kernel in Python.
 
     Args:
-        name: what `load_function` finds it by.
+        name: its name in the module.
         types: the C type of each parameter; `ctypes.c_uint64` for a pointer.
         body: `body(grid, block, *values)`.
-        reports_sizes: False for a driver that is too old to tell.
-        largest_block: more threads than this are refused, as a GPU refuses them.
+        reports_sizes: False for a driver that is too old to report the sizes of parameters.
+        largest_block: the most threads of a block; launches with more are refused, as by a GPU.
     """
 
     __slots__ = ("_body", "_reports_sizes", "_types", "largest_block", "name", "shared_allowed", "shared_used")

@@ -35,7 +35,7 @@ __all__ = ("HostDriver",)
 
 
 class _PoolExecutor(Executor):
-    """Runs queues on the process-wide pool, in real time."""
+    """Runs queues on the pool of the process, in real time."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -53,7 +53,7 @@ class _PoolExecutor(Executor):
             return True
         if gate.wait(timeout_s):
             return True
-        ticket.drop(gate.open)
+        ticket.drop(gate.open)  # or a ticket that is never reached would keep the gate
         if self._pool.closed and not ticket.done:
             raise ContextError(0, EXITING)
         return ticket.done
@@ -80,7 +80,7 @@ class HostDriver(PooledDriver):
     def __init__(self) -> None:
         total = _total_memory()
         kept = config().pool_bytes
-        # A fraction of the machine: enough for a working set, not so much that others starve.
+        # A fraction of the machine's memory: enough for a working set, and most is left to other processes.
         self._memory = BlockCache(self._block, min(4 << 30, total // 4) if kept is None else kept)
         self._executor = _PoolExecutor(worker_pool())
         self._streams: weakref.WeakSet[QueueStream] = weakref.WeakSet()
@@ -123,7 +123,7 @@ class HostDriver(PooledDriver):
     def _block(self, size: int) -> Block:
         try:
             return HostBlock(size)
-        except (MemoryError, OSError, OverflowError, ValueError) as error:
+        except (MemoryError, OSError, OverflowError, ValueError) as error:  # the last two: too large for a size_t
             raise OutOfMemoryError(
                 0,
                 "HOST_OUT_OF_MEMORY",
@@ -135,7 +135,7 @@ class HostDriver(PooledDriver):
         pass
 
     def after_fork(self) -> None:
-        """Drop what the parent's threads were to do; new threads start with the next work."""
+        """Drop the work of the parent's threads; new threads start with the next work."""
         error = ContextError(0, "this process was forked while the work was in flight; it goes on in the parent only")
         for stream in self._streams:
             stream.lose(error)

@@ -1,6 +1,4 @@
-"""What stands in a queue.
-
-Begins of runs, records of events, waits for them, calls, work split into pieces, meetings.
+"""The items of a queue: begins of runs, records, waits, calls, kernels, meetings.
 
 An item that raises fails the items behind it, up to the next `Begin`. Streams that wait for an event
 recorded behind it fail with a `DependencyError`.
@@ -30,13 +28,10 @@ class Item(ABC):
 
     @abstractmethod
     def perform(self, stream: QueueStream) -> bool:
-        """Do it, or have it done: False if something else resumes the queue then."""
+        """Do the item's work; False if another function resumes the queue when it is done."""
 
     def again(self) -> Item:
-        """The item for the next launch of a graph.
-
-        Itself, or a new one where it counts its pieces or its ranks.
-        """
+        """The item for the next launch of a graph: itself, if it has no state."""
         return self
 
 
@@ -44,8 +39,7 @@ class Begin(Item):
     """A run begins. Earlier failures do not fail it.
 
     Args:
-        followed: whether somebody has waited for the run before, and so has its failure. Otherwise the next waiter
-            gets it.
+        followed: whether a waiter of the run before has its failure. If not, the next waiter gets it.
     """
 
     __slots__ = ("_followed",)
@@ -55,7 +49,7 @@ class Begin(Item):
 
     def perform(self, stream: QueueStream) -> bool:
         if not isinstance(stream.error, DeviceLostError):  # nothing runs on a lost device
-            # Of several failures that nobody waited for, the first is told: later ones may follow from it.
+            # Of several failures without a waiter the first one is kept: later ones may follow from it.
             stream.untold = None if self._followed else stream.untold or stream.error
             stream.error = None
         return True
@@ -84,11 +78,10 @@ class Wait(Item):
         self._stream: QueueStream | None = None
 
     def perform(self, stream: QueueStream) -> bool:
-        self._stream = (
-            stream  # first: the ticket may be done, and another thread in `_resume`, before `when_done` returns
-        )
+        # First: the ticket may complete, and another thread be in `_resume`, before `when_done` returns.
+        self._stream = stream
         if self._ticket.when_done(self._resume):
-            return False  # parked; nothing of the stream may be touched from here on
+            return False  # parked: another thread may have the stream already
         self._join(stream)
         return True
 
@@ -113,9 +106,13 @@ def _dependent(error: BaseException) -> BaseException:
 
 
 class Call(Item):
-    """A call of a function; with `always` also behind a failure.
+    """A call of a function.
 
-    `kind` and `amount` say how long it takes on a simulated device: bytes of copies, elements of kernels.
+    Args:
+        kind: the kind of work, for the time that it takes on a simulated device.
+        function: the function.
+        amount: its bytes or elements, likewise.
+        always: whether it is called even behind a failure.
     """
 
     __slots__ = ("_always", "_amount", "_function", "_kind")
@@ -131,16 +128,20 @@ class Call(Item):
             try:
                 stream.executor.enter(stream, self._kind, self._amount)
                 self._function()
-            except BaseException as error:  # workers outlive whatever a user's function raises: its waiter gets it
+            except BaseException as error:  # a user's function may raise anything: its waiter gets that
                 if stream.error is None:
                     stream.error = error
         return True
 
 
 class Parallel(Item):
-    """Pieces of [0, count), claimed one by one by whichever worker is free.
+    """Pieces of [0, count), which free workers claim one by one.
 
-    `count` is at least 1.
+    Args:
+        kind: the kind of work, for the time that it takes on a simulated device.
+        body: `body(start, stop)` does one piece.
+        count: at least 1.
+        grain: the length of a piece, but for the last.
     """
 
     __slots__ = ("_body", "_claims", "_count", "_error", "_finished", "_grain", "_kind", "_pieces", "_stream")
@@ -151,7 +152,7 @@ class Parallel(Item):
         self._count = count
         self._grain = grain
         self._pieces = -(-count // grain)
-        self._claims = itertools.count()  # next() on these two is one step under the interpreter's lock
+        self._claims = itertools.count()  # `next` of a counter is atomic
         self._finished = itertools.count(1)
         self._error: BaseException | None = None
         self._stream: QueueStream | None = None
@@ -169,7 +170,7 @@ class Parallel(Item):
             stream.error = error
             return True
         self._stream = stream
-        for _ in range(min(executor.width, self._pieces) - 1):  # this worker is one
+        for _ in range(min(executor.width, self._pieces) - 1):  # this worker is another
             executor.put(self._help)
         return self._work(stream)
 
@@ -179,9 +180,9 @@ class Parallel(Item):
             stream.resume()
 
     def _work(self, stream: QueueStream) -> bool:
-        """Work on pieces until there are none.
+        """Work on pieces until none is left, or another task waits.
 
-        Returns True on the worker that finished the last one.
+        Returns True on the worker that finished the last piece.
         """
         pieces, grain, count, body = self._pieces, self._grain, self._count, self._body
         executor = stream.executor
@@ -189,7 +190,7 @@ class Parallel(Item):
             piece = next(self._claims)
             if piece >= pieces:
                 return False
-            if self._error is None:  # behind a failure pieces are only counted, so that one worker comes to the last
+            if self._error is None:  # else the piece is only counted, so that some worker finishes the last one
                 start = piece * grain
                 try:
                     body(start, min(start + grain, count))
@@ -198,13 +199,18 @@ class Parallel(Item):
             if next(self._finished) == pieces:
                 stream.error = self._error
                 return True
-            if executor.pressed():  # another stream's work goes first: what is left waits behind it
+            if executor.pressed():  # another task goes first: the pieces that are left wait behind it
                 executor.put(self._help)
                 return False
 
 
 class Meeting(Item):
-    """Work that is done elsewhere, with others: the queue is parked until it is over."""
+    """A meeting with other streams: the queue is parked until it is over.
+
+    Args:
+        make: makes `meet`, anew for each launch of a graph.
+        meet: see `DriverStream.meet`; None in a recording, which is never performed.
+    """
 
     __slots__ = ("_make", "_meet", "_stream")
 
@@ -223,14 +229,13 @@ class Meeting(Item):
                 stream.executor.enter(stream, "meet", 0)
             except BaseException as error:
                 stream.error = error
-        # A failure that nobody was told of yet is the failure of whoever waits for this run. So it is the meeting's,
-        # too: what fails on one rank fails on all.
+        # The waiter of this run gets an earlier failure that had no waiter. So the meeting fails as well: a failure on
+        # one rank is one on all.
         if stream.error is None:
             stream.error = stream.untold
-        # A failed stream goes to the meeting as well: the other ranks would wait for it. `_meet` is None in recordings
-        # only.
+        # A failed stream goes to the meeting as well: the other ranks would wait for it.
         cast("Meet", self._meet)(self._finish, stream.error, stream.executor.now(stream))
-        return False  # parked; nothing of the stream may be touched from here on
+        return False  # parked: another thread may have the stream already
 
     def _finish(self, error: BaseException | None, time: float | None) -> None:
         stream = cast("QueueStream", self._stream)
@@ -240,7 +245,7 @@ class Meeting(Item):
             stream.executor.joined(stream, point)
         if stream.error is None:
             stream.error = error
-        stream.meeting_over()  # first: behind `put_back` the stream may come to its next meeting
+        stream.meeting_over()  # first: after `put_back` the stream may come to its next meeting
         stream.put_back()
 
 

@@ -1,8 +1,8 @@
 """The pool of worker threads that all host streams share: one for the process.
 
-Daemon threads, started at the first task, as many as the cores this process may use. Tasks do not
-wait for one another (a queue that waits is parked, see `queue.py`), so a fixed number is enough.
-The child of a fork gets new threads; at exit they are joined, with a limit.
+They are daemon threads, which start at the first task. A fixed number is enough, since tasks do not wait for one
+another: a queue that waits is parked (`queue.py`). A child of `fork` gets new threads. At exit threads are joined, for
+a limited time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ Task = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """What the workers are at.
+    """The state of the workers.
 
-    Threads running, tasks waiting for one (queues that can go on, pieces of kernels).
+    Attributes:
+        threads: the number of threads.
+        waiting: the number of tasks that wait for one: queues that can go on, and kernels with pieces left.
     """
 
     threads: int
@@ -38,23 +40,29 @@ class WorkerStatistics:
 
 
 class WorkerPool:
-    """`width` threads that take tasks from one queue, first in, first out."""
+    """Threads that take tasks from one queue, first in, first out.
+
+    Args:
+        width: their number.
+
+    Attributes:
+        closed: whether the interpreter is exiting: enqueued tasks and those that they put still run, no others.
+    """
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.reset()
 
     def reset(self) -> None:
-        """Start anew, without threads and tasks: in the child of a fork."""
+        """Start anew, without threads and tasks: in a child of `fork`."""
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._started = False
         self._lock = new_lock()
         self._resting = threading.Condition(new_lock())
-        self._rests = self._rounds = 0
-        self._drained = False
+        self._rests = self._rounds = 0  # workers that rest; times that all did
+        self._drained = False  # whether no task was left the last time
         self.closed = False
-        """Whether the interpreter is exiting: what is enqueued is finished, and nothing else begins."""
 
     def put(self, task: Task) -> None:
         """Run `task` on some worker.
@@ -67,7 +75,7 @@ class WorkerPool:
         self._tasks.put(task)
 
     def statistics(self) -> WorkerStatistics:
-        """What the workers are at now."""
+        """The present state of the workers."""
         return WorkerStatistics(len(self._threads), self._tasks.qsize())
 
     def waiting(self) -> bool:
@@ -78,9 +86,9 @@ class WorkerPool:
         with self._lock:
             if self.closed:
                 if threading.current_thread() in self._threads:
-                    return  # what was enqueued goes on
+                    return  # a task puts another one, which the workers still run
                 raise ContextError(0, EXITING)
-            # Ctrl-C in here leaves fewer threads, or one that is in no list yet: the next one to come starts the rest.
+            # Ctrl-C in here leaves too few threads, or one that is not in the list: the next call starts the others.
             while len(self._threads) < self.width:
                 thread = threading.Thread(
                     target=self._work, name=f"cuda_async-worker-{len(self._threads)}", daemon=True
@@ -93,7 +101,7 @@ class WorkerPool:
         take = self._tasks.get
         while True:
             task = take()
-            if task is None:
+            if task is None:  # `close` has put one for each thread
                 if self._rest():
                     return
                 continue
@@ -102,14 +110,13 @@ class WorkerPool:
             except BaseException as error:
                 # Tasks keep their errors; one that escapes is a bug here, and the worker must live on.
                 sys.excepthook(type(error), error, error.__traceback__)
-            del task  # it would keep what it holds until the next one comes
+            del task  # or this frame would keep its arguments until the next task comes
 
     def _rest(self) -> bool:
-        """A worker has come to the end of what was enqueued before the exit.
+        """Wait, at exit, until all workers rest; return whether no task is left.
 
-        Whether all is done.
-
-        It waits for the others: what they are at may put tasks behind the end. The last one looks.
+        Each takes one None from the queue. A task that still runs on another worker may put tasks behind these. So the
+        last worker to come looks, and if there are some, all go on.
         """
         with self._resting:
             self._rests += 1
@@ -128,9 +135,9 @@ class WorkerPool:
             return self._drained
 
     def close(self, limit_s: float) -> bool:
-        """Finish what is enqueued, and what that leads to; end the threads.
+        """Run the enqueued tasks, and those that they put; end the threads.
 
-        It takes at most `limit_s`. Returns whether all ended.
+        It takes at most `limit_s` seconds. Returns whether all threads ended.
         """
         with self._lock:
             self.closed, self._started = True, False

@@ -1,4 +1,4 @@
-"""`PooledDriver`: what drivers have in common whose memory is a `BlockCache`."""
+"""`PooledDriver`: the memory of drivers that have a `BlockCache`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ __all__ = ("PooledDriver",)
 
 
 class PooledDriver(Driver):
-    """A driver that keeps freed blocks itself, and says how much.
-
-    A subclass makes `_memory`.
-    """
+    """A driver whose memory is a `BlockCache`, which a subclass makes."""
 
     _memory: BlockCache
 

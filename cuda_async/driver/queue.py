@@ -1,9 +1,8 @@
 """Ordered queues of host work, for every driver whose kernels are host code.
 
-A stream is a queue of items; one executor runs the items of all streams. The head of a queue that
-has to wait for an event is parked: the event puts the queue back, and no thread waits. The host
-driver's executor is a pool of threads; the simulated one picks the next task by a seeded number.
-What stands in a queue is in `items.py`.
+A stream is a queue of items (`items.py`), and one executor runs the items of all streams. A queue that has to wait for
+an event is parked: the event puts the queue back, and no thread waits. The executor of the host driver is a pool of
+threads. That of the simulated driver picks the next task by a seeded number.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from cuda_async.locks import new_lock
 
 __all__ = ("QueueEvent", "QueueGraph", "QueueStream", "check_pattern")
 
-_IDLE, _QUEUED, _RUNNING = range(3)  # nothing to do; put to the executor; a worker is in it, or it is parked
-_COPY_GRAIN = 1 << 20  # one thread does not fill a memory bus; below this, waking a second costs more
-_TELL_S = 50e-6  # between two questions how work went that is over: what tells is another process's message, as a rule
+_IDLE, _QUEUED, _RUNNING = range(3)  # no items; put to the executor; a worker runs its items, or it is parked
+_COPY_GRAIN = 1 << 20  # bytes; one thread does not fill a memory bus, but waking a second costs more than so few take
+_CHECK_S = 50e-6  # seconds between two calls of a check, which most often waits for another process's message
 
 
 class QueueEvent(DriverEvent):
@@ -79,7 +78,7 @@ class QueueEvent(DriverEvent):
     def forget(self) -> None:
         ticket, self.ticket = self.ticket, None
         if ticket is not None and ticket.error is not None:
-            ticket.error = without_traceback(ticket.error)  # frames that waited for it hold it
+            ticket.error = without_traceback(ticket.error)  # its traceback keeps the frames of waiters
 
     def close(self) -> None:
         self.ticket = None
@@ -132,9 +131,9 @@ class QueueStream(DriverStream):
         self.allocator = allocate
         self._free = free
         self.error: BaseException | None = None
-        self.untold: BaseException | None = None  # of runs before that nobody waited for
-        self._followed = True
-        self._expects: dict[Callable[[], None], None] = {}  # of checks; in order, and each once
+        self.untold: BaseException | None = None  # the first failure of earlier runs that nobody waited for
+        self._followed = True  # whether a waiter has the failure of the present run
+        self._expects: dict[Callable[[], None], None] = {}  # of checks; a dict keeps the order, and each once
         self.clock = 0.0
         self._items: deque[Item] = deque()
         self._lock = new_lock()
@@ -145,7 +144,7 @@ class QueueStream(DriverStream):
     # -- the queue ----------------------------------------------------------------------------
 
     def put(self, item: Item) -> None:
-        """Append an item and see to it that the queue runs; or record it."""
+        """Append an item and have the queue run; in a capture, record the item."""
         if self._recorded is not None:
             self._recorded.append(item)
             return
@@ -161,9 +160,9 @@ class QueueStream(DriverStream):
             raise
 
     def _repair(self, error: BaseException) -> None:
-        """A signal's exception came amid `put`, or there are no workers any more."""
+        """Mend the queue after an error of `put`: a signal's exception, or a closed pool."""
         with self._lock:
-            if isinstance(error, ContextError):  # nobody will come: what is enqueued is lost
+            if isinstance(error, ContextError):  # the pool is closed: the items are lost
                 self._items.clear()
                 self.parked = 0
                 self._state = _IDLE
@@ -171,16 +170,16 @@ class QueueStream(DriverStream):
             if not self._items or self._state == _RUNNING:
                 return
             self._state = _QUEUED
-        self.executor.put(self.run)  # a second time, maybe: the first to come runs the queue
+        self.executor.put(self.run)  # maybe a second time: `run` lets one worker in
 
     def put_call(self, kind: str, function: Callable[[], object], amount: int) -> None:
         """Append a function."""
         self.put(Call(kind, function, amount))
 
     def run(self) -> None:
-        """Run items until the queue is empty or parked: what the executor is given.
+        """Run items until the queue is empty or parked; the task of the executor.
 
-        One worker at a time is in here.
+        One worker at a time runs them.
         """
         with self._lock:
             if self._state != _QUEUED:  # it was put twice
@@ -203,12 +202,12 @@ class QueueStream(DriverStream):
                 return
 
     def put_back(self) -> None:
-        """Have the executor run the rest: for who holds the queue, and holds it no more."""
-        self._state = _QUEUED
+        """Have the executor run the rest. Only for the owner of a running or parked queue."""
+        self._state = _QUEUED  # without the lock: nobody else changes the state of such a queue
         self.executor.put(self.run)
 
     def resume(self) -> None:
-        """Go on behind an item that other workers have finished."""
+        """Go on after an item that other workers have finished."""
         if self.executor.one_at_a_time:
             self.put_back()
         else:
@@ -219,7 +218,7 @@ class QueueStream(DriverStream):
             self.error = without_traceback(failure)
 
     def lose(self, error: BaseException) -> None:
-        """Drop everything enqueued: the threads that would run it did not survive a fork."""
+        """Drop all items, in a child of `fork`: the threads that would run them are gone."""
         for item in self._items:
             if isinstance(item, Record):
                 item.ticket.lose(error)
@@ -239,7 +238,7 @@ class QueueStream(DriverStream):
             self.begin_run()
 
     def followed(self) -> None:
-        self._followed = True  # and no more: each wait for an operation comes here
+        self._followed = True  # no more than this: each wait for an operation calls it
 
     def awaited(self) -> None:
         if self._expects:
@@ -266,7 +265,7 @@ class QueueStream(DriverStream):
     def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
         if expect is not None and self._recorded is None:
             self._expects[expect] = None
-        self.put(Call("check", partial(_until_told, check), 0))
+        self.put(Call("check", partial(_call_until_known, check), 0))
 
     def record(self, event: DriverEvent) -> None:
         ticket = cast("QueueEvent", event).ticket = Ticket()
@@ -311,7 +310,7 @@ class QueueStream(DriverStream):
                 ctypes.memset(destination + start, pattern[0], stop - start)
 
         else:
-            # One short run of the pattern, copied: the pieces are multiples of any pattern's length.
+            # Each piece copies this block. Its length is a multiple of any pattern's, as is the grain.
             block = pattern * (min(nbytes, _COPY_GRAIN) // len(pattern))
 
             def spread(start: int, stop: int) -> None:
@@ -332,7 +331,7 @@ class QueueStream(DriverStream):
             self.parked += 1
 
     def meeting_over(self) -> None:
-        """A meeting is over: for the item."""
+        """A meeting is over; `Meeting` calls this."""
         with self._lock:
             self.parked = max(0, self.parked - 1)
 
@@ -371,10 +370,10 @@ def check_pattern(nbytes: int, pattern: bytes) -> None:
         )
 
 
-def _until_told(check: Check) -> None:
-    """Call a check until it can tell.
+def _call_until_known(check: Check) -> None:
+    """Call a check until it can tell how work went.
 
-    Later work of the stream waits for that, which on a GPU goes on.
+    Later work of the stream waits for that, while on a GPU it would go on.
     """
     while check() is False:
-        time.sleep(_TELL_S)
+        time.sleep(_CHECK_S)

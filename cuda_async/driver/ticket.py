@@ -1,4 +1,4 @@
-"""`Ticket`: one record of an event, a point in a queue that somebody waits for."""
+"""`Ticket`: one record of an event, a point in a queue for which others wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ _ticket_lock = new_lock()
 
 
 class Ticket:
-    """One record of an event: a point in a queue."""
+    """One record of an event: a point in a queue.
+
+    Attributes:
+        done: whether the queue has reached it.
+        error: the error of the work before it, if that failed.
+        time: when the queue reached it, in seconds on the executor's clock.
+    """
 
     __slots__ = ("_waiters", "done", "error", "time")
 
@@ -29,11 +35,11 @@ class Ticket:
             self.time = time
             self.done = True
             waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
+        for waiter in waiters:  # without the lock: it may run other queues
             waiter()
 
     def lose(self, error: BaseException) -> None:
-        """The queue will never reach this point, and its waiter is gone."""
+        """The queue will never reach this point: in a child of `fork`, without waiters."""
         self.error = error
         self.done = True
         self._waiters = []

@@ -105,6 +105,30 @@ def test_a_failed_neighbour_is_the_same_under_the_checker() -> None:
     assert Affine(x, 5, 0).then(Read).sync_on(b)[0] == 5  # overwrites x, and needs nothing of that
 
 
+def test_failures_are_forgotten_under_the_checker_too() -> None:
+    """Their tracebacks keep the frames of waiters, with all that these refer to."""
+    driver = CheckedDriver(HostDriver())
+    stream, event = driver.create_stream(), driver.create_event()
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    stream.begin_run()
+    stream.call(fail)
+    stream.record(event)
+    assert event.wait(10)
+    failure = event.failure()
+    assert failure is not None
+    assert failure.__traceback__ is not None
+    stream.forget(failure)
+    event.forget()
+    stream.record(event)  # behind the same failure, without its frames
+    assert event.wait(10)
+    again = event.failure()
+    assert isinstance(again, ValueError)
+    assert again.__traceback__ is None
+
+
 def test_devices_that_exchange_memory_share_a_ledger() -> None:
     ledger = Ledger()
     first = SimDriver(seed=1)

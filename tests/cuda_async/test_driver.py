@@ -309,3 +309,10 @@ def test_the_simulator_takes_no_step_amid_a_record(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(driver.executor, "put", look)
     stream.record(event)
     assert free == [False]
+
+
+def test_a_full_simulated_device_has_no_bytes_left_and_not_fewer() -> None:
+    driver = SimDriver(memory_bytes=100)
+    address = driver.allocate(100)  # its block has 128
+    assert driver.memory_info().free == 0
+    driver.free(address)

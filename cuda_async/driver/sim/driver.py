@@ -1,14 +1,12 @@
-"""The simulated driver.
+"""The simulated driver: Python functions in virtual time and seeded order.
 
-Real host memory and real functions, in virtual time and seeded order.
+Its memory is host memory. Nothing runs by itself: a wait or a query makes the simulation take steps. At each step a
+seeded number picks one of the queues that can go on. The same seed and the same calls give the same order. Another seed
+gives another legal order, in which a missing wait may show.
 
-Nothing runs by itself. A wait or a query makes the simulation take steps; at each step a seeded
-number picks, among the queues whose head is ready, the one that goes on. The same seed and the same
-calls give the same order, and another seed gives another legal order: a missing wait shows.
-
-Faults are injected by name and number: `fail("allocate")`, `fail("*", at=7)`, `fail("run:copy")`
-for work that fails when it is executed, `lose()` for a device that falls off the bus. Freed memory
-is overwritten, and copies and fills outside live memory fail. Use it through `cuda_async.testing`.
+Faults are injected by name and number: `fail("allocate")`, `fail("*", at=7)`, `fail("run:copy")` for work that fails
+when it is executed, `lose()` for a device that falls off the bus. Freed memory is overwritten, and copies and fills
+outside of live memory fail. Use it through `cuda_async.testing`.
 """
 
 from __future__ import annotations
@@ -34,10 +32,12 @@ from cuda_async.errors import DeviceLostError, DriverError, InternalError, Launc
 
 __all__ = ("SimDriver",)
 
-_FREED = 0xDD
+_FREED = 0xDD  # freed memory is filled with this byte: a late reader finds large negative numbers
 
 
 class _Fault:
+    """A call that is to fail: its name, the calls until then, the error."""
+
     def __init__(self, name: str, at: int, error: BaseException) -> None:
         self.name = name
         self.left = at
@@ -50,17 +50,20 @@ class SimDriver(PooledDriver):
     Args:
         seed: picks the order of what may happen in any order.
         ordinal: the number of the device.
-        width: on how many simulated workers a kernel is spread.
-        memory_bytes: how much can be allocated.
-        beside: another simulated device of the same machine, whose steps are taken together with this one's
-            (its seed counts).
-        seconds: the virtual time of work, in seconds: called with its kind, `launch`, `copy`, `fill` or `call`, and
-            its size in tile blocks or bytes. A few microseconds, times a random number, by default.
+        width: the number of simulated workers over which a kernel is spread.
+        memory_bytes: the bytes that can be allocated.
+        beside: another simulated device of the same machine. Steps of both are picked together, by that device's seed.
+        seconds: returns the virtual time of work, in seconds, of its kind (`launch`, `copy`, `fill` or `call`) and its
+            size in tile blocks or bytes. By default it is a few microseconds, times a random number.
 
     Attributes:
-        log: what was asked of the driver, one line each: `launch 4 on s1`, `wait e2 on s1`.
-        calls: how often each call was made.
-        time: virtual seconds.
+        log: the calls of the driver, a line for each: `launch 4 on s1`, `wait e2 on s1`.
+        calls: the number of calls, by name.
+        time: the virtual time, in seconds.
+        lost: the error of a lost device; None while it works.
+        events: events that were made and not closed.
+        graphs: graphs that were made and not closed.
+        open_runs: runs that were begun and not ended.
         automatic: whether asking if work is done makes the simulation go on; waiting always does.
 
     Example:
@@ -71,7 +74,7 @@ class SimDriver(PooledDriver):
     """
 
     runs_host_code = True
-    dlpack_type = 12  # for what is not standardised
+    dlpack_type = 12  # kDLExtDev: a device outside of the standard
 
     def __init__(
         self,
@@ -106,11 +109,8 @@ class SimDriver(PooledDriver):
         self._modules: dict[bytes, FakeModule] = {}
         self._event_numbers = 0
         self.events = 0
-        """Events that were made and not closed."""
         self.open_runs = 0
-        """Runs that were begun and not ended."""
         self.graphs = 0
-        """Graphs that were made and not closed."""
         self.lost: DeviceLostError | None = None
         self.log: list[str] = []
         self.calls: Counter[str] = Counter()
@@ -118,7 +118,7 @@ class SimDriver(PooledDriver):
 
     @property
     def executor(self) -> SimExecutor:
-        """What takes the steps."""
+        """The executor, which takes the steps."""
         return self._executor
 
     @property
@@ -139,9 +139,9 @@ class SimDriver(PooledDriver):
                 `load_module`, `begin_capture`, `end_capture`, `instantiate`, `upload`, `launch_graph`, `create_stream`,
                 `create_event`; `run:` before copy, fill, call or launch for work that fails when executed;
                 `*` for any call.
-            at: 1 for the next one.
-            error: what is raised; a `DriverError` (for memory: `OutOfMemoryError`) unless given. A
-                `DeviceLostError` loses the device.
+            at: 1 for the next call.
+            error: the error; by default a `DriverError`, or an `OutOfMemoryError` for memory. A `DeviceLostError` loses
+                the device.
         """
         if error is None:
             kind = OutOfMemoryError if call in ("allocate", "pin") else DriverError
@@ -153,11 +153,11 @@ class SimDriver(PooledDriver):
         self.lost = error or DeviceLostError(719, "SIM_DEVICE_LOST", "the simulated device was lost")
 
     def step(self) -> bool:
-        """Let one thing happen. False if nothing can."""
+        """Take one step; return False if nothing can happen."""
         return self._executor.step()
 
     def run_until_idle(self) -> int:
-        """Let everything happen that can; return the number of steps."""
+        """Take steps until nothing can happen; return their number."""
         steps = 0
         while self._executor.step():
             steps += 1
@@ -166,7 +166,7 @@ class SimDriver(PooledDriver):
     # -- for streams --------------------------------------------------------------------------
 
     def enter(self, call: str, line: str | None = None) -> None:
-        """A call begins: count it, write it down, and fail it if it is its turn."""
+        """A call begins: count it, log it, and raise its fault if one is due."""
         with self._executor.lock:
             self.calls[call] += 1
             if line is not None:
@@ -181,7 +181,7 @@ class SimDriver(PooledDriver):
                         error = fault.error
                         if isinstance(error, DeviceLostError):
                             self.lost = error
-                        del fault  # this frame, which the exception will hold, must not hold it
+                        del fault  # the exception will hold this frame: a cycle, if the frame held the exception
                         try:
                             raise error
                         finally:
@@ -190,11 +190,11 @@ class SimDriver(PooledDriver):
                 raise self.lost.with_traceback(None)
 
     def pass_time(self, clock: float) -> None:
-        """The clock of some stream has reached this."""
+        """The clock of a stream has reached this time."""
         self.time = max(self.time, clock)
 
     def allocate(self, nbytes: int) -> int:
-        """Take memory, in the caller's time."""
+        """Allocate memory when the caller calls, not in stream order."""
         limit = self._properties.total_memory_bytes
         if self._memory.used + nbytes > limit:
             raise OutOfMemoryError(
@@ -206,7 +206,7 @@ class SimDriver(PooledDriver):
         return address
 
     def free(self, address: int) -> None:
-        """Give memory back, in the stream's time; what still reads it reads nonsense."""
+        """Free memory, in stream order, and overwrite it: a late reader finds nonsense."""
         nbytes = self._live.pop(address, None)
         if nbytes is None:
             raise InternalError(f"memory at {address:#x} was freed twice")
@@ -274,7 +274,7 @@ class SimDriver(PooledDriver):
         stream = self._by_number.get(raw)
         if stream is None:
             raise DriverError(400, "SIM_INVALID_HANDLE", f"there is no stream {raw:#x}")
-        return stream  # closing a simulated stream gives nothing back, so both may
+        return stream  # the stream itself: closing it does nothing, so that lender and borrower may
 
     def pin(self, nbytes: int) -> int:
         self.enter("pin")
@@ -290,7 +290,8 @@ class SimDriver(PooledDriver):
     def memory_info(self) -> MemoryInfo:
         total = self._properties.total_memory_bytes
         used = self._memory.used
-        return MemoryInfo(total - used, total, used, used + self._memory.kept)
+        # Blocks are larger than requests, of which `allocate` counts the bytes.
+        return MemoryInfo(max(0, total - used), total, used, used + self._memory.kept)
 
     def check(self) -> None:
         if self.lost is not None:

@@ -1,4 +1,4 @@
-"""Streams, events and graphs of the simulated driver, and what runs them.
+"""Streams, events and graphs of the simulated driver, and their executor.
 
 They run in virtual time, in a seeded order.
 """
@@ -26,16 +26,23 @@ if TYPE_CHECKING:
 __all__ = ("SimEvent", "SimExecutor", "SimGraph", "SimStream")
 
 _IDLE_S = 1e-3
-"""Virtual seconds that pass where somebody asks whether work is done, and nothing can happen."""
+"""Virtual seconds that pass when a caller asks whether work is done, and nothing can happen."""
 
+# By kind, the seconds of a piece of work, and of each of its bytes or tile blocks.
 _SECONDS = {"launch": (3e-6, 1e-9), "copy": (2e-6, 1e-10), "fill": (2e-6, 1e-10), "call": (5e-6, 0.0)}
 
 
 class SimExecutor(Executor):
-    """Takes one step at a time, under one lock, when somebody waits or asks."""
+    """Takes one step at a time, under one lock, when a caller waits or asks.
+
+    Attributes:
+        idle_s: virtual seconds since the last step, in which callers asked and nothing could happen.
+        when_idle: functions that are called with `idle_s` when nothing can happen, and return whether something now
+            can.
+    """
 
     one_at_a_time = True
-    calls_back = False  # nothing happens by itself: waiters have to ask
+    calls_back = False  # nothing happens by itself: waiters must ask
 
     def __init__(self, seed: int, width: int) -> None:
         self.automatic = True
@@ -44,9 +51,7 @@ class SimExecutor(Executor):
         self.lock = new_lock()
         self._ready: list[Callable[[], None]] = []
         self.idle_s = 0.0
-        """Virtual seconds that passed since the last step, while somebody asked and nothing could happen."""
         self.when_idle: list[Callable[[float], bool]] = []
-        """Called with `idle_s` where nothing can happen; returns whether something can now."""
 
     def put(self, task: Callable[[], None]) -> None:
         with self.lock:
@@ -56,7 +61,7 @@ class SimExecutor(Executor):
         return True  # each piece of a kernel is a step of its own
 
     def step(self) -> bool:
-        """Run one ready task, picked by number. False if none is ready."""
+        """Run one ready task, picked by the seeded number; return False if none is ready."""
         with self.lock:
             if not self._ready:
                 return False
@@ -93,9 +98,9 @@ class SimExecutor(Executor):
             self._end_waits(_IDLE_S)
 
     def _end_waits(self, seconds: float) -> bool:
-        """Virtual time passes while nothing can happen: whether somebody's patience ended."""
+        """Let virtual time pass while nothing can happen; return whether a wait ended."""
         self.idle_s += seconds
-        ended = [hook(self.idle_s) for hook in self.when_idle]  # each is asked: they share the clock
+        ended = [hook(self.idle_s) for hook in self.when_idle]  # a list: all are called, since they share a clock
         return any(ended)
 
 
@@ -116,7 +121,7 @@ class SimEvent(QueueEvent):
 
 
 class SimStream(QueueStream):
-    """A queue whose every call can be made to fail, and is written down."""
+    """A queue whose calls are logged, and can be made to fail."""
 
     __slots__ = ("_driver", "_steps", "number")
 
@@ -145,14 +150,14 @@ class SimStream(QueueStream):
         super().end_run()
 
     def put(self, item: Item) -> None:
-        # A thread that waits for an event must not look between the appending and the executor's hearing of it: it
-        # would find nothing ready, and take the wait for one that never ends.
+        # Between appending the item and telling the executor another thread must not take a step: it would find
+        # nothing ready, and take its wait for one that never ends.
         with self._steps:
             super().put(item)
 
     def record(self, event: DriverEvent) -> None:
         self._driver.enter("record", f"record e{_number(event)} on s{self.number}")
-        with self._steps:  # the event names its new ticket before the ticket is in the queue
+        with self._steps:  # else a waiter would find the new ticket before it is in the queue
             super().record(event)
 
     def wait_event(self, event: DriverEvent) -> None:
@@ -164,7 +169,7 @@ class SimStream(QueueStream):
         return super().allocate(nbytes)
 
     def free(self, address: int) -> None:
-        self._driver.log.append(f"free on s{self.number}")  # cannot fail: nobody could handle it
+        self._driver.log.append(f"free on s{self.number}")  # no `enter`: a free never fails, as nobody could handle it
         super().free(address)
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
@@ -210,7 +215,7 @@ class SimStream(QueueStream):
         super().begin_capture()
 
     def end_capture(self) -> DriverGraph:
-        recorded = super().end_capture()  # first: after a failure the stream captures no more
+        recorded = super().end_capture()  # first: even if the call fails, the capture has ended
         self._driver.enter("end_capture", f"end capture on s{self.number}")
         return SimGraph(self._driver, cast("QueueGraph", recorded))
 
