@@ -1,19 +1,19 @@
-"""What a driver must provide: streams, events, memory, copies, launches.
+"""The interface of drivers: streams, events, memory, copies, launches.
 
-Three siblings implement it and pass one test suite: `cuda`, `host` (the CPU) and `sim` (virtual
-time, for tests). They never import one another. The rules they share:
+Three drivers implement it, and pass one test suite: `cuda`, `host` (the CPU) and `sim` (virtual time, for tests). They
+never import one another. Their common rules:
 
 - A stream is an ordered queue. Enqueueing never waits, and a stream that waits for an event
   occupies no thread.
 - `wait_event` waits for the record that is the event's latest when it is called; an event that was
   never recorded is complete.
-- Memory is ordered by the stream: an address may be used at once by work on the same stream.
+- Allocation is ordered by the stream: later work on the same stream may use an address at once.
 - An error in enqueued work fails the work behind it, up to the next `begin_run`. Work of other
   streams that waits for it fails as well (`DependencyError`). If nobody waits for the failed work, the
-  next waiter of the stream gets the error, though its own work is done. Where a device cannot go on
-  after an error (CUDA), everything fails: `DeviceLostError`.
+  next waiter of the stream gets the error, though its own work is done. After an error with which a
+  device cannot go on (CUDA), everything fails: `DeviceLostError`.
 
-Ordering between streams that share memory is not a driver's business: see `storage.py`.
+A driver does not order streams that share memory: `storage.py` does.
 """
 
 from __future__ import annotations
@@ -45,14 +45,21 @@ __all__ = (
 DeviceKind = Literal["cuda", "host", "sim"]
 
 Check = Callable[[], bool | None]
-"""Says how work went that is over; see `DriverStream.check_behind`."""
+"""Raises the failure of finished work; see `DriverStream.check_behind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """What a device is.
+    """Properties of a device.
 
-    `arch` is a compiler target: 'sm_90a' on a GPU, 'cpu' otherwise.
+    Attributes:
+        kind: the kind of driver.
+        ordinal: the number of the device, from 0.
+        name: the product's name.
+        arch: the target of compilers: 'sm_90a' on a GPU, 'cpu' otherwise.
+        multiprocessor_count: multiprocessors of a GPU; cores that this process may use of a CPU.
+        l2_cache_bytes: bytes of the last-level cache; 0 if unknown.
+        total_memory_bytes: bytes of memory.
     """
 
     kind: DeviceKind
@@ -69,10 +76,10 @@ class MemoryInfo:
     """Bytes of a device's memory.
 
     Attributes:
-        free: that can be allocated.
-        total: of the device.
-        used: in allocations of this process.
-        reserved: held by the pool, in use or not.
+        free: bytes that can be allocated.
+        total: bytes of the device.
+        used: bytes in allocations of this process.
+        reserved: bytes that the pool holds, in use or not.
     """
 
     free: int
@@ -82,13 +89,13 @@ class MemoryInfo:
 
 
 class DriverEvent(ABC):
-    """A point in a stream that others can wait for."""
+    """A point in a stream, for which other streams and threads can wait."""
 
     __slots__ = ()
 
     @abstractmethod
     def query(self) -> bool:
-        """Whether the latest record has completed, well or not. Never waits, never raises."""
+        """Whether the latest record has completed, or failed. Never waits, never raises."""
 
     @abstractmethod
     def wait(self, timeout_s: float) -> bool:
@@ -97,8 +104,8 @@ class DriverEvent(ABC):
         Returns whether it completed.
         """
 
-    def forget(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Drop the failure, which its waiter has: exceptions keep frames alive."""
+    def forget(self) -> None:  # noqa: B027 - most keep no failure
+        """Drop the failure, which its waiter has: its traceback keeps frames alive."""
 
     @abstractmethod
     def failure(self) -> BaseException | None:
@@ -112,17 +119,17 @@ class DriverEvent(ABC):
     def notify(self, callback: Callable[[], None]) -> bool:
         """Have a driver's thread call `callback` once the latest record completes.
 
-        Returns False where the driver has no thread that may run Python: then poll `query`.
-        Calls it at once if the record is complete already.
+        Returns False, and never calls it, if the driver has no thread that may run Python: then poll `query`.
+        If the record is complete already, `callback` is called at once.
         """
 
     def without_failure(self) -> DriverEvent:
-        """The same point, for waits that order work and pass no failure on."""
+        """An event of the same point. Work that waits for it does not fail with it."""
         return self
 
     @abstractmethod
     def close(self) -> None:
-        """Give the event back. Pending waits for it stay valid."""
+        """Free the event. Pending waits for it stay valid."""
 
 
 Launcher = Callable[["DriverStream", int, int], None]
@@ -145,8 +152,8 @@ class DriverStream(ABC):
     def begin_run(self) -> None:
         """A run begins: errors of earlier work do not fail its work.
 
-        A device that is lost at an error cannot keep this. The device becomes the calling thread's
-        current one until `end_run`, which saves the driver time. Calls of the two nest.
+        Only a lost device fails it. The device is the calling thread's current one until `end_run`, which saves the
+        driver time. Calls of the two nest.
 
         Raises:
             DeviceLostError: the device was lost.
@@ -166,40 +173,37 @@ class DriverStream(ABC):
         self.end_run()
 
     def continue_run(self) -> None:  # noqa: B027 - nothing to do where a failure names its run
-        """Work is enqueued next that goes on with the run before.
+        """The work that is enqueued next belongs to the run before.
 
-        Where somebody follows that one, and has its failure, a run begins, as by `begin_single`.
+        If a waiter follows that run, and so has its failure, a new run begins, as by `begin_single`.
         """
 
-    def expect_output(self) -> None:
-        """Work enqueued from here on may print.
+    def expect_output(self) -> None:  # noqa: B027 - work that runs in this process prints at once
+        """Work that is enqueued from here on may print.
 
-        A driver whose device buffers the output writes it when the work is seen to have completed.
+        If the device buffers output, the driver writes it out when it finds the work complete.
         """
-        del self  # nothing to do here: work that runs in this process prints at once
 
     def enter(self) -> None:  # noqa: B027 - most devices are current on every thread
-        """Make the device this thread's current one, for libraries, until `leave`."""
+        """Make the device this thread's current one until `leave`, for other libraries."""
 
     def leave(self) -> None:  # noqa: B027 - as `enter`
-        """Restore what was current before `enter`."""
+        """Restore the device that was current before `enter`."""
 
     @abstractmethod
     def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
-        """Call `check` when the work enqueued so far is over: it raises its failure.
-
-        It returns False while it cannot tell: then the work does not count as over, and it is called again. It is
-        called on any thread, and for each waiter that looks for failures, also before the end of the work. In a capture
-        it is called for each launch of the graph. It must not use the driver, nor wait.
+        """Call `check` when the work enqueued so far is over, to raise the work's failure.
 
         Args:
-            check: what is called.
-            expect: called once somebody begins to wait for the work, so that what the check asks others is asked while
-                the work goes on. It must not wait. Not called by every driver, nor in a capture.
+            check: returns False while it cannot tell: then the work does not count as over, and it is called again. It
+                is called on any thread, and for each waiter that looks for failures, also before the end of the work.
+                In a capture it is called for each launch of the graph. It must not use the driver, nor wait.
+            expect: called when a waiter comes, so that the check's questions to other processes are asked while the
+                work goes on. It must not wait. It is not called by every driver, nor in a capture.
         """
 
     def awaited(self) -> None:  # noqa: B027 - nothing to do where checks ask nobody
-        """Somebody waits for the work enqueued so far, without following it."""
+        """A caller waits for the work enqueued so far, without following its run."""
 
     @abstractmethod
     def record(self, event: DriverEvent) -> None:
@@ -207,16 +211,15 @@ class DriverStream(ABC):
 
     @abstractmethod
     def followed(self) -> None:
-        """Somebody waits for what was enqueued since the run began.
+        """A caller waits for the work of the present run: it follows the run.
 
-        That waiter alone gets its failure. The failure of a run that nobody follows is the failure of the next
-        records as well, up to those of a run that is followed.
+        That waiter alone gets the run's failure. Until a run is followed, a failure is also that of later records.
         """
 
-    def forget(self, failure: BaseException) -> None:  # noqa: B027 - most have nothing to let go of
+    def forget(self, failure: BaseException) -> None:  # noqa: B027 - most keep no failure
         """Drop a failure, which its waiter has; later waiters get a copy.
 
-        An exception keeps the frames of its traceback alive.
+        Its traceback keeps frames alive.
         """
 
     @abstractmethod
@@ -225,7 +228,7 @@ class DriverStream(ABC):
 
     @abstractmethod
     def query(self) -> bool:
-        """Whether everything enqueued is over, well or not. Never waits, nor raises."""
+        """Whether all enqueued work has completed, or failed. Never waits, never raises."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> int:
@@ -237,7 +240,7 @@ class DriverStream(ABC):
 
     @abstractmethod
     def free(self, address: int) -> None:
-        """Free what `allocate` returned, once the work enqueued so far has completed."""
+        """Free an address of `allocate` when the work enqueued so far has completed."""
 
     @abstractmethod
     def copy(self, destination: int, source: int, nbytes: int) -> None:
@@ -247,7 +250,7 @@ class DriverStream(ABC):
     def copy_peer(
         self, destination: int, destination_driver: Driver, source: int, source_driver: Driver, nbytes: int
     ) -> None:
-        """Copy between two devices of this kind, through host memory if need be."""
+        """Copy between two devices of this kind, if necessary through host memory."""
 
     @abstractmethod
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
@@ -265,10 +268,11 @@ class DriverStream(ABC):
 
         Later work waits until it is over.
 
-        `make()` is called now; in a capture it is called at each launch of the graph. It returns a function, which the
-        stream calls as `meet(finish, failure, time)` when the work before the meeting is done. `failure` is the error
-        of that work, `time` its end on the device's clock. The function sees to it that `finish` is called once, on
-        any thread, at once or later.
+        Args:
+            make: called now; in a capture, at each launch of the graph. It returns a function, which the stream calls
+                as `meet(finish, failure, time)` when the work before the meeting is over. `failure` is the error of
+                that work, `time` its end in seconds on the device's clock. The function must have `finish` called
+                once, on any thread, now or later.
 
         Raises:
             LaunchError: streams of this device cannot be parked.
@@ -276,10 +280,10 @@ class DriverStream(ABC):
         raise LaunchError("meet: streams of this device do not wait for the host; use a CPU or simulated device")
 
     parked: int = 0
-    """How many meetings are enqueued and not over: later work waits for them."""
+    """The number of meetings that are enqueued and not over: later work waits for them."""
 
     threads: int = 1
-    """How many threads one piece of host code may use, its worker's included."""
+    """The number of threads that one piece of host code may use, its worker's included."""
 
     @abstractmethod
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
@@ -300,9 +304,14 @@ class DriverStream(ABC):
         shared_bytes: int,
         parameters: int,
     ) -> None:
-        """Launch what `Driver.load_function` returned.
+        """Launch a function that `Driver.load_function` returned.
 
-        `parameters` is the address of a `void*` array, read before the call returns.
+        Args:
+            function: the function.
+            grid: the numbers of thread blocks.
+            block: the numbers of threads of a block.
+            shared_bytes: dynamic shared memory of a block, in bytes.
+            parameters: the address of a `void*` array, which is read before the call returns.
 
         Raises:
             LaunchError: the device runs no GPU code, or the launch shape is refused.
@@ -337,22 +346,22 @@ class DriverStream(ABC):
 
     @abstractmethod
     def begin_capture(self) -> None:
-        """From here on, copies, fills and launches are recorded and not run.
+        """Record copies, fills and launches from here on, in place of running them.
 
         Other streams run their work as before.
         """
 
     @abstractmethod
     def end_capture(self) -> DriverGraph:
-        """End the recording, whatever happened in it, and return what was recorded.
+        """End the recording, whatever happened in it, and return it.
 
         Raises:
-            DriverError: the recording is unusable; the stream is not.
+            DriverError: the recording cannot be used; the stream can.
         """
 
     @abstractmethod
     def launch_graph(self, graph: DriverGraph) -> None:
-        """Enqueue a run of everything recorded. Launches of one graph follow one another."""
+        """Enqueue the recorded work. Launches of one graph run one after the other."""
 
     @property
     def raw(self) -> int:
@@ -365,7 +374,7 @@ class DriverStream(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give the stream back once its work is done. Does not wait."""
+        """Free the stream when its work is done. Does not wait."""
 
 
 class DriverGraph(ABC):
@@ -376,19 +385,19 @@ class DriverGraph(ABC):
     @property
     @abstractmethod
     def nodes(self) -> int:
-        """How many copies, fills and launches were recorded."""
+        """The number of recorded copies, fills and launches."""
 
     @abstractmethod
     def instantiate(self) -> None:
-        """Make the recording launchable. The graph is still to be closed where this fails."""
+        """Make the recording launchable. If this fails, close the graph all the same."""
 
     @abstractmethod
     def upload(self, stream: DriverStream) -> None:
-        """Bring what the first launch needs to the device."""
+        """Copy the graph to the device now, which else the first launch does."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the graph back; no launch is in flight."""
+        """Free the graph; no launch may be in flight."""
 
 
 class DriverFunction(ABC):
@@ -440,7 +449,7 @@ class Driver(ABC):
     """One device."""
 
     works_alone: bool = False
-    """Whether the device works without this process's processor, so that polling does not slow it down."""
+    """Whether the device works beside the CPU, so that a thread that polls does not slow it down."""
 
     runs_host_code: bool = False
     """Whether work of the device may be a Python function that touches its memory."""
@@ -473,13 +482,13 @@ class Driver(ABC):
         """
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
-        """How many blocks of a loaded function the device holds at once.
+        """The number of blocks of a loaded function that the device runs at once.
 
         Args:
             function: the function.
-            threads: of a block.
+            threads: threads of a block.
             shared_bytes: dynamic shared memory of a block.
-            cluster: blocks of a cluster; the answer counts whole ones.
+            cluster: blocks of a cluster, of which only whole ones count.
 
         Raises:
             LaunchError: the device runs no GPU code.
@@ -502,11 +511,11 @@ class Driver(ABC):
 
         Args:
             element: "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "tf32" or "f64".
-            address: of the first element.
-            extents: in elements; 1 to 5 of them.
-            strides: of the axes after the first, which has stride 1, in bytes.
-            box: extents of one copy, in elements.
-            swizzle: bytes of a row over which pieces are permuted in shared memory: 0, 32, 64 or 128.
+            address: the address of the first element.
+            extents: 1 to 5 extents, in elements.
+            strides: the strides in bytes of the axes after the first, whose stride is one element.
+            box: the extents of one copy, in elements.
+            swizzle: bytes of a row within which pieces are permuted in shared memory: 0, 32, 64 or 128.
             step: the traversal stride of the second axis: every `step`-th element is copied; the box counts all.
 
         Raises:
@@ -534,21 +543,21 @@ class Driver(ABC):
         raise self._runs_no_gpu_code("compile_source")
 
     def borrow_module(self, raw: int) -> DriverModule:
-        """Wrap a module that somebody else unloads.
+        """Wrap a module that its owner unloads.
 
         Raises LaunchError where the device runs no GPU code.
         """
         raise self._runs_no_gpu_code("borrow_module")
 
     def borrow_function(self, raw: int) -> DriverFunction:
-        """Wrap a function of a module that somebody else unloads.
+        """Wrap a function of a module that its owner unloads.
 
         Raises as `borrow_module`.
         """
         raise self._runs_no_gpu_code("borrow_function")
 
     def borrow_stream(self, raw: int) -> DriverStream:
-        """Wrap a stream that somebody else destroys.
+        """Wrap a stream that its owner destroys.
 
         Raises:
             LaunchError: the streams of this device have no handle outside this package.
@@ -564,7 +573,7 @@ class Driver(ABC):
 
     @abstractmethod
     def unpin(self, address: int, nbytes: int) -> None:
-        """Free what `pin` returned; no work may use it any more."""
+        """Free an address of `pin`; no work may use it any more."""
 
     @abstractmethod
     def memory_info(self) -> MemoryInfo: ...
@@ -574,7 +583,7 @@ class Driver(ABC):
         raise self._runs_no_gpu_code("pool_high")
 
     def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
-        """Reset one or both of these marks to what is there now."""
+        """Reset one or both of these marks to the present numbers."""
         raise self._runs_no_gpu_code("reset_pool_high")
 
     def keep_free(self, nbytes: int) -> None:
@@ -583,7 +592,7 @@ class Driver(ABC):
 
     @abstractmethod
     def trim(self, keep_bytes: int = 0) -> None:
-        """Give cached free memory back to the system, down to `keep_bytes`."""
+        """Give freed memory of the pool back to the system, down to `keep_bytes`."""
 
     def unrestricted(self) -> AbstractContextManager[None]:
         """Allow this thread to allocate, load and query while another library captures.
@@ -594,7 +603,9 @@ class Driver(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise what makes this device unusable.
+        """Raise an error if the device cannot be used.
 
-        It was lost, or this process is a fork of its owner.
+        Raises:
+            DeviceLostError: the device was lost.
+            ContextError: this process is a fork of the device's owner.
         """

@@ -1,6 +1,6 @@
 """The CUDA driver.
 
-Importing it is free: the bindings are touched only once a driver was found.
+Importing it is cheap and safe: the bindings are imported only when a driver was found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The CUDA bindings, made typed in one place.
-
-Calls that raise, and the table of errors.
-"""
+"""The CUDA bindings, which have no types; calls of them that raise; their errors."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ _STICKY = frozenset(
 
 
 def error_of(code: Any, call: str) -> DriverError | None:
-    """The exception for a result code; None for success and for 'not ready'."""
+    """The exception for a result code; None for success and 'not ready'."""
     if code in (_SUCCESS, _NOT_READY):
         return None
     _, text = cu.cuGetErrorString(code)
@@ -61,20 +58,20 @@ def error_of(code: Any, call: str) -> DriverError | None:
 
 
 def is_pending(code: Any) -> bool:
-    """Whether a query says that the work is still going on."""
+    """Whether the result code of a query says that the work still runs."""
     return code == _NOT_READY
 
 
 def check(result: tuple[Any, ...], call: Callable[..., Any]) -> Any:
-    """Return what a call of the bindings yielded beside its code.
+    """The values that a call of the bindings returned behind its code.
 
-    Raise what the code says.
+    One value is returned as it is, several as a tuple, none as None.
 
     Raises:
         DriverError: the call failed.
     """
     code = result[0]
-    if code is not _SUCCESS and code != _SUCCESS:
+    if code is not _SUCCESS and code != _SUCCESS:  # `is` first: comparing enum members takes longer
         error = error_of(code, getattr(call, "__name__", str(call)))
         if error is not None:
             raise error

@@ -1,4 +1,4 @@
-"""What to call when a run is over, and failures that nobody has waited for yet."""
+"""Checks that are called when a run is over, and failures without a waiter."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from cuda_async.locks import new_lock
 __all__ = ("SETTLING", "RunErrors", "Unfollowed")
 
 SETTLING = new_lock()
-"""Held while checks are called, so that another thread that looks at the same work finds them called. The thread that
-holds it may be interrupted by a signal handler that waits, too."""
+"""Held while checks are called, so that another thread that asks for the same work finds them called. It is an RLock: a
+signal handler may interrupt the thread that holds it, and wait for work, too."""
 
-_numbers = count(1)
+_numbers = count(1)  # of calls of `RunErrors.add`
 
 
 class Unfollowed:
-    """The checks of a stream's work that nobody has waited for, nor will by himself.
-
-    The next wait calls them.
-
-    Each has the number of the launch that it was last named for: called for an earlier one, it stays.
+    """The checks of a stream's work that no waiter follows: the next one calls them.
 
     Attributes:
-        checks: these.
-        expects: what is called once, when somebody begins to wait.
+        checks: the checks, each with the number of the last launch that named it. If it was called for an earlier
+            launch, it stays.
+        expects: functions that are called once, when a waiter comes.
     """
 
     __slots__ = ("checks", "expects")
@@ -36,33 +33,31 @@ class Unfollowed:
         self.expects: dict[Callable[[], None], None] = {}  # in order, and each once
 
     def expect(self) -> None:
-        """Somebody begins to wait for the stream's work."""
+        """A caller begins to wait for the stream's work."""
         if self.expects:
             expects, self.expects = self.expects, {}
             for expect in expects:
                 expect()
 
     def drop(self, checks: Iterable[tuple[Check, int]]) -> None:
-        """They were called, or somebody follows their launches."""
+        """Remove checks that were called, or whose launches a waiter follows."""
         for check, number in checks:
             if self.checks.get(check) == number:
                 self.checks.pop(check, None)
 
 
 class RunErrors:
-    """The first exception of a host function of one run, and its checks.
-
-    Device errors come from the driver.
+    """The failures of one run that are not the device's: host functions' and checks'.
 
     Args:
-        unfollowed: what the stream has of runs before that nobody followed, whose failures are this run's, too.
+        unfollowed: the checks of earlier runs that no waiter followed, whose failures are this run's, too.
 
     Attributes:
-        error: that exception.
-        used: whether the run has either. Those that have none share one object.
-        followed: whether somebody waits for the run, and so has its failures.
-        checks: what is called when the run's work is over, in this order, each with a number; a dict, since some are
-            named again and again.
+        error: the first exception of a host function.
+        used: whether the run has host functions or checks. Runs without them share one object.
+        followed: whether a waiter follows the run, and so has its failures.
+        checks: the checks that are called when the run's work is over, in this order, each with a number. It is a dict,
+            since launches name the same ones again and again.
     """
 
     __slots__ = ("checks", "error", "followed", "unfollowed", "used")
@@ -75,14 +70,14 @@ class RunErrors:
         self.followed = False
 
     def add(self, checks: Iterable[Check]) -> None:
-        """Work was enqueued behind which these are to be called."""
+        """Add checks that are called when the work enqueued so far is over."""
         self.used = True
         numbered = {check: next(_numbers) for check in checks}
         self.checks.update(numbered)
         self.unfollowed.checks.update(numbered)
 
     def follow(self) -> None:
-        """Somebody waits for the run."""
+        """A waiter follows the run."""
         self.followed = True
         if self.checks:
             self.unfollowed.drop(tuple(self.checks.items()))

@@ -1,11 +1,9 @@
-"""A device's primary context.
+"""A device's primary context, made current on a thread while a call needs it.
 
-Current on the calling thread for as long as a call needs it.
-
-A thread that is not ours may have another context current (another library's device, say): it is
-pushed aside and restored. On a thread without any, that of device 0 stays current, as the CUDA runtime
-would have it there; then most calls need only look. Calls about a stream or an event, which belong to one context, do
-not even look (`direct`). A fork's child is refused, since a context does not survive `fork`.
+A user's thread may have another context current, such as that of another library's device. It is restored behind the
+call. On a thread without a context, the context of device 0 stays current, as the CUDA runtime does it there: later
+calls need only look. Calls about a stream or an event, which belong to one context, do not even look (`direct`).
+Children of `fork` are refused, since a context does not survive `fork`.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from cuda_async.errors import ContextError, DeviceLostError
 __all__ = ("BorrowedContext", "PrimaryContext")
 
 _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
+# Results of calls about a stream or an event of another context than the current one.
 _WRONG_CONTEXT: Any = (cu.CUresult.CUDA_ERROR_INVALID_CONTEXT, cu.CUresult.CUDA_ERROR_INVALID_HANDLE)
 
 _forked = False
@@ -41,9 +40,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Current(threading.local):
-    """What this thread has made current.
+    """The contexts that this thread has entered.
 
-    The context, how often, and whether it was pushed.
+    Attributes:
+        stack: each context, and whether entering pushed it on the driver's own stack.
+        top: the context of the last entry.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ _current = _Current()
 def _open_c_library() -> Any:
     try:
         return ctypes.CDLL(None)
-    except (OSError, TypeError):  # Windows: its buffer is emptied when the process ends
+    except (OSError, TypeError):  # Windows, where output comes when the process ends
         return None
 
 
@@ -68,8 +69,10 @@ class PrimaryContext:
     """The primary context of one CUDA device, retained for the life of the process.
 
     Attributes:
-        usable: whether it is neither lost nor another process's, which a fork's child is.
+        usable: whether the device is not lost, and this process is no fork of the context's owner.
+        lost: the error that has lost the device.
         speaks: whether kernels that print were launched.
+        number: the handle, as a number.
 
     Raises:
         DriverError: the context could not be created.
@@ -107,11 +110,11 @@ class PrimaryContext:
         _contexts.add(self)
 
     def close(self) -> None:
-        """Have every call look first why the context cannot be used any more."""
+        """Mark the context as unusable: each call then raises the reason, by `check`."""
         self.usable = False
 
     def is_current(self) -> bool:
-        """Whether this thread's calls reach the context as it is, and it can be used."""
+        """Whether the context is current on this thread, and can be used."""
         return self.usable and int(_current_context()[1] or 0) == self.number
 
     def enter(self) -> None:
@@ -131,14 +134,14 @@ class PrimaryContext:
         _current.top = self
 
     def leave(self) -> None:
-        """Restore what was current before `enter`."""
+        """Restore the context that was current before `enter`."""
         _, pushed = _current.stack.pop()
         _current.top = _current.stack[-1][0] if _current.stack else None
         if pushed:
             check(cu.cuCtxPopCurrent(), cu.cuCtxPopCurrent)
 
     def call(self, function: Any, *arguments: Any) -> Any:
-        """Call a function of the bindings with the context current; return what it yields.
+        """Call a function of the bindings with the context current; return its values.
 
         Raises:
             DriverError: it failed. A failure that the context does not survive is kept as `lost`.
@@ -154,9 +157,8 @@ class PrimaryContext:
     def direct(self, function: Any, *arguments: Any) -> None:
         """Call a function about a stream or an event, whatever context is current.
 
-        The driver knows their context.
-
-        Drivers of CUDA 13 do as they are told. One that wants the context to be current refuses, and gets its way.
+        Drivers of CUDA 13 know the context of these. An older driver may refuse such a call: then the context is made
+        current, and the call made again.
 
         Raises:
             DriverError: as `call`.
@@ -169,9 +171,9 @@ class PrimaryContext:
             self.call(function, *arguments)
 
     def refused(self, function: Any, arguments: tuple[Any, ...], result: tuple[Any, ...]) -> None:
-        """A call of `direct` failed, and so did nothing.
+        """Handle a failed call of `direct`: raise, or call again with the context current.
 
-        Make it again with the context current, or raise.
+        A refused call has done nothing.
         """
         if self.usable and result[0] not in _WRONG_CONTEXT:
             self.checked(function, result)
@@ -179,9 +181,9 @@ class PrimaryContext:
             self.call(function, *arguments)
 
     def query(self, function: Any, *arguments: Any) -> Any:
-        """Call a function about a stream or an event and return its result code.
+        """Call a function about a stream or an event; return its result code.
 
-        With the context current if need be.
+        The context is made current if the driver refuses else.
 
         Raises:
             ContextError: this process is a fork of the one that opened the device.
@@ -197,16 +199,17 @@ class PrimaryContext:
             self.leave()
 
     def write_output(self, wait: Any, handle: Any) -> None:
-        """Write out what kernels have printed.
+        """Write out the output of kernels.
 
-        `wait(handle)` is over: the driver looks at it in such calls only.
+        `wait` is a synchronizing function. The work of `handle` is over, but the driver empties the device's buffer in
+        such calls only.
         """
         self.query(wait, handle)
         if _c_library is not None:
-            _c_library.fflush(None)  # the driver prints through C's buffer, which nobody else empties
+            _c_library.fflush(None)  # the driver prints into C's buffer
 
     def checked(self, function: Any, result: tuple[Any, ...]) -> Any:
-        """Return what a call of `function` yielded beside its code. Raises as `call` does."""
+        """The values of a call of `function`, from its result. Raises as `call` does."""
         try:
             return check(result, function)
         except DeviceLostError as error:
@@ -221,12 +224,12 @@ class PrimaryContext:
 
 
 class BorrowedContext(PrimaryContext):
-    """A context that somebody else made, and destroys.
+    """A context that its owner made, and destroys.
 
     Args:
         ordinal: the number of its device.
         raw: the handle.
-        owner: held as long as this lives.
+        owner: an object that is kept as long as this one.
 
     Raises:
         DriverError: there is no such device.

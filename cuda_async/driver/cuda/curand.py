@@ -1,7 +1,7 @@
-"""cuRAND's Philox generator, through its host interface.
+"""cuRAND's Philox generator, by its host interface.
 
-One generator for each stream, so that streams do not share a generator's state. The library is loaded when the first
-number is drawn; it comes with the extra `cuda`.
+Each stream has a generator, so that streams share no state. The library is loaded when the first number is drawn; it
+comes with the extra `cuda`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _library() -> Any:
 
 def _call(name: str, *arguments: Any) -> None:
     status = int(getattr(_library(), name)(*arguments))
-    if status != 0:  # cuRAND has no function that names a status
+    if status != 0:  # only a number: cuRAND has no function that names a status
         raise DriverError(status, f"CURAND_STATUS_{status}", f"{name} failed")
 
 
@@ -57,11 +57,11 @@ _lock = new_lock()
 class Generator:
     """A Philox4x32-10 generator on one stream.
 
-    The stream's device is current whenever a method is called.
+    The caller makes the stream's device current.
 
     Raises:
         ContextError: cuRAND was not found.
-        DriverError: cuRAND refused.
+        DriverError: cuRAND failed.
     """
 
     def __init__(self, ordinal: int, stream: int) -> None:
@@ -80,7 +80,7 @@ class Generator:
 
     @classmethod
     def of(cls, ordinal: int, stream: int) -> Generator:
-        """The generator of a stream. It is never destroyed, and neither is the stream."""
+        """The generator of a stream. It is never destroyed, as handles of streams are not."""
         with _lock:
             generator = _generators.get((ordinal, stream))
             if generator is None:
@@ -89,7 +89,7 @@ class Generator:
 
     def _seed(self, seed: int) -> None:
         _call("curandSetPseudoRandomGeneratorSeed", self._handle, seed)
-        _call("curandSetGeneratorOffset", self._handle, 0)  # earlier draws of the stream have moved it
+        _call("curandSetGeneratorOffset", self._handle, 0)  # earlier draws have moved the offset
 
     def uniform(self, address: int, count: int, bits: int, seed: int) -> None:
         """Enqueue `count` numbers of 32 or 64 bits, uniform in (0, 1]."""
@@ -99,7 +99,7 @@ class Generator:
     def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
         """Enqueue `count` normally distributed numbers of 32 or 64 bits.
 
-        The count is even: cuRAND draws normal numbers in pairs, and refuses others.
+        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count.
         """
         self._seed(seed)
         name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"

@@ -30,9 +30,9 @@ from cuda_async.driver.interface import (
 __all__ = ("CudaDriver",)
 
 _OPT_IN_SHARED_BYTES = 48 << 10
-"""Dynamic shared memory of a block, beyond which a function has to opt in (cuFuncSetAttribute)."""
+"""Dynamic shared memory of a block, above which a function has to opt in (cuFuncSetAttribute)."""
 _PINNED_KEPT = 1 << 30
-"""Bytes of freed page-locked memory that are kept for the next use, as each allocation locks its pages anew."""
+"""Bytes of freed page-locked memory that are kept for reuse: locking the pages of a new allocation is slow."""
 
 
 class _PinnedBlock:
@@ -59,7 +59,7 @@ class CudaDriver(Driver):
         self.garbage: deque[tuple[Any, Any]] = deque()
         """Calls that finalizers leave to `collect`: (function of the bindings, its argument).
 
-        A finalizer runs on any thread and amid any call, where the driver must not be called.
+        A finalizer runs on any thread and within any call, where it must not call the driver.
         """
         self.host_functions = HostFunctions(self)
         self._streams: deque[Any] = deque()  # handles of streams that were closed, for the next ones
@@ -89,7 +89,7 @@ class CudaDriver(Driver):
         )
 
     def _create_pool(self) -> Any:
-        # The device's default pool is shared with other libraries, and its release threshold is one for all.
+        # Not the device's default pool: other libraries share it, and its release threshold is one for all of them.
         properties = cu.CUmemPoolProps()
         properties.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.handleTypes = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
@@ -133,8 +133,8 @@ class CudaDriver(Driver):
     def take_back(self, handle: Any) -> None:
         """Keep the handle of a closed stream for the next stream.
 
-        A handle is never destroyed: work may still be on it. The next stream's work follows that work, which costs time
-        and changes no result.
+        It is not destroyed, since its work may still run. The next stream's work runs behind that, which costs time and
+        changes no result.
         """
         self._streams.append(handle)
 
@@ -149,7 +149,7 @@ class CudaDriver(Driver):
                 attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self.context.call(cu.cuFuncSetAttribute, handle, attribute, shared_bytes)
         except BaseException:
-            self.garbage.append((cu.cuModuleUnload, module))  # as a call here could hide the error
+            self.garbage.append((cu.cuModuleUnload, module))  # not now: an error of the call would hide this one
             raise
         return (EarlyFunction if early else CudaFunction)(self, module, handle)
 
@@ -217,7 +217,7 @@ class CudaDriver(Driver):
 
     def trim(self, keep_bytes: int = 0) -> None:
         self._pinned.trim(keep_bytes)
-        # The pool takes a free as done when a synchronisation has seen it; to query an event does not count.
+        # The pool counts a free as done only after a synchronisation: querying an event is not enough.
         self.context.call(cu.cuCtxSynchronize)
         self.context.call(cu.cuMemPoolTrimTo, self.pool, keep_bytes)
 
@@ -236,7 +236,7 @@ class CudaDriver(Driver):
         self.context.check()
 
     def collect(self) -> None:
-        """Make the calls that finalizers left."""
+        """Make the calls in `garbage`, which finalizers left."""
         while self.garbage:
             try:
                 function, argument = self.garbage.popleft()

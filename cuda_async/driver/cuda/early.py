@@ -1,8 +1,8 @@
 """Programmatic dependent launch: begin before the kernel ahead has ended.
 
-Between two kernels of a stream lie about a microsecond in which the device does nothing, and then the second one sets
-itself up. A kernel that waits by itself (`griddepcontrol.wait`) for what it follows may do the latter meanwhile.
-Captured, such a launch depends on the one before it in the same way.
+Between two kernels of a stream the device does nothing for about a microsecond, and then the second one sets itself
+up. A kernel that itself waits for the kernel ahead (`griddepcontrol.wait`) may begin, and set itself up, before that
+one has ended. In a captured graph such a launch depends on the one before it in the same way.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ("MAX_CONFIGURATIONS", "early_configuration")
 Shape = tuple[int, int, int]
 
 MAX_CONFIGURATIONS = 64
-"""Kept of one function; beyond, all are made anew as they are wanted."""
+"""Configurations that are kept of one function. When there are more, all are dropped."""
 
 
 def early_configuration(grid: Shape, block: Shape, shared_bytes: int, stream: Any) -> Any:
-    """What `cuLaunchKernelEx` is told of such a launch.
+    """The configuration of such a launch, for `cuLaunchKernelEx`.
 
-    Made once for each shape and stream, since making one takes longer than the launch.
+    It is made once for each shape and stream, since making one takes longer than the launch.
     """
     attribute = cu.CUlaunchAttribute()
     attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

@@ -1,9 +1,9 @@
 """Python functions in the order of a CUDA stream, without driver callbacks.
 
-A callback would take the interpreter's lock on the driver's thread, where another thread that
-holds that lock may be inside a driver call: a deadlock. Instead the stream records an event and
-then waits for a word in page-locked memory; one thread polls the events, and the workers of the host
-driver's pool call the functions and write the words.
+A callback would take the interpreter's lock on the driver's thread. Another thread that holds this lock may be inside a
+driver call, which waits for the driver's thread: a deadlock. Instead the stream records an event, and then waits for a
+word of page-locked memory. One thread polls the events. The workers of the host driver's pool call the functions and
+write the words.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ("HostFunctions",)
 
-_SLEEP_S = 20e-6
-_WORDS = 1024
+_SLEEP_S = 20e-6  # seconds between two polls
+_WORDS = 1024  # words of one allocation: a page of 4 KiB
 
 
 class _Entry:
+    """A function, the event before it, its word's address, and its run's errors."""
+
     __slots__ = ("errors", "event", "function", "word")
 
     def __init__(self, event: DriverEvent, function: Callable[[], None], word: int, errors: RunErrors) -> None:
@@ -50,7 +52,7 @@ class HostFunctions:
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
-        self._new: SimpleQueue[_Entry] = SimpleQueue()  # one call puts and wakes, also amid a signal's handler
+        self._new: SimpleQueue[_Entry] = SimpleQueue()  # unlike `Queue`, a signal's handler may put into it at any time
         self._lock = new_lock()
         self._thread: threading.Thread | None = None
         self._words: deque[int] = deque()
@@ -60,9 +62,9 @@ class HostFunctions:
         return self._driver.context
 
     def enqueue(self, stream: CudaStream, function: Callable[[], None]) -> None:
-        """Have `function` called when the stream gets there.
+        """Have `function` called when the work enqueued so far is done.
 
-        The stream waits until it returned.
+        Later work of the stream waits until it has returned.
         """
         stream.errors.used = True
         word = self._take_word()
@@ -70,20 +72,20 @@ class HostFunctions:
         stream.record(event)
         equal = cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
         self._context.call(cu.cuStreamWaitValue32, stream.handle, word, 1, int(equal))
-        # The word is free again once the stream has passed it: it writes 0 itself.
+        # The stream itself writes 0 when it has passed the word, which is free again then.
         self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
         self._new.put(_Entry(event, function, word, stream.errors))
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    # Where Ctrl-C comes while it starts, there may be a second one later: each takes what it gets.
+                    # If Ctrl-C comes while it starts, a later call starts a second one: both take from the queue.
                     thread = threading.Thread(target=self._call_for_ever, name="cuda_async-host-functions", daemon=True)
                     start_thread(thread)
                     self._thread = thread
 
     def _take_word(self) -> int:
         with self._lock:
-            # A word that is still 1 was given back by the host but not yet passed by its stream.
+            # A word that is still 1 was given back by a worker, but its stream has not passed it yet.
             for _ in range(len(self._words)):
                 word = self._words.popleft()
                 if ctypes.c_uint32.from_address(word).value == 0:
@@ -118,8 +120,8 @@ class HostFunctions:
                 entry.function()
             except BaseException as error:
                 entry.errors.error = error
-        # The word first: a call of the driver may have to wait for another thread's (a module that is being loaded,
-        # say), and that one for this stream.
+        # The word first: a call of the driver, such as closing the event, may wait for another thread's call, such as
+        # loading a module. And that one may wait for this stream.
         ctypes.c_uint32.from_address(entry.word).value = 1
         self._words.append(entry.word)
         entry.event.close()

@@ -1,7 +1,4 @@
-"""Modules and functions of CUDA.
-
-Loaded code, owned by us or borrowed, and what the driver tells about a kernel.
-"""
+"""Modules and functions of CUDA: loaded code, owned or borrowed."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ("BorrowedFunction", "CudaModule", "ModuleFunction")
 
-_STATIC_SHARED_BYTES = 48 << 10  # more dynamic shared memory than this has to be asked for
+_OPT_IN_SHARED_BYTES = 48 << 10  # with more dynamic shared memory a function has to opt in
 
 
 class CudaModule(DriverModule):
     """A loaded module.
 
-    Unloaded at the device's next safe moment after nobody refers to it, unless borrowed.
+    When nobody refers to it any more, the driver's next `collect` unloads it, unless it is borrowed.
     """
 
     __slots__ = ("_driver", "_owned", "handle")
@@ -49,12 +46,12 @@ class CudaModule(DriverModule):
         return int(self.handle)
 
     def __del__(self) -> None:
-        if getattr(self, "_owned", False):
+        if getattr(self, "_owned", False):  # the attribute is missing if `__init__` was interrupted
             self._driver.garbage.append((cu.cuModuleUnload, self.handle))
 
 
 class ModuleFunction(CudaFunction, DriverFunction):
-    """A kernel of a module that others use too: the module unloads itself."""
+    """A kernel of a `CudaModule`, which may have other users, and unloads itself."""
 
     __slots__ = ()
 
@@ -63,7 +60,7 @@ class ModuleFunction(CudaFunction, DriverFunction):
 
     @property
     def parameter_sizes(self) -> tuple[int, ...] | None:
-        ask = getattr(cu, "cuFuncGetParamInfo", None)
+        ask = getattr(cu, "cuFuncGetParamInfo", None)  # since CUDA 12.4
         if ask is None:
             return None
         sizes: list[int] = []
@@ -76,7 +73,7 @@ class ModuleFunction(CudaFunction, DriverFunction):
                     code, *facts = ask(self.handle, len(sizes))
                 except RuntimeError:  # the bindings know the call, the driver is too old for it
                     return None
-                if code == invalid:  # there is no parameter of this number
+                if code == invalid:  # there is no parameter of this number: all were counted
                     return tuple(sizes)
                 if code != cu.CUresult.CUDA_SUCCESS:
                     return None
@@ -85,7 +82,7 @@ class ModuleFunction(CudaFunction, DriverFunction):
             context.leave()
 
     def allow_shared(self, nbytes: int) -> None:
-        if nbytes > _STATIC_SHARED_BYTES:
+        if nbytes > _OPT_IN_SHARED_BYTES:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._driver.context.call(cu.cuFuncSetAttribute, self.handle, attribute, nbytes)
 
@@ -94,11 +91,11 @@ class ModuleFunction(CudaFunction, DriverFunction):
         return int(self.handle)
 
     def __del__(self) -> None:
-        """The module unloads itself."""
+        """Do nothing, unlike a `CudaFunction`: the module unloads itself."""
 
 
 class BorrowedFunction(ModuleFunction):
-    """A kernel of a module that somebody else loaded and unloads."""
+    """A kernel of a module that its owner loaded, and unloads."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """NVRTC, NVIDIA's compiler for CUDA C++ at run time: source text to PTX.
 
-Optional; says what to install.
+It is an optional package.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ def _load() -> Any:
 
 
 def _toolkit_headers() -> list[str]:
-    """Where the CUDA headers are (cuda_fp16.h and the like), if a wheel brought them."""
+    """The folders of CUDA's headers, such as cuda_fp16.h, if a wheel brought them."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory  # pyright: ignore
     except ImportError:
         return []
     find: Any = find_nvidia_header_directory
-    found = find("cudart")
-    return [str(found)] if found else []
+    folder = find("cudart")
+    return [str(folder)] if folder else []
 
 
 def compile_to_ptx(source: str, name: str, arch: str, options: tuple[str, ...]) -> str:
     """Compile CUDA C++ to PTX.
 
     Args:
-        source: the text; kernels that should be found by name are `extern "C" __global__`.
-        name: what the log calls the file.
-        arch: such as `sm_90a`.
+        source: the text. A kernel that is to be found by its name must be `extern "C" __global__`.
+        name: the file's name in the log.
+        arch: the architecture, such as `sm_90a`.
         options: further options of NVRTC, such as `--use_fast_math`.
 
     Raises:
@@ -61,7 +61,7 @@ def compile_to_ptx(source: str, name: str, arch: str, options: tuple[str, ...]) 
         if code != success:
             raise KernelCacheError(f"{name} does not compile for {arch} ({code.name}):\n{_log(nvrtc, program)}")
         _, size = nvrtc.nvrtcGetPTXSize(program)
-        text = b" " * size
+        text = b" " * size  # NVRTC writes into these bytes
         (code,) = nvrtc.nvrtcGetPTX(program, text)
         if code != success:
             raise KernelCacheError(f"{name}: NVRTC gave no PTX ({code.name})")
@@ -72,6 +72,6 @@ def compile_to_ptx(source: str, name: str, arch: str, options: tuple[str, ...]) 
 
 def _log(nvrtc: Any, program: Any) -> str:
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    text = b" " * size
+    text = b" " * size  # NVRTC writes into these bytes
     nvrtc.nvrtcGetProgramLog(program, text)
     return text.rstrip(b"\0 ").decode(errors="replace")

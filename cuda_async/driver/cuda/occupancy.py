@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a device holds at once, as the driver works it out."""
+"""The number of blocks of a kernel that a device runs at once, from the driver."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def resident_blocks(
         raise LaunchError(f"resident_blocks: expected what load_function returned, got {type(function).__name__}")
     if cluster == 1:
         ask = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor
-        each = int(context.call(ask, function.handle, threads, shared_bytes))
-        return each * properties.multiprocessor_count
+        blocks = int(context.call(ask, function.handle, threads, shared_bytes))  # of one multiprocessor
+        return blocks * properties.multiprocessor_count
     attribute = cu.CUlaunchAttribute()
     attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     shape = attribute.value.clusterDim
     shape.x, shape.y, shape.z = cluster, 1, 1
     config: Any = cu.CUlaunchConfig()
-    # The answer is for the whole device; the grid only has to be made of whole clusters.
+    # The answer is for the whole device, whatever the grid, which must be of whole clusters.
     config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
     config.sharedMemBytes = shared_bytes

@@ -1,4 +1,4 @@
-"""The device of an address, for memory of a library that does not tell."""
+"""The device of an address, for memory of a library that does not name the device."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def ordinal_of(address: int) -> int:
     Raises:
         DriverError: it is no address of a device.
     """
-    check(cu.cuInit(0), cu.cuInit)
+    check(cu.cuInit(0), cu.cuInit)  # no device of this package may be open yet
     attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     return int(check(cu.cuPointerGetAttribute(attribute, address), cu.cuPointerGetAttribute))

@@ -26,14 +26,14 @@ __all__ = (
     "EarlyFunction",
 )
 
-_SPIN_S = 500e-6  # a blocking wait polls this long: a sleep of 20 us takes 95, which short work would pay for
-_SHORTEST_SLEEP_S = 20e-6
-_LONGEST_SLEEP_S = 500e-6
+_SPIN_S = 500e-6  # for so long a wait polls before it sleeps: a sleep of 20 us takes 95 us, too long for short work
+_MIN_SLEEP_S = 20e-6
+_MAX_SLEEP_S = 500e-6
 
+_MAX_UNFOLLOWED = 64  # checks of launches that no waiter follows; with more, those of finished work are called
 
-_MOST_UNFOLLOWED = 64  # launches of which nobody asks how they went: with more, those that are over are looked at
-
-_AMBIENT = (0, 1, 2)  # the default stream, by its three names
+# The handles of default streams: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+_AMBIENT = (0, 1, 2)
 
 _launch, _launch_early, _launch_graph = cu.cuLaunchKernel, cu.cuLaunchKernelEx, cu.cuGraphLaunch
 _query, _record = cu.cuEventQuery, cu.cuEventRecord
@@ -70,14 +70,14 @@ class EarlyFunction(CudaFunction):
     def configuration(
         self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, stream: Any
     ) -> Any:
-        """What `cuLaunchKernelEx` is told of a launch."""
+        """The configuration of a launch, for `cuLaunchKernelEx`."""
         key = (grid, block, shared_bytes, int(stream))
-        found = self._configurations.get(key)
-        if found is None:
+        configuration = self._configurations.get(key)
+        if configuration is None:
             if len(self._configurations) >= MAX_CONFIGURATIONS:
-                self._configurations = {}  # a new one, since other threads may be reading this
-            found = self._configurations[key] = early_configuration(grid, block, shared_bytes, stream)
-        return found
+                self._configurations = {}  # a new dictionary, since other threads may be reading this one
+            configuration = self._configurations[key] = early_configuration(grid, block, shared_bytes, stream)
+        return configuration
 
 
 class CudaEvent(DriverEvent):
@@ -92,18 +92,18 @@ class CudaEvent(DriverEvent):
         flags = cu.CUevent_flags.CU_EVENT_DEFAULT if timing else cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self.handle: Any = self._context.call(cu.cuEventCreate, int(flags))
         self.errors: RunErrors | None = None
-        self._checks: tuple[tuple[Check, int], ...] | None = None  # of the work that it is recorded behind
-        self._error: BaseException | None = None  # what a query, or a check, said since the last record
+        self._checks: tuple[tuple[Check, int], ...] | None = None  # of the work before the record; None once called
+        self._error: BaseException | None = None  # of a query or a check since the last record
 
     def begin(self, errors: RunErrors) -> None:
-        """It is about to be recorded, behind host functions that note `errors`."""
+        """Prepare a record behind work whose failures `errors` has."""
         self.errors = errors
         self._checks = tuple(errors.checks.items()) if errors.checks else None
         self._error = None
 
     def query(self) -> bool:
         context = self._context
-        if context.usable:  # what waits asks again and again
+        if context.usable:  # the fast path: waiters ask again and again
             code = _query(self.handle)[0]
             if code is _NOT_READY:
                 return False
@@ -121,13 +121,13 @@ class CudaEvent(DriverEvent):
         error = error_of(code, "work on the device")
         if isinstance(error, DeviceLostError):
             context.lose(error)
-        self._error = self._error or error  # asked again, what was found the first time holds
+        self._error = self._error or error  # a later query may have another error, or none: the first one holds
         return self._settle()
 
     def _settle(self) -> bool:
-        """The device is done: see how the work went. What failed first is its failure.
+        """Call the checks of work that the device has done.
 
-        Whether that is known.
+        The first failure is the event's. Returns whether all checks could tell.
         """
         with SETTLING:
             checks = self._checks or ()
@@ -146,19 +146,19 @@ class CudaEvent(DriverEvent):
         if self.query():
             return True
         begin = time.perf_counter()
-        sleep = _SHORTEST_SLEEP_S
+        sleep = _MIN_SLEEP_S
         while not self.query():
             waited = time.perf_counter() - begin
             if waited >= timeout_s:
                 return False
             if waited > _SPIN_S:
                 time.sleep(min(sleep, timeout_s))
-                sleep = min(sleep * 1.5, _LONGEST_SLEEP_S)
+                sleep = min(sleep * 1.5, _MAX_SLEEP_S)
         return True
 
     def failure(self) -> BaseException | None:
-        found = self._context.lost or self._error
-        return self.errors.error if found is None and self.errors is not None else found
+        error = self._context.lost or self._error
+        return self.errors.error if error is None and self.errors is not None else error
 
     def forget(self) -> None:
         self.errors = self._error = None
@@ -167,7 +167,7 @@ class CudaEvent(DriverEvent):
         return float(self._context.call(cu.cuEventElapsedTime, self.handle, cast("CudaEvent", end).handle))
 
     def notify(self, callback: Callable[[], None]) -> bool:
-        return False  # a callback of the driver's would take the interpreter's lock on the driver's thread
+        return False  # a driver callback would take the interpreter's lock: a deadlock (`host_functions.py`)
 
     def close(self) -> None:
         if self._context.lost is None:
@@ -175,14 +175,17 @@ class CudaEvent(DriverEvent):
 
 
 class CudaGraphHandle(DriverGraph):
-    """A captured graph, and what it was instantiated to."""
+    """A captured graph, and its executable.
+
+    Attributes:
+        checks: the checks that are called when a launch of it is over.
+    """
 
     __slots__ = ("_context", "_executable", "_graph", "_nodes", "checks")
 
     def __init__(self, context: PrimaryContext, graph: Any, checks: Sequence[Check] = ()) -> None:
         self._context = context
         self.checks = tuple(checks)
-        """What is called when a launch of it is over."""
         self._graph = graph
         self._executable: Any = None
         self._nodes = int(context.call(cu.cuGraphGetNodes, graph, 0)[1])
@@ -193,7 +196,7 @@ class CudaGraphHandle(DriverGraph):
 
     @property
     def executable(self) -> Any:
-        """What is launched."""
+        """The instantiated graph (`CUgraphExec`), which is launched."""
         return self._executable
 
     def instantiate(self) -> None:
@@ -220,15 +223,15 @@ class CudaStream(DriverStream):
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
         self.ambient = int(handle) in _AMBIENT
-        """Whether it is a stream of whatever context is current: then that has to be the right one at each call."""
+        """Whether it is a default stream, that of the current context: each call needs the right one current."""
         self._driver = driver
         self._context: PrimaryContext = driver.context
         self.handle = handle
         self._unfollowed = Unfollowed()
-        self._swept: CudaEvent | None = None  # behind work of which nobody will ask
+        self._swept: CudaEvent | None = None  # recorded behind work that no waiter follows, to have its checks called
         self.errors = RunErrors(self._unfollowed)
-        self._captured: list[Check] | None = None  # the checks of what is being captured
-        self._entered: list[bool] = []  # for each run that was begun and not ended: whether its context was entered
+        self._captured: list[Check] | None = None  # the checks of a capture under way
+        self._entered: list[bool] = []  # for each call of `enter` without its `leave`: whether the context was entered
 
     @property
     def raw(self) -> int:
@@ -247,7 +250,7 @@ class CudaStream(DriverStream):
             if not here:
                 self._context.enter()
             self._entered.append(not here)
-        except BaseException:  # Ctrl-C: what was not entered is not left
+        except BaseException:  # as Ctrl-C: a context that was not entered must not be left
             del self._entered[depth:]
             raise
 
@@ -256,7 +259,7 @@ class CudaStream(DriverStream):
             self._context.leave()
 
     def begin_single(self) -> None:
-        # Each call makes the context current where it is not, and refuses one that cannot be used.
+        # Without `enter`: each call makes the context current if it is not, and refuses one that cannot be used.
         if self.errors.used:
             self._begin()
         if self._driver.garbage:
@@ -264,19 +267,19 @@ class CudaStream(DriverStream):
 
     def continue_run(self) -> None:
         errors = self.errors
-        # A long run has its checks looked at now and then, as those of many short ones.
-        if errors.used and (errors.followed or len(errors.checks) > _MOST_UNFOLLOWED):
+        # A long run is divided, so that its checks are called now and then, as those of many short runs are.
+        if errors.used and (errors.followed or len(errors.checks) > _MAX_UNFOLLOWED):
             self._begin()
 
     def _begin(self) -> None:
-        """A run begins. It has the checks of those before that nobody follows."""
+        """Begin a run, which has the checks of earlier runs that no waiter follows."""
         if self._swept is not None and self._swept.query():
             swept, self._swept = self._swept, None
             if (failure := swept.failure()) is not None:
                 self.errors.add((partial(raise_again, failure),))
             swept.close()
         self.errors = RunErrors(self._unfollowed)
-        if len(self.errors.checks) > _MOST_UNFOLLOWED and self._swept is None:
+        if len(self.errors.checks) > _MAX_UNFOLLOWED and self._swept is None:
             self._swept = CudaEvent(self._driver, timing=False)
             self.record(self._swept)
 
@@ -331,7 +334,7 @@ class CudaStream(DriverStream):
         return int(self._context.call(cu.cuMemAllocFromPoolAsync, nbytes, self._driver.pool, self.handle))
 
     def free(self, address: int) -> None:
-        if self._context.lost is None:  # else nothing is left to free
+        if self._context.lost is None:  # a lost context has no memory any more
             self._context.call(cu.cuMemFreeAsync, address, self.handle)
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
@@ -380,16 +383,17 @@ class CudaStream(DriverStream):
             raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
         call = self._context.call if self.ambient else self._context.direct
         if isinstance(function, EarlyFunction):
-            told = function.configuration(grid, block, shared_bytes, self.handle)
-            call(_launch_early, told, function.handle, parameters, 0)
+            configuration = function.configuration(grid, block, shared_bytes, self.handle)
+            call(_launch_early, configuration, function.handle, parameters, 0)
         else:
             call(_launch, function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
 
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launcher: expected what load_function returned, got {type(function).__name__}")
-        if isinstance(function, EarlyFunction):  # its launches are told more
+        if isinstance(function, EarlyFunction):  # its launches have a configuration of shape and stream
             return super().launcher(function, block, shared_bytes)
+        # Locals, not attributes: each launch is spared the look-ups.
         context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
         i, j, k = block
 
@@ -428,7 +432,7 @@ class CudaStream(DriverStream):
             return partial(context.call, launch, *arguments)
 
         def go() -> None:
-            # Nearly always this is the driver's call and little else.
+            # Nearly always this is the driver's call alone.
             if not context.usable:
                 context.check()
             result = launch(*arguments)
@@ -438,7 +442,7 @@ class CudaStream(DriverStream):
         return go
 
     def begin_capture(self) -> None:
-        # Relaxed: other threads, and other streams of this one, are not restricted meanwhile.
+        # Relaxed: calls of other threads, and on other streams of this one, are not restricted in the capture.
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._context.call(cu.cuStreamBeginCapture, self.handle, mode)
         self._captured = []
@@ -462,9 +466,9 @@ class CudaStream(DriverStream):
 
 
 class BorrowedStream(CudaStream):
-    """A stream that somebody else made, and destroys."""
+    """A stream that its owner made, and destroys."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """It is not ours to give back."""
+        """Do nothing: the owner destroys it."""

@@ -37,11 +37,11 @@ def encode_tensor_map(
     swizzle: int,
     step: int = 1,
 ) -> bytes:
-    """See `Driver.encode_tensor_map`. Beyond the edges are zeros.
+    """See `Driver.encode_tensor_map`. Elements outside of the tensor are zeros.
 
-    Lines of 128 bytes go to the second-level cache. That is what a row of a swizzled copy has, and what lies beside it
-    is often for another thread block, at the other half of the cache: with lines of 256 bytes products of few rows by a
-    matrix of 8192 x 8192 took 1 to 4 % more time on an H200, and one of 4096 cubed as much.
+    The L2 cache fetches 128 bytes at once, as a row of a swizzled copy has. The bytes beside them are often for another
+    thread block, at the other half of the cache. With 256 bytes, products of few rows by a matrix of 8192 x 8192 took 1
+    to 4 % more time on an H200, and one of 4096 cubed took the same time.
     """
     encoded: Any = context.call(
         cu.cuTensorMapEncodeTiled,
