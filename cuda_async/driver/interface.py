@@ -3,15 +3,13 @@
 Three drivers implement it, and pass one test suite: `cuda`, `host` (the CPU) and `sim` (virtual time, for tests). They
 never import one another. Their common rules:
 
-- A stream is an ordered queue. Enqueueing never waits, and a stream that waits for an event
-  occupies no thread.
-- `wait_event` waits for the record that is the event's latest when it is called; an event that was
-  never recorded is complete.
+- A stream is an ordered queue. Enqueueing never waits, and a stream that waits for an event occupies no thread.
+- `wait_event` waits for the record that is the event's latest when it is called; an event that was never recorded is
+  complete.
 - Allocation is ordered by the stream: later work on the same stream may use an address at once.
-- An error in enqueued work fails the work behind it, up to the next `begin_run`. Work of other
-  streams that waits for it fails as well (`DependencyError`). If nobody waits for the failed work, the
-  next waiter of the stream gets the error, though its own work is done. After an error with which a
-  device cannot go on (CUDA), everything fails: `DeviceLostError`.
+- An error in enqueued work fails the work behind it, up to the next `begin_run`. Work of other streams that waits for
+  it fails as well (`DependencyError`). If nobody waits for the failed work, the next waiter of the stream gets the error,
+  though its own work is done. After an error with which a device cannot go on (CUDA), all fails: `DeviceLostError`.
 
 A driver does not order streams that share memory: `storage.py` does.
 """
@@ -306,12 +304,7 @@ class DriverStream(ABC):
     ) -> None:
         """Launch a function that `Driver.load_function` returned.
 
-        Args:
-            function: the function.
-            grid: the numbers of thread blocks.
-            block: the numbers of threads of a block.
-            shared_bytes: dynamic shared memory of a block, in bytes.
-            parameters: the address of a `void*` array, which is read before the call returns.
+        `parameters` is the address of a `void*` array, which is read before the call returns.
 
         Raises:
             LaunchError: the device runs no GPU code, or the launch shape is refused.
@@ -543,17 +536,11 @@ class Driver(ABC):
         raise self._runs_no_gpu_code("compile_source")
 
     def borrow_module(self, raw: int) -> DriverModule:
-        """Wrap a module that its owner unloads.
-
-        Raises LaunchError where the device runs no GPU code.
-        """
+        """Wrap a module that its owner unloads. Raises LaunchError as `load_module`."""
         raise self._runs_no_gpu_code("borrow_module")
 
     def borrow_function(self, raw: int) -> DriverFunction:
-        """Wrap a function of a module that its owner unloads.
-
-        Raises as `borrow_module`.
-        """
+        """Wrap a function of a module that its owner unloads. Raises as `borrow_module`."""
         raise self._runs_no_gpu_code("borrow_function")
 
     def borrow_stream(self, raw: int) -> DriverStream:
