@@ -8,8 +8,8 @@ never import one another. Their common rules:
   complete.
 - Allocation is ordered by the stream: later work on the same stream may use an address at once.
 - An error in enqueued work fails the work behind it, up to the next `begin_run`. Work of other streams that waits for
-  it fails as well (`DependencyError`). If nobody waits for the failed work, the next waiter of the stream gets the error,
-  though its own work is done. After an error with which a device cannot go on (CUDA), all fails: `DeviceLostError`.
+  it fails as well (`DependencyError`). If nobody waits for the failed work, the next waiter of the stream gets the
+  error, though its own work is done. After an error with which a device cannot go on, all fails (`DeviceLostError`).
 
 A driver does not order streams that share memory: `storage.py` does.
 """
