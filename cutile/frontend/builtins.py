@@ -15,7 +15,7 @@ from cutile.frontend.expect import constant_int
 from cutile.frontend.families.debug import constant_text
 from cutile.frontend.families.elementwise import max_tile, min_tile
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import magnitude
+from cutile.frontend.interval import length_of, magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
 from cutile.frontend.values import Range, Record, Table, describe, is_tile, items_of
@@ -184,13 +184,13 @@ def static_range(frame: Frame, start: Any, stop: Any = None, step: Any = 1) -> A
     bounds = [constant_int(frame, each, "static_range: a bound") for each in (first, last, step)]
     if bounds[2] == 0:
         frame.type_error("static_range: the step is 0", remedy="It would never end: use a step above or below 0.")
-    items = range(*bounds)
-    if len(items) > MAX_ITEMS:
+    count = length_of(*bounds)
+    if count > MAX_ITEMS:
         frame.type_error(
-            f"static_range: {len(items)} turns, each of which is compiled",
+            f"static_range: {count} turns, each of which is compiled",
             remedy=f"At most {MAX_ITEMS}: use range(...).",
         )
-    return tuple(items)
+    return tuple(range(*bounds))
 
 
 def _range(frame: Frame, *bounds: Any, **named: Any) -> Any:
@@ -258,7 +258,7 @@ def _len(frame: Frame, x: Any) -> Any:
     if isinstance(x, tuple | str):
         return len(items_of(x))
     if isinstance(x, Range) and not any(map(is_tile, (x.start, x.stop, x.step))):
-        return len(range(x.start, x.stop, x.step))
+        return length_of(x.start, x.stop, x.step)
     frame.type_error(f"len() of {describe(x)}", remedy="Use x.shape[axis].")
 
 

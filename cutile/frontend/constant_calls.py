@@ -30,6 +30,7 @@ from cutile.errors import KernelError, KernelTypeError, Location
 from cutile.frontend.captures import MISSING, Captures, is_frozen, lookup
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import source_of
+from cutile.frontend.source import column_of
 from cutile.frontend.structure import field_names
 from cutile.frontend.values import items_of
 
@@ -298,8 +299,9 @@ def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> Ker
         if inside and "site-packages" not in code.co_filename:
             line, _, column, end = list(code.co_positions())[trace.tb_lasti // 2]
             text = inside.rstrip("\n")
-            start = len(text) - len(text.lstrip()) if column is None else column
-            stop = len(text) if end is None or end <= start else end
+            start = len(text) - len(text.lstrip()) if column is None else column_of(text, column)
+            stop = len(text) if end is None else column_of(text, end)
+            stop = stop if stop > start else len(text)  # an expression of several lines may end further left
             place = Location(
                 code.co_filename, line or trace.tb_lineno, start, stop, text, code.co_name, frame.locate(node)
             )

@@ -14,6 +14,7 @@ from typing import Any
 from cutile.frontend.constant_calls import is_constant
 from cutile.frontend.flow import assigned
 from cutile.frontend.frame import Frame
+from cutile.frontend.interval import length_of
 from cutile.frontend.operators import truth
 from cutile.frontend.registry import method
 from cutile.frontend.simple_statements import assign, refuse
@@ -179,10 +180,10 @@ def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a 
     if isinstance(value, Range):
         bounds = (value.start, value.stop, value.step)
         if not any(map(is_tile, bounds)):
-            items = range(*bounds)
-            if len(items) <= MAX_ITEMS:
-                return tuple(items)
-            frame.type_error(f"{what} over {len(items)} items", node, f"At most {MAX_ITEMS}: use a loop.")
+            count = length_of(*bounds)
+            if count <= MAX_ITEMS:
+                return tuple(range(*bounds))
+            frame.type_error(f"{what} over {count} items", node, f"At most {MAX_ITEMS}: use a loop.")
         frame.type_error(
             f"{what} over a range whose bounds are known only when the kernel runs",
             node,

@@ -10,7 +10,7 @@ from cutile.frontend.branches import guarded
 from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import Frame, LoopState
-from cutile.frontend.interval import I64, counted
+from cutile.frontend.interval import I64, counted, length_of
 from cutile.frontend.logic import changed, conjunction
 from cutile.frontend.loops import Loop, exited
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
@@ -97,7 +97,7 @@ class _RangeLoop:
         constant = not any(map(is_tile, limits))
         if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in limits):
             frame.type_error("range: a bound does not fit i64", node.iter, "No loop of so many iterations would end.")
-        self.trip_count = len(range(*limits)) if constant else None
+        self.trip_count = length_of(*limits) if constant else None
         self.bounds = limits
         self.counted = counted(*(interval_of(frame, each) for each in limits)) if _integers(limits) else I64
         wanted = dtype_of_weak(limits) if constant else None

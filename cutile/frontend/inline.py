@@ -27,15 +27,12 @@ from cutile.frontend.captures import MISSING, compile_time, lookup
 from cutile.frontend.frame import Frame, Suppressed
 from cutile.frontend.simple_statements import assign, refuse, returned
 from cutile.frontend.source import FunctionSource, take_source
-from cutile.frontend.values import Keywords
+from cutile.frontend.values import Described, Keywords
 
 
 @dataclass(frozen=True, eq=False)
-class Closure:
-    """A function defined in a kernel.
-
-    Its syntax, and the frame whose variables it sees.
-    """
+class Closure(Described):
+    """A function or lambda defined in a kernel: its syntax, and the frame whose variables it sees."""
 
     name: str
     node: ast.FunctionDef | ast.Lambda
@@ -49,8 +46,9 @@ class Closure:
             return self.node.body
         return [ast.copy_location(ast.Return(value=self.node.body), self.node.body)]
 
-    def __repr__(self) -> str:
-        return f"{self.name}{self.signature.replace(return_annotation=inspect.Signature.empty)}"
+    @property
+    def description(self) -> str:
+        return f"function {self.name}{self.signature}"
 
 
 def define(frame: Frame, node: ast.FunctionDef) -> None:

@@ -129,6 +129,11 @@ def largest(x: Interval, y: Interval) -> Interval:
     return Interval(max(x.low, y.low), max(x.high, y.high))
 
 
+def length_of(start: int, stop: int, step: int) -> int:
+    """The number of items of a range; `len` gives none above `sys.maxsize`."""
+    return max(0, (stop - start + step - (1 if step > 0 else -1)) // step)
+
+
 def counted(start: Interval, stop: Interval, step: Interval) -> Interval:
     """What the variable of `range(start, stop, step)` counts through."""
     up = Interval(start.low, max(stop.high - 1, start.low))

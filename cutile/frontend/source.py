@@ -1,8 +1,7 @@
-"""The source text of a function, taken once.
+"""The source text of a function, read once: its lines and its syntax tree.
 
-Its file, its lines, its syntax tree, and places in it.
-
-The text stands at the lines that the code object says, or, if the file was edited, wherever it is now.
+The code object tells the line of the definition. If the file was edited since, the
+definition with the same code is looked for.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import ast
 import functools
 import inspect
 import linecache
-import textwrap
 import tokenize
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cutile.errors import KernelSyntaxError, Location
@@ -24,21 +22,21 @@ from cutile.errors import KernelSyntaxError, Location
 _FUTURE = functools.reduce(
     lambda a, b: a | b, (vars(__future__)[name].compiler_flag for name in __future__.all_feature_names)
 )
-"""How `from __future__ import ...` is told to the compiler, and what code keeps of it."""
+"""The flags of `from __future__ import ...`: code keeps them, and `compile` takes them."""
 
 Lines = tuple[list[str], int]
 """The lines of a definition, and the number of the first."""
 
 
 def lines_of(code: types.CodeType) -> Lines:
-    """The lines at the place that the code says.
+    """The block of lines that begins where the code object says.
 
     Raises OSError, SyntaxError or TokenError where no source is found.
     """
     typed = _typed(code)
     if typed:
         return inspect.getblock(typed[code.co_firstlineno - 1 :]), code.co_firstlineno
-    linecache.checkcache(code.co_filename)
+    linecache.checkcache(code.co_filename)  # a notebook or an editor may have changed the file
     lines = linecache.getlines(code.co_filename)
     if not lines:  # a module in an archive: its loader has the text, and all modules are searched for it
         return inspect.getsourcelines(code)
@@ -48,65 +46,63 @@ def lines_of(code: types.CodeType) -> Lines:
 
 
 def _typed(code: types.CodeType) -> list[str]:
-    """The text that was typed at a prompt or given by `-c`.
+    """The lines typed at a prompt or given by `-c`; empty for code of a file.
 
-    Python 3.14 keeps it by code and not by file.
+    Python 3.14 keeps such lines by code object, where earlier versions keep them by file name.
     """
     find: Callable[[types.CodeType], list[str]] | None = getattr(linecache, "_getlines_from_code", None)
     return find(code) if find is not None else []
 
 
 def matching_lines(code: types.CodeType) -> Lines | None:
-    """The lines of the definition that compiles to this code, or None.
-
-    Read from the code's file, as it is now.
-    """
+    """The lines of the definition in the present file that compiles to this code."""
     lines = linecache.getlines(code.co_filename)
-    for each in _of_file(code):
-        if each.co_name == code.co_name and same_code(each, code):
-            return inspect.getblock(lines[each.co_firstlineno - 1 :]), each.co_firstlineno
+    for definition in _definitions_in_file(code):
+        if definition.co_name == code.co_name and same_code(definition, code):
+            return inspect.getblock(lines[definition.co_firstlineno - 1 :]), definition.co_firstlineno
     return None
 
 
 def is_defined(code: types.CodeType) -> bool:
-    """Whether the file defines a function of this name, wherever."""
-    return any(each.co_name == code.co_name for each in _of_file(code))
+    """Whether the present file defines a function of this name anywhere."""
+    return any(definition.co_name == code.co_name for definition in _definitions_in_file(code))
 
 
 def is_rewritten(code: types.CodeType, lines: Lines) -> bool:
-    """Whether code does what these lines say and more.
+    """Whether an import hook has added names to the code of these lines.
 
-    As pytest makes it of `assert`, and other import hooks.
+    pytest does so for each `assert`: such code differs from its text, which was not edited all the same.
     """
-    plain = next((x for x in _of_file(code) if (x.co_name, x.co_firstlineno) == (code.co_name, lines[1])), None)
+    definitions = _definitions_in_file(code)
+    plain = next((x for x in definitions if (x.co_name, x.co_firstlineno) == (code.co_name, lines[1])), None)
     if plain is None:
         return True  # a cell with magic commands, text that was registered in parts: there is nothing to compare with
-    had, has = set(plain.co_names + plain.co_varnames), set(code.co_names + code.co_varnames)
-    return had < has
+    written, running = set(plain.co_names + plain.co_varnames), set(code.co_names + code.co_varnames)
+    return written < running
 
 
 def same_code(a: types.CodeType, b: types.CodeType) -> bool:
-    """Whether two code objects do the same; their places may differ."""
+    """Whether two code objects do the same; their line numbers may differ."""
     if a.co_code != b.co_code or len(a.co_consts) != len(b.co_consts):
         return False
     names = ("co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_kwonlyargcount")
     return all(getattr(a, name) == getattr(b, name) for name in names) and all(
         same_code(x, y)
         if isinstance(x, types.CodeType) and isinstance(y, types.CodeType)
-        else type(x) is type(y) and repr(x) == repr(y)
+        else type(x) is type(y) and repr(x) == repr(y)  # by text: 0.0 == -0.0, and nan is not nan
         for x, y in zip(a.co_consts, b.co_consts, strict=True)
     )
 
 
-def _of_file(code: types.CodeType) -> Sequence[types.CodeType]:
-    """The code of every function in the file that some code comes from, as it is now."""
+def _definitions_in_file(code: types.CodeType) -> Sequence[types.CodeType]:
+    """The code of every function in the present text of the code's file."""
     text = "".join(linecache.getlines(code.co_filename))
     return _definitions(text, code.co_filename, code.co_flags & _FUTURE)
 
 
 @functools.lru_cache(maxsize=8)
 def _definitions(text: str, file: str, flags: int) -> Sequence[types.CodeType]:
-    """The code of every function in a file; nothing where it does not compile."""
+    """The code of every function in a text; empty where the text does not compile."""
     try:
         return tuple(_nested(compile(text, file, "exec", flags, dont_inherit=True)))
     except (SyntaxError, ValueError):
@@ -122,26 +118,21 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """The text of one function as it was when this was made.
-
-    Later edits of the file change nothing.
+    """The text of one function; later edits of its file do not change it.
 
     Attributes:
         name: the function's name.
-        file: where it was written.
+        file: the name of its file.
         lines: its source lines by line number in that file.
-        tree: its definition, with columns counted in the dedented text.
-        margin: how far the text was indented.
-        first_line: the line number of the text's first line.
+        tree: its definition. Columns are those of the file; lines count from 1.
+        first_line: the line number in the file of the first line of `tree`.
     """
 
     name: str
     file: str
     lines: dict[int, str]
     tree: ast.FunctionDef
-    margin: int
     first_line: int
-    cache: dict[int, Location] = field(default_factory=dict[int, Location], compare=False)
 
     @property
     def signature_text(self) -> str:
@@ -149,14 +140,27 @@ class FunctionSource:
         return f"{self.name}({ast.unparse(self.tree.args)})"
 
     def locate(self, node: ast.AST, caller: Location | None = None) -> Location:
-        """The place of a node; `caller` is where this function was inlined."""
+        """The place of a node; `caller` is where this function was inlined.
+
+        Of a node of several lines, the place is the first line's part.
+        """
         line = getattr(node, "lineno", 1) + self.first_line - 1
-        start = getattr(node, "col_offset", 0) + self.margin
-        end = getattr(node, "end_col_offset", None)
         text = self.lines.get(line, "")
+        start = column_of(text, getattr(node, "col_offset", 0))
+        end = getattr(node, "end_col_offset", None)
         single = getattr(node, "end_lineno", None) == getattr(node, "lineno", None)
-        stop = end + self.margin if end is not None and single else len(text)
+        stop = column_of(text, end) if end is not None and single else len(text)
         return Location(self.file, line, start, stop, text, self.name, caller)
+
+
+def column_of(text: str, offset: int) -> int:
+    """The column, in characters, of an offset in bytes: Python counts the bytes of UTF-8.
+
+    Example:
+        >>> column_of("é + b", 5)
+        4
+    """
+    return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
 
 
 def take_source(function: Callable[..., Any], *, imported: bool = False) -> FunctionSource:
@@ -166,10 +170,10 @@ def take_source(function: Callable[..., Any], *, imported: bool = False) -> Func
 
     Args:
         function: the function.
-        imported: whether its file may have been edited since Python read it: the text must be that of the code.
+        imported: whether its file may have been edited since Python read it. The text must compile to the code then.
 
     Raises:
-        KernelSyntaxError: there is no source text, it is not a plain `def`, or not what Python runs.
+        KernelSyntaxError: there is no source text, it is no plain `def`, or Python runs another text.
     """
     name = getattr(function, "__name__", repr(function))
     if hasattr(function, "__wrapped_kernel__") or isinstance(function, type):
@@ -191,51 +195,60 @@ def take_source(function: Callable[..., Any], *, imported: bool = False) -> Func
     if code.co_name == "<lambda>":
         return _take_lambda(code)
     lines = _lines(name, code, imported)
-    tree, margin = _parse(name, lines[0])
+    tree = _parse(name, lines[0])
     if isinstance(tree, ast.AsyncFunctionDef):
         raise KernelSyntaxError(f"kernel {name!r} is an async function", remedy="Write it as a plain `def` statement.")
     if not isinstance(tree, ast.FunctionDef):
         raise _missing(name, code.co_filename)
     first_line = lines[1]
     numbered = {first_line + offset: line.rstrip("\n") for offset, line in enumerate(lines[0])}
-    linecache.getlines(code.co_filename)  # keep the text for tracebacks, whatever happens to the file
-    return FunctionSource(name, code.co_filename, numbered, tree, margin, first_line)
+    linecache.getlines(code.co_filename)  # fills the cache: tracebacks show this text, even of a deleted file
+    return FunctionSource(name, code.co_filename, numbered, tree, first_line)
 
 
-def _parse(name: str, lines: Sequence[str]) -> tuple[ast.stmt | None, int]:
-    """The only statement in some lines, if it is one, and how far they are indented."""
-    text = textwrap.dedent("".join(lines))
-    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+def _parse(name: str, lines: Sequence[str]) -> ast.stmt | None:
+    """The only statement in some lines; None where there are several, or none."""
+    text = "".join(lines)
+    # Indented lines stay as they are: comments, strings and continued lines may begin left of the definition.
+    indented = text.startswith((" ", "\t"))
     try:
-        body = ast.parse(text).body
+        module = ast.parse(f"if True:\n{text}" if indented else text)
     except SyntaxError as error:
         raise KernelSyntaxError(
             f"kernel {name!r}: its source text cannot be read on its own: {error}",
             remedy="Write it as a plain `def` statement.",
         ) from error
-    return body[0] if len(body) == 1 else None, margin
+    body = module.body
+    if indented:
+        ast.increment_lineno(module, -1)
+        (enclosing,) = body
+        assert isinstance(enclosing, ast.If), "it stands around the text"
+        body = enclosing.body
+    return body[0] if len(body) == 1 else None
 
 
 def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
-    """The lines of a function.
+    """The lines of a function: where its code says, else wherever its file has them now.
 
-    Where its code says, or where they stand in the file by now.
+    Raises:
+        KernelSyntaxError: no lines are found, or the file was edited.
     """
-    wrong: KernelSyntaxError | None = None
+    unreadable: KernelSyntaxError | None = None
     try:
-        lines: Lines | None = lines_of(code)  # not of the function, which may say that it wraps another
-        tree, _ = _parse(name, lines[0])
+        lines: Lines | None = lines_of(code)  # by code: `inspect` follows the `__wrapped__` of a function
+        tree = _parse(name, lines[0])
+        # An async function is refused by the caller, with a better message.
         if not isinstance(tree, ast.AsyncFunctionDef) and getattr(tree, "name", None) != code.co_name:
-            lines = None  # the text of something else
+            lines = None  # another definition's lines
     except KernelSyntaxError as error:
-        lines, wrong = None, error
-    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # the last two: text of something else
+        lines, unreadable = None, error
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # the last two: lines that end within a statement
         lines = None
     if lines is not None and not imported:
         return lines
-    found = matching_lines(code)
-    if found is not None:
-        return found
+    present = matching_lines(code)
+    if present is not None:
+        return present
     if (lines is None and is_defined(code)) or (lines is not None and not is_rewritten(code, lines)):
         raise KernelSyntaxError(
             f"the text of {name!r} in {code.co_filename!r} is not that of the function that Python runs: the file was "
@@ -243,12 +256,12 @@ def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
             remedy="Import it again (importlib.reload), or start Python anew.",
         )
     if lines is None:
-        raise wrong or _missing(name, code.co_filename)
+        raise unreadable or _missing(name, code.co_filename)
     return lines
 
 
 def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
-    """A copy of a function in the same scope, with its own code and defaults."""
+    """A copy of a function, which later changes of its code or defaults do not reach."""
     original: Any = function
     copy = types.FunctionType(
         original.__code__, original.__globals__, original.__name__, original.__defaults__, original.__closure__
@@ -259,9 +272,9 @@ def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
 
 
 def _take_lambda(code: types.CodeType) -> FunctionSource:
-    """A lambda as a function that returns its expression.
+    """The source of a lambda, as a function that returns its expression.
 
-    There may be others on its line: its columns tell.
+    Where its line has several lambdas, the columns of its instructions tell which one it is.
     """
     text = "".join(linecache.getlines(code.co_filename))
     try:
@@ -277,15 +290,16 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
     definition = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[], type_params=[])
     lines = text.splitlines()
     numbered = {number: lines[number - 1] for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(definition, node), 0, 1)
+    # The whole file was parsed: its line numbers are those of the tree.
+    return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(definition, node), first_line=1)
 
 
 _Place = tuple[tuple[int, int], tuple[int, int]]
-"""Where something begins and where it ends: line and column."""
+"""The begin and the end of an expression: each a line and a column, in bytes."""
 
 
 def _places(code: types.CodeType) -> list[_Place]:
-    """The places of a function's instructions, of those that have one."""
+    """The places of a function's instructions; some instructions have none."""
     return [
         ((line, column), (end_line, end_column))
         for line, end_line, column, end_column in code.co_positions()
@@ -295,7 +309,7 @@ def _places(code: types.CodeType) -> list[_Place]:
 
 
 def _holds(body: ast.expr, places: Sequence[_Place]) -> bool:
-    """Whether places lie in an expression, and one of them begins it."""
+    """Whether all places lie in an expression, and one of them begins where it begins."""
     assert body.end_lineno is not None, "it was parsed"
     assert body.end_col_offset is not None, "it was parsed"
     first, last = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)

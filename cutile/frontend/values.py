@@ -1,11 +1,7 @@
-"""What an expression in a kernel evaluates to while it is compiled.
+"""Values of expressions, as the front end has them while it compiles a kernel.
 
-Compile-time values are plain Python objects: numbers, strings, tuples, dtypes, functions. All else is one of these.
-
-Floats of Python that became f32 tiles because nothing said what they are.
-
-They are exact beside f64 all the same: `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. What was made of
-such numbers alone is noted, and a conversion to f64 makes it again, of f64.
+Compile-time values are plain Python objects: numbers, strings, tuples, dtypes, functions. A tile or scalar is a `Value`
+of the IR. All else is of a class below.
 """
 
 from __future__ import annotations
@@ -19,12 +15,20 @@ from typing import Any, TypeGuard
 from cutile.dtypes import DTypeLike, DTypeMeta, f32, f64
 from cutile.errors import Location
 from cutile.ir import Constant, Op, TileType, Value
+from cutile.language.variable import DeviceVariable
 from cutile.ops.arith import Abs, Add, Div, Max, Min, Mul, Neg, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
-Number = bool | int | float
+
+class Described:
+    """A value whose class is defined in another module, and that errors describe by its own words."""
+
+    @property
+    def description(self) -> str:
+        """What errors call it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -281,6 +285,8 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (type, lambda kind: f"class {kind.__name__}"),
     (types.FunctionType, lambda function: f"function {function.__name__!r}"),
     (types.ModuleType, lambda module: f"module {module.__name__!r}"),
+    (DeviceVariable, lambda variable: f"variable of {variable.dtype}"),
+    (Described, lambda value: value.description),
     (object, lambda value: f"{type(value).__name__} {value!r}"),
 )
 """Each kind of value, with what errors call it; the first kind that a value is of."""
@@ -296,24 +302,28 @@ _KEEPS = (Broadcast, Reshape, Permute, Select, Add, Sub, Mul, Div, Neg, Abs, Max
 
 
 class Bare:
-    """Which values are bare floats, and of which operations they come."""
+    """Bare floats: f32 values of Python's floats, where nothing written says f32.
+
+    They are exact beside f64 all the same: `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. The operation
+    of each bare float is noted, and a conversion to f64 computes it anew, in f64.
+    """
 
     def __init__(self) -> None:
         self._origins: dict[Value, Op] = {}
 
     def note(self, op: Op, value: Value) -> None:
-        """`value` is what `op` made of a number, or of a plain whole number."""
+        """Note the value that `op` made of a number, or of a plain whole number."""
         self._origins[value] = op
 
     def follow(self, op: Op, value: Value) -> None:
-        """An operation on floats gives a bare one if all of them are."""
+        """Note the result of an operation whose float operands are all bare."""
         if self._origins and isinstance(op, _KEEPS) and _is_f32(value):
             floats = [each for each in op.operands if _is_f32(each)]
             if floats and all(each in self._origins for each in floats):
                 self._origins[value] = op
 
     def exact(self, value: Value, emit: Callable[[Op], Value]) -> Value | None:
-        """A bare float as f64, made anew; None for any other value."""
+        """A bare float computed anew in f64; None for any other value."""
         op = self._origins.get(value)
         if op is None:
             return None
@@ -321,6 +331,7 @@ class Bare:
             return emit(Constant(value=op.value, dtype=f64, shape=op.shape))
         if isinstance(op, Convert):
             return emit(Convert(x=op.x, dtype=f64))
+        # Operands that are not f32, such as a condition, stay as they are.
         operands = [each if not _is_f32(each) else self.exact(each, emit) or each for each in op.operands]
         return emit(op.copy_with(operands, (), ()))
 

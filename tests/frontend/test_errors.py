@@ -159,6 +159,40 @@ def test_the_caret_stands_under_the_expression() -> None:
     assert line[caret.index("^") : caret.rindex("^") + 1] == "missing"
 
 
+@pytest.mark.parametrize("begin", ["t = y.load(); s = 'αβγ'", "t = 'ab'; é = y.load(); s = '…'"])
+def test_the_caret_counts_characters_and_not_bytes(begin: str) -> None:
+    error = mistake(f"{begin}; y.store(y.load() + missing)")
+    line, caret = str(error).splitlines()[2:4]
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "missing"
+
+
+def test_a_function_that_raises_is_shown_with_the_caret_in_characters() -> None:
+    raising = define("def raising(n):\n    return 'αβγ' if n < 0 else 1 // (n - n)\n")
+    function = define("def kernel(y: Mut):\n    y.store(y.load() * raising(3))\n", raising=raising)
+    with pytest.raises(KernelError, match="ZeroDivisionError") as caught:
+        build(function, take_source(function), {"y": mut(8)}, {})
+    line, caret = str(caught.value).splitlines()[2:4]
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "1 // (n - n)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "# left of the definition\n        y.store(y.load())",
+        "        y.store(y.load()\n+ 1)",
+        '        """Text that\ngoes on at the margin."""\n        y.store(y.load())',
+        '        ct.static_assert(len("""a\n        b""") == 11)\n        y.store(y.load())',
+    ],
+)
+def test_an_indented_kernel_may_have_lines_left_of_its_definition(body: str) -> None:
+    outer = define(f"def outer():\n    def kernel(y: Mut):\n{body}\n    return kernel\n")
+    function = outer()
+    source = take_source(function)
+    assert source.lines[source.first_line].startswith("    def kernel")
+    program = build(function, source, {"y": mut(8)}, {})
+    assert any(op.name == "store_mut" for op in program.function.walk())
+
+
 def test_errors_are_also_the_builtin_that_a_user_expects() -> None:
     for text, builtin in (("t = nothing", NameError), ("t = {1}", SyntaxError), ("t = y.load()[0]", TypeError)):
         function = define(f"def kernel(y: Mut):\n    {text}\n")

@@ -16,7 +16,7 @@ from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.registry import BUILTINS, operation
-from cutile.frontend.values import TOKEN, PointerRef, describe, is_tile, items_of, plain
+from cutile.frontend.values import TOKEN, Described, PointerRef, describe, is_tile, items_of, plain
 from cutile.ir.core import Value
 from cutile.ops import compare
 from cutile.ops.cast import Convert
@@ -26,18 +26,21 @@ from cutile.ops.shape import Reshape
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Described):
     """An f-string with values that are known only when the kernel runs.
 
-    Text around values, each with a `%` format.
+    Attributes:
+        pieces: the text before, between and behind the values; one more than there are values.
+        specs: the `%` format of each value.
     """
 
     pieces: tuple[str, ...]
     values: tuple[Value, ...]
     specs: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        return repr("...".join(self.pieces))
+    @property
+    def description(self) -> str:
+        return f"text {'...'.join(self.pieces)!r}"
 
     def __add__(self, other: Text) -> Text:
         joined = self.pieces[-1] + other.pieces[0]
@@ -90,7 +93,9 @@ def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
         assert isinstance(part, ast.FormattedValue)
         spec = f_string(frame, part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
         if not isinstance(spec, str):
-            frame.type_error("a format must be known when the kernel is compiled", part)
+            frame.type_error(
+                "a format must be known when the kernel is compiled", part, "Use numbers or generics in it: {x:{WIDTH}}."
+            )
         value = frame.evaluate(part.value)
         if part.conversion != -1 and (is_tile(value) or isinstance(value, tuple)):
             frame.type_error(

@@ -28,6 +28,7 @@ from cutile.frontend.registry import operation
 from cutile.frontend.shared_accesses import Reached, is_shared
 from cutile.frontend.values import (
     TOKEN,
+    Described,
     MappedRef,
     MutRef,
     PartitionRef,
@@ -198,12 +199,16 @@ def is_written(frame: Frame, tensor: Value) -> bool:
 
 
 @dataclass(frozen=True)
-class GatherRef:
-    """A tensor in tiles of `shape`, whose places along `axis` are chosen one by one."""
+class GatherRef(Described):
+    """A tensor in tiles of `shape`, whose elements along `axis` are chosen one by one."""
 
     value: Value
     shape: Shape
     axis: int
+
+    @property
+    def description(self) -> str:
+        return f"gather view of {self.value.name!r} with tiles of {self.shape}"
 
 
 @operation
