@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from cutile.frontend.constant_calls import is_constant
 from cutile.frontend.displays import MAX_ITEMS, static_items
@@ -18,8 +18,21 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import length_of, magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
-from cutile.frontend.values import Range, Record, Table, describe, is_tile, items_of
+from cutile.frontend.values import (
+    MappedRef,
+    MutRef,
+    PointerRef,
+    Range,
+    Record,
+    SharedRef,
+    Table,
+    TensorRef,
+    describe,
+    is_tile,
+    items_of,
+)
 from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
+from cutile.language import MappedPartitionMut, Mut, Ptr, SharedMut, Tensor
 from cutile.language.markers import Latency
 from cutile.ops import arith
 from cutile.ops.arith import And, Or
@@ -32,6 +45,10 @@ def _items(frame: Frame, value: Any, what: str) -> tuple[Any, ...]:
 
 def _tuple(frame: Frame, items: Any = ()) -> Any:
     return _items(frame, items, "tuple()")
+
+
+def _list(frame: Frame, items: Any = ()) -> Any:
+    return _items(frame, items, "list()")  # a tuple, since nothing in a kernel changes
 
 
 def _enumerate(frame: Frame, items: Any, start: Any = 0) -> Any:
@@ -101,7 +118,7 @@ def _bool(frame: Frame, x: Any = False) -> Any:
 
 
 def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
-    kinds = items_of(kind) if isinstance(kind, tuple) else (kind,)
+    kinds = items_of(kind) if isinstance(kind, tuple) else get_args(kind) or (kind,)  # of `int | float`, its sides
     for each in kinds:
         if not isinstance(each, type):
             frame.type_error(f"isinstance: expected a class, got {describe(each)}", remedy="Such as tuple or ct.f32.")
@@ -109,7 +126,21 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
         return issubclass(x.kind, kinds)
     if is_tile(x):
         return any(each is x.tile.dtype or each.__name__ == "Tile" for each in kinds)
-    return isinstance(x, kinds)
+    annotation = next((each for ours, each in _ANNOTATIONS if isinstance(x, ours)), None)
+    if annotation is None:
+        return isinstance(x, kinds)
+    # `ct.Tensor` is the class of what callers hold, a subclass of what is annotated.
+    return any(issubclass(annotation, each) or issubclass(each, annotation) for each in kinds)
+
+
+_ANNOTATIONS = (
+    (SharedRef, SharedMut),
+    (TensorRef, Tensor),
+    (MutRef, Mut),
+    (MappedRef, MappedPartitionMut),
+    (PointerRef, Ptr),
+)
+"""What parameters in memory are annotated with; a `SharedRef` is a `TensorRef`, and comes first."""
 
 
 def _round(frame: Frame, x: Any, digits: Any = None) -> Any:
@@ -138,7 +169,7 @@ BUILTINS.update({divmod: _divmod, round: _round})
 FOLDED.update(
     {
         tuple: _tuple,
-        list: _tuple,
+        list: _list,
         enumerate: _enumerate,
         zip: _zip,
         reversed: _reversed,
@@ -257,7 +288,7 @@ def _len(frame: Frame, x: Any) -> Any:
         return len(x.items)
     if isinstance(x, tuple | str):
         return len(items_of(x))
-    if isinstance(x, Range) and not any(map(is_tile, (x.start, x.stop, x.step))):
+    if isinstance(x, Range) and all(isinstance(bound, int) for bound in (x.start, x.stop, x.step)):
         return length_of(x.start, x.stop, x.step)
     frame.type_error(f"len() of {describe(x)}", remedy="Use x.shape[axis].")
 
@@ -265,7 +296,7 @@ def _len(frame: Frame, x: Any) -> Any:
 def _latency(frame: Frame, turns: Any) -> Any:
     count = constant_int(frame, turns, "Latency: the number of turns")
     if count < 1:
-        frame.type_error(f"Latency: at least 1 turn, got {count}")
+        frame.type_error(f"Latency: at least 1 turn, got {count}", remedy="Leave it out to let the compiler choose.")
     return Latency(count)
 
 

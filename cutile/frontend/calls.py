@@ -11,11 +11,12 @@ import math
 import types
 from typing import Any, NoReturn
 
-from cutile.dtypes import is_dtype
+from cutile.conversion import short
+from cutile.dtypes import i32, i64, is_dtype, u64
 from cutile.errors import KernelError, closest
 from cutile.frontend import builtins, elsewhere, structure
 from cutile.frontend.captures import compile_time
-from cutile.frontend.constant_calls import NOT_CONSTANT, computed, wrapped_by_cache
+from cutile.frontend.constant_calls import NOT_CONSTANT, computed, is_constant, wrapped_by_cache
 from cutile.frontend.derived import derive
 from cutile.frontend.families import (
     atomic,
@@ -39,7 +40,8 @@ from cutile.frontend.families import (
 )
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import Closure, inline, inline_closure
-from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, unary
+from cutile.frontend.interval import Interval
+from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, to_tile, unary
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.structure import construct, field_names
 from cutile.frontend.values import BoundFunction, Method, Record, describe, is_tile, plain
@@ -92,9 +94,16 @@ def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
     if isinstance(x, float) and dtype.is_integer:
         name = dtype.__name__
         rounded = f"ct.{name}(int({x!r})) towards zero, or ct.{name}(round({x!r}))"
+        remedy = f"Write ct.{name}({int(x)})." if x.is_integer() else f"Say how it is rounded: {rounded}."
+        if not math.isfinite(x):
+            remedy = "Infinities and NaN are floats alone, such as ct.f32(x)."
+        frame.type_error(f"{dtype.name}({x!r}): {dtype.name} holds whole numbers", remedy=remedy)
+    if is_number(x) and dtype.is_integer and not Interval(int(x), int(x)).fits(dtype):
+        held = Interval.of(dtype)
+        wider = next((kind for kind in (i32, i64, u64) if Interval(int(x), int(x)).fits(kind)), None)
         frame.type_error(
-            f"{dtype.name}({x!r}): {dtype.name} holds whole numbers",
-            remedy=f"Write ct.{name}({int(x)})." if x.is_integer() else f"Say how it is rounded: {rounded}.",
+            f"the number {short(x)} does not fit {dtype.name} ({held.low} to {held.high})",
+            remedy="No integer dtype holds it." if wider is None else f"Give a wider dtype, such as ct.{wider.name}.",
         )
     if is_number(x):
         return materialize(frame, bool(x) if dtype.is_bool else x, dtype)
@@ -114,7 +123,9 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        frame.type_error(f"{name}: {_first(signature, error, kwargs)}", remedy=_remedy(signature, name, args, kwargs))
+        frame.type_error(
+            f"{name}: {_first(signature, error, kwargs)}", remedy=_remedy(signature, name, args, kwargs, handler)
+        )
     if handler not in (*BUILTINS.values(), *FOLDED.values()):
         return handler(frame, *args, **kwargs)
     try:
@@ -122,7 +133,16 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
     except KernelError:
         raise
     except (TypeError, ValueError, ArithmeticError) as error:  # Python's own function, of constants
+        _refuse_of_front_end(frame, name, args, kwargs)
         frame.type_error(f"{name}(): {error}", remedy="It is computed now, by Python, which refuses these arguments.")
+
+
+def _refuse_of_front_end(frame: Frame, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that are no constants: Python's message would name a class of the front end."""
+    for value in (*args, *kwargs.values()):
+        for leaf in structure.leaves(value):
+            if not is_constant(leaf):
+                frame.type_error(f"{name}(): expected constants, got {describe(leaf)}", remedy=to_tile(leaf))
 
 
 def _first(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:
@@ -136,13 +156,13 @@ def _unknown(signature: inspect.Signature, kwargs: dict[str, Any]) -> list[str]:
     return [] if takes_any else [key for key in kwargs if key not in signature.parameters]
 
 
-def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any]) -> str:
+def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any], handler: Handler) -> str:
     """What to write where arguments do not fit.
 
     What another library's arguments are here, and the parameters.
     """
     strange = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
-    if strange:
+    if strange and handler not in (*BUILTINS.values(), *FOLDED.values()):
         return f"{elsewhere.ARGUMENTS[strange[0]]} It takes {_described(signature)}."
     unknown = _unknown(signature, kwargs)
     if unknown:
@@ -266,11 +286,16 @@ def _refuse(frame: Frame, function: Any, name: str, named: bool, node: ast.AST) 
     if hasattr(function, "__wrapped_kernel__"):
         frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
     if isinstance(function, type):
+        kinds = "Kernels make tiles, tuples, named tuples and dataclasses"
         frame.type_error(
             f"{name} is a class, and a kernel cannot make instances of it",
             node,
             elsewhere.for_function(function)
-            or "Kernels make tiles, tuples, named tuples and dataclasses: decorate it with @dataclass(frozen=True).",
+            or (
+                f"{kinds}."
+                if function.__module__ == "builtins"
+                else f"{kinds}: decorate it with @dataclass(frozen=True)."
+            ),
         )
     what = name  # the type of a NumPy function says nothing
     if not callable(function):
@@ -335,4 +360,5 @@ def _fold(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[
     try:
         return function(*args, **kwargs)
     except (TypeError, ValueError, ArithmeticError) as error:
+        _refuse_of_front_end(frame, name, args, kwargs)
         frame.type_error(f"{name}: {error}", remedy="It is computed now, by Python, which refuses the arguments.")

@@ -170,6 +170,9 @@ _INSTEAD = {
 }
 """What to write where a function of Python goes over a range that is not known."""
 
+_OF_TILES = {"any()": "Write tile.any(axis).", "all()": "Write tile.all(axis)."}
+"""What to write where a function of Python goes over a tile."""
+
 
 def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a comprehension") -> tuple[Any, ...]:
     """The items of a tuple, or of a range whose bounds are constants."""
@@ -180,6 +183,13 @@ def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a 
     if isinstance(value, Range):
         bounds = (value.start, value.stop, value.step)
         if not any(map(is_tile, bounds)):
+            if not all(isinstance(bound, int) for bound in bounds):
+                bad = next(bound for bound in bounds if not isinstance(bound, int))
+                frame.type_error(
+                    f"range: the bounds must be integers, got {describe(bad)}",
+                    node,
+                    "Round and convert it: int(x) for numbers.",
+                )
             count = length_of(*bounds)
             if count <= MAX_ITEMS:
                 return tuple(range(*bounds))
@@ -192,5 +202,5 @@ def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a 
         )
     remedy = "Loop over range(...), ct.static_range(...) or a tuple."
     if is_tile(value):
-        remedy = "ct.reduce_sum(tile, axis) and its kin go over the elements of a tile."
+        remedy = _OF_TILES.get(what, "ct.reduce_sum(tile, axis) and its kin go over the elements of a tile.")
     frame.type_error(f"{what} goes over a tuple or a constant range, not over {describe(value)}", node, remedy)

@@ -125,7 +125,7 @@ def dtype_of(frame: Frame, value: Any, what: str) -> Any:
         return value
     try:
         return as_dtype(value)
-    except TypeError:
+    except (TypeError, ValueError):  # NumPy asks an object for a `dtype`, which may be of any kind
         names = ", ".join(f"ct.{each.__name__}" for each in EVERY_DTYPE)
         frame.type_error(
             f"{what}: expected an element type such as ct.f32, got {describe(value)}", remedy=f"There are {names}."

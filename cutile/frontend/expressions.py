@@ -121,6 +121,9 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if isinstance(owner, PartitionIndex) and (PartitionIndex, name) in METHODS:
         return Method(owner, name)
     if isinstance(owner, DeviceVariable):
+        names = {"dtype", *(method for kind, method in METHODS if kind is DeviceVariable)}
+        if name not in names:
+            frame.type_error(f"{describe(owner)} has no attribute {name!r}", node, elsewhere.among(name, names))
         return owner.dtype if name == "dtype" else Method(owner, name)
     if isinstance(owner, IndexComponent):
         return owner.value if name == "value" else attribute_of(frame, owner.value, name, node)

@@ -1,11 +1,11 @@
-"""What statements do to control and to names.
+"""Control flow and assigned names of statements.
 
 `Flow` says where control goes after a statement: on to the next one, or out by `break`, `continue` or `return`. The IR
 has structured control flow only. A jump that is decided when the kernel runs becomes a bool scalar, and the statements
 after it become the body of an `if` on that scalar (`branches.guarded`).
 
-The functions read syntax alone: which names statements bind, whether they jump, and whether a body may use a variable's
-value from before the iteration.
+The functions read syntax alone: which names statements bind, whether they jump, and whether a loop's body may read the
+value that a variable has from the iteration before.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from cutile.ir.core import Value
 
 
 class Exit(enum.Enum):
-    """A way out of a list of statements.
-
-    `BREAK` and `CONTINUE` are of the innermost loop of the function.
-    """
+    """A way out of a list of statements; `BREAK` and `CONTINUE` leave the innermost loop."""
 
     BREAK = "break"
     CONTINUE = "continue"
     RETURN = "return"
     ENDED = "ended"
-    """A loop was left by `break`: its `else` does not run."""
+    """Out of the `else` of a loop, which does not run after the loop's `break`."""
 
 
 Flag = Literal[True] | Value
-"""Whether an exit was taken: for certain, or by a bool scalar."""
+"""Whether an exit was taken: True where every path took it, else a bool scalar."""
 
 
 @dataclass
@@ -49,18 +46,18 @@ class Flow:
     taken: dict[Exit, Flag] = field(default_factory=dict[Exit, Flag])
 
     def leave(self, exit: Exit) -> None:
-        """Every path takes `exit` from here."""
+        """Note that every path takes `exit` here."""
         self.falls = False
         self.taken = {exit: True}
 
     def rejoin(self, exit: Exit) -> bool:
-        """Let the paths that took `exit` go on from here; whether there were any."""
-        found = self.taken.pop(exit, None) is not None
-        self.falls = self.falls or found
-        return found
+        """Let the paths that took `exit` go on from here; returns whether there were any."""
+        was_taken = self.taken.pop(exit, None) is not None
+        self.falls = self.falls or was_taken
+        return was_taken
 
     def settle(self) -> None:
-        """Where nothing falls through and there is one exit, every path took it."""
+        """Replace the flag of the only exit by True where no path falls through."""
         if not self.falls and len(self.taken) == 1:
             self.taken = dict.fromkeys(self.taken, True)
 
@@ -69,20 +66,21 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def _within(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of one function.
+    """The nodes that belong to one function, parents first.
 
-    Not those of functions and classes inside it, nor the targets of comprehensions.
+    Nodes of functions and classes inside it are left out, and the targets of comprehensions: they are names of other
+    scopes.
     """
-    yield node
-    if isinstance(node, _SCOPES):
-        return
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.comprehension):
-            yield from _within(child.iter)
-            for test in child.ifs:
-                yield from _within(test)
-        else:
-            yield from _within(child)
+    rest = [node]
+    while rest:
+        node = rest.pop()
+        yield node
+        if isinstance(node, _SCOPES):
+            continue
+        children: list[ast.AST] = []
+        for child in ast.iter_child_nodes(node):
+            children += [child.iter, *child.ifs] if isinstance(child, ast.comprehension) else [child]
+        rest += reversed(children)
 
 
 def assigned(body: Sequence[ast.AST]) -> dict[str, ast.AST]:
@@ -128,17 +126,14 @@ def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def is_only_overwritten(loop: ast.For | ast.While, name: str) -> bool:
-    """Whether every iteration assigns the variable before it reads it, if at all."""
+    """Whether no iteration reads the value that the variable has from before it."""
     if isinstance(loop, ast.While) and _loads(loop.test, name):
         return False
     return not _body(loop.body, name)[0]
 
 
 def _loads(node: ast.AST, name: str) -> bool:
-    """Whether the name is read anywhere in it.
-
-    Also by a function that it defines, which may be called later.
-    """
+    """Whether a node reads the name anywhere, also in a function that it defines."""
     return any(isinstance(each, ast.Name) and each.id == name and not _is_stored(each) for each in ast.walk(node))
 
 
@@ -151,10 +146,7 @@ def _is_stored(node: ast.Name) -> bool:
 
 
 def _body(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
-    """Whether it may read the name first, and whether all paths assign it.
-
-    Paths that go on.
-    """
+    """Whether statements may read the name before they assign it, and whether all paths that go on assign it."""
     for statement in body:
         reads, assigns = _statement(statement, name)
         if reads or assigns:
@@ -163,20 +155,22 @@ def _body(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
 
 
 def _statement(node: ast.stmt, name: str) -> tuple[bool, bool]:
+    """`_body` of one statement. Unknown kinds assign nothing, so that a later read counts."""
     match node:
         case ast.Assign(targets=targets, value=value):
             return _loads(node, name), any(_stores(each, name) for each in targets) or _stores(value, name)
         case ast.AnnAssign(target=target, value=ast.expr()):
             return _loads(node, name), _stores(target, name)
         case ast.AugAssign(target=target):
-            return _loads(node, name) or _stores(target, name), False
+            return _loads(node, name) or _stores(target, name), False  # `x += 1` reads x
         case ast.Break() | ast.Continue() | ast.Return(value=None):
-            return False, True  # nothing after it is reached
+            return False, True  # no path goes on, and no path lacks the assignment
         case ast.If(test=test, body=then, orelse=orelse):
             first, second = _body(then, name), _body(orelse, name)
             return _loads(test, name) or first[0] or second[0], first[1] and second[1]
         case ast.For(target=target, iter=over, body=inner, orelse=orelse):
-            reads = not _stores(target, name) and _body(inner, name)[0]  # it may not run, so it assigns nothing
+            # A loop may run no iteration: what it assigns does not count.
+            reads = not _stores(target, name) and _body(inner, name)[0]
             return _loads(over, name) or reads or _body(orelse, name)[0], False
         case ast.While(test=test, body=inner, orelse=orelse):
             return _loads(test, name) or _body(inner, name)[0] or _body(orelse, name)[0], False

@@ -21,7 +21,21 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import BINARY, I32, inverted, negated
 from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import children, kind_of, leaves
-from cutile.frontend.values import Method, MutRef, PartitionRef, Table, TensorRef, describe, is_tile, items_of, plain
+from cutile.frontend.values import (
+    MappedRef,
+    Method,
+    MutRef,
+    PartitionRef,
+    PointerRef,
+    Range,
+    Record,
+    Table,
+    TensorRef,
+    describe,
+    is_tile,
+    items_of,
+    plain,
+)
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir import Constant, Op, Value, remedy
 from cutile.ops import arith, compare, math
@@ -101,6 +115,9 @@ MAX_UNROLLED_POWER = 16
 
 _MODULO = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
 """What gives the same low bits whatever stands in the operands' higher ones."""
+
+_IN_MEMORY = (TensorRef, MutRef, MappedRef, PartitionRef, PointerRef)
+"""What stands for memory, and has no elements of its own to compare."""
 
 _ANYTHING = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
 """What compile-time values of any kind can be used with."""
@@ -380,13 +397,22 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
             )
     if kind in (ast.Eq, ast.NotEq, ast.In, ast.NotIn):
         _refuse_names_of_dtypes(frame, kind, *values)
+    # `x == 0` of a tensor would be false, whatever its elements are.
+    for value in values:
+        if kind in (ast.Eq, ast.NotEq) and isinstance(value, _IN_MEMORY) and None not in values:
+            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
     try:
         return PYTHON[kind](*values)
-    except (TypeError, ValueError, ArithmeticError) as error:
+    except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
+        # Python's own message would name the class that a tensor has in the front end.
+        for value in values:
+            if isinstance(value, (*_IN_MEMORY, Record, Range)):
+                frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
         tuples = any(isinstance(value, tuple) for value in values)
         remedy = to_tile(()) if tuples else "Both sides are known now, and Python itself refuses them."
         # Of divisions each version of Python says something else.
         said = "division by zero" if isinstance(error, ZeroDivisionError) else str(error)
+        said = "the result does not fit into memory" if isinstance(error, MemoryError) else said
         frame.type_error(f"{SPELLING[kind]}: {said}", remedy=remedy)
 
 

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutile.errors import KernelError
+from cutile.errors import KernelError, KernelSyntaxError
 from cutile.frontend import operators
 from cutile.frontend.branches import branch, guarded, if_statement
 from cutile.frontend.expressions import evaluate
@@ -251,10 +251,22 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
         try:
             with frame.at(node):
                 _execute(frame, node)
-        except KernelError as error:
-            frame.report.add(error)
+        except (KernelError, RecursionError) as error:
+            # Once, at a statement of the function's own: there the stack has room again.
+            if isinstance(error, RecursionError) and body is not frame.body:
+                raise
+            frame.report.add(error if isinstance(error, KernelError) else _nested_too_deeply(frame, node))
             frame.variables = before | dict.fromkeys(assigned([node]), FAULTY)
             frame.flow = Flow()
+
+
+def _nested_too_deeply(frame: Frame, node: ast.stmt) -> KernelError:
+    """The error where Python's stack ends: each level of syntax takes some of its frames."""
+    return KernelSyntaxError(
+        "this statement is nested too deeply to be compiled",
+        frame.locate(node),
+        "Assign parts of a long expression to names, and put parts of a long `elif` or `match` into functions.",
+    )
 
 
 def _execute(frame: Frame, node: ast.stmt) -> None:

@@ -304,8 +304,8 @@ _KEEPS = (Broadcast, Reshape, Permute, Select, Add, Sub, Mul, Div, Neg, Abs, Max
 class Bare:
     """Bare floats: f32 values of Python's floats, where nothing written says f32.
 
-    They are exact beside f64 all the same: `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. The operation
-    of each bare float is noted, and a conversion to f64 computes it anew, in f64.
+    They are exact beside f64 all the same: `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. The
+    operation of each bare float is noted, and a conversion to f64 computes it anew, in f64.
     """
 
     def __init__(self) -> None:

@@ -3,6 +3,27 @@
 HEAD = "def kernel(y: Mut, a: f32, n: i32, x: Tensor, *, BK: Const = 8):\n"
 
 BODIES: dict[str, str] = {
+    # values in memory where Python's own functions and operators take constants
+    "tensor_compared": "t = x == 0.0",
+    "number_in_a_tensor": "t = 1.0 in x",
+    "root_of_a_tensor": "t = math.sqrt(x)",
+    "float_of_a_mut": "t = float(y)",
+    "largest_of_a_tensor": "t = max(x, 1)",
+    "clamp_of_a_mut": "t = ct.clamp(y, 0, 1)",
+    "any_of_a_tile": "t = any(y.load() > 0.0)",
+    "list_of_a_scalar": "t = list(n)",
+    "largest_by_a_key": "t = max((1, 2), key=lambda e: -e)",
+    "integer_of_infinity": "t = ct.i32(float('inf'))",
+    "integer_of_few_bits": "t = ct.i8(300)",
+    "dtype_that_is_a_module": "t = ct.ftoi(y.load(), np)",
+    "comprehension_over_2_to_the_64": "t = [i for i in range(-(2**63), 2**63)]",
+    "comprehension_over_a_range_of_floats": "t = [i for i in range(1.5)]",
+    "static_range_of_2_to_the_64": "for i in ct.static_range(-(2**63), 2**63):\n    pass",
+    "text_beyond_memory": "t = 'a' * 10**15",
+    "load_tile_of_a_mut": "t = ct.load_tile(y, (8,), (0,))",
+    "load_tile_like_in_the_wrong_order": "t = ct.load_tile_like(y, x)",
+    "gather_view_as_a_tile": "t = ct.exp(ct.make_gather_scatter_view(x, (8,)))",
+    "function_as_a_tile": "t = ct.exp(lambda t: t)",
     # names
     "unknown_name": "t = y.load() + undefined_name",
     "misspelt_name": "tile = y.load()\ny.store(til)",
@@ -380,6 +401,7 @@ REFUSED: dict[str, str] = {
     "Set": "t = {1, 2}",
     "SetComp": "t = {i for i in range(3)}",
     "DictComp": "t = {i: i for i in range(3)}",
+    "Starred": "t = y.load()[*(None,)]",
     "Yield": "t = yield",
     "YieldFrom": "t = yield from y",
     "Try": "try:\n    y.store(y.load())\nexcept ValueError:\n    pass",

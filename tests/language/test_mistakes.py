@@ -90,6 +90,10 @@ MISTAKES: dict[str, Mistake] = {
         "    late = 3\nkernel = outer()\n",
         "'late' is not defined",
     ),
+    "method_that_a_variable_has_not": Mistake(
+        "v = ct.Global(ct.i32)\ndef kernel(y: Mut):\n    v.foo()\n",
+        "variable of i32 has no attribute 'foo'.*It has atomic_add, dtype, load, store",
+    ),
     # functions
     "helper_without_text": Mistake(
         "helper = eval('lambda t: t + 1')\ndef kernel(y: Mut):\n    y.store(helper(y.load()))\n",
@@ -153,6 +157,7 @@ MISTAKES: dict[str, Mistake] = {
         "Pair is a class",
     ),
     # text
+    "format_of_the_launch": body("print(f'{n:{n}}')", r"a format must be known.*\{x:\{WIDTH\}\}", 2, parameters=N),
     "assert_with_values": body(
         "assert n > 3, f'n is {n}'\ny.store(y.load())", "assert: the message has values", 2, parameters=N
     ),
@@ -170,6 +175,15 @@ MISTAKES: dict[str, Mistake] = {
     "shape_of_a_bool": body("y.store(y.load().reshape((True, 4)))", "constant integers"),
     "range_too_wide": body("for i in range(2**70):\n    y.store(y.load())", "range|fit"),
     "static_range_too_long": body("for i in ct.static_range(10**9):\n    y.store(y.load())", "static_range"),
+    "too_many_terms": body(
+        "y.store(" + " + ".join(["n"] * 1500) + ")", "nested too deeply.*Assign parts", 2, parameters=N
+    ),
+    "too_many_branches": body(
+        "if n == 0:\n    y.store(1.0)\n" + "\n".join(f"elif n == {k}:\n    y.store(1.0)" for k in range(1, 400)),
+        r"^this statement is nested too deeply",
+        2,
+        parameters=N,
+    ),
     "nothing_raised": body("raise ValueError('no')", "raise"),
     "star_in_an_index": body("y.store(y.load()[*(None,)])", "\\*|starred|Starred|not compiled"),
 }

@@ -284,3 +284,18 @@ def test_constants_stay_constants_behind_loops(backend: str) -> None:
     with on(backend):
         for n in (0, 2, 6):
             np.testing.assert_array_equal(result(behind(part(), n)), np.full(8, 9.0 + (5 if n else 1)))
+
+
+def kind_of(t: Any) -> int:
+    if isinstance(t, ct.Tensor):
+        return 1
+    if isinstance(t, Mut):
+        return 2
+    return 3 if isinstance(t, int | float) else 4
+
+
+def test_isinstance_tells_what_a_parameter_is_annotated_with() -> None:
+    body = "y.store(kind_of(x) + 10.0 * kind_of(y) + 100.0 * kind_of(0.5) + 1000.0 * kind_of(y.load()))"
+    told = kernel(f"def told(y: Mut, x: Tensor):\n    {body}\n", kind_of=kind_of)
+    with ct.use_backend("reference"):
+        assert result(told(part(), api.ones((8,)).sync())).tolist() == [4321.0] * 8

@@ -94,7 +94,9 @@ def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
         spec = f_string(frame, part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
         if not isinstance(spec, str):
             frame.type_error(
-                "a format must be known when the kernel is compiled", part, "Use numbers or generics in it: {x:{WIDTH}}."
+                "a format must be known when the kernel is compiled",
+                part,
+                "Use numbers or generics in it: {x:{WIDTH}}.",
             )
         value = frame.evaluate(part.value)
         if part.conversion != -1 and (is_tile(value) or isinstance(value, tuple)):

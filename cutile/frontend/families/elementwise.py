@@ -14,7 +14,15 @@ from cutile.frontend.derived import Language, Term, composed, operands
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import ceil_divided, largest, least
-from cutile.frontend.operators import broadcast_shape, broadcast_to, narrowed, unify, widened
+from cutile.frontend.operators import (
+    broadcast_shape,
+    broadcast_to,
+    is_number,
+    narrowed,
+    to_tile,
+    unify,
+    widened,
+)
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.values import describe, is_tile
 from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
@@ -83,6 +91,10 @@ def ceil_div(frame: Frame, a: Any, b: Any) -> Any:
 def clamp(ct: Language, x: Any, low: Any, high: Any) -> Any:
     numbers = (x, low, high)
     if not any(isinstance(each, Term) for each in numbers):
+        for number in numbers:
+            if not is_number(number):
+                what = f"clamp: expected a tile or a number, got {describe(number)}"
+                ct.frame.type_error(what, remedy=to_tile(number))
         return min(max(x, low), high)
     floats = any(each.dtype.is_float if isinstance(each, Term) else isinstance(each, float) for each in numbers)
     if floats:  # as NumPy has it: what is NaN stays NaN

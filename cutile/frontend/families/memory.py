@@ -126,16 +126,22 @@ def _load(frame: Frame, value: Value, shape: tuple[int, ...], index: Any, fill: 
 @operation
 def load_tile(frame: Frame, x: Any, shape: Any, index: Any, padding: Any = padding.ZERO) -> Any:
     if not isinstance(x, TensorRef):
-        frame.type_error(f"load_tile: expected a tensor, got {describe(x)}")
+        frame.type_error(
+            f"load_tile: expected a tensor, got {describe(x)}",
+            remedy="The tensor comes first: ct.load_tile(x, shape, index). A Mut has y.load().",
+        )
     return _load(frame, x.value, shape_of(frame, shape, "load_tile"), index, padding, "load_tile")
+
+
+_LIKE = "Write ct.load_tile_like(x, y): the tile of the tensor x that lies where y's own tile does."
 
 
 @operation
 def load_tile_like(frame: Frame, x: Any, y: Any, padding: Any = padding.ZERO) -> Any:
     if not isinstance(x, TensorRef):
-        frame.type_error(f"load_tile_like: the first argument must be a Tensor, got {describe(x)}")
+        frame.type_error(f"load_tile_like: the first argument must be a Tensor, got {describe(x)}", remedy=_LIKE)
     if not isinstance(y, MutRef):
-        frame.type_error(f"load_tile_like: the second argument must be a Mut, got {describe(y)}")
+        frame.type_error(f"load_tile_like: the second argument must be a Mut, got {describe(y)}", remedy=_LIKE)
     if x.value.tensor.rank != y.value.mut.rank:
         frame.type_error(
             f"load_tile_like: {x.value.name!r} has {x.value.tensor.rank} axes, {y.value.name!r} has {y.value.mut.rank}",

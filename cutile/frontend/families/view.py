@@ -65,7 +65,9 @@ def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int
             constants.append(item)
             continue
         if not is_tile(item) or not item.tile.is_scalar or not item.tile.dtype.is_integer:
-            frame.type_error(f"{what} must be integers, got {describe(item)}")
+            frame.type_error(
+                f"{what} must be integers, got {describe(item)}", remedy="Convert it: ct.convert_tile(x, ct.i64)."
+            )
         constants.append(None)
         open_.append(item if item.tile.dtype is dtype else frame.emit(Convert(x=item, dtype=dtype)))
     return tuple(constants), open_
@@ -77,16 +79,22 @@ def tensor_at(
     """The tensor whose first element is at an address."""
     extents, open_extents = _numbers(frame, shape, f"{what}: the extents", i32)
     if any(each is not None and each < 1 for each in extents):
-        frame.type_error(f"{what}: the shape {shape} has an extent below 1")
+        frame.type_error(f"{what}: the shape {shape} has an extent below 1", remedy="Every extent is at least 1.")
     steps, open_steps = _numbers(frame, strides, f"{what}: the strides", i64)
     if len(extents) != len(steps):
-        frame.type_error(f"{what}: {len(extents)} extents and {len(steps)} strides")
+        frame.type_error(
+            f"{what}: {len(extents)} extents and {len(steps)} strides",
+            remedy="Give one stride, in elements, for each extent.",
+        )
     size = dtype.bits // 8
     if alignment is None:
         alignment = _assumed_alignment(frame, address, strides, size)
     bytes_ = size if alignment is None else constant_int(frame, alignment, f"{what}: the alignment")
     if bytes_ not in (1, 2, 4, 8, 16) or bytes_ < size:
-        frame.type_error(f"{what}: the alignment must be 1, 2, 4, 8 or 16 bytes and at least an element, got {bytes_}")
+        frame.type_error(
+            f"{what}: the alignment must be 1, 2, 4, 8 or 16 bytes and at least an element, got {bytes_}",
+            remedy="Leave it out for the size of an element.",
+        )
     # of the strides only 1 is known to the types; others come as numbers, like a launch argument's
     fixed = tuple(1 if step == 1 else None for step in steps)
     rest = iter(open_steps)
@@ -124,7 +132,10 @@ def make_tensor_view(
     is_ordered(frame, token, "make_tensor_view")
     if isinstance(base, PointerRef):
         if not base.value.tile.is_scalar:
-            frame.type_error(f"make_tensor_view: the base must be one pointer, got {describe(base)}")
+            frame.type_error(
+                f"make_tensor_view: the base must be one pointer, got {describe(base)}",
+                remedy="Reshape a tile of one to (): ct.reshape_ptr(pointers, ()).",
+            )
         return tensor_at(frame, base.value, base.dtype, shape, strides, alignment, "make_tensor_view")
     if not is_tile(base) or not base.tile.is_scalar or base.tile.dtype not in (i64, u64) or dtype is None:
         frame.type_error(
