@@ -138,11 +138,11 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
 
 
 def _refuse_of_front_end(frame: Frame, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Refuse arguments that are no constants: Python's message would name a class of the front end."""
+    """Refuse what Python cannot have; its message would name a class of ours."""
     for value in (*args, *kwargs.values()):
-        for leaf in structure.leaves(value):
-            if not is_constant(leaf):
-                frame.type_error(f"{name}(): expected constants, got {describe(leaf)}", remedy=to_tile(leaf))
+        if not is_constant(value):
+            cause = next((leaf for leaf in structure.leaves(value) if not is_constant(leaf)), value)
+            frame.type_error(f"{name}(): expected constants, got {describe(cause)}", remedy=to_tile(cause))
 
 
 def _first(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:

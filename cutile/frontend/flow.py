@@ -20,7 +20,7 @@ from cutile.ir.core import Value
 
 
 class Exit(enum.Enum):
-    """A way out of a list of statements; `BREAK` and `CONTINUE` leave the innermost loop."""
+    """A way out of statements; `BREAK` and `CONTINUE` are of the innermost loop."""
 
     BREAK = "break"
     CONTINUE = "continue"
@@ -146,7 +146,10 @@ def _is_stored(node: ast.Name) -> bool:
 
 
 def _body(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
-    """Whether statements may read the name before they assign it, and whether all paths that go on assign it."""
+    """Whether a path may read the name first, and whether all paths assign it.
+
+    Only paths that go on behind the statements count for the second.
+    """
     for statement in body:
         reads, assigns = _statement(statement, name)
         if reads or assigns:
@@ -155,7 +158,7 @@ def _body(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
 
 
 def _statement(node: ast.stmt, name: str) -> tuple[bool, bool]:
-    """`_body` of one statement. Unknown kinds assign nothing, so that a later read counts."""
+    """`_body` of one statement; other kinds of statements assign nothing."""
     match node:
         case ast.Assign(targets=targets, value=value):
             return _loads(node, name), any(_stores(each, name) for each in targets) or _stores(value, name)

@@ -32,7 +32,11 @@ from cutile.frontend.values import Described, Keywords
 
 @dataclass(frozen=True, eq=False)
 class Closure(Described):
-    """A function or lambda defined in a kernel: its syntax, and the frame whose variables it sees."""
+    """A function or lambda that is defined in a kernel.
+
+    Attributes:
+        frame: of the definition; the function sees its variables.
+    """
 
     name: str
     node: ast.FunctionDef | ast.Lambda

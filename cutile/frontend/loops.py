@@ -441,7 +441,11 @@ class Loop:
             report.drop(mark)
             del block.operations[length:]
             self.reset()
-        self.frame.type_error("the types of this loop's variables do not settle", self.node)
+        self.frame.type_error(
+            "the types of this loop's variables do not settle",
+            self.node,
+            "Give them dtypes before the loop, as in k = ct.i64(0).",
+        )
 
     @property
     def has_guesses(self) -> bool:

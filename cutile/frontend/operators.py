@@ -27,8 +27,6 @@ from cutile.frontend.values import (
     MutRef,
     PartitionRef,
     PointerRef,
-    Range,
-    Record,
     Table,
     TensorRef,
     describe,
@@ -115,6 +113,9 @@ MAX_UNROLLED_POWER = 16
 
 _MODULO = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
 """What gives the same low bits whatever stands in the operands' higher ones."""
+
+_OF_PYTHON = (bool, int, float, str, tuple, type(None), type)
+"""Compile-time values that Python has as such."""
 
 _IN_MEMORY = (TensorRef, MutRef, MappedRef, PartitionRef, PointerRef)
 """What stands for memory, and has no elements of its own to compare."""
@@ -281,6 +282,8 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
     strong = [tile for tile in tiles if not is_weak(frame, tile)]
     if dtype is None and tiles:
         dtype = strong[0].tile.dtype if strong else dtype_of_weak(values)
+    elif dtype is None and len({default_dtype(value) for value in values}) > 1:
+        dtype = dtype_of_weak(values)  # numbers alone, such as 1 beside 2.5
     if dtype is not None:
         values = [adapted(frame, value, dtype) for value in values]
         tiles = [value for value in values if is_tile(value)]
@@ -390,7 +393,7 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
             frame.type_error(
                 f"{SPELLING[kind]}: a tuple that holds tiles", remedy="Combine or compare its items one by one."
             )
-        if not isinstance(value, bool | int | float | str | tuple | type(None) | type) and kind not in _ANYTHING:
+        if not isinstance(value, _OF_PYTHON) and kind not in _ANYTHING:
             frame.type_error(
                 f"{SPELLING[kind]}: cannot use a {describe(value)}",
                 remedy=to_tile(value),
@@ -406,7 +409,7 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
         # Python's own message would name the class that a tensor has in the front end.
         for value in values:
-            if isinstance(value, (*_IN_MEMORY, Record, Range)):
+            if not isinstance(value, _OF_PYTHON):
                 frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
         tuples = any(isinstance(value, tuple) for value in values)
         remedy = to_tile(()) if tuples else "Both sides are known now, and Python itself refuses them."
@@ -450,6 +453,8 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
         op, interval = (arith.Neg, negated) if kind is ast.USub else (arith.Not, inverted)
         return computed(frame, op, interval(interval_of(frame, value)), value)
     if kind is ast.USub:
+        if value.tile.dtype.is_bool:
+            frame.type_error("-: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
         return of_weak(frame, frame.emit(arith.Neg(x=value)), value)
     if kind is ast.Not:
         if not value.tile.is_scalar:

@@ -154,7 +154,7 @@ class FunctionSource:
 
 
 def column_of(text: str, offset: int) -> int:
-    """The column, in characters, of an offset in bytes: Python counts the bytes of UTF-8.
+    """The column in characters of an offset in bytes of UTF-8, as Python counts.
 
     Example:
         >>> column_of("é + b", 5)
@@ -228,7 +228,7 @@ def _parse(name: str, lines: Sequence[str]) -> ast.stmt | None:
 
 
 def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
-    """The lines of a function: where its code says, else wherever its file has them now.
+    """The lines of a function, where its code says or wherever they are now.
 
     Raises:
         KernelSyntaxError: no lines are found, or the file was edited.

@@ -261,7 +261,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
 
 
 def _nested_too_deeply(frame: Frame, node: ast.stmt) -> KernelError:
-    """The error where Python's stack ends: each level of syntax takes some of its frames."""
+    """The error where Python's stack ends; each level of syntax takes frames."""
     return KernelSyntaxError(
         "this statement is nested too deeply to be compiled",
         frame.locate(node),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeGuard
 
 from cutile.dtypes import DTypeLike, DTypeMeta, f32, f64
@@ -23,7 +23,7 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 
 
 class Described:
-    """A value whose class is defined in another module, and that errors describe by its own words."""
+    """A value of a class in another module, which tells its own description."""
 
     @property
     def description(self) -> str:
@@ -257,7 +257,8 @@ def _of_partition(ref: PartitionRef) -> str:
 
 
 def _of_tuple(items: tuple[Any, ...]) -> str:
-    if not any(isinstance(item, Value | Record | tuple) for item in items):
+    # A `TensorRef` beside numbers would be shown as the dataclass that it is.
+    if not any(isinstance(item, Value | Record | tuple | Described) or is_dataclass(item) for item in items):
         return f"{type(items).__name__} {items!r}"
     return f"tuple ({', '.join([*map(describe, items[:4]), *(['...'] if len(items) > 4 else [])])})"
 

@@ -157,6 +157,7 @@ MISTAKES: dict[str, Mistake] = {
         "Pair is a class",
     ),
     # text
+    "format_of_many_digits": body("print(f'{10**400:5.2f}')", "print: int too large"),
     "format_of_the_launch": body("print(f'{n:{n}}')", r"a format must be known.*\{x:\{WIDTH\}\}", 2, parameters=N),
     "assert_with_values": body(
         "assert n > 3, f'n is {n}'\ny.store(y.load())", "assert: the message has values", 2, parameters=N

@@ -216,3 +216,25 @@ def test_a_counter_of_a_loop_is_stored_as_what_is_beside_it() -> None:
     y = np.zeros(4, np.int32)
     launch(kernel(text), (y, (4,)), 10)
     np.testing.assert_array_equal(y, 12 + np.arange(4) * 12)
+
+
+CONSTANTS = {
+    "ct.select(y.load() > 1.0, 1, 2.5)": [2.5, 2.5, 1.0, 1.0],
+    "ct.min_tile(1, 2.5) + y.load()": [1.0, 2.0, 3.0, 4.0],
+    "ct.select(ct.eq_tile(2, 2.0), y.load(), 0.0)": [0.0, 1.0, 2.0, 3.0],
+    "ct.convert_tile(ct.max_tile(2**40, 0) // 2**40, f32) + y.load()": [1.0, 2.0, 3.0, 4.0],
+    "ct.f32(ct.clamp(2**40, 0, ct.get_num_tile_blocks()[0])) * y.load()": [0.0, 1.0, 2.0, 3.0],
+        0.0,
+        5.0,
+        10.0,
+        15.0,
+    ],
+}
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("expression", CONSTANTS)
+def test_constants_alone_have_one_dtype(expression: str, backend: str) -> None:
+    y = np.arange(4, dtype=np.float32)
+    launch(kernel(f"def constants(y: Mut):\n    y.store({expression})\n"), (y, (4,)), backend=backend)
+    assert y.tolist() == CONSTANTS[expression]

@@ -76,7 +76,7 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
     if is_number(value) or isinstance(value, str | type(None) | type):
         try:
             return _constant(format(value, spec))  # pyright: ignore[reportUnknownArgumentType]
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             frame.type_error(f"print: {error}", remedy="Formats are Python's, such as {x:5d} or {x:.3f}.")
     frame.type_error(
         f"print: cannot print {describe(value)}", remedy="Print tiles, scalars and constants: load a tile first."
@@ -181,7 +181,8 @@ def constant_text(message: Any) -> str:
     Values that are known only when it runs are left out.
     """
     if not isinstance(message, Text):
-        return "" if message is None or message == "" else f": {message}"
+        words = message if is_number(message) or isinstance(message, str) else describe(message)
+        return "" if message is None or message == "" else f": {words}"
     return f": {'...'.join(message.pieces)}"
 
 
