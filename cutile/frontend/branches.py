@@ -1,10 +1,8 @@
 """Branches that are decided when the kernel runs.
 
-Both sides are compiled, and what they leave behind is merged.
-
-A variable that both sides give the same type becomes a result of the `if`. One that they give different types, or
-that one side alone defines, has no value afterwards, and says so where it is used. A side that leaves by `break`,
-`continue` or `return` counts only for what is needed where it goes.
+Both sides are compiled, and their variables merged. A variable that has the same type on both sides becomes a result of
+the `if`. A variable of two types, or of one side alone, has no value afterwards: a later use of it is an error. A side
+that leaves by `break`, `continue` or `return` counts only for the variables that are read where it goes.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_wea
 from cutile.ir import Block, Constant, If, TileType, Value
 from cutile.ops.arith import Not, Or
 
-_VALUE = " value"  # the name under which the values of expressions are merged
+_VALUE = " value"  # the name under which an expression's value is merged; with the blank it is no variable's
 
 
 @dataclass
@@ -49,7 +47,7 @@ class _Side:
         if name == RETURNED:
             return Exit.RETURN in self.flow.taken
         if self.flow.falls or Exit.ENDED in self.flow.taken:
-            return True
+            return True  # a path that ENDED skips an `else`, and goes on behind it
         loop = frame.loop
         if loop is None or not {Exit.BREAK, Exit.CONTINUE} & self.flow.taken.keys():
             return False
@@ -57,7 +55,7 @@ class _Side:
 
 
 def _compile_side(frame: Frame, action: Callable[[], Any]) -> _Side:
-    """Run `action` in a block of its own, and put the frame back as it was."""
+    """Compile one side in a block of its own; the frame is as before afterwards."""
     before = frame.variables, frame.places, frame.flow
     frame.variables, frame.places, frame.flow = dict(frame.variables), dict(frame.places), Flow()
     try:
@@ -80,13 +78,13 @@ class _Merge:
         self.phis: list[tuple[TileType, str, tuple[Any, Any]]] = []
 
     def variables(self) -> dict[str, Any]:
-        """What each variable that the sides changed means afterwards; phis are `_Phi`s."""
+        """The variables after the branch; a `_Phi` stands for a result of the `if`."""
         left, right = self.sides
         merged: dict[str, Any] = {}
         for name in {**left.variables, **right.variables}:
             a, b = left.variables.get(name, _ABSENT), right.variables.get(name, _ABSENT)
             if a is b:
-                merged[name] = a  # one value on both sides, which need not be what it was before
+                merged[name] = a  # the same value on both sides, perhaps not the value before the branch
                 continue
             needs = left.needs(name, self.frame), right.needs(name, self.frame)
             if needs == (True, True) or (needs == (False, False) and name == _VALUE):
@@ -112,16 +110,17 @@ class _Merge:
         return tuple(places)
 
     def _both(self, name: str, a: Any, b: Any) -> Any:
-        """A variable that is needed from both sides."""
+        """A variable whose values on both sides are needed."""
         if isinstance(a, Faulty) or isinstance(b, Faulty):
             return FAULTY
         if isinstance(a, Undefined) or isinstance(b, Undefined):
             loop = self.frame.loop
+            # The loop needs a value of each variable that it carries, whether or not a path assigns it.
             if loop is not None and loop.carried is not None and name in loop.carried:
                 return self._hidden(name, a, b)
             if (a is _ABSENT or b is _ABSENT) and not (isinstance(a, Undefined) and isinstance(b, Undefined)):
-                one = f"only one branch of the `{_word(self.node)}` in line {self._line} assigns it"
-                return Undefined(one, places=tuple(("it is assigned here", place) for _, place in self._places(name)))
+                why = f"only one branch of the `{_word(self.node)}` in line {self._line} assigns it"
+                return Undefined(why, places=tuple(("it is assigned here", place) for _, place in self._places(name)))
             return b if a is _ABSENT or not isinstance(a, Undefined) else a
         return self._joined(name, a, b)
 
@@ -141,15 +140,15 @@ class _Merge:
                 continue
             common = self._common(x, y)
             if common is None:
-                self._forget(mark)
+                self._forget(mark)  # the phis of the leaves before this one
                 return self._conflict(name, a, b)
             parts.append(self._phi(name, common, x, y))
         return refill(a, iter(parts))
 
     def _hidden(self, name: str, a: Any, b: Any) -> Any:
-        """A variable that a loop carries although a side gives it no value.
+        """A variable that a loop carries, and that has no value on some side.
 
-        It counts for the sides that do.
+        The loop carries the value of the sides that have one. Where a side without a value goes on, a use is an error.
         """
         pair = [each.hidden if isinstance(each, Undefined) else each for each in (a, b)]
         if pair[0] is None or pair[1] is None:
@@ -162,7 +161,7 @@ class _Merge:
         return joined
 
     def _one(self, name: str, value: Any, side: int) -> Any:
-        """A variable whose value on the other side does not matter."""
+        """A variable whose value on one side alone is needed."""
         if isinstance(value, Undefined | Faulty) or value is self.frame.variables.get(name):
             return value
         parts: list[Any] = []
@@ -175,7 +174,7 @@ class _Merge:
         return refill(value, iter(parts))
 
     def _conflict(self, name: str, a: Any, b: Any) -> Any:
-        """No one type: an error at once for what is used at once."""
+        """A variable of two types: an error where it is used, which for a value is here."""
         kinds = f"it is {describe(a)} on one path, {describe(b)} on the other"
         if describe(a) == describe(b):
             kinds = f"it is one {describe(a)} on one path, and another on the other"
@@ -207,7 +206,10 @@ class _Merge:
             del side.yields[mark:]
 
     def _phi(self, name: str, common: TileType, x: Any, y: Any) -> _Phi:
-        """A result of the `if`; None stands for a value that is never used."""
+        """A new result of the `if`, whose values on the sides are `x` and `y`.
+
+        None is a value that nothing reads: zeros take its place.
+        """
         builder = self.frame.builder
         for value, side in zip((x, y), self.sides, strict=True):
             if is_tile(value):
@@ -233,9 +235,11 @@ class _Merge:
         return _TensorPhi(tuple(phis), form, x, "" if name in (_VALUE, RETURNED) else name)
 
     def flow(self, guarding: dict[Exit, Flag]) -> Flow:
-        """Where control goes afterwards.
+        """Where control goes after the branch.
 
-        `guarding`: flags that are false wherever the first side runs.
+        Args:
+            guarding: the flags whose negation is the condition, for `guarded`: they are false where the first side
+                runs, so that an exit of the second side keeps its flag.
         """
         left, right = (side.flow for side in self.sides)
         merged = Flow(left.falls or right.falls)
@@ -261,7 +265,10 @@ class _Merge:
         return merged
 
     def emit(self, merged: dict[str, Any], flow: Flow) -> dict[str, Any]:
-        """Build the `if`; variables and flow with its results in them."""
+        """Build the `if`, and put its results in the place of phis.
+
+        Nothing is built where there are no phis, and each side's block has one operation alone, its yield.
+        """
         builder = self.frame.builder
         for side in self.sides:
             with builder.within(side.block):
@@ -313,19 +320,19 @@ class _Merge:
 
 
 WHOLE = (TileType(i32), TileType(i64))
-"""The types of whole numbers."""
+"""The types of weak whole numbers (`weak.py`)."""
 
 
 @dataclass(frozen=True)
 class _Phi:
-    """Stands for a result of the `if` that is being made."""
+    """Stands for the result `at` of the `if` that is being made."""
 
     at: int
 
 
 @dataclass(frozen=True)
 class _TensorPhi:
-    """Stands for a tensor, or a partition like `template`, of an `if`'s parts."""
+    """Stands for a tensor or partition whose parts are results of the `if`."""
 
     phis: tuple[_Phi, ...]
     form: Form
@@ -377,9 +384,15 @@ def branch(
     node: ast.AST,
     guarding: dict[Exit, Flag] | None = None,
 ) -> Any:
-    """Compile `then` or `orelse`, or both if only run time knows `condition`.
+    """Compile `then` or `orelse`, or both where run time decides.
 
-    Returns what they give.
+    Args:
+        condition: a bool, or a bool scalar.
+        node: the syntax of the branch, for errors.
+        guarding: see `_Merge.flow`.
+
+    Returns:
+        The value of the action that is taken; of both, merged.
     """
     if isinstance(condition, bool):
         return then() if condition else orelse()
@@ -399,9 +412,9 @@ def branch(
 def guarded(
     frame: Frame, action: Callable[[], Any], node: ast.AST, otherwise: Mapping[str, Any] = types.MappingProxyType({})
 ) -> None:
-    """Run `action` on the paths that fall through to here.
+    """Compile `action` for the paths that fall through to here.
 
-    On the others, variables are what `otherwise` says.
+    `otherwise`: variables of the paths that do not.
     """
     flow = frame.flow
     if not flow.falls:
@@ -409,7 +422,8 @@ def guarded(
     if not flow.taken:
         action()
         return
-    flags = cast("list[Value]", list(flow.taken.values()))  # an exit that is certain leaves no path that falls through
+    # None of the flags is True: an exit that every path takes leaves none that falls through.
+    flags = cast("list[Value]", list(flow.taken.values()))
     exited = flags[0]
     for flag in flags[1:]:
         exited = frame.emit(Or(x=exited, y=flag))

@@ -1,7 +1,7 @@
-"""What a compilation reads from Python, what it means, and whether it still does.
+"""Values from outside the kernel, and whether they have changed since.
 
-`Captures` notes names, attributes, code and defaults. `compile_time` says what a value from outside the kernel is in
-it: a constant, a tuple, a dataclass, a function, or refused.
+`Captures` notes names, attributes, code and defaults. `compile_time` turns such a value into one of the front end, or
+refuses it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Read:
     Attributes:
         owner: the object: a module's variables, a module, a class, a function, a cell, ...
         expression: how it was read, with `$` for the object: `$.name`, `$['key']`, `$()`.
-        value: what that was.
+        value: the value of the expression then.
     """
 
     owner: Any
@@ -45,22 +45,22 @@ class Read:
         return self.expression.replace("$", owner)
 
     def unchanged(self) -> bool:
-        """Whether it still is what was compiled in."""
+        """Whether the expression has the value that was compiled in."""
         try:
             return same(eval(self.of("owner"), {"owner": self.owner}), self.value)
-        except Exception:
+        except Exception:  # gone, or the user's code raises: the kernel is compiled again, and says what is wrong
             return False
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether a kernel that holds one is the kernel that holds the other."""
+    """Whether a kernel with one value compiled in is right for the other."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
     if isinstance(a, bool | int | str):
         return bool(a == b)
-    if isinstance(a, float | np.generic):  # by their text: -0.0 is not 0.0, and nan is nan
+    if isinstance(a, float | np.generic):  # by their text: -0.0 differs from 0.0, and nan does not from nan
         return repr(a) == repr(b)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(a, tuple):
         x, y = items_of(a), items_of(b)  # pyright: ignore[reportUnknownArgumentType]
@@ -101,13 +101,13 @@ class Captures:
             return self.read(cell, "$.cell_contents", value)
         if name in scope:
             return self.read(scope, f"$[{name!r}]", value)
-        self.read(scope, f"({name!r} in $)", False)
+        self.read(scope, f"({name!r} in $)", False)  # a global of that name would hide the builtin
         return self.read(builtins, f"$.{name}", value)
 
     def attribute(self, owner: Any, name: str) -> Any:
         """`owner.name`, of a module, a class, or an object.
 
-        What the language itself consists of does not change.
+        Attributes of this package do not change, and are not noted.
         """
         value = getattr(owner, name)
         home: str = getattr(owner, "__name__" if isinstance(owner, types.ModuleType) else "__module__", None) or ""
@@ -117,13 +117,13 @@ class Captures:
         return value
 
     def unchanged(self) -> bool:
-        """Whether everything still is what it was."""
+        """Whether everything has the value that was compiled in."""
         return all(each.unchanged() for each in list(self.found.values()))
 
     def watch(self) -> Callable[[], bool]:
-        """`unchanged` as one function that is quick if nothing was assigned anew.
+        """`unchanged` as one function of identity tests, for each launch.
 
-        For `S`, `m.T` and a helper:
+        Only where some object is another one, it compares values. For `S`, `m.T` and a helper it is:
 
         def same():
             try:
@@ -156,7 +156,7 @@ def lookup(function: Callable[..., Any], name: str) -> Any:
         cell: Any = function.__closure__[code.co_freevars.index(name)]  # type: ignore[attr-defined]
         try:
             return cell.cell_contents  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        except ValueError:
+        except ValueError:  # the function around has not assigned the name yet
             return MISSING
     scope: dict[str, Any] = function.__globals__  # type: ignore[attr-defined]
     if name in scope:
@@ -168,13 +168,13 @@ _CONSTANTS: Any = (bool, int, float, str, DTypeMeta, types.ModuleType, type, enu
 
 
 def compile_time(value: Any, name: str, captures: Captures) -> Any:
-    """A captured object as a compile-time value; `captures` notes what was read of it.
+    """A captured object as a value of the front end; `captures` notes each part read.
 
     Raises:
         KernelTypeError: it is nothing that a kernel can hold.
     """
     item_: Any = value
-    if isinstance(value, Value):  # a tile that the closure of an interpreted kernel's function holds
+    if isinstance(value, Value):  # of an interpreted kernel, whose closures hold tiles
         return value
     if value is None or isinstance(value, _CONSTANTS):
         return value
@@ -185,7 +185,7 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
         make: Any = getattr(item_, "_make", None)
         return items if make is None else make(items)
     if isinstance(value, dict):
-        captures.read(item_, "len($)", len(item_))
+        captures.read(item_, "len($)", len(item_))  # no key was added or deleted
         if all(isinstance(key, bool | int | float | str) for key in item_):
             read = {key: captures.read(item_, f"$[{key!r}]", each) for key, each in item_.items()}
             return Table({key: compile_time(each, name, captures) for key, each in read.items()})

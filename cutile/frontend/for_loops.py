@@ -1,4 +1,4 @@
-"""`for` and `while`: over a range on the device, or over a tuple, unrolled."""
+"""`for` and `while`: a loop on the device, or an unrolled loop over a tuple."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def for_loop(frame: Frame, node: ast.For) -> None:
 def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     """The body once per item.
 
-    A `break` that is decided at run time puts the rest of the iterations under a condition.
+    After a `break` that run time decides, the other iterations stand under a condition.
     """
     outer = frame.loop
     frame.loop = LoopState(None)
@@ -66,7 +66,7 @@ def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     finally:
         frame.loop = outer
     broken = frame.flow.taken.pop(Exit.BREAK, None)
-    if broken is not None:
+    if broken is not None:  # behind this loop, `break` only keeps its `else` from running
         frame.flow.taken[Exit.ENDED] = broken
     if node.orelse:
         guarded(frame, lambda: frame.execute(node.orelse), node)
@@ -100,13 +100,15 @@ class _RangeLoop:
         self.trip_count = length_of(*limits) if constant else None
         self.bounds = limits
         self.counted = counted(*(interval_of(frame, each) for each in limits)) if _integers(limits) else I64
-        wanted = dtype_of_weak(limits) if constant else None
-        self.start, self.stop, self.step = unify(frame, widened(frame, limits), "range", wanted)
+        # Of constants alone the dtype is said: each on its own would be as wide as it needs to be.
+        dtype = dtype_of_weak(limits) if constant else None
+        self.start, self.stop, self.step = unify(frame, widened(frame, limits), "range", dtype)
         type = self.start.tile
         if not type.is_scalar or not type.dtype.is_integer:
             remedy = "Convert it: ct.convert_tile(x, ct.i32); reduce a tile to a scalar first."
             frame.type_error(f"range: the bounds must be integer scalars, got {self.start.type}", node.iter, remedy)
-        # A range whose step is 0 is an error in Python; here it is empty. That of a stream is never 0.
+        # A range whose step is 0 is an error in Python; here it is empty. The step of a stream, which is the number of
+        # tile blocks, is never 0.
         if is_tile(bounds.step) and self.minted is None:
             zero = comparison(frame, ast.Eq, self.step, 0)
             self.stop = frame.emit(Select(condition=zero, x=self.start, y=self.stop))
@@ -127,7 +129,7 @@ class _RangeLoop:
     def _iteration(self, induction: Value | None = None) -> None:
         """One iteration, with the loop variable set."""
         value = induction or Value(self.start.type, self.target)
-        if value.tile.dtype in (i32, i64):  # whatever its bounds are, `range` counts in plain integers
+        if value.tile.dtype in (i32, i64):  # `range` counts in plain integers, also between strong bounds
             weak(self.frame, value, self.counted)
 
         def prepare() -> None:
@@ -156,9 +158,9 @@ class _RangeLoop:
         return loop_op
 
     def _early(self, initial: list[Value]) -> While | None:
-        """A loop that may be left early.
+        """A loop that may be left early, as a `While`.
 
-        Flags, the position and the iterations that remain are carried besides.
+        Besides the variables it carries a flag for each exit, the loop variable, and the iterations that remain.
         """
         frame, loop = self.frame, self.loop
         flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
@@ -186,9 +188,9 @@ class _RangeLoop:
         return loop_op
 
     def _count(self) -> Value:
-        """How many iterations the range has, as an unsigned scalar.
+        """The number of iterations, as an unsigned scalar.
 
-        Exact for every range, the widest too.
+        It is exact for every range. A signed scalar could not hold the length of the widest.
         """
         frame = self.frame
         dtype = self.start.tile.dtype
@@ -209,7 +211,7 @@ class _RangeLoop:
             size = abs(step)
             if size == 1:
                 return distance
-        # (distance - 1) // size + 1, but for 0: nothing here can overflow
+        # (distance - 1) // size + 1 cannot overflow as (distance + size - 1) // size can; the select below mends 0.
         whole = binary(frame, ast.FloorDiv, binary(frame, ast.Sub, distance, 1), size)
         count = binary(frame, ast.Add, whole, 1)
         empty = comparison(frame, ast.Eq, distance, 0)
@@ -228,15 +230,12 @@ class _RangeLoop:
 
 
 def while_loop(frame: Frame, node: ast.While) -> None:
-    """`while condition:` with a scalar condition.
-
-    `while True:` is left by `break` or `return`.
-    """
+    """`while condition:` with a scalar condition; `while True:` ends by an exit."""
     _WhileLoop(frame, node).compile()
 
 
 class _Never(Exception):
-    """The condition is false when the kernel is compiled."""
+    """Raised where the condition is the constant False: the loop never runs."""
 
 
 class _WhileLoop:
@@ -296,7 +295,7 @@ class _WhileLoop:
     def _go_on(self, flags: list[Value]) -> Value:
         """Whether there is another iteration.
 
-        The condition is not computed once the loop has been left.
+        As in Python, the condition is not computed after an exit.
         """
         frame, node = self.frame, self.node
         before = dict(frame.variables)

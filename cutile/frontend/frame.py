@@ -24,18 +24,14 @@ from cutile.ir import Builder, Op, TileType, Value
 from cutile.language.variable import DeviceVariable
 from cutile.ops.cast import Convert
 
-# `Report`: the errors of one compilation.
-#
-# A statement that fails is reported, and those after it are still read.
+# Errors: a statement that fails is reported, and the statements after it are compiled all the same.
 
 MAX_ERRORS = 10
+"""Errors of one report; compilation ends with the last."""
 
 
 class Suppressed(KernelError):
-    """Raised by what uses a value whose own error is in the report already.
-
-    Never seen by a user.
-    """
+    """Raised by a use of a value whose own error is in the report; no user sees it."""
 
 
 class TooMany(Exception):
@@ -48,14 +44,18 @@ class Report:
 
     errors: list[KernelError] = field(default_factory=list[KernelError])
     found: int = 0
-    """How many errors there were, those included that came again."""
+    """How many errors were added, repeated ones included."""
     suppressed: int = 0
-    """How many statements were left out, because they use a value whose own error was found before."""
+    """How many statements failed only because they use a value whose own error was reported before."""
     held: int = 0
-    """How many guesses are under way whose errors will be dropped."""
+    """How many guesses of types are under way; a full report raises nothing then, since it may be dropped."""
 
     def add(self, error: KernelError) -> None:
-        """Remember an error, unless it is about one that was reported."""
+        """Add an error, unless it repeats one or follows from one.
+
+        Raises:
+            TooMany: the report is full.
+        """
         if isinstance(error, Suppressed):
             self.suppressed += 1
             return
@@ -67,7 +67,7 @@ class Report:
             raise TooMany
 
     def mark(self) -> tuple[int, int]:
-        """What `drop` goes back to."""
+        """The present state, for `drop` to go back to."""
         return len(self.errors), self.found
 
     def drop(self, mark: tuple[int, int]) -> None:
@@ -89,9 +89,9 @@ RETURNED = "return"
 
 
 class PassOn(Exception):
-    """A variable of a loop is used after it, and the loop can pass it on.
+    """Raised by a use of a variable that a loop before it could pass on.
 
-    Compile again, and let it.
+    `build` compiles the kernel again then, with a loop that carries the variable.
     """
 
     def __init__(self, loop: ast.AST, name: str) -> None:
@@ -110,11 +110,11 @@ class Compilation:
         report: the errors so far.
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
         variables: the device's variables that the kernel uses, with their addresses.
-        passed_on: variables that loops pass on although they have no value before: (loop, name).
+        passed_on: (loop, name) of variables that a loop carries only because code after it reads them; see `PassOn`.
         bare: floats that nothing gave a dtype; see `Bare`.
-        weak: scalars that Python would have as plain numbers, and where whole ones lie; see `weak.py`.
-        reached: the elements that pointers lead to, of those that were made of a tensor and indices.
-        element: what the name of a tile means within a function that is applied element by element; None elsewhere.
+        weak: scalars that Python would have as plain numbers, with the intervals of whole ones; see `weak.py`.
+        reached: the elements that pointers lead to, where the pointers were made of a tensor and indices.
+        element: in a function of elements, as `reduce` takes one, the scalar for the name of a tile; None elsewhere.
     """
 
     builder: Builder
@@ -133,7 +133,7 @@ class Compilation:
 
     @contextmanager
     def by_element(self, element: Callable[[Value], Value]) -> Generator[None]:
-        """Inside, the name of a tile means one element of it."""
+        """Let names of tiles mean scalars, one element each, for a `with` block."""
         before, self.element = self.element, element
         try:
             yield
@@ -141,7 +141,7 @@ class Compilation:
             self.element = before
 
     def meaning(self, value: Any) -> Any:
-        """What a name stands for where one is read."""
+        """The meaning of a variable's value where its name is read; see `element`."""
         tile = self.element is not None and isinstance(value, Value) and isinstance(value.type, TileType)
         return self.element(value) if tile and self.element and not value.tile.is_scalar else value
 
@@ -151,9 +151,11 @@ class LoopState:
     """The loop around the current statement.
 
     Attributes:
-        carried: the variables that it carries from one iteration to the next; None for an unrolled loop: all of them.
-        at_break: the variables that have a value at every `break` so far; None before the first.
-        constants: those of them that are the same constant at every `break`.
+        carried: the variables that it carries from one iteration to the next; None for an unrolled loop, whose
+            iterations see all variables.
+        at_break: the variables that have a value at every `break` so far, with their values at the first; None before
+            the first.
+        constants: the variables that are the same constant at every `break` so far.
     """
 
     carried: frozenset[str] | None
@@ -168,11 +170,11 @@ class Frame:
     Attributes:
         function: the Python function, for its globals and closure.
         body: its statements.
-        variables: what its local names mean now.
-        places: the syntax that assigned each of them last.
+        variables: the present meaning of its local names.
+        places: the syntax that assigned each variable last.
         outer: the frame of the function that a nested function was defined in.
         active: the helpers being inlined, outermost first, each with the `dynamic_depth` of its call.
-        dynamic_depth: how many loops and branches that are decided at run time enclose the current statement.
+        dynamic_depth: how many loops and branches enclose the current statement that are decided at run time.
         flow: where control goes after the statements so far.
         loop: the loop around the current statement.
         node: the syntax that is being compiled.
@@ -194,13 +196,11 @@ class Frame:
     node: ast.AST = field(default_factory=ast.Pass)
 
     def within(self, node: ast.AST, targets: Sequence[ast.expr]) -> Frame:
-        """The scope of a comprehension.
-
-        `targets` are its own variables, all others are this frame's.
-        """
+        """The scope of a comprehension: `targets` are its own variables."""
         return Scope(
             function=self.function,
             source=self.source,
+            # `own` reads assigned names from statements: the targets stand in for a body.
             body=[ast.copy_location(ast.Expr(value=each), each) for each in targets],
             compilation=self.compilation,
             caller=self.caller,
@@ -212,10 +212,7 @@ class Frame:
 
     @functools.cached_property
     def own(self) -> dict[str, ast.AST]:
-        """The names that the function assigns.
-
-        They are its own, whatever a global of that name may be.
-        """
+        """The names that the function assigns: local ones, also before the assignment."""
         return assigned(self.body)
 
     @property
@@ -272,9 +269,9 @@ class Frame:
 
     @contextmanager
     def at(self, node: ast.AST) -> Generator[None]:
-        """Operations built inside come from `node`.
+        """Give operations and errors of a `with` block the place of `node`.
 
-        Errors raised inside without a place get this one.
+        Errors that have a place keep it.
         """
         before, outer = self.builder.location, self.node
         self.builder.location, self.node = self.locate(node), node
@@ -289,7 +286,7 @@ class Frame:
 
     @contextmanager
     def dynamic(self) -> Generator[None]:
-        """Code compiled inside may not run, or run many times: run time decides."""
+        """Compile code of which run time decides whether, and how often, it runs."""
         self.dynamic_depth += 1
         try:
             yield
@@ -299,6 +296,7 @@ class Frame:
     def emit(self, op: Op, name: str = "") -> Value:
         """Append an operation and return its only result."""
         bare = self.compilation.bare
+        # A bare float is computed anew in f64: its f32 is too coarse.
         if isinstance(op, Convert) and bare.becomes(op.x, op.dtype):
             exact = bare.exact(op.x, self.builder.value)
             assert exact is not None, "it is a bare float"
@@ -312,7 +310,7 @@ class Frame:
         raise KernelTypeError(message, self.locate(node) if node is not None else None, remedy)
 
     def address_of(self, variable: DeviceVariable) -> Value:
-        """Where a variable of the device is: a parameter beside those of the signature."""
+        """The address of a device variable: a parameter after those of the signature."""
         variables = self.compilation.variables
         if variable not in variables:
             value = Value(TileType(u64), f"global_{len(variables)}")
@@ -322,9 +320,9 @@ class Frame:
         return variables[variable]
 
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
-        """An access of elements at indices, where `mask` holds.
+        """Tell of an access of elements at indices, where `mask` holds.
 
-        Nothing to do but for an interpreter, to check.
+        The interpreter's frame overrides this, and checks the access; a compilation has nothing to do.
         """
 
     def require_unsafe(self, what: str) -> None:
@@ -364,7 +362,7 @@ class Frame:
         """
         name = node.id
         value = self.local(name)
-        if isinstance(value, Faulty):
+        if isinstance(value, Faulty):  # its error was reported where it was assigned
             raise Suppressed(f"{name!r} is faulty", self.locate(node))
         if isinstance(value, Undefined):
             self._refuse(node, value)
@@ -403,7 +401,7 @@ class Frame:
         )
 
     def _suggest(self, name: str) -> str:
-        from cutile.frontend import elsewhere
+        from cutile.frontend import elsewhere  # here, since it imports the whole language, and errors alone need it
 
         if name in elsewhere.MODULES:
             return "Kernels are written with this package's operations: import cutile as ct, and write ct.name."

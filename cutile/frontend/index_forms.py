@@ -1,9 +1,8 @@
-"""What the integers of a kernel are multiples of.
+"""Integers of a kernel as sums of multiples of symbols.
 
-The tile block's index, what an atomic addition gave, and what all tile blocks have alike.
-
-An index is a sum of multiples of symbols, and of what lies between two constants. The symbols tell by what it differs
-between tile blocks; see `shared_accesses.py`.
+A sum also has a rest, which lies between two constants. A symbol is a tile block's index, a number that an atomic
+addition gave, or a number that all tile blocks have alike. Symbols tell by how much an index differs between tile
+blocks; see `shared_accesses.py`.
 """
 
 from __future__ import annotations
@@ -25,17 +24,20 @@ from cutile.ops.memory import TensorDim
 from cutile.ops.shape import Broadcast, Reshape
 
 Symbol = tuple[Any, ...]
-"""What an index is a multiple of: ("block", axis), ("turn", axis, loop), ("claim", counter), or what is the same in all
-tile blocks."""
+"""("block", axis), ("turn", axis, loop), ("claim", counter), or ("same", key) of a number that all tile blocks have.
+
+A "turn" is the variable of a loop from the block's index in steps of the number of blocks, as `loop` is by its id.
+"""
 
 
 @dataclass(frozen=True)
 class Form:
-    """Multiples of symbols, and between which constants the rest lies.
+    """A sum of multiples of symbols, and of a rest from `low` to `high`.
 
     Attributes:
+        terms: each symbol with its factor, which is not 0.
         narrow: whether it was multiplied in 32 bits, where it may wrap.
-        moved: whether lanes of a tile changed places.
+        moved: whether a reshape or broadcast moved lanes, so that a mask of other lanes says nothing of them.
     """
 
     terms: tuple[tuple[Symbol, int], ...] = ()
@@ -54,6 +56,7 @@ class Form:
         factors = dict(self.terms)
         for symbol, factor in other.terms:
             factors[symbol] = factors.get(symbol, 0) + factor
+        # Sorted, so that equal sums are equal forms; by text, since symbols are tuples of unlike items.
         terms = tuple(sorted(((s, f) for s, f in factors.items() if f), key=repr))
         narrow, moved = self.narrow or other.narrow, self.moved or other.moved
         return Form(terms, self.low + other.low, self.high + other.high, narrow, moved)
@@ -65,7 +68,7 @@ class Form:
         return Form(terms, low, high, self.narrow, self.moved)
 
     def up_to(self, count: int) -> Form:
-        """This, and the next elements, `count` in all."""
+        """`count` elements from this one on."""
         return replace(self, high=self.high + count - 1)
 
 
@@ -74,9 +77,9 @@ class Forms:
 
     Args:
         function: the kernel as written.
-        weak: where scalars lie that cannot wrap.
-        counter: the name of the counter from which an update takes a number that nobody else gets; None where it does
-            not.
+        weak: the intervals of weak scalars, which cannot wrap.
+        counter: gives the name of the counter from which an update takes a number that nobody else gets; None of other
+            updates.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Forms:
     def of(self, value: Value) -> Form | None:
         """The form of a tile's or scalar's elements; None where nothing is known."""
         if value not in self._forms:
-            self._forms[value] = None  # of what depends on itself, through a loop
+            self._forms[value] = None  # met again while it is found: a value that depends on itself through a loop
             self._forms[value] = self._find(value)
         return self._forms[value]
 
@@ -157,10 +160,7 @@ class Forms:
         return None if x is None or y is None else x.plus(y.times(-1) if isinstance(op, Sub) else y)
 
     def _narrowed(self, value: Value, form: Form | None) -> Form | None:
-        """A form as a value of its dtype, which may wrap in 32 bits.
-
-        None where it may in fewer.
-        """
+        """A form of a value that may wrap: `narrow` in 32 bits, None in fewer."""
         if form is None or value in self._weak or value.tile.dtype.bits > 32:
             return form
         if value.tile.dtype.bits < 32 and form.terms:
@@ -168,9 +168,9 @@ class Forms:
         return replace(form, narrow=form.narrow or any(abs(factor) > 1 for _, factor in form.terms))
 
     def _induction(self, loop: For) -> Form | None:
-        """A loop's variable.
+        """The form of a loop's variable.
 
-        Every n-th tile from the block's own on, or a range of constant length.
+        The loop takes every n-th tile from the block's own on, or its range has a constant length.
         """
         start, stop = self.of(loop.start), self.of(loop.stop)
         step = self._peeled(loop.step)
@@ -178,7 +178,7 @@ class Forms:
             own: Symbol = ("block", step.axis)
             if dict(start.terms).get(own) == 1 and start.low == start.high:
                 rest = tuple((symbol, factor) for symbol, factor in start.terms if symbol != own)
-                # What differs from the block's index by a multiple of the number of blocks.
+                # The variable differs from the block's index by a multiple of the number of blocks.
                 self._turns[id(loop)] = loop
                 return replace(start, terms=(*rest, (("turn", step.axis, id(loop)), 1)))
         by = self.of(loop.step)
@@ -189,7 +189,7 @@ class Forms:
         return start.up_to(max(stop.low - start.low, 1))
 
     def most(self, symbol: Symbol) -> str | None:
-        """What a symbol stays below, as Python over the kernel's parameters.
+        """A bound that a symbol stays below, as Python over the kernel's parameters.
 
         None where the launch cannot tell.
         """
@@ -204,7 +204,7 @@ class Forms:
         return _text(self._same_everywhere(stop.y if guarded and isinstance(stop, Select) else loop.stop))
 
     def _peeled(self, value: Value) -> Op | None:
-        """What made a value, whatever it was converted to."""
+        """The operation that made a value, before conversions and guards of steps."""
         op = self._made_by.get(value)
         while isinstance(op, Convert | Assumption | Select):
             if isinstance(op, Select):  # a loop's step: 1 in place of 0, with which the loop has no turns
@@ -215,9 +215,9 @@ class Forms:
         return op
 
     def _same_everywhere(self, value: Value) -> Any:
-        """A key of a number that all tile blocks have alike, all the time.
+        """A key of a number that is the same in all tile blocks, all the time.
 
-        None where it is no such number.
+        None for any other number.
         """
         if value in self._function.parameters:
             return value.name if isinstance(value.type, TileType) else None
@@ -264,7 +264,7 @@ def _text(key: Any) -> str | None:
 
 
 def _carried(operations: Sequence[Op]) -> Iterator[tuple[Value, tuple[Value, ...]]]:
-    """The values that loops and branches pass on, and what each may be."""
+    """Each value that a loop or branch passes on, with the values that it may have."""
     for op in operations:
         match op:
             case For():

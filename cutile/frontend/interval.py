@@ -1,12 +1,10 @@
-"""Between which numbers an integer lies, as far as the text of a kernel tells.
-
-What decides how wide it is computed.
+"""Intervals of integers, which decide in how many bits they are computed.
 
     x.shape[0]                  1 .. the largest extent that a launch takes
     64 * ct.get_tile_block_id()[0]      within the tensor that tells the grid, in steps of its tiles
     x.shape[0] * x.shape[1]     more than 32 bits hold
 
-The operations are Python's on whole numbers, but for division by zero, which gives 0.
+Operations on intervals follow Python's on whole numbers, but division by zero gives 0.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ class Interval:
 
     @staticmethod
     def of(dtype: DTypeLike) -> Interval:
-        """What an integer dtype holds."""
+        """The numbers that an integer dtype holds."""
         signed = dtype.is_signed
         return Interval(-(2 ** (dtype.bits - 1)) if signed else 0, 2 ** (dtype.bits - signed) - 1)
 
@@ -64,7 +62,10 @@ def _corners(function: Callable[[int, int], int], x: Interval, y: Interval) -> I
 
 
 def _divided(x: Interval, y: Interval, function: Callable[[int, int], int]) -> Interval:
-    """A quotient: monotone on either side of zero in both, largest beside it."""
+    """A quotient: for divisors of one sign, its extremes are at corners.
+
+    Zero is left out of the divisors: it gives 0.
+    """
     sides = [Interval(max(y.low, 1), y.high), Interval(y.low, min(y.high, -1))]
     parts = [_corners(function, x, side) for side in sides if side.low <= side.high]
     if y.low <= 0 <= y.high:
@@ -89,7 +90,7 @@ def _remainder(x: Interval, y: Interval) -> Interval:
 
 
 def _bits(x: Interval, y: Interval) -> Interval:
-    """What operations on bits give: as many bits as the operands have."""
+    """The result of an operation on bits: it has as many bits as the operands."""
     most = max(abs(end) for each in (x, y) for end in (each.low, each.high))
     high = 2 ** most.bit_length() - 1
     return Interval(0 if x.low >= 0 and y.low >= 0 else -high - 1, high)
@@ -135,7 +136,7 @@ def length_of(start: int, stop: int, step: int) -> int:
 
 
 def counted(start: Interval, stop: Interval, step: Interval) -> Interval:
-    """What the variable of `range(start, stop, step)` counts through."""
+    """The values of the variable of `range(start, stop, step)`."""
     up = Interval(start.low, max(stop.high - 1, start.low))
     down = Interval(min(stop.low + 1, start.high), start.high)
     if step.low > 0:
@@ -155,4 +156,4 @@ BINARY: dict[type[ast.AST], Callable[[Interval, Interval], Interval]] = {
     ast.LShift: _shifted_left,
     ast.RShift: _shifted_right,
 }
-"""What operators of two whole numbers give."""
+"""The interval of each operator's result, of the operands' intervals."""

@@ -1,13 +1,13 @@
 """Loops that run on the device.
 
-Variables that a body assigns become values carried from one iteration to the next.
+The variables that a body assigns are carried from one iteration to the next.
 
 A `for` without `break` stays a `For`, which is what the backends' plans look for. A `for` that can be left early
 becomes a `While`, whose condition also tests a flag for each way out.
 
 A Python number that a loop changes takes the type that the body gives it: `m = float("-inf")` before a loop over
-`m = max(m, row)` becomes a tile. The body tells the type when it is compiled. If that is another type than the one it
-was compiled with, its operations are deleted, and the loop is built again.
+`m = max(m, row)` becomes a tile. The type is guessed first, and the compiled body shows the right one. After a wrong
+guess the operations of the loop are deleted, and the loop is built again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cutile.ir import Block, Constant, TileType, Value
 from cutile.ops.arith import Or
 
 MAX_ATTEMPTS = 8
-"""How often a loop is built. The types of some loops change at every attempt: these end in an error."""
+"""Builds of one loop. Types that change at every build end in an error."""
 
 
 @dataclass
@@ -62,11 +62,11 @@ class _Leaf:
 
 
 class _CarriedOtherwise(Exception):
-    """The loop carries a variable in another form, or not at all: build it again."""
+    """Raised once the carried variables have changed: the loop is to be built again."""
 
 
 class Loop:
-    """One loop being compiled: what it carries, and the search for the types.
+    """One loop being compiled: its carried variables, and the search for their types.
 
     Args:
         frame: of the function that has the loop.
@@ -152,7 +152,7 @@ class Loop:
                 initial.append(adapted(self.frame, leaf.initial, common.dtype))
                 continue
             common = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
-            if leaf.initial is None:  # nobody reads it: the variable has no value in the first iteration (`bind`)
+            if leaf.initial is None:  # never read: the variable has no value in the first iteration (`bind`)
                 zero = Constant(value=_zero(common), dtype=common.dtype, shape=common.shape)
                 initial.append(self.frame.emit(zero))
             else:
@@ -207,9 +207,9 @@ class Loop:
     # One iteration
 
     def iteration(self, prepare: Callable[[], None]) -> None:
-        """Compile the body, behind what `prepare` does.
+        """Compile the body, after `prepare` has set the loop variable.
 
-        Afterwards `frame.flow` holds the exits, `continue` among those that fall through.
+        Afterwards `left` has the exits that the body took. Paths of `continue` count as those that reach the end.
         """
         frame = self.frame
         outer = frame.loop, frame.flow
@@ -224,9 +224,9 @@ class Loop:
             frame.loop, frame.flow = outer
 
     def finish(self) -> list[Value] | None:
-        """The values at the end of an iteration.
+        """The values at the end of an iteration; None where the loop is to be built again.
 
-        None if a type was guessed wrongly. It is corrected then, and the loop is to be built again.
+        It is, once a wrong guess of a type was corrected, or the carried variables have changed.
         """
         try:
             return self._finish()
@@ -234,9 +234,12 @@ class Loop:
             return None
 
     def _drop(self, name: str) -> None:
-        """Carry a variable no longer if no iteration needs its value from the one before.
+        """Stop carrying a variable that each iteration assigns before it reads it.
 
-        Then its type may change. Returns only if the variable has to be carried.
+        Its type may change then.
+
+        Raises:
+            _CarriedOtherwise: the variable is dropped. The call returns where it has to be carried.
         """
         if name not in self.dropped and name in self.before and is_only_overwritten(self.node, name):
             self.dropped.add(name)
@@ -287,7 +290,7 @@ class Loop:
 
     def _finish(self) -> list[Value] | None:
         taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.left.taken]
-        if taken != self.exits:  # the others stand in branches that compile time decides not to take
+        if taken != self.exits:  # `exits` was read from the syntax, which has branches that are never compiled
             self.exits = taken
             return None
         variables = self.frame.variables
@@ -326,9 +329,14 @@ class Loop:
         return values if len(values) == len(ends) else None
 
     def _end_of(self, name: str, leaf: _Leaf, old: Any, new: Any) -> Value | None:
-        """The value of a leaf at the end of an iteration.
+        """The value of a leaf at the end of an iteration, as the leaf's type.
 
-        None where that showed another type than the leaf had: it has the new one from now on.
+        Args:
+            old: the leaf in the template.
+            new: its value at the end of the body.
+
+        Returns:
+            None where the body gives another type. The leaf has that type from now on.
         """
         type = leaf.settled
         whole = type in WHOLE and is_whole(self.frame, new)
@@ -357,9 +365,9 @@ class Loop:
         return None
 
     def _constant(self, name: str) -> bool:
-        """Whether a variable is one constant wherever its loop ends.
+        """Whether a variable is the same constant at every end of the loop.
 
-        It stays a constant after the loop.
+        It stays a constant after the loop then. A loop that may not run also ends with the value from before.
         """
         if name == RETURNED or name not in self.ends:
             return False
@@ -432,8 +440,8 @@ class Loop:
             failed = result is FAULTY or report.mark() != mark
             if result is not None and not failed:
                 return result
-            # If types have changed (None), the next build shows which errors are the user's. If they have not, all are
-            # the user's, unless a better guess is found.
+            # After a change of types (None), the next build shows which errors are the user's. Without one, all errors
+            # are the user's, unless a better guess is found.
             if failed and result is not None and not (has_guesses and self._guess(block, iteration)):
                 for name in self.assigned:
                     self.frame.variables[name] = FAULTY
@@ -463,9 +471,9 @@ class Loop:
         self.frame.places = dict(self.places)
 
     def _guess(self, block: Block, iteration: Callable[[], None]) -> bool:
-        """Compile one iteration with the numbers as numbers, to see their types after it.
+        """Compile one iteration with compile-time numbers, to see their types after it.
 
-        Its operations are deleted again. Returns whether some leaf has another type now.
+        The operations of the iteration are deleted again. Returns whether some leaf has another type now.
         """
         self._guessed = True
         report = self.frame.report
@@ -499,9 +507,12 @@ class Loop:
     # After the loop
 
     def leave(self, results: Sequence[Value], flags: Sequence[Value], endless: bool) -> None:
-        """Let variables mean the loop's results, run its `else`, note where control goes.
+        """Bind the variables to the loop's results, compile its `else`, and set the flow.
 
-        `endless`: its condition never ends it, so that control leaves it by its exits alone.
+        Args:
+            results: the carried leaves, in the order of `leaves`.
+            flags: whether the loop was left by each of `exits`.
+            endless: whether the condition is always true, so that only exits leave the loop.
         """
         frame = self.frame
         end, end_places = frame.variables, frame.places
@@ -528,7 +539,11 @@ class Loop:
         frame.flow.rejoin(Exit.ENDED)
 
     def _after(self, name: str, end: Any) -> Any:
-        """What a variable that the loop does not carry means after it."""
+        """The meaning after the loop of a variable that the loop does not carry.
+
+        Args:
+            end: its meaning at the end of the body; None where it has none.
+        """
         if isinstance(end, Faulty):
             return FAULTY
         before = self.before.get(name)
@@ -564,7 +579,7 @@ def _carried(leaf: Any) -> bool:
 
 
 def _stand_in(leaf: _Leaf) -> Constant:
-    """A value for what was reported as faulty, so that its loop can be read on."""
+    """A zero in the place of a faulty value, so that the rest of the loop is compiled."""
     type = leaf.settled
     return Constant(value=_zero(type), dtype=type.dtype, shape=type.shape)
 

@@ -1,10 +1,10 @@
-"""Which accesses of a `SharedMut` tile blocks may make side by side.
+"""The proof that plain accesses of a `SharedMut` meet no other tile block's.
 
 A plain store is accepted where no two tile blocks can name one element: then every access of that tensor lies in
 elements that one block owns. Atomic updates may name any. This is decided on the IR as written, so that an error shows
 the line.
 
-A block owns what its index, times a factor, reaches; or what it has claimed by an atomic addition:
+A block owns the elements at a multiple of its index, or at a number that it has claimed by an atomic addition:
 
     part.store(t, (block, 0))                       tile `block` of the first axis
     for i in range(block, n, num_blocks): ...       every `num_blocks`-th tile
@@ -55,14 +55,14 @@ def is_shared(value: Value, parameters: Sequence[Value]) -> bool:
 
 
 def check_shared(function: Function, reached: Mapping[Value, Reached], weak: Mapping[Value, Interval | None]) -> None:
-    """Refuse plain accesses that another tile block's may meet.
+    """Refuse plain accesses that may meet another tile block's.
 
-    What only a launch can tell, its fact `launch_checks` has.
+    The fact `launch_checks` gets the conditions that only a launch can tell.
 
     Args:
         function: the kernel as written.
-        reached: what the pointers of accesses by address reach.
-        weak: where scalars lie that cannot wrap.
+        reached: the elements behind the pointers of accesses by address.
+        weak: the intervals of weak scalars, which cannot wrap.
 
     Raises:
         KernelTypeError: with the line of an access, and the remedy.
@@ -83,7 +83,7 @@ class _Access:
 
     Attributes:
         writes: whether it may change elements.
-        atomic: whether others may make theirs at the same time, if these are atomic, too.
+        atomic: whether it may meet other atomic accesses.
         forms: the index along each axis; None where nothing is known of it.
         mask: the mask that the kernel gave.
     """
@@ -96,7 +96,7 @@ class _Access:
 
 
 class _Proof:
-    """Looks at the accesses of one kernel."""
+    """The accesses of one kernel, and the conditions under which they keep apart."""
 
     def __init__(
         self, function: Function, reached: Mapping[Value, Reached], weak: Mapping[Value, Interval | None]
@@ -144,6 +144,7 @@ class _Proof:
                 forms = tuple(None if form is None else form.times(step).up_to(size) for form, step, size in tiles)
                 yield _Access(op, isinstance(op, StoreView), False, forms)
             case TensorAddress() if op.x is tensor:
+                # An address that is not the base of known elements, as of a slice, may lead anywhere.
                 if not any(place.base is op.result for place in self._reached.values()):
                     yield _Access(op, True, False, None)
             case TensorDim() | TensorStride() | CheckTile() | CheckIndex():
@@ -165,10 +166,9 @@ class _Proof:
         return place.tensor.name
 
     def _gap(self, tensor: Value) -> int | None:
-        """By how much the numbers that a counter gives differ at least.
+        """The least difference of two numbers that a counter gives; None for no counter.
 
-        None where it is no counter. It is one if all that is done to the tensor is that positive constants are added to
-        its first element.
+        A tensor is a counter if all accesses atomically add positive constants to its first element.
         """
         gap: int | None = None
         for access in self._accesses_of_counter(tensor):
@@ -187,7 +187,7 @@ class _Proof:
         return self.accesses(tensor) if is_shared(tensor, self._function.parameters) else []
 
     def _leaves(self, mask: Value | None) -> set[Any]:
-        """The masks that a mask is the conjunction of."""
+        """The masks whose conjunction a mask is."""
         if mask is None:
             return set()
         op = self._made_by.get(mask)
@@ -196,7 +196,7 @@ class _Proof:
         return {self._key(mask)}
 
     def _key(self, value: Value) -> Any:
-        """What two expressions share that are written alike and are computed of the same."""
+        """A key that two expressions share if they are written alike, of the same values."""
         op = self._made_by.get(value)
         if op is None or op.effect is not Effect.NONE or op.regions or len(op.results) != 1:
             return value
@@ -215,7 +215,7 @@ class _Proof:
     # The proof
 
     def _separated(self, tensor: Value, accesses: Sequence[_Access], first: _Access) -> str:
-        """Why two tile blocks may meet; "" where they cannot."""
+        """The reason why two tile blocks may meet; "" where they cannot."""
         axes: set[int] = set()
         why = ""
         for axis in range(tensor.tensor.rank):
@@ -230,6 +230,7 @@ class _Proof:
             return why
         name = tensor.name
         line = first.op.location.line if first.op.location is not None else 0
+        # Tile blocks that differ along another axis of the grid alone would meet: the launch checks that it has none.
         for axis in sorted({0, 1, 2} - axes):
             said = (
                 f"{name!r} is written by a plain store whose index does not tell tile blocks along axis {axis} of the "
@@ -241,7 +242,7 @@ class _Proof:
     def _along(self, axis: int, accesses: Sequence[_Access]) -> tuple[Any, ...] | str:
         """What keeps the accesses of two tile blocks apart along an axis.
 
-        A text says why nothing does.
+        It is ("block", axis of the grid) or ("claim", counter). A text, if nothing does, has the reason.
         """
         kind: tuple[Any, ...] | None = None
         common: tuple[Any, int, Any] | None = None
@@ -285,10 +286,7 @@ class _Proof:
         return self._gap(counter) or 0
 
     def _fits(self, symbol: Symbol, factor: int, form: Form, access: _Access) -> bool:
-        """Whether a product of 32 bits does not wrap.
-
-        Of the block's index, and of every n-th tile, the launch finds out.
-        """
+        """Whether a product in 32 bits does not wrap, if a new launch check holds."""
         most = self._forms.most(symbol)
         if most is None or any(other[0] == "same" for other, _ in form.terms):
             return False

@@ -4,11 +4,11 @@ Extents, counts, block indices, what `range` counts and their sums are *weak*. B
 become that dtype, as a number does: `total / x.shape[1]` divides floats. A parameter `n: i32` or the element of a tile
 is strong: its author gave it a dtype, and it is converted only where the kernel says so.
 
-A weak scalar becomes what a number would become. An integer becomes a float, i32 or i64. f32 comes of such integers
-beside a Python float, or divided by one another: it becomes f16 or bf16, and not f64, for which it would be too coarse.
+A weak integer becomes a float, i32 or i64. A weak f32 comes of weak integers beside a Python float, or divided by one
+another: it becomes f16 or bf16, and not f64, for which it is too coarse.
 
-Whole numbers have an interval (`interval.py`). One that fits 32 bits is an i32 in the IR, any other an i64, as are
-constants. An operation is computed in 32 bits where its operands and its result fit, else in 64. Past 64 bits it wraps.
+A weak integer has an interval (`interval.py`). It is an i32 in the IR where the interval fits 32 bits, else an i64. An
+operation is computed in 32 bits where its operands and its result fit, else in 64. Past 64 bits it wraps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cutile.frontend.values import is_tile
 from cutile.ir import Constant, Op, Value
 from cutile.ops.cast import Convert
 
-# What a weak scalar becomes beside a tile, by its own dtype.
+# The dtypes that a weak scalar takes beside a tile, by its own dtype.
 _BECOMES: dict[DTypeLike, tuple[str, ...]] = {
     i32: ("i64", "f16", "bf16", "f32", "f64"),
     i64: ("i32", "f16", "bf16", "f32", "f64"),
@@ -32,9 +32,9 @@ _BECOMES: dict[DTypeLike, tuple[str, ...]] = {
 
 
 def weak(frame: Frame, value: Value, interval: Interval | None = None) -> Value:
-    """Note that a scalar is a plain number, and between which numbers it lies."""
+    """Note that a scalar is a plain number, with its interval if it is whole."""
     dtype = value.tile.dtype
-    if dtype.is_signed:
+    if dtype.is_signed:  # a weak f32 has no interval
         interval = Interval.of(dtype) if interval is None else interval.meet(Interval.of(dtype))
     frame.compilation.weak[value] = interval
     return value
@@ -53,7 +53,7 @@ def is_whole(frame: Frame, value: Any) -> bool:
 
 
 def of_weak(frame: Frame, result: Any, *operands: Any) -> Any:
-    """A result, noted as a plain number if all that it came from are."""
+    """A result, noted as a plain number if all its operands are plain numbers."""
     if is_tile(result) and result.tile.dtype in _BECOMES and all(is_weak(frame, each) for each in operands):
         weak(frame, result)
     return result
@@ -74,7 +74,7 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
 
 
 def dtype_of_weak(values: list[Any]) -> DTypeLike:
-    """The common type of plain numbers, at least one of them known at run time only."""
+    """The common dtype of plain numbers."""
     dtypes = {value.tile.dtype for value in values if is_tile(value)}
     if f32 in dtypes or any(isinstance(value, float) for value in values):
         return f32
@@ -86,7 +86,7 @@ def dtype_of_weak(values: list[Any]) -> DTypeLike:
 
 
 def interval_of(frame: Frame, value: Any) -> Interval:
-    """Between which numbers an integer scalar, or a number that is known now, lies."""
+    """The interval of an integer scalar, or of a constant."""
     if not isinstance(value, Value):
         return Interval(int(value), int(value))
     return frame.compilation.weak.get(value) or Interval.of(value.tile.dtype)
@@ -111,11 +111,11 @@ def whole(frame: Frame, value: Any, dtype: DTypeLike) -> Value:
 
 
 def computed(frame: Frame, make: Callable[..., Op], result: Interval, *operands: Any) -> Value:
-    """What an operation makes of plain whole numbers, as wide as it has to be.
+    """The result of an operation on plain whole numbers, in 32 bits if they suffice.
 
     Args:
         make: the operation, of operands of one dtype.
-        result: between which numbers the result lies, wrapping aside.
+        result: the interval of the result as Python has it, which never wraps.
     """
     exact = result if result.fits(i64) else I64
     narrow = all(each.fits(i32) for each in (exact, *(interval_of(frame, each) for each in operands)))
@@ -127,7 +127,7 @@ def computed(frame: Frame, make: Callable[..., Op], result: Interval, *operands:
 
 
 def bounded(frame: Frame, value: Any, least: int, most: int) -> Any:
-    """A plain whole number that lies between two numbers, narrowed to i32 if it fits."""
+    """A plain whole number within two bounds, narrowed to i32 if that holds them."""
     if not isinstance(value, Value):
         return value
     interval = interval_of(frame, value).meet(Interval(least, most))
