@@ -41,9 +41,9 @@ class Program:
 
 
 def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> Any:
-    """What a parameter's name means in the kernel.
+    """The value of a parameter's name in the kernel.
 
-    `pointers` says which are those, and what they lead to.
+    `pointers`: the dtypes behind those parameters that are pointers.
     """
     match value.type:
         case MutType():
@@ -57,7 +57,7 @@ def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> 
 
 
 def meaning_of(arranged: Arranged, parts: Mapping[str, Any], name: str, captures: Captures) -> Any:
-    """What an argument means that is made of launch parameters and constants."""
+    """The value of an argument that is made of launch parameters and constants."""
     if isinstance(arranged, Piece):
         return parts[arranged.name]
     if isinstance(arranged, Given):
@@ -82,7 +82,7 @@ def build(
         source: its source text, taken when it was decorated.
         parameters: the type of each launch parameter, in order.
         generics: the value of each compile-time parameter: a constant, or an element type.
-        pointers: the parameters (addresses, u64) that are pointers, and what they lead to.
+        pointers: the parameters (addresses, u64) that are pointers, with the dtype of their elements.
         arrangement: the arguments that are groups of launch parameters, or constants.
         unsafe: whether the kernel may use raw pointers; the function's facts then say so.
 
@@ -90,11 +90,11 @@ def build(
         KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
     """
     passed_on: set[tuple[int, str]] = set()
-    while True:
+    while True:  # it ends: each attempt adds one of the variables that loops assign
         try:
             return _attempt(function, source, parameters, generics, pointers, arrangement, unsafe, passed_on)
-        except PassOn as asked:  # a variable of a loop is used after it
-            passed_on.add(asked.key)
+        except PassOn as use:
+            passed_on.add(use.key)
 
 
 def _attempt(
@@ -107,7 +107,7 @@ def _attempt(
     unsafe: bool,
     passed_on: set[tuple[int, str]],
 ) -> Program:
-    """One compilation, with loops that pass on what earlier ones were found to lack."""
+    """One compilation, in which loops also carry the variables in `passed_on`."""
     values = {name: Value(type, name) for name, type in parameters.items()}
     body = Block(tuple(values.values()))
     compilation = Compilation(
@@ -123,7 +123,7 @@ def _attempt(
     parts = {name: parameter(value, pointers) for name, value in values.items()}
     captures = compilation.captures
     frame.variables.update(parts)
-    if arrangement:
+    if arrangement:  # parts of groups have no names of their own in the kernel
         frame.variables = {name: meaning_of(each, parts, name, captures) for name, each in arrangement.items()}
     frame.variables.update({name: compile_time(each, name, captures) for name, each in generics.items()})
     with contextlib.suppress(TooMany):
@@ -140,10 +140,9 @@ def _attempt(
 
 
 def _refuse_rebound(frame: Frame, body: Block, parts: Mapping[str, Any]) -> None:
-    """Refuse `y = tile` where `y` is a `Mut` parameter that nothing else uses.
+    """Refuse `y = tile` of a `Mut` parameter `y` that the kernel never accesses.
 
-    The kernel neither stores into it nor loads from it. Python gives the name to the tile, and the tensor stays as it
-    was.
+    Such an assignment gives the name to the tile, and the tensor stays as it was: `y.store(tile)` was meant.
     """
     accessed = {id(value) for op in body.walk() if op.effect > Effect.NONE for value in op.operands}
     for name, part in parts.items():

@@ -1,6 +1,6 @@
-"""Calls of Python's builtins, of `static_range` and of `Latency`.
+"""Calls of Python's builtins, of `static_range` and its kin, and of `Latency`.
 
-Those over tuples and constant ranges (`enumerate`, `zip`, `sum`, `any`, ...) are unrolled.
+Builtins over tuples and constant ranges (`enumerate`, `zip`, `sum`, `any`, ...) are unrolled.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _reversed(frame: Frame, items: Any) -> Any:
 
 def _sum(frame: Frame, items: Any, start: Any = 0) -> Any:
     values = _items(frame, items, "sum()")
-    if is_number(start) and start == 0 and values:
+    if is_number(start) and start == 0 and values:  # 0 + x, which changes nothing, would be an operation
         start, values = values[0], values[1:]
     for each in values:
         start = binary(frame, ast.Add, start, each)

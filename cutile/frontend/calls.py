@@ -1,6 +1,4 @@
-"""Calls: what each kind of callable means, and the call of its handler.
-
-Callables are operations, bound methods, builtins, plain functions, and classes of users."""
+"""Calls of operations, methods, builtins, plain functions and classes of users."""
 
 from __future__ import annotations
 
@@ -60,15 +58,12 @@ OPERATIONS.update({name: derive(each) for name, each in DECLARED.items() if each
 
 
 def handler_of(function: Any) -> Handler | None:
-    """The handler of an operation, a bound method or a builtin.
-
-    It is None for anything else.
-    """
+    """The handler of an operation, a method, a dtype or a builtin; None of others."""
     if isinstance(function, Method):
         for owner in type(function.owner).__mro__:
-            found = METHODS.get((owner, function.name))
-            if found is not None:
-                return functools.partial(_call_method, found, function)
+            handler = METHODS.get((owner, function.name))
+            if handler is not None:
+                return functools.partial(_call_method, handler, function)
         return None
     if is_dtype(function):
         return functools.partial(_as_dtype, function)
@@ -116,7 +111,7 @@ def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a handler; arguments that do not fit its signature are the user's error.
 
-    A component of an index is an integer to all of them; what takes it for an index gets it in a tuple.
+    A component of an index becomes an integer here. A handler that tells the two apart takes it within a tuple.
     """
     args, kwargs = [plain(each) for each in args], {key: plain(each) for key, each in kwargs.items()}
     signature = _signature(handler)
@@ -146,7 +141,7 @@ def _refuse_of_front_end(frame: Frame, name: str, args: list[Any], kwargs: dict[
 
 
 def _first(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:
-    """What is wrong: Python reports a missing argument before a misspelt name."""
+    """The first error: a misspelt name, which Python reports after missing arguments."""
     unknown = _unknown(signature, kwargs)
     return f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
 
@@ -157,10 +152,7 @@ def _unknown(signature: inspect.Signature, kwargs: dict[str, Any]) -> list[str]:
 
 
 def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any], handler: Handler) -> str:
-    """What to write where arguments do not fit.
-
-    What another library's arguments are here, and the parameters.
-    """
+    """The remedy where arguments do not fit: names of other libraries, the parameters."""
     strange = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
     if strange and handler not in (*BUILTINS.values(), *FOLDED.values()):
         return f"{elsewhere.ARGUMENTS[strange[0]]} It takes {_described(signature)}."
@@ -183,9 +175,9 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
 
 
 def _signature(handler: Handler) -> inspect.Signature:
-    """What a user may pass: all but the frame, and the owner of a method."""
+    """The parameters of a user's call: without the frame, and the owner of a method."""
     hidden = 1
-    if isinstance(handler, functools.partial):
+    if isinstance(handler, functools.partial):  # made by `handler_of`: of a method, or of a dtype
         handler, hidden = handler.args[0] if handler.func is _call_method else handler.func, 2
     return _shown(handler, hidden)
 
@@ -193,6 +185,7 @@ def _signature(handler: Handler) -> inspect.Signature:
 @functools.cache
 def _shown(handler: Handler, hidden: int) -> inspect.Signature:
     parameters = list(inspect.signature(handler).parameters.values())[hidden:]
+    # `op` binds a loop's variable in handlers that are registered in a loop.
     return inspect.Signature([each for each in parameters if each.name != "op"])
 
 
@@ -211,7 +204,7 @@ OPERATORS = {function: kind for kind, function in PYTHON.items() if kind not in 
 """The functions of the module `operator`."""
 
 _HOST = ("cutile.host.", "cuda_async.")
-"""The modules whose functions make operations."""
+"""Modules of functions that are called on the host."""
 
 
 def invoke(
@@ -219,7 +212,8 @@ def invoke(
 ) -> Any:
     """Call `function`, whatever it is.
 
-    `written`: `node` is the call as it is written, and not one that makes it.
+    `written`: whether `node` is this call itself, so that its text is the name for errors. `ct.reduce(t, 0, 0, f)`
+    calls `f` with its own node.
     """
     named = isinstance(node, ast.Call) and written
     call_node: Any = node
@@ -241,7 +235,7 @@ def invoke(
     inner = wrapped_by_cache(function)
     if inner is not None:
         result = computed(frame, function, args, kwargs, node)
-        if result is NOT_CONSTANT:  # what is not constant, no cache holds
+        if result is NOT_CONSTANT:  # a cache is of no use to tiles: the function within is compiled
             frame.captures.read(function, "$.__wrapped__", inner)
             return invoke(frame, inner, args, kwargs, node)
         return result

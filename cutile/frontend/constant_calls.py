@@ -1,13 +1,13 @@
 """Calls of plain Python functions that Python computes while a kernel is compiled.
 
-Loops, dicts, recursion and all.
+Such a function may have loops, dicts and recursion.
 
     def swizzle(n): return functools.reduce(math.gcd, [n, 48], 96)
     ct.static_assert(swizzle(BM) <= 16)
 
-A function is computed so where its arguments are constants, and all that it names is: constants, Python's own functions
-that have no effects, other such functions. What it names is noted, so that a kernel is compiled again when it changes.
-Any other function is compiled in place (`inline.py`).
+A function is computed if its arguments are constants, and if it names constants, Python's functions without effects,
+and other such functions alone. The names are noted, so that a kernel is compiled again when one changes. Any other
+function is compiled in place (`inline.py`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from cutile.frontend.source import column_of
 from cutile.frontend.structure import field_names
 from cutile.frontend.values import items_of
 
+# Functions with effects, whose results differ from run to run, or that reach what the notes do not cover.
 _EFFECTS = {
     "print",
     "input",
@@ -51,7 +52,7 @@ _EFFECTS = {
 _BUILTINS = {
     value for name, value in vars(builtins).items() if callable(value) and name not in _EFFECTS and name[:1] != "_"
 }
-"""What Python computes from its arguments alone."""
+"""Python's functions whose results depend on their arguments alone."""
 
 _LIBRARIES = {
     *("bisect", "cmath", "enum", "fractions", "functools", "heapq", "itertools", "math", "numpy", "operator"),
@@ -59,28 +60,28 @@ _LIBRARIES = {
 }
 """Modules whose functions are taken to have no effects."""
 
-_CACHED = type(functools.lru_cache(maxsize=None)(lambda: None))
+_CACHED = type(functools.lru_cache(maxsize=None)(lambda: None))  # the module does not export the class
 
 _REFUSED = (
     ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef,
     ast.Import, ast.ImportFrom, ast.ClassDef, ast.With,
 )  # fmt: skip
-"""What no function has that is computed: effects, and what its callers may go on with later."""
+"""Syntax with effects, or whose code runs on after the call; a function with some is not computed."""
 
 _Note = Callable[[Captures], object]
 NOT_CONSTANT: Any = object()
-"""What `computed` gives where the call has to be compiled."""
+"""The result of `computed` where the call has to be compiled."""
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value of the front end is a constant that Python has as such."""
+    """Whether a value of the front end is a constant, the same object in Python."""
     if isinstance(value, tuple):
         return all(map(is_constant, items_of(value)))
     return value is None or isinstance(value, bool | int | float | str | enum.Enum | DTypeMeta)
 
 
 def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], node: ast.AST) -> Any:
-    """What a call gives, computed now; `NOT_CONSTANT` where it has to be compiled.
+    """The result of a call, computed now; `NOT_CONSTANT` where it has to be compiled.
 
     Raises:
         KernelTypeError: the function raises; with the line that does.
@@ -114,18 +115,18 @@ class _Facts(ast.NodeTransformer):
             head = head.value
         if not isinstance(head, ast.Name) or self._frame.local(head.id) is MISSING:
             return ast.copy_location(ast.Attribute(self.visit(node.value), node.attr, node.ctx), node)
-        name = f" {len(self.names)}"  # no name of Python's
+        name = f" {len(self.names)}"  # with a blank, so that no variable has it
         self.names[name] = self._frame.evaluate(node)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 def evaluated(frame: Frame, node: ast.expr) -> Any:
-    """What an expression gives, computed now by Python.
+    """The value of an expression, computed now by Python.
 
     `NOT_CONSTANT` where it has to be compiled.
 
     Raises:
-        KernelTypeError: it raises.
+        KernelTypeError: the expression raises.
     """
     facts = _Facts(frame)
     expression = facts.visit(copy.deepcopy(node))
@@ -154,9 +155,9 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
 
 
 def as_constant(value: Any) -> Any:
-    """What Python computed, as a kernel has it.
+    """A value that Python computed, as a kernel's constant; `NOT_CONSTANT` of others.
 
-    Lists are tuples there, NumPy's numbers Python's.
+    Lists and ranges become tuples, and NumPy's numbers Python's.
     """
     if isinstance(value, np.generic):
         return value.item()  # pyright: ignore[reportUnknownVariableType]
@@ -177,16 +178,16 @@ def is_computed(function: Any) -> bool:
 
 
 def wrapped_by_cache(function: Any) -> Any:
-    """The function that `functools.lru_cache` or `cache` has wrapped.
-
-    It is None for anything else.
-    """
+    """The function in a `functools.lru_cache` or `cache`; None of anything else."""
     return function.__wrapped__ if isinstance(function, _CACHED) else None
 
 
 def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
-    """How to note what a function reads; None where it is not computed."""
-    if any(each is function for each in active):
+    """How to note what a function reads; None where it is not computed.
+
+    `active`: the functions around, whose names are being followed.
+    """
+    if any(each is function for each in active):  # recursion
         return []
     inner = wrapped_by_cache(function)
     if inner is not None:
@@ -221,14 +222,14 @@ def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
 def _outside_names(function: types.FunctionType, tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
     """The names that a function reads from outside, each with its attributes.
 
-    `m.table` is two.
+    `m.table` gives ("m", "table").
     """
     code = function.__code__
     return _names_in(tree.body, {*code.co_varnames, *code.co_cellvars})
 
 
 def _names_in(body: Sequence[ast.AST], own: set[str]) -> Iterator[tuple[str, ...]]:
-    """The names that syntax reads, but for its own."""
+    """The names that syntax reads and does not bind, each with its attributes."""
     for node in itertools.chain.from_iterable(map(ast.walk, body)):
         if isinstance(node, ast.arg):
             own = {*own, node.arg}
@@ -261,6 +262,7 @@ def _notes_of_name(function: Any, chain: tuple[str, ...], active: tuple[Any, ...
         return None
     notes: list[_Note] = [lambda captures: captures.name(function, name)]
     while attributes and isinstance(value, types.ModuleType | type):
+        # Attributes of these libraries are taken not to change. `numpy.random` depends on more than its arguments.
         if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
             return None if "random" in attributes else notes
         attribute, owner = attributes.pop(0), value
@@ -289,12 +291,13 @@ def _notes_of_value(value: Any, active: tuple[Any, ...]) -> list[_Note] | None:
 
 
 def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> KernelTypeError:
-    """An error of the user's function as one of the kernel's, at the raising line."""
+    """An error of the user's function as a kernel's error, at the line that raised."""
     name = getattr(function, "__name__", repr(function))
     place = frame.locate(node)
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
+        # The innermost frame that is no library's and has a text: the user's own line.
         inside = code is not computed.__code__ and linecache.getline(code.co_filename, trace.tb_lineno)
         if inside and "site-packages" not in code.co_filename:
             line, _, column, end = list(code.co_positions())[trace.tb_lasti // 2]

@@ -1,8 +1,8 @@
-"""Handlers that nobody writes: derived from declarations, or composed of others.
+"""Handlers that are derived from declarations, or composed of other operations.
 
 An element-wise operation has a derived handler: operands of one type, markers, one operation. It follows from the
-declaration (`cutile/language/declare.py`), and from the classes that are spelled with the name: one that rounds as
-floats do, and for some a second one for the other roundings.
+declaration (`cutile/language/declare.py`), and from the classes of `cutile/ops/` that are spelled with its name: one
+class that rounds to nearest even, and for some operations a second one for other roundings.
 
 A composed handler is written in the language itself:
 
@@ -61,9 +61,7 @@ def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[V
 
 
 def spelled(name: str) -> tuple[type[Op], type[Op] | None]:
-    """The operation that a function of the language becomes.
-
-    And the one for other roundings, if there is one.
+    """The operation of a function of the language, and that of other roundings.
 
     Raises:
         IRError: none in `cutile/ops/` is spelled so, or several are.
@@ -77,14 +75,14 @@ def spelled(name: str) -> tuple[type[Op], type[Op] | None]:
 
 
 def _fact(mark: Any) -> str | bool:
-    """What stands in the IR: the word of a rounding, a flag for a choice between two."""
+    """A marker as the IR has it: the word of a rounding, a bool for other markers."""
     return mark.value if isinstance(mark, markers.rounding) else mark.name == "ENABLED"
 
 
 class _Derived:
     """The handler of an element-wise operation.
 
-    What it needs of the declaration is read when it is first called: a process calls few of them.
+    It reads the declaration at its first call, since a process calls few of the handlers.
     """
 
     def __init__(self, declaration: Declaration, takes: Kinds) -> None:
@@ -242,14 +240,14 @@ class Language:
 
 
 def value_of(term: Any) -> Any:
-    """What a term stands for; anything else as it is."""
+    """The value of a term, also within a tuple; anything else as it is."""
     if isinstance(term, Term):
         return term.value
     return tuple(map(value_of, cast("tuple[Any, ...]", term))) if type(term) is tuple else term
 
 
 def wide(term: Term) -> Term:
-    """A tile of f16 or bf16 in f32; any other as it is."""
+    """A tile of floats of fewer than 32 bits in f32; any other as it is."""
     return term.astype(f32) if term.dtype.is_float and term.dtype.bits < 32 else term
 
 

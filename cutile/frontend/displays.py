@@ -1,7 +1,7 @@
-"""Comprehensions, and dicts.
+"""Comprehensions and dicts.
 
-Comprehensions go over what is known when the kernel is compiled: their items are compiled in place, into a tuple. The
-keys of a dict are constants, so that a key finds its value at once, and nothing in a dict changes.
+A comprehension goes over a tuple or a constant range: its items are compiled in place, into a tuple. The keys of a dict
+are constants, so that a key finds its value while the kernel is compiled. Nothing in a dict changes.
 """
 
 from __future__ import annotations
@@ -93,10 +93,7 @@ MAX_ITEMS = 1 << 16
 
 
 def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[Any, ...]:
-    """`[f(x) for x in items if test(x)]`, as a tuple.
-
-    Its variables are its own, also for functions made in it.
-    """
+    """`[f(x) for x in items if test(x)]`, as a tuple, in a scope of its own."""
     first = frame.evaluate(node.generators[0].iter)  # this one sees the variables outside
     targets = [each.target for each in node.generators]
     if isinstance(node, ast.GeneratorExp):
@@ -110,7 +107,7 @@ def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[
 def _refuse_late(frame: Frame, node: ast.GeneratorExp, own: set[str]) -> None:
     """Refuse functions that read a generator's variable.
 
-    What it is then depends on when they are called.
+    In Python the variable's value depends on when they are called.
     """
     for function in _items_that_are_functions(node.elt):
         bound = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
@@ -168,10 +165,10 @@ _INSTEAD = {
     "reversed()": "Write range(stop - 1, start - 1, -1).",
     "zip()": "Loop over one range, and compute the other number from its index.",
 }
-"""What to write where a function of Python goes over a range that is not known."""
+"""Remedies where a function of Python goes over a range with bounds of run time."""
 
 _OF_TILES = {"any()": "Write tile.any(axis).", "all()": "Write tile.all(axis)."}
-"""What to write where a function of Python goes over a tile."""
+"""Remedies where a function of Python goes over a tile."""
 
 
 def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a comprehension") -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
-"""What arguments of calls must be: shapes, axes, indices, tiles, dtypes, markers.
+"""Arguments of calls, checked: shapes, axes, indices, tiles, dtypes, markers.
 
-Each raises with what came.
+Each function raises KernelTypeError with what was expected, what came, and the remedy; `what` names the call.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def axes_of(frame: Frame, value: Any, rank: int, what: str) -> tuple[int, ...]:
 def index_scalar(frame: Frame, value: Any, what: str) -> Value:
     """One index: a scalar of i32, or of i64 where 32 bits may not hold it.
 
-    What 64 signed bits do not hold either becomes one that is outside of every tensor, on the same side or below 0.
+    A number beyond 64 signed bits becomes another index outside of every tensor.
     """
     value = plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -133,10 +133,7 @@ def dtype_of(frame: Frame, value: Any, what: str) -> Any:
 
 
 def marker_of(frame: Frame, value: Any, kind: type[M], what: str) -> M:
-    """A marker such as `ct.rounding.ZERO`.
-
-    A bool where there are the two choices ENABLED and DISABLED.
-    """
+    """A marker such as `ct.rounding.ZERO`; a bool for ENABLED and DISABLED."""
     if isinstance(value, kind):
         return value
     names = {member.name: member for member in kind}
@@ -160,7 +157,7 @@ def flag_of(frame: Frame, value: Any, what: str) -> bool:
 
 
 def latency_of(frame: Frame, value: Any, what: str) -> int:
-    """How many turns ahead a load may be begun; 0 where nothing is said."""
+    """How many iterations ahead a load may begin; 0 for None."""
     if value is None:
         return 0
     turns = constant_int(frame, int(value) if isinstance(value, Latency) else value, f"{what}: the latency")
@@ -173,7 +170,7 @@ def latency_of(frame: Frame, value: Any, what: str) -> int:
 
 
 def indices(items: Sequence[Any]) -> str:
-    """How many indices there are, for messages.
+    """The number of indices in words, for messages.
 
     Example:
         >>> indices((1, 2)), indices((1,))

@@ -1,4 +1,4 @@
-"""Functions whose bodies are compiled in place, in a frame of their own.
+"""Functions that are compiled at their calls, each call in a frame of its own.
 
 - Plain functions of Python.
 - Functions and lambdas that are defined inside a kernel or helper. They see its variables as they are when called.
@@ -6,7 +6,7 @@
   is compiled before the block, the rest behind it. Nothing in a kernel raises, so `finally` around the `yield` means
   the same as no `finally`.
 
-`may_store` reads the same bodies, lines included that were not compiled for a launch's arguments.
+`may_store` reads the same bodies, also the lines that a launch's arguments leave out.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
 MAX_DEPTH = 16
 """How deep a function may call itself; each call is compiled in place."""
 
+# By function, with the code that the source belongs to: `function.__code__` may be assigned.
 _sources: weakref.WeakKeyDictionary[types.FunctionType, tuple[types.CodeType, FunctionSource]]
 _sources = weakref.WeakKeyDictionary()
 
@@ -103,7 +104,7 @@ def source_of(function: types.FunctionType) -> FunctionSource:
 
 
 def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Compile the body of a function here; what it returns.
+    """Compile the body of a function here, and return its value.
 
     Raises:
         KernelSyntaxError: it calls itself (through others, too), or has no source.
@@ -121,10 +122,7 @@ def entered(
     source = source_of(function)
 
     def default(parameter: inspect.Parameter) -> Any:
-        """What the function has by default.
-
-        It is a value from outside, which may be replaced.
-        """
+        """A parameter's default, noted as read: it may be replaced."""
         of = (
             "$.__defaults__"
             if parameter.kind is not parameter.KEYWORD_ONLY
@@ -194,7 +192,7 @@ def _once(place: Location) -> Location:
 
 
 def own_signature(function: types.FunctionType) -> inspect.Signature:
-    """What the code of a function takes, whatever it says that it wraps."""
+    """The signature of a function's code: `inspect` would follow `__wrapped__`."""
     own = types.FunctionType(function.__code__, {}, function.__name__, function.__defaults__, function.__closure__)
     own.__kwdefaults__ = function.__kwdefaults__
     return inspect.signature(own)
@@ -211,7 +209,7 @@ def _bind(
 ) -> dict[str, Any]:
     """The function's variables at its start.
 
-    `default` gives those of parameters that the call leaves out.
+    `default` gives the values of parameters that the call leaves out.
     """
     try:
         variables: dict[str, Any] = dict(signature.bind(*args, **kwargs).arguments)
@@ -239,7 +237,7 @@ def _nothing() -> Generator[None, None, None]:
     yield
 
 
-_MAKER = contextlib.contextmanager(_nothing).__code__
+_MAKER = contextlib.contextmanager(_nothing).__code__  # functions that `contextmanager` makes share it
 _WHAT = "Write a function with one `yield`, and decorate it with @contextlib.contextmanager."
 
 
@@ -279,7 +277,7 @@ def _enter(frame: Frame, node: ast.With, position: int) -> None:
 
 
 def _generator(frame: Frame, function: Any) -> types.FunctionType:
-    """What `contextmanager` has wrapped."""
+    """The generator function that `contextmanager` has wrapped."""
     wrapped = frame.captures.read(function, "$.__wrapped__", function.__wrapped__)
     if not isinstance(wrapped, types.FunctionType):
         frame.type_error("a context manager must be a plain generator function", remedy=_WHAT)
@@ -287,7 +285,7 @@ def _generator(frame: Frame, function: Any) -> types.FunctionType:
 
 
 def _parts(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt]]:
-    """The statements before the `yield`, what it yields, and those behind it."""
+    """The statements before the `yield`, its operand, and the statements behind it."""
     body = list(inner.body)
     for k, statement in enumerate(body):
         if isinstance(statement, ast.Try) and not statement.handlers and not statement.orelse:
@@ -305,7 +303,7 @@ def _parts(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt
 
 
 _EFFECT = "store|scatter|atomic|print|assert|copy|write"
-"""In the names of the operations that do something."""
+"""Parts of the names of operations that have an effect."""
 
 
 def may_store(function: Callable[..., Any], source: FunctionSource) -> bool:
@@ -333,7 +331,7 @@ def _may(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
 
 
 def _meaning(function: Callable[..., Any], node: ast.expr) -> Any:
-    """What a name, or an attribute of a module, means outside of the function."""
+    """The value of a name, or of a module's attribute, in the scope around a function."""
     if isinstance(node, ast.Name):
         return lookup(function, node.id)
     if isinstance(node, ast.Attribute):

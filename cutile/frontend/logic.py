@@ -1,9 +1,7 @@
-"""`and`, `or`, `not` and chained comparisons.
+"""`and`, `or` and chained comparisons.
 
-As in Python the right side is not computed where the left decides.
-
-A right side that is cheap and without effect is computed all the same, since nobody can tell: one operation on two
-bool scalars costs less than a branch.
+As in Python, the right side is not computed where the left side decides. A right side that is cheap and without effect
+is computed all the same, which no program can observe: an operation on two bool scalars costs less than a branch.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _FLAG = TileType(bool_)
 
 
 def _is_cheap(op: Op) -> bool:
-    """Whether an operation has no effect that shows, and costs next to nothing."""
+    """Whether an operation is of scalars alone, without an effect and without regions."""
     values = [value.type for value in (*op.operands, *op.results)]
     small = all(type.is_scalar for type in values if isinstance(type, TileType))
     return op.effect is Effect.NONE and not op.regions and small
@@ -53,7 +51,7 @@ def _disjunction(frame: Frame, first: Value, block: Block, second: Value) -> Val
 
 
 def _otherwise(frame: Frame, condition: Value, block: Block, decided: bool) -> Value:
-    """The value of `block` where `condition` is not `decided`, else `decided`."""
+    """`decided` where `condition` is that, else the value of `block`."""
     with frame.builder.block() as known:
         frame.builder.yield_(frame.emit(Constant(value=decided, dtype=bool_, shape=())))
     then, orelse = (known, block) if decided else (block, known)
@@ -74,7 +72,7 @@ def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
     condition = _condition(frame, value, operand, is_and)
     if isinstance(condition, bool):
         return _from(frame, node, position + 1) if condition is is_and else value
-    if value.type != _FLAG:
+    if value.type != _FLAG:  # a number: the result is one of the two operands, and not a bool
 
         def rest() -> Any:
             return _like(frame, value, _from(frame, node, position + 1), node)
@@ -107,7 +105,7 @@ def _mixed(frame: Frame, first: Any, second: Any, node: ast.BoolOp) -> NoReturn:
 
 
 def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
-    """The right side of a number: a bool is 0 or 1 there."""
+    """The right side beside a number: of its dtype, a bool as 0 or 1."""
     if isinstance(second, bool):
         return int(second)
     if is_tile(second) and second.type == _FLAG:
@@ -123,10 +121,7 @@ def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
 
 
 def _of_bool_and_number(frame: Frame, condition: Value, block: Block, second: Any, node: ast.BoolOp) -> Any:
-    """`flag and n`, `flag or n`: the bool is 0 or 1 where it is the result.
-
-    Python does the same.
-    """
+    """`flag and n`, `flag or n`: a bool as the result is 0 or 1, as in Python."""
     if not is_number(second) and not (is_tile(second) and second.tile.is_scalar):
         _mixed(frame, condition, second, node)
     number: Any = second

@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false
 # (the operator module is typed with protocols whose parameters are unknown)
-"""Operators: weak Python scalars, broadcasting, each spelling's operation.
+"""Operators of tiles, scalars and constants: dtypes, broadcasting, operations.
 
 Python numbers are weakly typed beside a tile: `2.0 * f16_tile` is f16. Tiles of different dtypes do not mix.
 """
@@ -110,29 +110,30 @@ TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
 }
 
 MAX_UNROLLED_POWER = 16
+"""The largest exponent of `**` that becomes products."""
 
 _MODULO = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
-"""What gives the same low bits whatever stands in the operands' higher ones."""
+"""Operators whose low bits depend on the operands' low bits alone: these need no `widened` operands."""
 
 _OF_PYTHON = (bool, int, float, str, tuple, type(None), type)
 """Compile-time values that Python has as such."""
 
 _IN_MEMORY = (TensorRef, MutRef, MappedRef, PartitionRef, PointerRef)
-"""What stands for memory, and has no elements of its own to compare."""
+"""Values that stand for memory: their elements have to be loaded before they are compared."""
 
 _ANYTHING = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
-"""What compile-time values of any kind can be used with."""
+"""Operators that take compile-time values of any kind."""
 
 
 def require_computed(frame: Frame, what: str, *values: Any) -> None:
-    """Refuse tiles of a type that is stored, converted and multiplied only."""
+    """Refuse tiles of dtypes that are only stored, converted, multiplied by `mma`."""
     for value in values:
         if is_tile(value) and not value.tile.dtype.computes:
             frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
 
 
 def to_tile(value: Any) -> str:
-    """The remedy where a tile is wanted: how to get one from what there is."""
+    """The remedy where a tile was expected: how to get one from `value`."""
     if isinstance(value, TensorRef):
         return "Load a tile of it first: x.load_tile(shape, index), or ct.load_tile_like(x, y)."
     if isinstance(value, MutRef):
@@ -156,10 +157,7 @@ def is_number(value: Any) -> bool:
 
 
 def default_dtype(value: float) -> DTypeLike:
-    """The dtype of a compile-time number that nothing else decides.
-
-    Bool, i32 (i64 if it needs it), f32.
-    """
+    """The dtype of a number alone: bool, i32 (i64 for a larger integer), or f32."""
     if isinstance(value, bool):
         return bool_
     if isinstance(value, int):
@@ -170,9 +168,11 @@ def default_dtype(value: float) -> DTypeLike:
 def materialize(
     frame: Frame, value: Any, dtype: DTypeLike | None = None, shape: tuple[int, ...] = (), *, bare: bool = False
 ) -> Value:
-    """A tile for `value`: itself, or a constant of `dtype` for a compile-time number.
+    """A tile for `value`: itself, or a constant of `dtype` and `shape` for a number.
 
-    `bare`: nothing that the author wrote says that it is of `dtype`.
+    Args:
+        dtype: None for `default_dtype`.
+        bare: whether nothing that the author wrote says `dtype`; see `Bare`.
 
     Raises:
         KernelTypeError: a number that `dtype` cannot mean, or nothing that could be a tile.
@@ -232,10 +232,7 @@ def broadcast_shape(frame: Frame, shapes: list[tuple[int, ...]], what: str) -> t
 
 
 def _with_an_axis(shapes: list[tuple[int, ...]]) -> str:
-    """The remedy where a tile of one axis fits the rows of the others.
-
-    What a reduction along columns leaves.
-    """
+    """The remedy where a tile of one axis has as many elements as others have rows."""
     most = max(map(len, shapes))
     try:
         np.broadcast_shapes(*[(*each, 1) if len(each) == 1 < most else each for each in shapes])
@@ -257,9 +254,9 @@ def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _meeting(*dtypes: Any) -> str:
-    """The remedy where dtypes meet.
+    """The remedy where dtypes meet: convert to the dtype that loses least.
 
-    Convert to the one that loses least, which floats do before integers.
+    Floats come before integers, and more bits before fewer.
     """
     low, high = sorted(dtypes, key=lambda each: (each.kind == "float", each.kind != "bool", each.bits))
     one = "one" if low.kind == high.kind and low.bits == high.bits else f"the tile of {low}"
@@ -304,7 +301,10 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
 
 
 def widened(frame: Frame, values: list[Any]) -> list[Any]:
-    """Values of which i32 tiles stand as i64 beside a plain number beyond 32 bits."""
+    """Values with i32 tiles as i64 beside a plain number of 64 bits.
+
+    As Python has it, the result is exact; `narrowed` makes it an i32 again.
+    """
     weak = frame.compilation.weak
     wide = any(is_tile(each) and each in weak and each.tile.dtype is i64 for each in values)
     strong = [each for each in values if is_tile(each) and each not in weak]
@@ -314,10 +314,10 @@ def widened(frame: Frame, values: list[Any]) -> list[Any]:
 
 
 def narrowed(frame: Frame, result: Value, *operands: Any) -> Value:
-    """What was computed of `widened` operands, as the i32 that the tile among them is."""
-    given = [each for each in operands if is_tile(each) and each not in frame.compilation.weak]
-    made_wide = given and result.tile.dtype is i64 and all(each.tile.dtype is i32 for each in given)
-    return frame.emit(Convert(x=result, dtype=i32)) if made_wide else result
+    """A result of `widened` operands, as the i32 of the strong operands."""
+    strong = [each for each in operands if is_tile(each) and each not in frame.compilation.weak]
+    was_widened = strong and result.tile.dtype is i64 and all(each.tile.dtype is i32 for each in strong)
+    return frame.emit(Convert(x=result, dtype=i32)) if was_widened else result
 
 
 def _power(frame: Frame, base: Any, exponent: Any) -> Any:
@@ -343,7 +343,7 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
 
 
 _METHOD: dict[type[ast.AST], str] = {ast.Add: "__add__", ast.Sub: "__sub__"}
-"""What values that are no tiles may have of their own."""
+"""The methods that pointers have for operators (`METHODS`)."""
 
 
 def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
@@ -364,9 +364,9 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if kind in BINARY and is_whole(frame, left) and is_whole(frame, right):
         interval = BINARY[kind](interval_of(frame, left), interval_of(frame, right))
         return computed(frame, TILE_BINARY[kind], interval, left, right)
-    numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)
-    given = [left, right] if kind in _MODULO else widened(frame, [left, right])
-    x, y = unify(frame, given, spelling, f32 if numbers else None)
+    numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)  # / of whole numbers gives a float
+    values = [left, right] if kind in _MODULO else widened(frame, [left, right])
+    x, y = unify(frame, values, spelling, f32 if numbers else None)
     dtype = x.tile.dtype
     if kind is ast.Div and not dtype.is_float:
         frame.type_error(
@@ -424,7 +424,7 @@ _NUMPYS = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "
 
 
 def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:
-    """`x.dtype == "f32"` and `x.dtype == np.float32` would be false, whatever x is."""
+    """Refuse `x.dtype == "f32"` and `x.dtype == np.float32`, which are always false."""
     for dtype, other in ((left, right), (right, left)):
         items = cast("tuple[Any, ...]", other) if isinstance(other, tuple) else (other,)
         for item in items:
@@ -504,10 +504,10 @@ def _of_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if kind in (ast.In, ast.NotIn):
         if not isinstance(right, tuple):
             frame.type_error(f"`{SPELLING[kind]}`: expected a tuple, got {describe(right)}", remedy=to_tile(right))
-        found = _any_of(frame, [_equal(frame, left, each) for each in items_of(right)])
-        return found if kind is ast.In else _negated(frame, found)
-    found = _equal(frame, left, right)
-    return found if kind is ast.Eq else _negated(frame, found)
+        contained = _any_of(frame, [_equal(frame, left, each) for each in items_of(right)])
+        return contained if kind is ast.In else _negated(frame, contained)
+    equal = _equal(frame, left, right)
+    return equal if kind is ast.Eq else _negated(frame, equal)
 
 
 def _equal(frame: Frame, left: Any, right: Any) -> Any:
@@ -515,9 +515,10 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
     left, right = plain(left), plain(right)
     x, y = children(left), children(right)
     if x is None or y is None:
-        numbers = all(is_tile(each) or is_number(each) for each in (left, right))
-        if not numbers or not (is_tile(left) or is_tile(right)):
-            return numbers and left == right if is_tile(left) or is_tile(right) else left == right
+        if not (is_tile(left) or is_tile(right)):
+            return left == right
+        if not all(is_tile(each) or is_number(each) for each in (left, right)):
+            return False  # a scalar equals no text, None or tuple
         result = comparison(frame, ast.Eq, left, right)
         if not result.tile.is_scalar:
             frame.type_error(

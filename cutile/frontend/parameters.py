@@ -1,6 +1,4 @@
-"""What a kernel takes, as its signature declares it.
-
-Launch parameters, groups of them, constants and generics.
+"""Parameters of a kernel: launch parameters, groups of them, constants, generics.
 
 A group (a tuple, list, named tuple or dataclass of parameters) is taken apart at the launch. The front end sees a
 launch parameter for each part, and an arrangement that says how the parts make up the argument again.
@@ -33,12 +31,10 @@ Extent = int | str | NamedExtent | None
 
 @dataclass(frozen=True)
 class Generic:
-    """A compile-time parameter.
-
-    A constant, an element type, or a shape, which is a tuple of integers.
+    """A compile-time parameter: a constant, an element type, or a shape.
 
     Attributes:
-        types: of which types a constant may be, as `Const[str]` says; any where it says nothing.
+        types: the types that a constant may have, as `Const[str]` says; empty for any.
     """
 
     name: str
@@ -76,20 +72,17 @@ class Parameter:
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """The name for messages."""
         return self.path or self.name
 
     @property
     def writes(self) -> bool:
-        """Whether launches lend its argument exclusively."""
+        """Whether a launch may write its argument, which is lent exclusively then."""
         return self.kind in ("mut", "shared")
 
     @property
     def declares(self) -> bool:
-        """Whether its extents decide what is compiled.
-
-        Named ones are compared at the launch, and no more.
-        """
+        """Whether its extents decide what is compiled; named extents are compared alone."""
         if not isinstance(self.extents, tuple):
             return self.extents is not None
         return not all(each is None or isinstance(each, NamedExtent) for each in self.extents)
@@ -158,9 +151,9 @@ Arranged = Piece | Whole | Given
 
 
 def assembled(arranged: Arranged, parts: Mapping[str, Any]) -> Any:
-    """An argument, as Python has it, made of what its parts are.
+    """An argument, as Python has it, put together from its parts.
 
-    No code of the user's runs.
+    No code of the user's runs: neither `__init__` nor `__new__`.
     """
     if isinstance(arranged, Piece):
         return parts[arranged.name]

@@ -1,7 +1,4 @@
-"""Where the handlers of calls are registered.
-
-Operations of the language, methods of tiles and tensors, builtins.
-"""
+"""Handlers of calls: operations of the language, methods, Python's builtins."""
 
 from __future__ import annotations
 
@@ -9,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 Handler = Callable[..., Any]
-"""Takes the frame and the call's arguments; returns what the call means."""
+"""Takes the frame and the call's arguments; returns the value of the call."""
 
 OPERATIONS: dict[str, Handler] = {}
 METHODS: dict[tuple[type, str], Handler] = {}
+"""By the class of the owner in the front end, and the name; `__add__` and `__sub__` are operators."""
 BUILTINS: dict[Any, Handler] = {}
-"""Python's builtins that mean something else on tiles."""
+"""Python's builtins with a meaning of their own on tiles."""
 FOLDED: dict[Any, Handler] = {}
-"""Python's builtins over what is known when the kernel is compiled: they mean what they mean in Python."""
+"""Python's builtins with Python's meaning, over tuples and constants."""
 
 
 def operation(handler: Handler) -> Handler:

@@ -1,8 +1,8 @@
 """Assignments, `break`, `continue`, `return`, and refused statements.
 
 Tiles are values, so only names and tuples of names can be assigned to. A jump is noted in the frame's flow; `execute`
-puts what follows it under a condition. What Python has and kernels have not is refused: a message and a remedy for each
-construct.
+puts the statements behind it under a condition. Each construct of Python that kernels do not have is refused, with a
+message and a remedy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cutile.ir.core import Value
 def assign(frame: Frame, target: ast.expr, value: Any) -> None:
     """`target = value`."""
     if isinstance(target, ast.Name):
+        # The first name of a value is its name in the IR and in errors.
         if isinstance(value, Value) and not value.name and target.id != "_":
             value.name = target.id
         if isinstance(value, TensorRef) and not value.value.name:
@@ -119,7 +120,7 @@ def return_statement(frame: Frame, node: ast.Return) -> None:
 
 
 def returned(frame: Frame) -> object:
-    """What the function gave, now that its body has been compiled."""
+    """The value that the function returned, once its body has been compiled."""
     value = frame.variables.get(RETURNED)
     if Exit.RETURN in frame.flow.taken and frame.flow.falls and value is not None:
         raise KernelTypeError(
@@ -153,7 +154,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "TypeAlias": ("a type alias", "Define it outside the kernel, or assign the dtype to a name: E = ct.f32."),
     "TemplateStr": ("a template string", "Use an f-string of constants."),
 }
-"""What each refused construct is called, and what to do instead, by the name of its node: some are of newer Pythons."""
+"""The name and the remedy of each refused construct.
+
+By the name of the node's class, since some classes are of newer versions of Python.
+"""
 
 
 def refuse(frame: Frame, node: ast.AST, what: str = "", remedy: str = "") -> NoReturn:

@@ -24,9 +24,7 @@ from cutile.frontend.structure import children, field_names
 from cutile.frontend.values import FAULTY, Record, describe, is_tile
 from cutile.ops.arith import And, Or
 
-# `match`: patterns of constants, tuples and dataclasses are decided now.
-#
-# Scalars are compared at run time.
+# `match`: patterns are decided now, but for scalars, which are compared at run time.
 
 _CLASSES: dict[Any, Callable[[Any], bool]] = {
     bool: lambda value: isinstance(value, bool),
@@ -53,7 +51,7 @@ def _case(frame: Frame, node: ast.Match, subject: Any, position: int) -> None:
         _case(frame, node, subject, position + 1)
         return
     before = dict(frame.variables)
-    _bind(frame, names)
+    _bind(frame, names)  # now, since the guard reads them
     if case.guard is not None:
         condition = _all(frame, [condition, truth(frame, frame.evaluate(case.guard), case.guard)])
 
@@ -92,7 +90,7 @@ class _Pattern:
         self.names: dict[str, tuple[Any, ast.AST]] = {}
 
     def match(self, pattern: ast.pattern, subject: Any) -> tuple[Any, dict[str, tuple[Any, ast.AST]]]:
-        """A bool, or a bool scalar; and what each name means then."""
+        """Whether the pattern matches, a bool or bool scalar, and the names it binds."""
         return self._matches(pattern, subject), self.names
 
     def _matches(self, pattern: ast.pattern, subject: Any) -> Any:
@@ -228,7 +226,7 @@ def assert_statement(frame: Frame, node: ast.Assert) -> None:
 
 
 def failed(frame: Frame, node: ast.AST, message: Any) -> None:
-    """Refuse the kernel: what it asserts is false."""
+    """Refuse the kernel, whose assertion is false."""
     frame.type_error(
         f"the assertion is false{constant_text(message)}",
         node,
@@ -239,7 +237,8 @@ def failed(frame: Frame, node: ast.AST, message: Any) -> None:
 def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
     """Compile statements in order, up to one after which control does not go on.
 
-    A statement that fails is reported; what it would have assigned is faulty from there on, and the rest is read.
+    A statement that fails is reported. The variables that it assigns are faulty from there on, and the next statements
+    are compiled.
     """
     for position, node in enumerate(body):
         if not frame.flow.falls:
@@ -257,7 +256,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
                 raise
             frame.report.add(error if isinstance(error, KernelError) else _nested_too_deeply(frame, node))
             frame.variables = before | dict.fromkeys(assigned([node]), FAULTY)
-            frame.flow = Flow()
+            frame.flow = Flow()  # the statement may have jumped: the rest is read all the same
 
 
 def _nested_too_deeply(frame: Frame, node: ast.stmt) -> KernelError:

@@ -28,7 +28,7 @@ def children(value: Any) -> tuple[Any, ...] | None:
 
 
 def _parts(value: Any) -> tuple[Any, ...] | None:
-    """`children`, and pointers' addresses, which pass through loops and branches."""
+    """`children`, and the scalars in pointers and parts of tensors."""
     if isinstance(value, TensorParts):
         return value.items
     return (value.value,) if isinstance(value, PointerRef) else children(value)
@@ -47,7 +47,7 @@ def rebuilt(value: Any, items: tuple[Any, ...]) -> Any:
 
 
 def leaves(value: Any) -> list[Any]:
-    """Everything in a value that is no container, from left to right."""
+    """The parts of a value that have no parts, from left to right."""
     items = _parts(value)
     if items is None:
         return [value]
@@ -63,26 +63,23 @@ def refill(value: Any, new: Iterator[Any]) -> Any:
 
 
 def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    """A value of the same structure with parts that a function gives.
+    """A value of the same structure, with a function's results for its leaves.
 
-    Pointers and tensors are whole parts.
+    Pointers and tensors are leaves here, where `refill` takes their scalars.
     """
     items = children(value)
     return function(value) if items is None else rebuilt(value, tuple(mapped(item, function) for item in items))
 
 
 def kind_of(value: Any) -> Any:
-    """The class of a value.
-
-    Of a dataclass, the user's; of pointers, what they lead to.
-    """
+    """The class of a value; the dtype behind pointers, which must agree, too."""
     if isinstance(value, PointerRef):
         return value.dtype
     return value.kind if isinstance(value, Record) else type(value)
 
 
 def same_structure(a: Any, b: Any) -> bool:
-    """Whether two values differ in their leaves alone."""
+    """Whether two values differ in nothing but their leaves."""
     x, y = _parts(a), _parts(b)
     if x is None or y is None:
         return x is y
@@ -93,6 +90,7 @@ def same_constant(x: Any, y: Any) -> bool:
     """Whether two leaves are one compile-time value."""
     if is_tile(x) or is_tile(y):
         return x is y
+    # By text, too: 0.0 == -0.0. And by ==, since objects of the user's may have any text.
     return x is y or (type(x) is type(y) and repr(x) == repr(y) and bool(x == y))
 
 
@@ -143,10 +141,7 @@ def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], 
 
 
 def _signature(frame: Frame, kind: Any, is_dataclass: bool) -> inspect.Signature:
-    """What a call of the class takes.
-
-    It was read from outside, as the class's fields were.
-    """
+    """The parameters of a call of the class, noted as read from outside."""
     maker = "__init__" if is_dataclass else "__new__"
     function = frame.captures.read(kind, f"$.{maker}", getattr(kind, maker))
     for part in ("__code__", "__defaults__"):
@@ -168,11 +163,11 @@ def _default(frame: Frame, kind: Any, signature: inspect.Signature, name: str) -
 
 
 def _refuse_code(frame: Frame, kind: Any, node: ast.AST, is_dataclass: bool) -> None:
-    """Refuse classes whose making runs code of the user's."""
+    """Refuse classes whose constructor runs code of the user's."""
     if not is_dataclass:
-        made = getattr(kind.__new__, "__code__", None)
+        code = getattr(kind.__new__, "__code__", None)
         own = "__init__" if kind.__init__ is not object.__init__ else ""
-        if made is None or not made.co_filename.startswith("<string>"):  # collections makes its own from a string
+        if code is None or not code.co_filename.startswith("<string>"):  # collections compiles its own from a string
             own = "__new__"
         if own:
             frame.type_error(
@@ -186,7 +181,7 @@ def _refuse_code(frame: Frame, kind: Any, node: ast.AST, is_dataclass: bool) -> 
     if init is not None and not getattr(init, "__qualname__", "").endswith("__init__"):
         own = "__init__"
     if isinstance(init, types.FunctionType) and init.__code__.co_filename != "<string>":
-        own = "__init__"  # dataclasses make theirs from a string
+        own = "__init__"  # the module dataclasses compiles its own from a string
     if any(isinstance(each, dataclasses.InitVar) for each in kind.__annotations__.values()):
         own = "an InitVar"
     if own:
@@ -198,9 +193,9 @@ def _refuse_code(frame: Frame, kind: Any, node: ast.AST, is_dataclass: bool) -> 
 
 
 def attribute(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
-    """A field, a property or a method of a dataclass or named tuple.
+    """A field, property or method of a dataclass or named tuple.
 
-    Of a plain tuple, nothing.
+    A plain tuple has none: its attributes are refused.
     """
     kind = owner.kind if isinstance(owner, Record) else type(owner)
     names = field_names(kind) or ()

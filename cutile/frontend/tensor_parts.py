@@ -1,7 +1,6 @@
-"""Tensors taken apart into scalars that locate their elements, and put together.
+"""Tensors as scalars: an address, extents and strides.
 
-So tensors pass through branches and loops, and are cut with bounds that are known only when the kernel runs: an
-address, extents and strides are scalars like any other.
+As scalars, tensors pass through branches and loops, and are cut at bounds that are known only when the kernel runs.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from cutile.ops.view import TensorView
 
 @dataclass(frozen=True)
 class Form:
-    """What the types of a tensor and of its views tell; the rest are parts.
+    """The constants of a tensor's type; each None is a part, a scalar at run time.
 
     Attributes:
-        shape: the extents that are constants; None for parts.
-        strides: 1 where that is known; None for parts.
-        alignment: bytes, as a tensor's type has it.
+        shape: the extents; None for parts.
+        strides: 1, or None for parts.
+        alignment: of the first element, in bytes.
     """
 
     dtype: DTypeLike
@@ -46,7 +45,7 @@ class Form:
         return Form(type.dtype, type.shape, type.strides, type.alignment)
 
     def join(self, other: Form) -> Form | None:
-        """The form that both have; None where the dtypes or the numbers of axes differ."""
+        """The form of what both know; None where dtypes or numbers of axes differ."""
         if self.dtype is not other.dtype or len(self.shape) != len(other.shape):
             return None
         return Form(
@@ -57,16 +56,13 @@ class Form:
         )
 
     def types(self) -> list[TileType]:
-        """The types of the parts.
-
-        The address, then what extents and strides are not known.
-        """
+        """The types of the parts: the address, then open extents, then open strides."""
         extents = [TileType(i32)] * self.shape.count(None)
         return [TileType(u64), *extents, *[TileType(i64)] * self.strides.count(None)]
 
 
 def parts_of(frame: Frame, tensor: Value, form: Form) -> list[Value]:
-    """The scalars that a tensor is in a form, which it has or which knows less of it."""
+    """The parts of a tensor in a form that knows as much as its type, or less."""
     type = tensor.tensor
     parts = [frame.emit(TensorAddress(x=tensor))]
     for axis, (known, extent) in enumerate(zip(form.shape, type.shape, strict=True)):
@@ -81,7 +77,7 @@ def parts_of(frame: Frame, tensor: Value, form: Form) -> list[Value]:
 
 
 def tensor_of(frame: Frame, form: Form, parts: Sequence[Value], name: str = "") -> TensorRef:
-    """The tensor that parts are."""
+    """The tensor of some parts."""
     view = TensorView(
         address=parts[0],
         numbers=tuple(parts[1:]),
@@ -96,14 +92,14 @@ def tensor_of(frame: Frame, form: Form, parts: Sequence[Value], name: str = "") 
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor that is read, or a partition of one."""
     if isinstance(value, SharedRef):
-        return False  # its accesses are followed by name
+        return False  # `shared_accesses.py` follows accesses by the parameter, which a loop would hide
     return isinstance(value, TensorRef) or (isinstance(value, PartitionRef) and not value.writes)
 
 
 def joined_form(a: Any, b: Any) -> Form | None:
-    """The common form of two tensors, or of two equal partitions' tensors.
+    """The common form of two tensors; None where no value can be either.
 
-    The two stand for one value.
+    Partitions must be alike but for their tensors.
     """
     if not is_tensor(a) or not is_tensor(b) or type(a) is not type(b):
         return None
@@ -118,9 +114,9 @@ def like(template: Any, tensor: TensorRef) -> Any:
 
 
 def one_of(frame: Frame, items: Sequence[Any], index: Value) -> Any:
-    """The tensor at an index that is known only when the kernel runs.
+    """The tensor of a tuple at an index that is known only when the kernel runs.
 
-    None where the items are not alike.
+    None where the items are not tensors of a common form.
     """
     if not items or not index.tile.is_scalar or index.tile.dtype.kind not in ("int", "uint"):
         return None
@@ -145,11 +141,12 @@ def one_of(frame: Frame, items: Sequence[Any], index: Value) -> Any:
 
 
 def taken_apart(value: Any, forms: Mapping[int, Form]) -> Any:
-    """A value with parts in the place of the tensors that have a form.
+    """A value with `TensorParts` in the place of the tensors that have a form.
 
-    `forms` counts leaves from left to right.
+    Args:
+        forms: by the number of the leaf, counted from the left.
 
-    The parts stand for scalars that a loop is yet to have.
+    The scalars of the parts are stand-ins: the loop replaces them by its arguments.
     """
     count = itertools.count()
 
@@ -172,10 +169,7 @@ def put_together(frame: Frame, value: Any, name: str) -> Any:
 
 
 def tensors_in(value: Any) -> list[Any]:
-    """The leaves of a value, from left to right.
-
-    None for what is no tensor that is read.
-    """
-    found: list[Any] = []
-    mapped(value, lambda leaf: found.append(leaf if is_tensor(leaf) or isinstance(leaf, TensorParts) else None))
-    return found
+    """The leaves of a value, from left to right; None for those that are no tensors."""
+    tensors: list[Any] = []
+    mapped(value, lambda leaf: tensors.append(leaf if is_tensor(leaf) or isinstance(leaf, TensorParts) else None))
+    return tensors

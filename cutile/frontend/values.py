@@ -56,11 +56,11 @@ class PartitionRef:
 
     Attributes:
         value: the tensor.
-        shape: of a tile, as loads give it and stores take it.
-        padding: what loads give past the edges; the word of a `padding` marker.
+        shape: the shape of a tile, in the order of its axes.
+        padding: the elements that loads give past the edges, as the word of a `padding` marker.
         order: axis `k` of a tile is axis `order[k]` of the tensor; None where the axes are in order.
-        steps: elements from tile to tile, in the order of the tile's axes; None where that is the tile's extent.
-        writes: "" for reading only; "own": within the block's own tile, at indices that count there; "full": anywhere.
+        steps: elements from tile to tile, in the order of the tile's axes; None for the tile's extents.
+        writes: "" for reading only; "own" for the block's own tile, where indices count from 0; "full" for the tensor.
     """
 
     value: Value
@@ -73,10 +73,10 @@ class PartitionRef:
 
 @dataclass(frozen=True)
 class WindowRef(PartitionRef):
-    """Windows the first of which begins elsewhere than at element 0, also before it.
+    """Windows whose first one does not begin at element 0.
 
     Attributes:
-        starts: where, in elements, in the order of the tile's axes.
+        starts: the first element of the first window, in the order of the tile's axes; negative before the tensor.
     """
 
     starts: tuple[int, ...] = ()
@@ -84,13 +84,11 @@ class WindowRef(PartitionRef):
 
 @dataclass(frozen=True)
 class TensorParts:
-    """A tensor or partition as a loop carries it.
-
-    The scalars that say where it is; see `tensor_parts.py`.
+    """A tensor or partition as a loop carries it: as scalars; see `tensor_parts.py`.
 
     Attributes:
-        form: what the types tell of it.
-        template: the tensor, or the partition, that it takes the place of.
+        form: the `tensor_parts.Form`, with the constants of its type.
+        template: the tensor or partition in whose place it stands.
         items: the scalars.
     """
 
@@ -108,10 +106,10 @@ class MappedRef:
 
 @dataclass(frozen=True, eq=False)
 class PartitionIndex:
-    """An index that a stream minted: of a tile that this block alone writes.
+    """An index minted by a stream, of a tile that this block alone writes.
 
     Attributes:
-        stream: what minted it.
+        stream: the `mapped._Stream` that minted it.
         owners: the mapped partitions that it indexes.
         coordinates: one per axis; None along axes that are owned whole.
     """
@@ -144,10 +142,7 @@ class PointerRef:
 
 @dataclass(frozen=True)
 class TokenRef:
-    """A token.
-
-    All are alike: every access of a tile block stays in program order, whatever a token says.
-    """
+    """A token; all are alike, since accesses of a tile block stay in program order."""
 
 
 TOKEN = TokenRef()
@@ -164,10 +159,7 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class BoundFunction:
-    """A method of a dataclass or named tuple.
-
-    A plain function, and the object that is its first argument.
-    """
+    """A method of a dataclass or named tuple, with the object as its first argument."""
 
     function: types.FunctionType
     owner: Any
@@ -175,17 +167,14 @@ class BoundFunction:
 
 @dataclass(frozen=True, eq=False)
 class Keywords:
-    """What a function's `**keywords` took.
-
-    It may be passed on as `**keywords`; a kernel has no other dicts.
-    """
+    """The arguments in a function's `**keywords`, to be passed on as `**keywords`."""
 
     items: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Range:
-    """`range(...)` with a bound that run time knows, or to be kept as a loop."""
+    """`range(...)`; bounds are integers or scalars."""
 
     start: Any
     stop: Any
@@ -212,11 +201,11 @@ class Undefined:
     """A variable that has no value here.
 
     Attributes:
-        why: for the error when it is used.
-        conflict: it has a value on every path, of different types.
-        places: what was assigned where, for the same error.
-        late: the loop that could pass it on, if it is asked to.
-        hidden: what a loop carries for it all the same, for the paths on which it has a value.
+        why: the reason, for the error of a use.
+        conflict: whether it has a value on every path, of different types.
+        places: the assignments, for the same error.
+        late: the loop that could pass it on; a use compiles the kernel again (`frame.PassOn`).
+        hidden: the value that a loop carries for it, of the paths on which it has one.
     """
 
     why: str
@@ -227,17 +216,14 @@ class Undefined:
 
 
 class Faulty:
-    """A variable whose value could not be compiled.
-
-    That was reported; what uses it is not.
-    """
+    """A variable whose assignment failed; errors of its uses are not reported."""
 
 
 FAULTY = Faulty()
 
 
 def items_of(value: Any) -> tuple[Any, ...]:
-    """A tuple, as one whose items may be anything."""
+    """A tuple, typed for items of any kind."""
     return tuple(value)
 
 
@@ -290,7 +276,7 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Described, lambda value: value.description),
     (object, lambda value: f"{type(value).__name__} {value!r}"),
 )
-"""Each kind of value, with what errors call it; the first kind that a value is of."""
+"""Descriptions by kind; the first kind that matches counts, so that subclasses stand before their bases."""
 
 
 def describe(value: Any) -> str:

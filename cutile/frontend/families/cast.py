@@ -159,9 +159,9 @@ def _reshaped(frame: Frame, x: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _split(frame: Frame, x: Value, parts: int, bits: int) -> Value:
-    """Unsigned integers as bytes: each as `parts` of `bits` bits, the lowest first.
+    """Unsigned integers in parts of `bits` bits, the lowest first.
 
-    Along the last axis.
+    The result is of u8; its last axis is `parts` times as long.
     """
     *outer, last = x.tile.shape
     shape = (*outer, last, parts)
@@ -173,16 +173,16 @@ def _split(frame: Frame, x: Value, parts: int, bits: int) -> Value:
 
 
 def _joined(frame: Frame, x: Value, parts: int, bits: int, word: DTypeLike) -> Value:
-    """Bytes to words: `parts` of `bits` bits each, the lowest first.
+    """Bytes put together to words, along the last axis, the lowest first.
 
-    Along the last axis.
+    Each word has `parts` bytes, of which `bits` bits count.
     """
     *outer, last = x.tile.shape
     shape = (*outer, last // parts, parts)
     carrier = u64 if word is u64 else u32
     wide = _converted(frame, _reshaped(frame, x, shape), carrier)
     scale = frame.emit(Mul(x=wide, y=_powers(frame, carrier, shape, bits)))
-    total = frame.emit(ReduceSum(x=scale, axis=len(shape) - 1))  # the parts have no bit in common
+    total = frame.emit(ReduceSum(x=scale, axis=len(shape) - 1))  # a sum is an `or`: no two parts have a bit in common
     return _converted(frame, total, word)
 
 

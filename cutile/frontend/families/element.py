@@ -49,7 +49,7 @@ from cutile.ops.shape import Reshape
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements of a tensor: where they are, and which of them are in it (and wanted)."""
+    """Elements of a tensor: their addresses, and a mask of the lanes to access."""
 
     pointers: PointerRef
     mask: Value
@@ -75,10 +75,11 @@ def elements_of(
 ) -> Elements:
     """The elements at i64 indices, one per axis, that broadcast.
 
-    Those outside of the tensor are masked off.
+    Elements outside of the tensor are masked off.
 
-    `every`: whether one index outside is likely a mistake (True), or only that all are, since padding may be meant;
-    None for a tile, whose index was checked.
+    Args:
+        every: for the interpreter's check. True: each index outside is most likely a mistake. False: only indices that
+            are all outside are, since padding may be meant. None: no check, for a tile whose index was checked.
     """
     shape = broadcast_shape(frame, [each.tile.shape for each in index] + _shapes(mask), what)
     within = own_mask = None if mask is None else mask_of(frame, mask, shape, what)
@@ -119,14 +120,15 @@ def indices_of(frame: Frame, tensor: Value, index: Any, what: str) -> tuple[Valu
             f"{what}: {tensor.name!r} has {tensor.tensor.rank} axes, got {indices(items)}",
             remedy="Give one tile or scalar of integers per axis, as a tuple.",
         )
-    outside = [min(max(item, I64.low), I64.high) if type(item) is int else item for item in items]
-    return tuple(wide(frame, item, f"{what}: an index") for item in outside)
+    # A number beyond 64 bits is outside of every tensor, as the nearest i64 is.
+    items = tuple(min(max(item, I64.low), I64.high) if type(item) is int else item for item in items)
+    return tuple(wide(frame, item, f"{what}: an index") for item in items)
 
 
 def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
-    """The places (i64) of a tile's elements along an axis.
+    """The indices, i64<size>, of a tile's elements along an axis.
 
-    `size` of them from the element `index * step` on.
+    They begin at the element `index * step`.
     """
     if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
         index = index_between(frame, index, -1, MAX_EXTENT // step + 1)
@@ -138,7 +140,7 @@ def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
 def is_constant(tensor: Value) -> bool:
     """Whether nothing writes the tensor while the kernel runs.
 
-    A read-only parameter, which a launch sees to.
+    The launch sees to it for a read-only parameter.
     """
     return isinstance(tensor.type, TensorType) and tensor.type.stable
 
@@ -194,7 +196,7 @@ def written(frame: Frame, y: Any, what: str) -> Value:
 
 
 def is_written(frame: Frame, tensor: Value) -> bool:
-    """Whether a tensor is a `Mut` or a `SharedMut`, and no slice of what is read."""
+    """Whether a tensor is a `Mut` or `SharedMut` parameter, and no view."""
     return isinstance(tensor.type, MutType) or is_shared(tensor, frame.builder.open_blocks[0].arguments)
 
 

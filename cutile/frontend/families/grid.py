@@ -16,18 +16,19 @@ from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import MAX_EXTENT, TensorDim
 
 GRID_AXES = 3
-"""Of a launch."""
+"""Axes of a launch's grid."""
 
 
 @operation
 def get_tile_block_id(frame: Frame) -> Any:
-    return tuple(block_index(frame, axis) for axis in range(3))
+    return tuple(block_index(frame, axis) for axis in range(GRID_AXES))
 
 
 @operation
 def get_num_tile_blocks(frame: Frame) -> Any:
     return tuple(
-        weak(frame, frame.emit(NumTileBlocks(axis=axis)), Interval(1, _most_blocks(frame, axis))) for axis in range(3)
+        weak(frame, frame.emit(NumTileBlocks(axis=axis)), Interval(1, _most_blocks(frame, axis)))
+        for axis in range(GRID_AXES)
     )
 
 
@@ -56,16 +57,16 @@ def own_index(frame: Frame, mut: Value) -> tuple[Any, ...]:
 
 
 def _most_blocks(frame: Frame, axis: int) -> int:
-    """How many tile blocks there may be along an axis.
+    """The largest number of tile blocks along an axis of the grid.
 
-    No more than an output that is cut into tiles has of those.
+    There are no more blocks than a `Mut` has tiles.
     """
     most = I32.high
     for value in frame.builder.open_blocks[0].arguments:
         if isinstance(value.type, MutType) and value.type.map is None:
             if axis >= value.type.rank:
                 return 1
-            if axis == GRID_AXES - 1 and value.type.rank > GRID_AXES:
+            if axis == GRID_AXES - 1 and value.type.rank > GRID_AXES:  # it goes through further axes, too (`own_index`)
                 continue
             extent = value.type.tensor.shape[axis] or MAX_EXTENT
             most = min(most, -(-extent // value.type.tile[axis]))

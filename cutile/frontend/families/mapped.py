@@ -1,9 +1,7 @@
-"""Mapped partitions.
-
-A stream of tiles for each tile block, and the indices that it mints.
+"""Mapped partitions: a stream of tiles for each tile block, and its indices.
 
 Block `b` of `n` takes the positions `b, b + n, b + 2 * n, ...` of an order of all tiles. Leading axes are in row-major
-order; the trailing two, of `nM x nN` tiles, go by the map's groups. With a map of `(GM, GN)` and the position `t`:
+order; the trailing two, of `nM x nN` tiles, are in the order of groups. With a map of `(GM, GN)` and the position `t`:
 
     band = GM * nN     a band of GM rows of tiles; the last may have fewer
     g, r = t // band, t % band
@@ -73,7 +71,7 @@ class OwnedRange(Range):
 
 
 TILES = Interval(0, I32.high)
-"""How many tiles a stream may have."""
+"""Interval of the number of tiles in a stream."""
 
 
 def _scalar(frame: Frame, value: Any) -> Value:
@@ -84,7 +82,11 @@ def _scalar(frame: Frame, value: Any) -> Value:
 class _Stream:
     """The tiles that a loop goes over.
 
-    `counts[k]` of them from `starts[k]` on, along each axis.
+    Along axis `k` these are `counts[k]` tiles from `starts[k]` on.
+
+    Attributes:
+        owners: the mapped partitions that share the stream.
+        whole: whether these are all tiles of the partitions.
     """
 
     owners: tuple[Value, ...]
@@ -94,7 +96,7 @@ class _Stream:
     whole: bool
 
     def positions(self, frame: Frame) -> MintedRange:
-        """What this block's loop runs over."""
+        """The positions that this block takes, as a range for its loop."""
         total: Any = 1
         for axis, count in enumerate(self.counts):
             total = total if self.map[axis] == OWNED else _product(frame, total, count)
@@ -127,10 +129,11 @@ class _Stream:
         def of(kind: type[ast.AST], x: Any, y: Any) -> Any:
             return _within_stream(frame, kind, x, y)
 
-        group, group_columns = max(self.map[-2], 1), max(self.map[-1], 1)
+        group, group_columns = max(self.map[-2], 1), max(self.map[-1], 1)  # OWNED is 0: its axis has one tile here
         if group == group_columns == 1:
             return [of(ast.FloorDiv, t, columns), of(ast.Mod, t, columns)]
-        band = binary(frame, ast.Mult, columns, group)  # may hold more tiles than there are
+        # Not `of`: a band of more rows than there are may have more tiles than a stream, and needs 64 bits.
+        band = binary(frame, ast.Mult, columns, group)
         g = of(ast.FloorDiv, t, band)
         r = of(ast.Mod, t, band)
         first = of(ast.Mult, g, group)
@@ -153,9 +156,9 @@ class _Stream:
 
 
 def _within_stream(frame: Frame, kind: type[ast.AST], x: Any, y: Any) -> Any:
-    """What an operator makes of numbers of tiles, which is such a number again.
+    """The result of an operator on numbers of tiles, as a number of tiles again.
 
-    At least 0, and no more than 32 bits hold, because a map takes no more tiles.
+    It is at least 0 and fits 32 bits, because a map takes no more tiles.
     """
     if not is_tile(x) and not is_tile(y):
         return binary(frame, kind, x, y)
@@ -196,7 +199,7 @@ def _shared(frame: Frame, z: MappedRef, other: Any, what: str) -> tuple[Value, .
     for axis, (mine, theirs) in enumerate(zip(_counts(frame, z), _counts(frame, other), strict=True)):
         text = f"{what}: along axis {axis} the number of tiles of {z.value.name!r} less that of {other.value.name!r}"
         difference = binary(frame, ast.Sub, mine, theirs)
-        if difference != 0:
+        if difference != 0:  # a scalar; or a constant, which the check refuses
             check = CheckIndex(index=_scalar(frame, difference), count=_scalar(frame, 1), what=text)
             frame.builder.add(check)
     return (z.value, other.value)
@@ -276,7 +279,7 @@ def _iter_indices_within_with(frame: Frame, self: MappedRef, ranges: Any, other:
     return _within(frame, self, ranges, owners, "iter_indices_within_with")
 
 
-# What minted indices are good for
+# Uses of minted indices
 
 
 @method(PartitionIndex, "coords")

@@ -1,8 +1,8 @@
 """Calls on tensors in memory: extents, loads, stores, and tokens.
 
-There is only one token, and it is known when the kernel is compiled. Its order holds anyway, since every access of a
-tile block stays in program order. An access with a token adds one thing: the threads of a GPU's block wait for one
-another. See `partition.py` for more accesses.
+There is only one token, a constant. The order that it asks for holds anyway, since all accesses of a tile block stay in
+program order. An access with a token adds one thing: the threads of a GPU's block wait for one another. See
+`partition.py` for more accesses.
 """
 
 from __future__ import annotations
@@ -78,15 +78,13 @@ def set_tensor_token(frame: Frame, x: Any, token: Any) -> Any:
 
 
 EXTENTS = Interval(1, MAX_EXTENT)
-
-
-"""Where the extents of tensors lie."""
+"""The interval of an extent; an extent of 0 is a constant (`extent`)."""
 
 
 def extent(frame: Frame, value: Value, axis: int) -> Any:
-    """The extent of a tensor along an axis: a constant where it is known.
+    """The extent of a tensor along an axis: a Python integer where it is known.
 
-    0 is one of the IR alone: a kernel means the same whether there are elements or not.
+    A known 0 is a scalar: so a kernel is compiled in the same way whether or not there are elements.
     """
     count = value.tensor.shape[axis]
     if count == 0:

@@ -118,12 +118,9 @@ def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
 
 
 def _existing(frame: Frame, part: PartitionRef, axis: int) -> Any:
-    """How many tiles of a nested partition there are.
-
-    A block at the tensor's edge has those that lie in the tensor.
-    """
+    """The number of tiles of a nested partition that begin within the tensor."""
     most = count_of(frame, part, axis)
-    if most == 1:  # whatever lies in the tensor, the first one has some of it
+    if most == 1:  # a block's own tile begins within the tensor, and its first nested tile with it
         return 1
     tile = part.value.mut.tile[axis]
     begin = binary(frame, ast.Mult, own_index(frame, part.value)[axis], tile)
@@ -177,7 +174,7 @@ def indices_of(frame: Frame, part: PartitionRef, index: Any, what: str) -> tuple
 
 
 def check(frame: Frame, part: PartitionRef, index: tuple[Value, ...], what: str) -> None:
-    """That the indices name a tile of the partition."""
+    """Add checks that the indices name a tile of the partition."""
     name = part.value.name or "the view"
     if part.writes == "own":
         for axis, item in enumerate(index):
@@ -191,7 +188,10 @@ def check(frame: Frame, part: PartitionRef, index: tuple[Value, ...], what: str)
 
 
 class Place:
-    """Where a tile lies: everything in the order of the tensor's axes."""
+    """The position of a tile, in the order of the tensor's axes.
+
+    Along axis `k`, the tile begins at the element `index[k] * steps[k]`, and ends at `limits[k]` where that is given.
+    """
 
     def __init__(self, frame: Frame, part: PartitionRef, index: tuple[Value, ...]) -> None:
         order = part.order or tuple(range(len(index)))
@@ -206,16 +206,16 @@ class Place:
             self._enter_own_tile(frame, part.value.mut.tile, own_index(frame, part.value) if folded else None)
 
     def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...], own: tuple[Any, ...] | None) -> None:
-        """Count from this block's own tile, in steps that meet the nested tiles, too.
+        """Count indices from the begin of this block's own tile.
 
-        Both begins are met.
+        The step is a common divisor, so that own tiles and nested tiles all begin at multiples of it.
         """
         for axis, (outer, nested) in enumerate(zip(tile, self.steps, strict=True)):
             block = block_index(frame, axis) if own is None else own[axis]
             step = math.gcd(outer, nested)
             before = binary(frame, ast.Mult, block, outer // step)
             index = self.index[axis]
-            if index.tile.dtype is i64:
+            if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
                 index = index_between(frame, index, -1, -(-outer // nested))
             within = binary(frame, ast.Mult, index, nested // step)
             self.index[axis] = binary(frame, ast.Add, before, within)
@@ -274,8 +274,8 @@ def store(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, *
     require_written(frame, part, what)
     place = place_of(frame, part, index, what, checked=checked)
     tile = as_it_lies(frame, part, stored_tile(frame, part, value, what))
-    made = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=tuple(place.limits))
-    frame.builder.add(made)
+    op = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=tuple(place.limits))
+    frame.builder.add(op)
 
 
 def require_written(frame: Frame, part: PartitionRef, what: str) -> None:
@@ -297,7 +297,7 @@ def as_it_lies(frame: Frame, part: PartitionRef, tile: Value) -> Value:
 
 
 def stored_tile(frame: Frame, part: PartitionRef, value: Any, what: str) -> Value:
-    """What is to be stored, as a tile of the partition's shape and dtype."""
+    """The stored value as a tile of the partition's shape and dtype."""
     dtype = part.value.tensor.dtype
     if is_number(value):
         return materialize(frame, value, dtype, part.shape)

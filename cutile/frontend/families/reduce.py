@@ -1,7 +1,4 @@
-"""Calls that go along an axis.
-
-Reductions and scans, also by a Python function of scalars.
-"""
+"""Reductions and scans along axes, also by a Python function of scalars."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ _register()
 
 
 def _decided(frame: Frame, x: Any, axis: Any, keepdims: Any, what: str) -> Any:
-    """`x.any()` and `x.all()`, by the extremes of 1 for true and 0 for false."""
+    """`x.any()` and `x.all()`: the largest and the least of 1 for true, 0 for false."""
     ct, op = Language(frame), "reduce_max" if what == "any" else "reduce_min"
     axes_of(frame, axis, len(x.tile.shape), f".{what}")
     flags = Term(frame, x) if x.tile.dtype.is_bool else Term(frame, x) != ct.term(0, x.tile.dtype)
@@ -101,7 +98,7 @@ def _floats(ct: Language, x: Any, what: str) -> Term:
 
 
 def _count(ct: Language, x: Term, axis: Any, what: str) -> int:
-    """How many elements are brought together."""
+    """The number of elements that become one."""
     return math.prod(x.shape[each] for each in axes_of(ct.frame, value_of(axis), len(x.shape), what))
 
 
@@ -176,7 +173,7 @@ def _running(frame: Frame, tile: Value, axis: Any, backward: bool, identity: Any
 
 
 _IDENTITIES: dict[type[Op], int] = {arith.Add: 0, arith.Mul: 1}
-"""What changes no result; of the larger of two numbers it is the lowest of their dtype."""
+"""The identity of each operation; of Max it is the lowest number of the dtype."""
 
 
 def _running_by(name: str, op: type[Op]) -> Handler:
@@ -283,7 +280,7 @@ def _body(
 ) -> tuple[Block, tuple[Value, ...]]:
     """The function as a block of element-wise operations: branches become selections.
 
-    And the kernel's values that it reads, for which the block has arguments of their own behind the others.
+    Returned with it are the kernel's values that it reads: the block has arguments for them behind the others.
     """
     arguments = [Value(scalar, stem) for stem in ("a", "b") for scalar in scalars]
     count = len(scalars)

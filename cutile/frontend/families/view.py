@@ -53,10 +53,7 @@ from cutile.ops.view import TensorView
 
 
 def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int | None, ...], list[Value]]:
-    """Integers of which some are known only when the kernel runs.
-
-    The known ones, and the others as scalars.
-    """
+    """Integers as constants, with None for scalars, and these scalars."""
     extents = items_of(items) if isinstance(items, tuple) else (items,)
     constants: list[int | None] = []
     open_: list[Value] = []
@@ -95,7 +92,7 @@ def tensor_at(
             f"{what}: the alignment must be 1, 2, 4, 8 or 16 bytes and at least an element, got {bytes_}",
             remedy="Leave it out for the size of an element.",
         )
-    # of the strides only 1 is known to the types; others come as numbers, like a launch argument's
+    # A tensor's type knows a stride of 1 alone: other constants become operands, as of a launch's argument.
     fixed = tuple(1 if step == 1 else None for step in steps)
     rest = iter(open_steps)
     all_steps = [next(rest) if step is None else materialize(frame, step, i64) for step in steps if step != 1]
@@ -111,10 +108,7 @@ def tensor_at(
 
 
 def _assumed_alignment(frame: Frame, address: Value, strides: Any, size: int) -> int | None:
-    """The alignment that `assume_div_by` of the address gives to an aligned view.
-
-    Its strides keep the alignment.
-    """
+    """16 bytes if `assume_div_by` says so of the address, and all strides keep that."""
     made = (op for block in frame.builder.open_blocks for op in block.operations)
     for op in made:
         if isinstance(op, AssumeDivisible) and op.result is address and op.by % 16 == 0:
@@ -301,7 +295,7 @@ def make_strided_view(
 
 @method(WindowRef, "load")
 def _load_window(frame: Frame, self: WindowRef, index: Any) -> Any:
-    """A window, element by element: it may begin before the tensor does."""
+    """Load a window element by element, since it may begin before the tensor."""
     what = "load"
     order = self.order or tuple(range(len(self.shape)))
     scalars = indices_of(frame, self, index, what)
@@ -353,10 +347,7 @@ def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
 
 
 def _register_loads() -> None:
-    """Loads of a tile of a partition and of a window.
-
-    The same, under the two names that they have upstream.
-    """
+    """Register loads of tiles and of windows: one handler under two names."""
     for what in ("load_view_tko", "load_strided_view_tko"):
 
         def loads(
