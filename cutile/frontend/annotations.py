@@ -1,8 +1,7 @@
-"""What the annotation of a parameter says.
+"""Annotations of parameters, and of fields of named tuples and dataclasses.
 
-It is read from the syntax tree, or, of a class's field, from what is there.
-
-Annotations are looked up, never evaluated; those of named tuples and dataclasses Python may have evaluated before.
+A parameter's annotation is read from the syntax tree: its names are looked up, and it is never evaluated. Python may
+have evaluated a field's annotation before.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Annotations:
         function: the function whose names annotations mean.
         generics: the kernel's, by name.
         locate: the place of a syntax node.
-        scope: the names of a class's module, where annotations of its fields are read.
+        scope: the names of a class's module, for annotations of its fields; None for a kernel's.
         within: the classes whose fields are being read, outermost first.
     """
 
@@ -67,15 +66,15 @@ class Annotations:
     # Parameters
 
     def parameter(self, name: str, annotation: Any, place: Location) -> Declared:
-        """What a parameter, or a part of one, is declared to be.
+        """The declaration of a parameter, or of a part of one.
 
         Args:
             name: the parameter's; of a part, its path.
-            annotation: a syntax node, or what Python made of it.
-            place: where it stands.
+            annotation: a syntax node; or an object or text, of a class's field.
+            place: where the parameter stands.
 
         Raises:
-            KernelSyntaxError, KernelNameError, KernelTypeError: it cannot be understood.
+            KernelSyntaxError, KernelNameError, KernelTypeError: the annotation cannot be understood.
         """
         if isinstance(annotation, str):
             annotation = ast.parse(annotation, mode="eval").body
@@ -122,10 +121,7 @@ class Annotations:
         return Parameter(name, "mut", dtype, extents, place, mapped)
 
     def _of_tensor(self, facts: list[Any]) -> list[Any] | None:
-        """The facts in `Mut[Tensor[...]]`, or those of `Mut[...]` itself.
-
-        It is None for a plain `Mut[Tensor]`.
-        """
+        """The facts of `Mut[...]` or `Mut[Tensor[...]]`; None of a plain `Mut[Tensor]`."""
         inner = self._unquote(facts[0])
         head, more = self._try_parts(inner) if len(facts) == 1 else (MISSING, None)
         return more if is_tensor(head) else facts
@@ -232,7 +228,7 @@ class Annotations:
         )  # fmt: skip
 
     def constant_types(self, annotation: Any) -> tuple[type, ...]:
-        """Of which types a constant may be: what stands in the brackets of `Const[str]`."""
+        """The types that a constant may have: those in the brackets of `Const[str]`."""
         _, facts = self._parts(annotation)
         kinds: list[type] = []
         for fact in facts or ():
@@ -267,7 +263,7 @@ class Annotations:
         return None
 
     def _parts(self, annotation: Any) -> tuple[Any, list[Any] | None]:
-        """What an annotation names, and what stands in its brackets."""
+        """The object that an annotation names, and the items in its brackets, or None."""
         if isinstance(annotation, ast.expr):
             node = self._unquote(annotation)
             if isinstance(node, ast.Subscript):
@@ -306,10 +302,7 @@ class Annotations:
         return node
 
     def _resolved(self, node: ast.expr) -> Any:
-        """What a name or dotted name in an annotation means.
-
-        Annotations are looked up, never evaluated.
-        """
+        """The object of a name or dotted name in an annotation, its brackets aside."""
         node = self._unquote(node)
         if isinstance(node, ast.Constant) and node.value is None:
             return None
@@ -337,7 +330,7 @@ class Annotations:
         return MISSING
 
     def named(self, node: ast.expr) -> Any:
-        """What an annotation names, its brackets aside."""
+        """The object or `Generic` that an annotation names, its brackets aside."""
         head = self._parts(node)[0]
         return self._generics[head.name] if isinstance(head, _Ref) else head
 
@@ -360,9 +353,9 @@ class Annotations:
 
 
 def is_tensor(annotation: object) -> bool:
-    """Whether it means a tensor parameter.
+    """Whether an annotation means a tensor parameter.
 
-    What callers hold, a subclass of what authors write, may stand for it.
+    The host's class of tensors, a subclass of the language's, means one, too.
     """
     return isinstance(annotation, type) and issubclass(annotation, Tensor)
 

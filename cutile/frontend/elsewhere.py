@@ -1,9 +1,6 @@
-"""What to write in place of a name that another library has.
+"""Remedies for names of other libraries: NumPy, torch, other languages of tiles.
 
-NumPy, torch, or another language of kernels on tiles.
-
-A list of names that are no names of ours, for the remedies of messages, and nothing else: a name in it compiles no more
-than any other unknown name does.
+A name in these tables is unknown all the same. A message says what to write in its place.
 """
 
 from __future__ import annotations

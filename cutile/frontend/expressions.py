@@ -1,4 +1,4 @@
-"""Expressions: one function per kind of syntax, dispatched by the node's type."""
+"""Expressions: one function for each kind of syntax, by the node's class."""
 
 from __future__ import annotations
 
@@ -53,10 +53,7 @@ from cutile.ops.pointer import TensorStride
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Any:
-    """The meaning of an expression.
-
-    Operations that compute it are appended to the current block.
-    """
+    """The value of an expression; its operations go into the current block."""
     visit = _VISITORS.get(type(node))
     if visit is None:
         refuse(frame, node)  # raises
@@ -305,10 +302,7 @@ def _call(frame: Frame, node: ast.Call) -> Any:
 
 
 def _keywords(frame: Frame, node: ast.expr) -> Mapping[str, Any]:
-    """`**keywords` in a call.
-
-    Only what the function around the call took as `**keywords` can be passed on.
-    """
+    """`**keywords` in a call: only a function's own `**keywords` can be passed on."""
     value = evaluate(frame, node) if isinstance(node, ast.Name) else None
     if not isinstance(value, Keywords):
         refuse(frame, node, "**kwargs in a call", "Write the keywords out: a kernel has no dicts.")

@@ -1,7 +1,4 @@
-"""A kernel's signature, read from the annotations in its syntax tree.
-
-Parameters, and generics in declared order.
-"""
+"""A kernel's signature, read from the annotations in its syntax tree."""
 
 from __future__ import annotations
 
@@ -39,10 +36,11 @@ class Signature:
     """Parameters and generics of a kernel.
 
     Attributes:
-        declared: what each parameter is declared to be, by name and in order.
+        declared: the declaration of each parameter, by name and in order.
+        generics: in the order of the text.
         parameters: the launch parameters; of a signature with groups, those of one arrangement of its arguments.
         optional: the names of the parameters that have defaults.
-        arrangement: how the arguments are made of launch parameters, where they do not stand for themselves.
+        arrangement: how the arguments are made of launch parameters; empty where each argument is one.
     """
 
     name: str
@@ -67,7 +65,7 @@ class Signature:
 
     @functools.cached_property
     def agreements(self) -> tuple[Agreement, ...]:
-        """Which extents must be equal, since the signature gives them one name."""
+        """The pairs of extents that must be equal, since they have one name."""
         first: dict[str, tuple[int, int]] = {}
         pairs: list[Agreement] = []
         for position, parameter in enumerate(self.parameters):
@@ -124,16 +122,13 @@ class _Reader:
         return Signature(self._source.name, declared, tuple(self._generics.values()), parameters, optional)
 
     def _default(self, name: str, declared: Declared, node: ast.expr) -> None:
-        """Refuse defaults that no launch could use.
-
-        Of tensors, of which only None can be known beforehand.
-        """
+        """Refuse defaults of tensors: each launch gives them, or None by `Tensor | None`."""
         if isinstance(declared, Parameter) and declared.kind != "scalar":
             raise self._syntax(
                 node,
                 f"parameter {name!r} is a {_ANNOTATION[declared.kind]}, and has a "
                 "default value",
-                f"Each launch gives it. Where it may be left out, annotate it with `{'Tensor'} | None`, and let the "
+                "Each launch gives it. Where it may be left out, annotate it with `Tensor | None`, and let the "
                 "default be None." if declared.kind == "tensor" else "Each launch gives it.",
             )  # fmt: skip
 
@@ -141,7 +136,7 @@ class _Reader:
         return KernelSyntaxError(f"kernel {self._source.name!r}: {what}", self._source.locate(node), remedy)
 
     def _decorated(self, wrapped: Any) -> KernelSyntaxError:
-        """A decorator between `@entry` and the function."""
+        """The error of a decorator between `@entry` and the function."""
         name, place, what = self._source.name, self._source.locate(self._source.tree), "a decorator"
         with suppress(KernelSyntaxError):
             inner = take_source(inspect.unwrap(wrapped))

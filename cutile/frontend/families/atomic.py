@@ -1,7 +1,4 @@
-"""Calls of atomic updates.
-
-By raw pointer, of elements of a tensor, and of a partition's whole tile.
-"""
+"""Atomic updates by raw pointer, of a tensor's elements, and of a whole tile."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ def update_lanes(
     how: dict[str, Any],
     index: tuple[Value, ...] = (),
 ) -> Value:
-    """Update the elements pointed to; what was there before."""
+    """Update the elements pointed to, and return them as they were before."""
     shape = pointers.value.tile.shape
     update = AtomicRmw(
         pointers=pointers.value,
@@ -103,9 +100,11 @@ def update_lanes(
 
 
 def _register(name: str, *, signed: str, unsigned: str, real: str, negated: bool = False) -> None:
-    """The handler of `atomic_<name>` on elements, by the kinds that dtypes take.
+    """Register `atomic_<name>` on elements.
 
-    `negated`: the value is taken away.
+    Args:
+        signed, unsigned, real: the kind of update for dtypes of this kind; bools take `signed`.
+        negated: whether the value is subtracted.
     """
     what = f"atomic_{name}"
 

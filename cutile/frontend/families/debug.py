@@ -1,7 +1,4 @@
-"""Prints and assertions.
-
-`print`, f-strings in it, `assert`, and their other spellings.
-"""
+"""Prints and assertions: `print`, its f-strings, `assert`, and their other names."""
 
 from __future__ import annotations
 
@@ -69,10 +66,10 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
         frame.type_error("a pointer has no text", remedy="Print ct.ptr_to_int(pointers), its address.")
     if isinstance(value, tuple) and not spec:
         items = items_of(value)
-        made = _constant("(")
+        text = _constant("(")
         for position, item in enumerate(items):
-            made = made + _constant(", " if position else "") + _text(frame, item)
-        return made + _constant(",)" if len(items) == 1 else ")")
+            text = text + _constant(", " if position else "") + _text(frame, item)
+        return text + _constant(",)" if len(items) == 1 else ")")
     if is_number(value) or isinstance(value, str | type(None) | type):
         try:
             return _constant(format(value, spec))  # pyright: ignore[reportUnknownArgumentType]
@@ -176,10 +173,7 @@ def print_tko(frame: Frame, format: Any, *values: Any, token: Any = None) -> Any
 
 
 def constant_text(message: Any) -> str:
-    """What a message says when the kernel is compiled.
-
-    Values that are known only when it runs are left out.
-    """
+    """A message as text behind a colon, with dots for values that only run time knows."""
     if not isinstance(message, Text):
         words = message if is_number(message) or isinstance(message, str) else describe(message)
         return "" if message is None or message == "" else f": {words}"
@@ -213,7 +207,7 @@ def _all(frame: Frame, condition: Value) -> Value:
     flat = frame.emit(Convert(x=condition, dtype=i32))
     if len(flat.tile.shape) > 1:
         flat = frame.emit(Reshape(x=flat, shape=(flat.tile.size,)))
-    least = frame.emit(ReduceMin(x=flat, axis=0))
+    least = frame.emit(ReduceMin(x=flat, axis=0))  # reductions take numbers, and not bools
     return frame.emit(compare.Ne(x=least, y=materialize(frame, 0, i32)))
 
 

@@ -1,7 +1,6 @@
-"""Calls of arithmetic, comparisons and functions that no declaration derives.
+"""Element-wise calls with handlers of their own; others are derived.
 
-They become one of several operations, are upstream's names of comparisons, select, or are composed of others. All other
-handlers are derived (`derived.py`).
+They become one of several operations, or take plain numbers, or are composed of other operations.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "l
 
 
 def _ordered(frame: Frame, predicate: str, x: Value, y: Value) -> Value:
-    """A comparison that is false where either is NaN. IEEE has it so but for `!=`."""
+    """A comparison that is false where either is NaN, as all of IEEE's but `!=` are."""
     if predicate == "ne" and x.tile.dtype.is_float:
         less, greater = frame.emit(compare.Lt(x=x, y=y)), frame.emit(compare.Gt(x=x, y=y))
         return frame.emit(arith.Or(x=less, y=greater))

@@ -1,6 +1,4 @@
-"""Calls about shapes.
-
-Queries, scalars as tiles, tiles side by side, parts of tiles, and axes of extent 1 that brackets add."""
+"""Calls about shapes: extents, reshapes, new axes, joined tiles, parts of tiles."""
 
 from __future__ import annotations
 
@@ -193,7 +191,7 @@ def cat(frame: Frame, x: Any, y: Any = None, axis: Any = None) -> Any:
 def _cyclic(ct: Language, x: Term, axis: int, start: int, step: int) -> Term:
     """The elements along an axis in cyclic order, from `start` on.
 
-    `step` is 1, or -1 for backward.
+    `step` is 1, or -1 for the reverse order, which begins at the last element.
     """
     extent = x.shape[axis]
     alone = tuple(extent if each == axis else 1 for each in range(len(x.shape)))

@@ -1,4 +1,4 @@
-"""Calls that put a tile in order, or ask for the places of its extremes."""
+"""Calls that sort a tile, or find the places of its extremes."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def _place(frame: Frame, name: str, x: Any, axis: Any, keepdims: Any) -> Value:
 
 
 def _better(scalar: TileType, order: type[Compare]) -> Block:
-    """`(a, i), (b, j)` to the pair to keep.
+    """The body of a fold, of `(a, i), (b, j)`, that yields the pair to keep.
 
-    The first NaN, else the first of the most extreme elements.
+    That is the first NaN, else the first of the most extreme elements.
     """
     a, i, b, j = (Value(kind, stem) for stem, kind in zip("aibj", (scalar, TileType(i32)) * 2, strict=True))
     builder = Builder(Block([a, i, b, j]))
