@@ -62,6 +62,7 @@ class Annotations:
         self._locate = locate
         self._scope = scope
         self._within = within
+        self._place: Location | None = None  # of the parameter that is read, where a field's annotation has no place
 
     # Parameters
 
@@ -76,12 +77,16 @@ class Annotations:
         Raises:
             KernelSyntaxError, KernelNameError, KernelTypeError: the annotation cannot be understood.
         """
+        self._place = place
         if isinstance(annotation, str):
-            annotation = ast.parse(annotation, mode="eval").body
+            annotation = self._parsed(annotation, annotation)
         sides = self._sides(annotation)
         if sides is not None:
             return self._maybe(name, annotation, sides, place)
         head, facts = self._parts(annotation)
+        if facts is not None and not facts and head is not tuple:
+            what = f"{_text(annotation)} has nothing in its brackets"
+            raise self._syntax(annotation, place, what, "Leave the brackets out, or give a dtype, as in Tensor[f32].")
         if isinstance(head, _Ref):
             if self._generics[head.name].kind == "dtype":
                 return Parameter(name, "scalar", head.name, None, place)
@@ -196,9 +201,7 @@ class Annotations:
         return dtype, tuple(self._extent(each, place) for each in facts[1:]) if len(facts) > 1 else None
 
     def _element(self, item: Any, place: Location) -> DTypeLike | str:
-        if isinstance(item, str):
-            item = ast.parse(item, mode="eval").body
-        value = self._value(self._unquote(item))
+        value = self._value(self._unquote(self._parsed(item, item) if isinstance(item, str) else item))
         if isinstance(value, _Ref):
             return value.name
         if is_dtype(value):
@@ -216,7 +219,7 @@ class Annotations:
         text = item.value if isinstance(item, ast.Constant) else item
         if isinstance(text, str) and text.isidentifier():
             return text if text in self._generics else NamedExtent(text)
-        value = self._value(ast.parse(text, mode="eval").body if isinstance(text, str) else item)
+        value = self._value(self._parsed(item, item) if isinstance(item, str) else self._unquote(item))
         if isinstance(value, _Ref):
             return value.name
         if isinstance(value, int) and not isinstance(value, bool):
@@ -295,11 +298,20 @@ class Annotations:
     def _unquote(self, node: Any) -> Any:
         """The expression in a string annotation, placed where the string stands."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            inner = ast.parse(node.value, mode="eval").body
+            inner = self._parsed(node.value, node)
             for each in ast.walk(inner):
                 ast.copy_location(each, node)
             return inner
         return node
+
+    def _parsed(self, text: str, node: Any) -> ast.expr:
+        """The expression in a text; `node` is the text's own, if it has one."""
+        try:
+            return ast.parse(text, mode="eval").body
+        except (SyntaxError, ValueError) as error:  # ValueError: a null character
+            what, remedy = f"the annotation {text!r} is no expression of Python", "Mend the text between the quotes."
+            place = self._locate(node) if isinstance(node, ast.expr) and not self._within else self._place
+            raise KernelSyntaxError(f"kernel {self._kernel!r}: {what}", place, remedy) from error
 
     def _resolved(self, node: ast.expr) -> Any:
         """The object of a name or dotted name in an annotation, its brackets aside."""
@@ -314,7 +326,7 @@ class Annotations:
         if value is MISSING:
             raise KernelNameError(
                 f"kernel {self._kernel!r}: the annotation {ast.unparse(node)!r} means nothing here",
-                self._locate(node) if not self._within else None,
+                self._locate(node) if not self._within else self._place,
                 "Import it: from cutile import Const, Mut, Tensor, f32.",
             )
         return value

@@ -482,6 +482,15 @@ SIGNATURES: dict[str, str] = {
     "default_of_a_tensor": "def kernel(y: Mut, x: Tensor = 1.0):\n    y.store(y.load())",
     "default_of_a_mut": "def kernel(y: Mut = None):\n    y.store(y.load())",
     "tuple_of_nothing": "def kernel(y: Mut, xs: tuple):\n    y.store(y.load())",
+    "annotation_in_quotes_that_ends_early": "def kernel(y: Mut, x: 'Tensor['):\n    y.store(y.load())",
+    "annotation_with_empty_brackets": "def kernel(y: Mut, x: Tensor[()]):\n    y.store(y.load())",
+    "extent_in_quotes_that_ends_early": "def kernel(y: Mut, x: Tensor[f32, 'm +']):\n    y.store(y.load())",
+    "extent_in_quotes_that_means_nothing": "def kernel(y: Mut, x: Tensor[f32, 'm.n']):\n    y.store(y.load())",
+    "constant_in_quotes_that_ends_early": "def kernel(y: Mut, *, N: Const['int['] = 1):\n    y.store(y.load())",
+    "field_in_quotes_that_ends_early": "from dataclasses import dataclass\n@dataclass\nclass Params:\n"
+    "    x: 'Tensor['\ndef kernel(y: Mut, params: Params):\n    y.store(y.load())",
+    "field_that_means_nothing": "from dataclasses import dataclass\n@dataclass\nclass Params:\n"
+    "    x: 'Nothing'\ndef kernel(y: Mut, params: Params):\n    y.store(y.load())",
     "several_types": "def kernel(y: Mut, x: Tensor | f32):\n    y.store(y.load())",
     "field_without_annotation": "from collections import namedtuple\nPair = namedtuple('Pair', 'a b')\n"
     "def kernel(y: Mut, pair: Pair):\n    y.store(y.load())",
