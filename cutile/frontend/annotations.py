@@ -84,7 +84,8 @@ class Annotations:
         if sides is not None:
             return self._maybe(name, annotation, sides, place)
         head, facts = self._parts(annotation)
-        if facts is not None and not facts and head is not tuple:
+        is_tuple: bool = head is tuple  # `tuple[()]` is a tuple of nothing
+        if facts is not None and not facts and not is_tuple:
             what = f"{_text(annotation)} has nothing in its brackets"
             raise self._syntax(annotation, place, what, "Leave the brackets out, or give a dtype, as in Tensor[f32].")
         if isinstance(head, _Ref):
