@@ -1,13 +1,17 @@
 """Facts of operations for plans.
 
-The values that they read, the operations in their regions, whether they compute with scalars only.
+The values that they read, the operations in their regions, whether they compute with scalars only, the elements that
+one update of memory serves.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cutile.analysis.affine import run_of
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import f32, tf32
 from cutile.ir import Block, Constant, If, Op, TensorType, TileType, Value, Yield
+from cutile.ops.atomic import AtomicRmw
 from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
 from cutile.ops.memory import LoadTile, TensorDim
@@ -150,3 +154,15 @@ def only_asserts(op: Op) -> bool:
             isinstance(inner, Yield) or is_scalar_work(inner) or only_asserts(inner) for inner in nested
         )
     return isinstance(op, Assert)
+
+
+def updated_at_once(op: AtomicRmw, layout: Layout, definitions: Mapping[Value, Op]) -> int:
+    """Elements of a thread that one update serves: floats that lie side by side.
+
+    1 where each element has an update of its own. The kernel must not use the old elements.
+    """
+    dtype = op.value.tile.dtype
+    if op.kind != "addf" or op.order not in ("relaxed", "release") or dtype.bits > 32:
+        return 1
+    run = run_of(op.pointers, dtype.bits // 8, definitions)
+    return min(run[1], layout.vector(run[0])) if run is not None else 1
