@@ -29,7 +29,7 @@ import numba
 import numpy as np
 
 import cutile as ct
-from cutile import Mut, Tensor, api, bf16, f32, i8
+from cutile import Mut, Tensor, api, bf16, f32, i8, i32
 
 ROWS, COLUMNS = 8192, 4096
 TURNS = 9
@@ -199,8 +199,107 @@ def rms_norm_loop(y: Array, x: Array) -> None:
             y[r, c] = x[r, c] * scale
 
 
+@ct.entry
+def largest_kernel(y: Mut, x: Tensor) -> None:
+    """The largest of each row; NaN where there is one."""
+    r, _, _ = ct.get_tile_block_id()
+    y.store(ct.reduce_max(ct.load_tile(x, (1, COLUMNS), (r, 0)), 1, nan=True))
+
+
+@numba.njit(parallel=True, cache=True)
+def largest_loop(y: Array, x: Array) -> None:
+    for r in numba.prange(x.shape[0]):
+        top = x[r, 0]
+        for c in range(1, x.shape[1]):
+            top = x[r, c] if x[r, c] > top or x[r, c] != x[r, c] else top
+        y[r] = top
+
+
+@ct.entry
+def place_kernel(y: Mut, x: Tensor) -> None:
+    """The place of the largest of each row."""
+    r, _, _ = ct.get_tile_block_id()
+    y.store(ct.argmax(ct.load_tile(x, (1, COLUMNS), (r, 0)), 1))
+
+
+@numba.njit(parallel=True, cache=True)
+def place_loop(y: Array, x: Array) -> None:
+    for r in numba.prange(x.shape[0]):
+        place = 0
+        for c in range(1, x.shape[1]):
+            if x[r, c] > x[r, place]:
+                place = c
+        y[r] = place
+
+
+@ct.entry
+def column_scan_kernel(y: Mut, x: Tensor) -> None:
+    """The running sums of columns."""
+    y.store(ct.scan_sum(ct.load_tile_like(x, y), 0))
+
+
+@numba.njit(parallel=True, cache=True)
+def column_scan_loop(y: Array, x: Array) -> None:
+    width = 64
+    for block in numba.prange((x.shape[1] + width - 1) // width):
+        first, last = block * width, min((block + 1) * width, x.shape[1])
+        for c in range(first, last):
+            y[0, c] = x[0, c]
+        for r in range(1, x.shape[0]):
+            for c in range(first, last):
+                y[r, c] = y[r - 1, c] + x[r, c]
+
+
+@ct.entry
+def sort_kernel(y: Mut, x: Tensor) -> None:
+    """Rows in order."""
+    y.store(ct.sort(ct.load_tile_like(x, y), 1))
+
+
+@numba.njit(parallel=True, cache=True)
+def sort_loop(y: Array, x: Array) -> None:
+    for r in numba.prange(y.shape[0]):
+        y[r, :] = np.sort(x[r, :])
+
+
+@ct.entry
+def gather_kernel(y: Mut, x: Tensor, rows: Tensor) -> None:
+    """Rows by a list."""
+    r, _, _ = ct.get_tile_block_id()
+    row = ct.load_tile(rows, (1,), (r,))
+    y.store(ct.gather(x, (row[:, None], ct.iota(COLUMNS)[None, :])))
+
+
+@numba.njit(parallel=True, cache=True)
+def gather_loop(y: Array, x: Array, rows: Array) -> None:
+    for r in numba.prange(y.shape[0]):
+        row = rows[r]
+        for c in range(y.shape[1]):
+            y[r, c] = x[row, c]
+
+
 def _torch_scale(torch: Any, y: Any, x: Any, a: float) -> None:
     y.copy_(torch.mul(x.to(torch.float32), a).clamp_(-128.0, 127.0))
+
+
+def _torch_largest(torch: Any, y: Any, x: Any) -> None:
+    torch.amax(x, 1, out=y)
+
+
+def _torch_place(torch: Any, y: Any, x: Any) -> None:
+    y.copy_(torch.argmax(x, 1))
+
+
+def _torch_column_scan(torch: Any, y: Any, x: Any) -> None:
+    torch.cumsum(x, 0, out=y)
+
+
+def _torch_sort(torch: Any, y: Any, x: Any) -> None:
+    y.copy_(torch.sort(x, 1)[0])
+
+
+def _torch_gather(torch: Any, y: Any, x: Any, rows: Any) -> None:
+    torch.index_select(x, 0, rows, out=y)
 
 
 def _torch_entropy(torch: Any, loss: Any, x: Any, labels: Any) -> None:
@@ -238,6 +337,7 @@ class Case:
         dtype: of what is read.
         shape: of what is written.
         more: further arguments; an array is one of every library's own.
+        result: dtype of what is written; None for that of what is read.
     """
 
     kernel: Any
@@ -247,10 +347,11 @@ class Case:
     dtype: Any = f32
     shape: tuple[int, ...] = (ROWS, COLUMNS)
     more: tuple[Any, ...] = ()
+    result: Any = None
 
     def source(self) -> Array:
         """What is read."""
-        shape = self.shape if self.kernel not in (transpose_kernel, entropy_kernel) else (ROWS, COLUMNS)
+        shape = (ROWS, COLUMNS) if len(self.shape) == 1 or self.kernel is transpose_kernel else self.shape
         return _random(self.dtype, shape)
 
 
@@ -286,6 +387,11 @@ CASES: dict[str, Case] = {
     "transpose bf16": Case(transpose_kernel, None, _torch_transpose, (64, 64), bf16, (COLUMNS, ROWS)),
     "row scans f32": Case(scan_kernel, scan_loop, _torch_scan, _ROW),
     "int8 scaled": Case(scale_kernel, scale_loop, _torch_scale, (16, COLUMNS), i8, more=(1.7,)),
+    "largest or NaN f32": Case(largest_kernel, largest_loop, _torch_largest, (1,), f32, (ROWS,)),
+    "place of the largest f32": Case(place_kernel, place_loop, _torch_place, (1,), f32, (ROWS,), result=i32),
+    "column scans f32": Case(column_scan_kernel, column_scan_loop, _torch_column_scan, (ROWS, 64)),
+    "sorted rows f32": Case(sort_kernel, sort_loop, _torch_sort, _ROW),
+    "gathered rows f32": Case(gather_kernel, gather_loop, _torch_gather, _ROW, more=(_LABELS,)),
     "tile past the edge": Case(
         edge_kernel,
         edge_loop,
@@ -321,7 +427,7 @@ def _of_torch(torch: Any, array: Any) -> Any:
 def _tasks(case: Case) -> tuple[dict[str, Callable[[], object]], Array]:
     """What each library runs, and where all of them write."""
     torch = _torch()
-    x, y = api.from_numpy(case.source()).sync(), api.zeros(case.shape, case.dtype).sync()
+    x, y = api.from_numpy(case.source()).sync(), api.zeros(case.shape, case.result or case.dtype).sync()
     more = tuple(api.from_numpy(each).sync() if isinstance(each, np.ndarray) else each for each in case.more)
     source, result = _array(x), _array(y)
     tasks: dict[str, Callable[[], object]] = {"ours": lambda: case.kernel(y.mut.partition(case.tile), x, *more).sync()}

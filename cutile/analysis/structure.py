@@ -1,4 +1,4 @@
-"""The order of a kernel's tile blocks, and the depth of its nested blocks.
+"""The order of tile blocks, views of written tensors, the depth of nested blocks.
 
 `why_linear` decides for every target whether tile blocks may run in any order. They may where each one writes only its
 own tiles: then a target may group them, or hand many to one thread block. A kernel with atomics, raw pointers or prints
@@ -7,8 +7,12 @@ gets a thread block for each tile block, in linear order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cutile.errors import KernelTypeError, Location
-from cutile.ir import Block, Effect, For, Function, While
+from cutile.ir import Block, Effect, For, Function, TensorType, Value, While
+from cutile.ops.pointer import TensorAddress
+from cutile.ops.view import TensorView
 
 
 def why_linear(function: Function) -> str:
@@ -26,6 +30,40 @@ def why_linear(function: Function) -> str:
 def is_reorderable(function: Function) -> bool:
     """Whether tile blocks may run in any order, and several in one thread block."""
     return not why_linear(function)
+
+
+def written_views(function: Function) -> frozenset[Value]:
+    """The tensors at addresses whose elements the kernel may write by another name.
+
+    A slice of a tensor that nothing writes is none of them. A view at a number that the launch passes is, and in an
+    unsafe kernel all are.
+
+    Args:
+        function: the kernel, before it is lowered to a target.
+    """
+    definitions = {value: op for op in function.walk() for value in op.results}
+
+    def sources(address: Value) -> Iterator[Value]:
+        """The tensors whose addresses a number is computed from."""
+        pending, seen = [address], set[Value]()
+        while pending:
+            value = pending.pop()
+            op = definitions.get(value)
+            if value in seen or op is None:
+                continue
+            seen.add(value)
+            if isinstance(op, TensorAddress):
+                yield op.x
+            else:
+                pending += op.operands
+
+    def may_be_written(view: TensorView) -> bool:
+        of = list(sources(view.address))
+        return not of or not all(isinstance(x.type, TensorType) and x.type.stable for x in of)
+
+    unsafe = bool(function.facts.get("unsafe"))
+    views = [op for op in function.walk() if isinstance(op, TensorView)]
+    return frozenset(view.result for view in views if unsafe or may_be_written(view))
 
 
 MAX_DEPTH = 20

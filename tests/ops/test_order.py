@@ -75,6 +75,25 @@ def test_special_rows(backend: str) -> None:
     np.testing.assert_array_equal(outputs["most"][:, 3:], back[:, :3])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8])
+@pytest.mark.parametrize("columns", [100, 200, 1000])
+def test_special_rows_of_many(dtype: Any, columns: int) -> None:
+    """Short rows are merged, long ones are sorted by their digits."""
+    repeated: Array = np.concatenate([ROWS] * (columns // 8), axis=1)
+    x: Array = np.random.default_rng(columns).permuted(repeated, axis=1)
+    if np.dtype(dtype).kind != "f":
+        limits = np.iinfo(dtype)
+        x = np.nan_to_num(x, nan=7, posinf=9, neginf=1).clip(0, 100).astype(dtype)
+        x[0, ::3], x[1, ::5] = limits.max, limits.min
+    x = x.astype(dtype)
+    outputs = ordered(x, "cpu")
+    places = x.argsort(1, kind="stable")
+    np.testing.assert_array_equal(outputs["places"], places)
+    np.testing.assert_array_equal(outputs["ascending"], np.take_along_axis(x, places, 1))
+    np.testing.assert_array_equal(outputs["back"], backward(x.astype(object)))
+    np.testing.assert_array_equal(outputs["extremes"], np.stack([x.argmax(1), x.argmin(1)], 1))
+
+
 @pytest.mark.parametrize(
     ("columns", "backend"),
     [

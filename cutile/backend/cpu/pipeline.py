@@ -4,6 +4,7 @@ Pure: IR in, IR out. The lowered function takes the kernel's parameters, then ho
 axis of the grid, then the range of (joined) blocks to run. Its facts have the reasons against better plans.
 """
 
+from cutile.backend.cpu.lowering.accesses import gathers
 from cutile.backend.cpu.lowering.control import lower_block
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.strength_reduction import reciprocals
@@ -29,7 +30,8 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     del target
     parts = [part for part in options.fast_math_parts if part == "contract"]
     relaxed = fast_math(lower_scaled_mma(function, f32), parts, (f32, f64))
-    lowered = lower_function(relaxed)
+    # Dead code goes before lowering: a tensor whose address nobody takes is known to overlap no other.
+    lowered = lower_function(dce(gathers(relaxed)))
     lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
     reciprocals(lowered)
     verify(lowered)

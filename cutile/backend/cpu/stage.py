@@ -11,6 +11,7 @@ from cutile.errors import KernelTypeError
 from cutile.ir.core import (
     ANY_TENSOR,
     ANY_TILE,
+    BOOL_TILE,
     NUMBER_TILE,
     SCALAR_INT,
     Constraint,
@@ -27,6 +28,7 @@ STAGE = "cpu"
 INDEX = TileType(i64)
 
 AN_INDEX = Constraint("an i64 scalar", lambda t: t == INDEX)
+OFFSETS = Constraint("a tile of i64", lambda t: isinstance(t, TileType) and t.dtype is i64)
 A_BOOL = Constraint("a bool scalar", lambda t: t == TileType(bool_))
 
 
@@ -113,6 +115,21 @@ class ReadInside(Op, name="cpu.read_inside", effect=Effect.READ):
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.x.tensor.dtype),)
+
+
+class Gather(Op, name="cpu.gather", effect=Effect.READ):
+    """A tile of the elements at offsets in a tensor where `inside`, else of `padding`.
+
+    Of tensors that nothing writes meanwhile. Lowering takes it apart: each element is a `ReadInside`.
+    """
+
+    x: Value = operand(ANY_TENSOR)
+    at: Value = operand(OFFSETS)
+    inside: Value = operand(BOOL_TILE)
+    padding: float = attribute(0)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (TileType(self.x.tensor.dtype, self.at.tile.shape),)
 
 
 class Write(Op, name="cpu.write", effect=Effect.WRITE):

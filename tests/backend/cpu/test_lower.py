@@ -110,6 +110,28 @@ def plan(text: str, types: dict[str, Type], **generics: int) -> str:
     return only.partition(": ")[2]
 
 
+@pytest.mark.parametrize(
+    ("value", "is_element"),
+    [
+        ("ct.gather(x, i)", True),
+        ("ct.gather(x, i * 3, mask=i < 7, padding_value=2.0)", True),
+        ("ct.gather(x, i, padding_value=y.load())", False),  # the padding is no constant
+        ("ct.gather(x, i, ordering=ct.ordering.ACQUIRE, scope=ct.scope.DEVICE)", False),
+        ("ct.gather(y, i)", False),  # other tile blocks write there meanwhile
+    ],
+)
+def test_a_gather_reads_elements_of_its_tensor(value: str, is_element: bool) -> None:
+    text = HEAD + f"    i = ct.iota(y.shape)\n    y.store({value})\n"
+    for dtype in (f32, f16, i8):
+        body = lowered(
+            text if dtype is f32 else text.replace("2.0", "2"), {"y": mut(16, dtype=dtype), "x": tensor(1, dtype)}
+        )
+        names = {op.name for op in body.walk()}
+        assert ("load_pointer" not in names) == is_element
+        assert ("cpu.read_inside" in names) >= is_element
+        assert body.facts["noalias"] == is_element
+
+
 def test_a_product_loop_is_one_call_of_blas() -> None:
     kernel = lowered(GEMM, gemm_types(128, 256), BK=64)
     assert kernel.facts["plans"][0].endswith("one product over the whole depth")

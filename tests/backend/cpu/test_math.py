@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -198,3 +199,27 @@ def test_f32_sine_and_cosine_of_huge_arguments() -> None:
         wide = map_all(name, x.astype(np.float64))
         error = np.abs(map_all(name, x).astype(np.float64) - wide) / np.spacing(np.abs(wide.astype(np.float32)))
         assert float(error.max()) <= 0.55
+
+
+ALONG = """
+def fold(out: Mut, x: Tensor):
+    t = x.load_tile({load}, (ct.get_tile_block_id()[0], 0))
+    out.store(ct.{call}.astype(out.dtype))
+"""
+
+
+@pytest.mark.skipif("+avx2" not in features(), reason="looks for the vector registers of AVX2 and later")
+@pytest.mark.parametrize(
+    ("call", "load", "stored", "instruction"),
+    [
+        ("argmax(t, 1)", (1, 4096), (1,), "vcmp"),
+        ("argmax(t, 0)", (256, 64), (64,), "vcmp"),
+        ("reduce(t, 1, 1.0, lambda a, b: a * b + 1.0)", (1, 4096), (1,), "vmul|vfmadd"),
+        ("reduce_max(t, 1, nan=True)", (1, 4096), (1,), "vmax|vrange"),
+        ("cumsum(t, 0)", (256, 64), (256, 64), "vaddps"),
+    ],
+)
+def test_folds_use_vectors(call: str, load: tuple[int, int], stored: tuple[int, ...], instruction: str) -> None:
+    made = assembly(source(ALONG.format(load=load, call=call), {"out": mut(*stored), "x": tensor(2)}))
+    lines = [line for line in made.splitlines() if re.search(rf"\s({instruction})", line)]
+    assert any("ymm" in line or "zmm" in line for line in lines)

@@ -82,20 +82,6 @@ larger = _pick(">")
 """The larger of two i64."""
 
 
-def _float_extreme(builder: Any, x: Any, y: Any, operator: str) -> Any:
-    """The larger (">") or smaller ("<") float.
-
-    Of a number and NaN the number; -0 is below +0.
-    """
-    bits = ir.IntType(32 if x.type == ir.FloatType() else 64)
-    first, second = builder.bitcast(x, bits), builder.bitcast(y, bits)
-    # Equal floats differ in nothing but the sign of zero, which AND makes + and OR makes -.
-    equal = builder.bitcast((builder.and_ if operator == ">" else builder.or_)(first, second), x.type)
-    extreme = builder.select(builder.fcmp_ordered(operator, x, y), x, y)  # y also where x is NaN
-    extreme = builder.select(builder.fcmp_unordered("uno", y, y), x, extreme)
-    return builder.select(builder.fcmp_ordered("==", x, y), equal, extreme)
-
-
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
     """Two intrinsics, for signed integers and floats, and for unsigned integers.
 
@@ -114,19 +100,18 @@ def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
     )
 
 
-def _propagating(operator: str) -> Any:
+def _propagating(name: str) -> Any:
+    """LLVM's `maximum` or `minimum`: it vectorises loops that reduce by them."""
+
     def emit(builder: Any, arguments: list[Any]) -> Any:
-        x, y = arguments
-        nan = builder.fcmp_unordered("uno", x, y)
-        # A sum with NaN is NaN.
-        return builder.select(nan, builder.fadd(x, y), _float_extreme(builder, x, y, operator))
+        return llvm(builder, name, *arguments)
 
     return binary(emit, same_type)
 
 
-minimum_or_nan = _propagating("<")
+minimum_or_nan = _propagating("minimum")
 """The smaller of two floats; NaN where either is; -0 is below +0."""
-maximum_or_nan = _propagating(">")
+maximum_or_nan = _propagating("maximum")
 """The larger of two floats; NaN where either is; -0 is below +0."""
 minimum, minimum_unsigned = _extreme("minimumnum", "smin", "umin")
 """The smaller of two values of one type; NaN is dropped where the other is a number."""

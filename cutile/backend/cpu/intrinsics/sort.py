@@ -1,4 +1,4 @@
-"""The places of a row's elements in order: a merge sort, insertion of the largest."""
+"""The places of a row's elements in order: sorts, and insertion of the largest."""
 
 from typing import Any
 
@@ -10,6 +10,13 @@ __all__ = (
 )
 
 _PLACE, _INDEX = ir.IntType(32), ir.IntType(64)
+
+_MIN_COUNTED = 128
+"""Elements from which a row is sorted by digits: 256 counts of each digit are added up, whatever the row's length."""
+
+_DIGIT_BITS = 8
+_DIGITS = 1 << _DIGIT_BITS
+"""Values of a digit. Their counts take 1 KB, so that those of all digits of a key stay in the first cache."""
 
 
 def _number(value: int) -> Any:
@@ -38,6 +45,22 @@ class _Row:
         signed = isinstance(self._kind, types.Integer) and self._kind.signed
         return (b.icmp_signed if signed else b.icmp_unsigned)("<", x, y)
 
+    def key(self, element: Any) -> Any:
+        """An unsigned integer that orders like the element; equal for equal elements."""
+        b = self._builder
+        if not isinstance(self._kind, types.Float):
+            if element.type.width < _DIGIT_BITS:
+                return b.zext(element, ir.IntType(_DIGIT_BITS))
+            top = ir.Constant(element.type, 1 << (element.type.width - 1))
+            return b.xor(element, top) if isinstance(self._kind, types.Integer) and self._kind.signed else element
+        bits = ir.IntType(self._kind.bitwidth)
+        zero = ir.Constant(element.type, 0.0)
+        pattern = b.select(b.fcmp_ordered("==", element, zero), bits(0), b.bitcast(element, bits))  # -0 equals +0
+        # The patterns of negative numbers fall as the numbers rise: all their bits change, else the sign alone.
+        sign = b.ashr(pattern, bits(self._kind.bitwidth - 1))
+        ordered = b.xor(pattern, b.or_(sign, bits(1 << (self._kind.bitwidth - 1))))
+        return b.select(b.fcmp_unordered("uno", element, element), bits(-1), ordered)
+
 
 def _load(builder: Any, places: Any, at: Any) -> Any:
     return builder.load(builder.gep(places, [at]))
@@ -52,10 +75,66 @@ def _smaller(builder: Any, x: Any, y: Any) -> Any:
 
 
 def _sort(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: Any) -> None:
-    """Merge runs of 1, 2, 4, ... places, from one array to the other and back.
+    """The places in order. Of equal elements the left one comes first."""
+    with b.if_else(b.icmp_signed("<", count, _number(_MIN_COUNTED))) as (short, long):
+        with short:
+            _merge(b, row, places, spare, count, descending)
+        with long:
+            _count(b, row, places, spare, count, descending)
 
-    Of equal elements the left one comes first.
+
+def _count(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: Any) -> None:
+    """Sort by the digits of the keys, the last digit first (radix sort).
+
+    Each pass keeps the order of equal digits (Knuth, The Art of Computer Programming, volume 3, 5.2.5).
     """
+
+    def key_of(place: Any) -> Any:
+        key = row.key(row.element(place))
+        return b.xor(key, b.select(descending, key.type(-1), key.type(0)))
+
+    def digit_of(key: Any, turn: Any) -> Any:
+        shift = b.mul(turn, _number(_DIGIT_BITS))
+        shift = b.trunc(shift, key.type) if key.type.width < _INDEX.width else shift
+        digit = b.trunc(b.lshr(key, shift), ir.IntType(_DIGIT_BITS)) if key.type.width > _DIGIT_BITS else key
+        return b.add(b.mul(turn, _number(_DIGITS)), b.zext(digit, _INDEX))
+
+    digits = key_of(_PLACE(0)).type.width // _DIGIT_BITS
+    counts = cgutils.alloca_once(b, _PLACE, size=_INDEX(digits * _DIGITS))
+    is_spare = cgutils.alloca_once_value(b, ir.IntType(1)(0))
+    b.store(ir.IntType(1)(0), is_spare)
+    cgutils.memset(b, counts, _INDEX(digits * _DIGITS * _PLACE.width // 8), 0)
+    with cgutils.for_range(b, count) as each:
+        place = b.trunc(each.index, _PLACE)
+        _store(b, place, places, each.index)
+        key = key_of(place)
+        for turn in range(digits):
+            slot = b.gep(counts, [digit_of(key, _number(turn))])
+            b.store(b.add(b.load(slot), _PLACE(1)), slot)
+    with cgutils.for_range(b, _number(digits)) as turn:
+        source, target = (b.select(b.load(is_spare), *pair) for pair in ((spare, places), (places, spare)))
+        same = _load(b, counts, digit_of(key_of(_PLACE(0)), turn.index))
+        with b.if_then(b.icmp_signed("!=", b.zext(same, _INDEX), count)):  # else all keys have one digit here
+            total = cgutils.alloca_once(b, _PLACE)
+            b.store(_PLACE(0), total)
+            with cgutils.for_range(b, _number(_DIGITS)) as value:
+                slot = b.gep(counts, [b.add(b.mul(turn.index, _number(_DIGITS)), value.index)])
+                start = b.load(total)
+                b.store(b.add(start, b.load(slot)), total)
+                b.store(start, slot)
+            with cgutils.for_range(b, count) as each:
+                place = _load(b, source, each.index)
+                slot = b.gep(counts, [digit_of(key_of(place), turn.index)])
+                at = b.load(slot)
+                _store(b, place, target, b.zext(at, _INDEX))
+                b.store(b.add(at, _PLACE(1)), slot)
+            b.store(b.not_(b.load(is_spare)), is_spare)
+    with b.if_then(b.load(is_spare)), cgutils.for_range(b, count) as each:
+        _store(b, _load(b, spare, each.index), places, each.index)
+
+
+def _merge(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: Any) -> None:
+    """Merge runs of 1, 2, 4, ... places, from one array to the other and back."""
     left, right = cgutils.alloca_once(b, _INDEX), cgutils.alloca_once(b, _INDEX)
     passes = cgutils.alloca_once_value(b, _number(0))
     with cgutils.for_range(b, count) as each:

@@ -13,18 +13,78 @@ from typing import TYPE_CHECKING
 from cutile.backend.cpu.lowering.loop_nests import Root, Target
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.lowering.tile_expr import Extent, Index, Loaded, Node, Product, TensorAxis
-from cutile.backend.cpu.stage import FailUnless, Say
-from cutile.ir.core import Op, Value
+from cutile.backend.cpu.stage import FailUnless, Gather, Say
+from cutile.dtypes import i64, u64
+from cutile.ir import KEEP, Constant, Function, Op, Replacement, Rewriter, Value, rewrite
+from cutile.ops.arith import Add, Mul
 from cutile.ops.atomic import AtomicCas, AtomicRmw
+from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Select
 from cutile.ops.debug import Assert, Print
-from cutile.ops.pointer import LoadPointer, StorePointer
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
+from cutile.ops.shape import Broadcast, Reshape
 from cutile.ops.view import LoadView, StoreView
 
 if TYPE_CHECKING:
     from cutile.backend.cpu.lowering.lower import Lowering
 
 Access = LoadPointer | StorePointer | AtomicRmw | AtomicCas
+
+
+def gathers(function: Function) -> Function:
+    """A copy of `function` with gathers for loads by address of a known tensor.
+
+        %1 = mul(%offset, 4)                        the bytes of an element
+        %2 = add(address of %x, %1)            ->   %3 = cpu.gather(%x, %offset, %inside)
+        %3 = load_pointer(%2, %inside, 0.0)
+
+    Nothing writes the tensor. Of an address LLVM knows the number alone. Of a tensor's element it knows that nothing in
+    the loop writes there. So the loop has vectors, and neighbours are loaded at once.
+    """
+    made_by: dict[Value, Op] = {}
+
+    def constant(value: Value) -> float | None:
+        """The number that all elements of a tile are, if one is known."""
+        op = made_by.get(value)
+        while isinstance(op, Broadcast | Reshape):
+            op = made_by.get(op.x)
+        return op.value if isinstance(op, Constant) else None
+
+    def tensor(addresses: Value) -> Value | None:
+        """The tensor that all elements of a tile are the address of."""
+        op = made_by.get(addresses)
+        while isinstance(op, Broadcast | Reshape):
+            op = made_by.get(op.x)
+        return op.x if isinstance(op, TensorAddress) else None
+
+    def offset(distance: Value, nbytes: int) -> Value | None:
+        """The number of elements in a distance in bytes, if it is such a multiple."""
+        op = made_by.get(distance)
+        if not isinstance(op, Convert) or op.dtype is not u64:
+            return None
+        product = made_by.get(op.x)
+        if nbytes == 1 and not isinstance(product, Mul):  # `fold` drops a factor of 1
+            return op.x
+        if isinstance(product, Mul) and constant(product.y) == nbytes:
+            return product.x
+        return None
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        made_by.update(dict.fromkeys(op.results, op))
+        if not isinstance(op, LoadPointer) or not op.constant or op.order != "weak":
+            return KEEP
+        address, padding = made_by.get(op.pointers), constant(op.pad)
+        if not isinstance(address, Add) or padding is None:
+            return KEEP
+        x = tensor(address.x)
+        if x is None or x.tensor.dtype is not op.pad.tile.dtype or x.tensor.dtype.bits < 8:
+            return KEEP
+        at = offset(address.y, x.tensor.dtype.bits // 8)
+        if at is None or at.tile.dtype is not i64:
+            return KEEP
+        return rewriter.builder.value(Gather(x=x, at=at, inside=op.mask, padding=padding))
+
+    return rewrite(function, rule)
 
 
 def is_access(op: Op) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cutile.analysis.structure import why_linear
+from cutile.backend.cpu.stage import Gather
 from cutile.ir import For, Function, If, Op, TileType, Value, While
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
@@ -149,12 +150,10 @@ class Axes:
                 self._mma(op)
             case For() | While() | If():
                 self._control(op)
-            case LoadPointer() if op.constant:
+            case _ if _is_elementwise(op):
                 self._elementwise(op)
             case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas() | Print():
                 self._access(op)
-            case _ if family(type(op)) in ELEMENTWISE:
-                self._elementwise(op)
             case _:
                 pass
 
@@ -198,7 +197,8 @@ class Axes:
 
     def _elementwise(self, op: Op) -> None:
         for value in op.operands:
-            self._same(value, op.result)
+            if isinstance(value.type, TileType):
+                self._same(value, op.result)
 
     def _access(self, op: Op) -> None:
         """Classes of an access by address: all its lanes count, also past a tensor's edge."""
@@ -371,3 +371,8 @@ def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple
         elif extent != 1:
             return None
     return pairs if all(extent == 1 for extent in source[axis:]) else None
+
+
+def _is_elementwise(op: Op) -> bool:
+    """Whether an element of the result needs its operands at the same index alone."""
+    return isinstance(op, Gather) or (isinstance(op, LoadPointer) and op.constant) or family(type(op)) in ELEMENTWISE

@@ -1,32 +1,24 @@
-"""Blocks and structured control flow, and folds by a function of scalars.
+"""Blocks and structured control flow, and sorts.
 
-Tiles that loops and branches pass on are in scratch memory. Reductions and scans by a function of scalars are plain
-loops over tiles:
-
-for row:                              for row:
-    m = identity                          m = identity
-    for column:                           for column:
-        m = body(m, x[row, column])           m = body(m, x[row, column])
-    result[row] = m                           result[row, column] = m
+Tiles that loops and branches pass on are in scratch memory.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
+from cutile.backend.cpu.lowering.folds import lower_fold
 from cutile.backend.cpu.lowering.loop_nests import NAMES, Root, Target
 from cutile.backend.cpu.lowering.lower import Lowering
 from cutile.backend.cpu.lowering.matmul import lower_mma, lower_product_loop
-from cutile.backend.cpu.lowering.scope import Scope
-from cutile.backend.cpu.lowering.tile_expr import Extent, Index, Loaded, Node, Number, Product, Scalar
+from cutile.backend.cpu.lowering.tile_expr import Extent, Node, Number, Product, Scalar
 from cutile.backend.cpu.lowering.use_counts import Uses
 from cutile.backend.cpu.stage import INDEX, Order, Read, TripCount, Write
 from cutile.dtypes import i32, i64, u64
 from cutile.errors import Location
 from cutile.ir import Block, Constant, For, If, Op, Value, While
-from cutile.ops.arith import Add, FloorDiv, Mul
+from cutile.ops.arith import Add, Mul
 from cutile.ops.matmul import Mma
-from cutile.ops.reduce import Folding, Scan
+from cutile.ops.reduce import Folding
 from cutile.ops.sort import Sort, TopK
 
 # Sorts and the largest elements, row by row.
@@ -38,9 +30,6 @@ from cutile.ops.sort import Sort, TopK
 #     for i:
 #         values[row, i] = x[row, places[i]]
 #         result[row, i] = places[i]
-
-CHAINS = 4
-"""Rows whose scans run interleaved: each step of a scan waits for the last one, 3 or 4 cycles for a sum of floats."""
 
 MAX_INSERTED = 64
 """The most elements that insertion finds; to find more, a sort is faster."""
@@ -352,191 +341,3 @@ def _lower_if(lowering: Lowering, op: If) -> None:
     for value, result in zip(scalars, results, strict=True):
         result.name = value.name
         lowering.nodes[value] = Scalar(result)
-
-
-def _body(scope: Scope, body: Block, arguments: Sequence[Value]) -> list[Value]:
-    """The body's operations, written here."""
-    copies = dict(zip(body.arguments, arguments, strict=True))
-    for op in body.operations[:-1]:
-        scope.builder.location = op.location or scope.builder.location
-        copies[op.result] = scope.add(op.copy_with([copies[value] for value in op.operands], (), ()), op.result.name)
-    return [copies[value] for value in body.terminator.operands]
-
-
-def _in_memory(lowering: Lowering, node: Node) -> Node:
-    """A node whose elements a fold may read in its own loops, without computing them."""
-    if isinstance(node, Product | Number | Scalar | Loaded):
-        return node
-    return lowering.keep(node)
-
-
-def lower_fold(lowering: Lowering, op: Folding) -> None:
-    """Lower a reduction or scan: its operands are computed first, then come its loops."""
-    scope = lowering.scope
-    scope.builder.location = op.location
-    sources = [_in_memory(lowering, lowering.node(value)) for value in op.tiles]
-    lowering.flush()
-    scope.masked = True
-    scope.builder.location = op.location
-    results = [Product(value.tile.dtype, lowering.extents(value), value.name or op.name) for value in op.results]
-    is_scan = isinstance(op, Scan)
-    stored = _stored_at_once(lowering, op)
-    for product in results:
-        if stored is not None:
-            break
-        if is_scan or any(not extent.is_unit for extent in product.extents):
-            product.buffer = lowering.allocate(product)
-    extents = sources[0].extents if stored is None else stored.extents
-    chains = _Chains(scope, op, sources, results, stored, extents)
-    if is_scan and not extents[op.axis].is_unit:
-        chains.write_versions()
-    else:
-        chains.write(1)
-    scope.forget()
-    if stored is not None:
-        return
-    for value, product in zip(op.results, results, strict=True):
-        lowering.nodes[value] = product if product.buffer is not None else Scalar(_scalar(product), product.extents)
-
-
-@dataclass
-class _Chains:
-    """The loops of a reduction or scan: a chain of steps for each row.
-
-    Attributes:
-        scope: where the loops go.
-        op: the reduction or scan.
-        sources: what it reads.
-        results: what it computes.
-        stored: where a scan's result is stored, without its product.
-        extents: how far the loops go.
-    """
-
-    scope: Scope
-    op: Folding
-    sources: Sequence[Node]
-    results: Sequence[Product]
-    stored: Loaded | None
-    extents: Sequence[Extent]
-
-    def write_versions(self) -> None:
-        """Write the loops twice: where no read leaves its tensor, and with checks.
-
-        The first has several interleaved chains, the second one chain at a time.
-        """
-        scope = self.scope
-        stops = [None if extent.is_unit else extent.stop(scope) for extent in self.extents]
-        loaded = [node for node in self.sources if isinstance(node, Loaded)]
-        inside = scope.all_of(list(dict.fromkeys(bit for node in loaded for bit in node.covers(scope, stops))))
-        if inside is None:
-            self.write(CHAINS)
-            return
-        with scope.block() as then:
-            scope.masked = False
-            self.write(CHAINS)
-            scope.builder.yield_()
-        with scope.block() as orelse:
-            scope.masked = True
-            self.write(1)
-            scope.builder.yield_()
-        scope.branch(inside, then, orelse)
-
-    def write(self, together: int) -> None:
-        """Write the loops, the innermost with `together` interleaved chains."""
-        scope, op, extents = self.scope, self.op, self.extents
-        names = NAMES.get(len(extents), ())
-        index: list[Value | None] = [None] * len(extents)
-        outer = [axis for axis, extent in enumerate(extents) if axis != op.axis and not extent.is_unit]
-        rows = outer.pop() if outer and together > 1 and extents[outer[-1]].capacity >= together else None
-        with ExitStack() as loops:
-            for axis in outer:
-                name = names[axis] if axis < len(names) else f"axis_{axis}"
-                index[axis] = loops.enter_context(scope.loop(extents[axis].stop(scope), name)).index
-            if rows is None:
-                self._chains([index])
-                return
-            count = extents[rows].stop(scope)
-            name = names[rows] if rows < len(names) else f"axis_{rows}"
-            size = scope.index(together)
-            whole = scope.shared(("//", count, size), FloorDiv(count, size))
-            with scope.loop(whole, f"{name}_block") as block:
-                first = scope.times(block.index, size)
-                self._chains([_put(index, rows, scope.plus(first, scope.index(k))) for k in range(together)])
-            done = scope.times(whole, size)
-            with scope.loop(scope.minus(count, done), name) as rest:
-                self._chains([_put(index, rows, scope.plus(done, rest.index))])
-
-    def _chains(self, indices: Sequence[list[Value | None]]) -> None:
-        """Write the loop along the axis, for these rows at once."""
-        scope, op, axis = self.scope, self.op, self.op.axis
-        numbers = zip(op.identities, self.sources, strict=True)
-        start = [scope.number(number, node.dtype) for number, node in numbers]
-        if self.extents[axis].is_unit:
-            for index in indices:
-                self._keep(_result_index(op, index), self._step(index, start))
-            return
-        count, names = self.extents[axis].stop(scope), NAMES.get(len(self.extents), ())
-        with scope.loop(count, names[axis] if axis < len(names) else "place", start * len(indices)) as loop:
-            at = loop.index
-            if isinstance(op, Scan) and op.reverse:
-                at = scope.minus(scope.minus(count, scope.index(1)), at)
-            totals: list[Value] = []
-            for row, index in enumerate(indices):
-                index[axis] = at
-                totals_before = loop.arguments[row * len(start) : (row + 1) * len(start)]
-                step = self._step(index, totals_before)
-                if isinstance(op, Scan):
-                    self._keep(tuple(index), step)
-                totals += step
-            loop.yielded = tuple(totals)
-        if not isinstance(op, Scan):
-            (index,) = indices
-            index[axis] = None
-            self._keep(_result_index(op, index), loop.results)
-
-    def _step(self, index: Sequence[Value | None], totals: Sequence[Value]) -> list[Value]:
-        elements = [node.at(self.scope, tuple(index)) for node in self.sources]
-        return _body(self.scope, self.op.body, [*totals, *elements])
-
-    def _keep(self, where: Index, values: Sequence[Value]) -> None:
-        if self.stored is not None:
-            self.scope.builder.add(Write(self.stored.tensor, self.stored.offset(self.scope, where), values[0]))
-        else:
-            _write(self.scope, self.results, where, values)
-
-
-def _put(index: Sequence[Value | None], axis: int, value: Value) -> list[Value | None]:
-    """An index with this value on an axis."""
-    return [value if at == axis else old for at, old in enumerate(index)]
-
-
-def _stored_at_once(lowering: Lowering, op: Folding) -> Loaded | None:
-    """The block's own tile, if a scan's result is stored to it and not used elsewhere.
-
-    The scan then writes each element of the tile as it comes to it, up to the tensor's edge. None if the kernel also
-    accesses the tensor elsewhere.
-    """
-    if not isinstance(op, Scan) or op.reverse or len(op.results) != 1 or op.tiles[0].tile.shape[op.axis] == 1:
-        return None
-    store = lowering.uses.only_store_of(op.result)
-    if store is None or store.x in lowering.aliases.exposed or lowering.accesses[store.x] > 1:
-        return None
-    lowering.stored.add(store)
-    return lowering.target_of(store, op.result)
-
-
-def _scalar(product: Product) -> Value:
-    assert product.local is not None
-    return product.local
-
-
-def _result_index(op: Folding, index: Sequence[Value | None]) -> Index:
-    return tuple(index) if isinstance(op, Scan) else (*index[: op.axis], *index[op.axis + 1 :])
-
-
-def _write(scope: Scope, results: Sequence[Product], where: Index, values: Sequence[Value]) -> None:
-    for product, value in zip(results, values, strict=True):
-        if product.buffer is None:
-            product.local = value
-        else:
-            scope.builder.add(Write(product.buffer.memory, product.buffer.offset(scope, where), value))

@@ -22,6 +22,7 @@ from cutile.backend.cpu.lowering.tile_expr import (
     Counting,
     Element,
     Extent,
+    Gathered,
     Joined,
     Loaded,
     Node,
@@ -38,7 +39,7 @@ from cutile.backend.cpu.lowering.tile_expr import (
     TensorAxis,
 )
 from cutile.backend.cpu.lowering.use_counts import Aliases, Uses, is_lazy
-from cutile.backend.cpu.stage import INDEX, GridSize, Scratch, Size, Stride, TensorAt
+from cutile.backend.cpu.stage import INDEX, Gather, GridSize, Scratch, Size, Stride, TensorAt
 from cutile.dtypes import DTypeLike, i32
 from cutile.errors import IRError
 from cutile.ir import Block, Builder, Constant, Function, Op, TileType, Value
@@ -379,6 +380,8 @@ class Lowering:
                 return self._load_own(op, extents)
             case LoadView():
                 return load_view(self, op, extents)
+            case Gather():
+                return Gathered(self.parameter(op.x), self.node(op.at), self.node(op.inside), op.padding, extents)
             case Broadcast():
                 return Repeated(self.node(op.x), extents)
             case Permute():

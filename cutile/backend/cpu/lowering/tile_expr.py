@@ -425,6 +425,22 @@ class Loaded(Node):
         return scope.add(ReadInside(self.tensor, offset, inside, self.padding), self.name)
 
 
+class Gathered(Node):
+    """Elements at offsets in a tensor, or `padding` where these are not inside."""
+
+    def __init__(self, tensor: Value, at: Node, inside: Node, padding: float, extents: Sequence[Extent]) -> None:
+        super().__init__(tensor.tensor.dtype, extents, tensor.name)
+        self._tensor, self._at, self._inside, self._padding = tensor, at, inside, padding
+
+    def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        yield self._at, index
+        yield self._inside, index
+
+    def compute(self, scope: Scope, index: Index) -> Value:
+        at, inside = (node.at(scope, where) for node, where in self.inputs(index))
+        return scope.add(ReadInside(self._tensor, at, inside, self._padding), self.name)
+
+
 class Buffer:
     """Scratch memory for the trailing axes of a tile, row by row.
 

@@ -6,8 +6,10 @@ wrong for an `exp` or a division: such a value goes to scratch memory once.
 
 from collections.abc import Collection, Sequence
 
+from cutile.analysis.structure import written_views
 from cutile.backend.cpu.lowering.blocking import ELEMENTWISE
-from cutile.ir import Block, Constant, Effect, Function, Op, TensorType, Value
+from cutile.backend.cpu.stage import Gather
+from cutile.ir import Block, Constant, Effect, Function, Op, Value
 from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -15,7 +17,7 @@ from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.sort import TakeAlongAxis
-from cutile.ops.view import LoadView, StoreView, TensorView
+from cutile.ops.view import LoadView, StoreView
 
 LOADS = LoadMut | LoadTile | LoadView
 
@@ -31,12 +33,12 @@ def is_lazy(op: Op) -> bool:
     """Whether an operation has no loop of its own: other loops pull its elements."""
     if isinstance(op, LoadPointer):
         return op.constant
-    made_of_others = Constant | Iota | TensorAddress | TensorStride | LOADS | SHAPES
+    made_of_others = Constant | Iota | Gather | TensorAddress | TensorStride | LOADS | SHAPES
     return isinstance(op, made_of_others) or family(type(op)) in ELEMENTWISE
 
 
 def _cost(op: Op) -> int:
-    if isinstance(op, LoadPointer):
+    if isinstance(op, LoadPointer | Gather):
         return KEEP_FROM
     if family(type(op)) not in ELEMENTWISE:
         return 0
@@ -48,15 +50,12 @@ class Aliases:
 
     Attributes:
         exposed: the tensors that the kernel also reaches by address.
-        views: the tensors at addresses, if the kernel may write memory by address, or a tensor that is exposed.
+        views: the tensors at addresses that the kernel may write by another name.
     """
 
     def __init__(self, function: Function) -> None:
-        operations = list(function.walk())
-        self.exposed = frozenset(op.x for op in operations if isinstance(op, TensorAddress))
-        is_written = any(not (isinstance(x.type, TensorType) and x.type.stable) for x in self.exposed)
-        is_written = is_written or bool(function.facts.get("unsafe"))
-        self.views = frozenset(op.result for op in operations if is_written and isinstance(op, TensorView))
+        self.exposed = frozenset(op.x for op in function.walk() if isinstance(op, TensorAddress))
+        self.views = written_views(function)
 
     def written_by(self, op: Op) -> Collection[Value]:
         """The tensors that an operation, or one in its regions, may write."""
