@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from cutile.analysis.structure import written_views
 from cutile.backend.cuda.exchange import exchange_of, sectors
 from cutile.backend.cuda.mma_layouts import assign_layouts
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, StoreSubtile
@@ -39,6 +40,7 @@ class LoweringContext(ABC):
         layouts: the layouts of the function's tiles.
         shared_tensors: tensors of which one thread may load elements that another has stored.
         exposed: tensors whose address the kernel takes.
+        aliased: tensors that may be written by another name: the exposed ones, and views at their addresses.
         loops: the number of loops around the operation that is being lowered.
         block_ids: the tile block's index, by axis.
     """
@@ -56,8 +58,8 @@ class LoweringContext(ABC):
         self.unsafe = bool(function.facts.get("unsafe", False))
         self.exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
         # Of a tensor that nothing writes, no thread can meet another's store, whoever takes its address.
-        exposed = {tensor for tensor in self.exposed if not self.is_constant(tensor)}
-        self.shared_tensors = self.find_shared_tensors(function) | exposed
+        self.aliased = {tensor for tensor in self.exposed if not self.is_constant(tensor)} | written_views(function)
+        self.shared_tensors = self.find_shared_tensors(function) | self.aliased
         self.uses = Counter(value for op in function.walk() for value in op.operands)
         self.definitions = {value: op for op in function.walk() for value in op.results}
         self.builder = Builder(Block())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -388,6 +389,25 @@ def test_threads_wait_before_they_store_over_what_others_stored() -> None:
         "part.store(x.load_tile((32, 32), (i, 1)", "y.partition_mut((64, 16)).store(x.load_tile((64, 16), (i, 1)"
     )
     assert count(lowered(written(other, views)), Barrier) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "barriers"),
+    [
+        ("y.partition((1024,)).store(t, (0,))\nz.store(y.slice(0, 1, 1025).partition((1024,)).load((0,)))", 2),
+        (
+            "s = y.slice(0, 1, 1025).partition((1024,)).load((0,))\n"
+            "y.partition((1024,)).store(s, (0,))\nz.store(s + t)",
+            2,
+        ),
+        ("z.store(x.slice(0, 1, 1025).partition((1024,)).load((0,)) + t)", 0),  # nothing writes it
+    ],
+)
+def test_a_slice_waits_for_stores_to_its_tensor(body: str, barriers: int) -> None:
+    """Element i of a slice from 1 on is another thread's element i + 1."""
+    text = "def k(z: Mut, y: SharedMut, x: Tensor):\n    t = ct.load_tile_like(x, z)\n" + textwrap.indent(body, "    ")
+    types: dict[str, Type] = {"z": mut(1024), "y": replace(tensor(1), stable=False), "x": tensor(1)}
+    assert count(lowered(written(text, types, unsafe=bool(barriers))), Barrier) == barriers
 
 
 def test_loop_carried_reductions_wait_for_one_another() -> None:

@@ -125,7 +125,7 @@ class WarpSpecialised(LoweringContext):
         function = whole if parts is None else with_operations(whole, [*whole.body.operations, parts])
         super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
         # Of the whole function alone: the epilogue of parts runs in place of the whole one, and stores nothing twice.
-        self.shared_tensors = self.find_shared_tensors(whole) | self.exposed
+        self.shared_tensors = self.find_shared_tensors(whole) | self.aliased
         self.plan = plan
         self.warps = 4 * plan.warpgroups
         self._skipped = plan.skipped
