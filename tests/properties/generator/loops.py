@@ -161,7 +161,7 @@ class Loops:
         whole = f"(1, {tile[0]}, {tile[1]}), (h, {at[0]}, {at[1]})" if self.batched else f"{tile}, ({at[0]}, {at[1]})"
         if place.inside and "+" not in whole and self.rarely():
             cut, where = whole.rsplit(", (", 1)
-            hint = self.pick(("", ", 1", ", 2", ", 8"))
+            hint = self.pick(("", ", 1", ", 2", ", 4", ", 8"))
             text = f"{tensor.name}.partition({cut}).load{'_pipelined' if hint else ''}(({where}{hint})"
         else:
             text = f"ct.load_tile({tensor.name}, {whole})"

@@ -35,7 +35,8 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     while shared memory has room. So their number is a power of two, and the stage of a counter is one instruction.
 
     Where all left operands are loaded, or all are computed, single stages are added in place of that. A third stage is
-    worth more there than a quick division: consumers of weights of 8 and 4 bits wait for loads.
+    worth more there than a quick division: consumers of weights of 8 and 4 bits wait for loads. Pipelines whose loads
+    have a latency get single stages too: the user says how many.
     """
     numbers, groups = range(len(plan.operands)), set(plan.groups.values())
     looped = {of.pipeline for of in groups if any(isinstance(nest, For | While) for nest in kernel.parents[of.first])}
@@ -56,7 +57,7 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     while grows:
         grows = False
         for number in sorted(numbers, key=lambda pipeline: stages[pipeline]):
-            more = 1 if single else stages[number]
+            more = 1 if single or limits[number] < MAX_STAGES else stages[number]
             if stages[number] + more <= limits[number] and total + more * sizes[number] <= room:
                 total += more * sizes[number]
                 stages[number] += more
