@@ -288,6 +288,53 @@ def test_a_latency_says_how_far_loads_run_ahead() -> None:
         assert {op.pending for op in copied.walk() if isinstance(op, StageWait)} == {0}  # one is one iteration ahead
 
 
+CHAIN = """
+def chain(z: Mut, x: Tensor, y: Tensor, w: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (128, 64), f32)
+    left = ct.load_tile(x, (128, 64), (i, 0))
+    parts, rows = y.partition((64, 64)), w.partition((64, 64))
+    for k in range(n):
+        scores = ct.mma(left, parts.load_pipelined((0, k), LATENCY), ct.constant(0, (128, 64), f32))
+        acc = ct.mma(ct.convert_tile(scores, bf16), rows.load_pipelined((k, j), LATENCY), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""Two products, the second one's left operand computed: stages of such loops double, unless a latency says how many."""
+
+
+@pytest.mark.parametrize(("latency", "count"), [("1", 2), ("2", 3), ("3", 4), ("4", 5), ("None", 8)])
+def test_a_latency_is_kept_where_stages_would_double(latency: str, count: int) -> None:
+    types: dict[str, Type] = {"z": mut(128, 64, dtype=bf16), "n": scalar(i32)}
+    for name in "xyw":
+        types[name] = tensor(2, bf16)
+    function = lowered(written(CHAIN.replace("LATENCY", latency), types))
+    assert stages(function) == {2, count}  # two of the left operand: the next tile block's is loaded meanwhile
+    check_function(function)
+
+
+LOOP_OF_CONSUMERS = """
+def k(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (128, 64), f32)
+    BEFORE
+    for k in range(0, i % 3 + 1):
+        acc = ct.mma(ct.load_tile(x, (128, 64), (i, k)), ct.load_tile(y, (64, 64), (k, j)), acc)
+    BEHIND
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+@pytest.mark.parametrize("place", ["BEFORE", "BEHIND"])
+def test_the_model_assumes_no_bounds_of_loops_that_the_producer_has_not(place: str) -> None:
+    """The bounds of the loop of loads are computed from one of theirs."""
+    text = LOOP_OF_CONSUMERS.replace(place, "for k in range(i % 3, n):\n        acc = acc + 1.0")
+    text = text.replace("    BEFORE\n", "").replace("    BEHIND\n", "")
+    operand, types = tensor(2, bf16), dict[str, Type](z=mut(128, 64, dtype=bf16), n=scalar(i32))
+    function = lowered(written(text, types | {"x": operand, "y": operand}))
+    assert any(isinstance(op, Roles) for op in function.walk())
+    check_function(function)
+
+
 def computing(function: Function) -> Block:
     """What the warps that multiply do."""
     (roles,) = (op for op in lowered(function).walk() if isinstance(op, Roles))

@@ -58,6 +58,7 @@ from cutile.backend.cuda.smem_sizes import warp_mask
 from cutile.backend.gpu.layout import Layout
 from cutile.errors import IRError
 from cutile.ir import Block, Constant, For, Function, If, Op, Value, While
+from cutile.ir.types import ResourceType
 from cutile.ops.arith import Add, And, FloorDiv, Max, Min, Mul, Sub
 from cutile.ops.compare import Eq, Ge, Lt, Ne, Select
 from cutile.ops.grid import NumTileBlocks
@@ -320,12 +321,15 @@ class _Walk:
         return range(start, stop, step)
 
     def for_loop(self, op: For) -> Iterator[Event]:
+        # A loop without stages may be in one role alone. The other role does not see the bounds assumed for it.
+        outside = None if _has_stages(op) else dict(self.known)
         carried = [self.known.get(value) for value in op.carried]
         for count in self.iterations(op):
             self.known[op.induction] = count
             self.carry(op.body.arguments[1:], carried)
             yield from self.events(op.body)
             carried = [self.known.get(value) for value in op.body.terminator.operands]
+        self.known = self.known if outside is None else outside
         self.carry(op.results, carried)
 
     def while_loop(self, op: While) -> Iterator[Event]:
@@ -345,6 +349,11 @@ class _Walk:
         for value, number in zip(values, numbers, strict=True):
             if number is not None:
                 self.known[value] = number
+
+
+def _has_stages(op: For) -> bool:
+    """Whether a stage of a pipeline is filled, read or released in a loop."""
+    return any(isinstance(value.type, ResourceType) for inner in op.body.walk() for value in inner.operands)
 
 
 def _stored(op: TmaStore, layout: Layout) -> Iterator[Event]:
