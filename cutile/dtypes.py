@@ -417,6 +417,7 @@ def as_dtype(spec: Any) -> DTypeLike:
         raise TypeError(f"{spec!r} names no element type; {_REFUSED[spec]}")
     try:
         return from_numpy(spec)
-    except (TypeError, SyntaxError):  # NumPy reads strings as lists of fields, and may find no end of one
+    # NumPy reads strings as lists of fields, and may find no end of one. It reads the `dtype` of a module or class.
+    except (TypeError, SyntaxError, ValueError):
         why = _REFUSED.get(str(spec)) or _known(spec)
         raise TypeError(f"{spec!r} names no element type; {why}") from None

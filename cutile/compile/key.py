@@ -110,7 +110,7 @@ def cache_key(function: Function, options: CompileOptions, target: Target, versi
     digest = hashlib.sha256()
     lines = "\n".join(f"{number} {text}" for number, text in sorted(function.source.items()))
     for part in (print_function(function), function.file, lines, repr(options), repr(target), version, own_digest()):
-        data = part.encode()
+        data = part.encode(errors="surrogateescape")  # a path may have bytes that are no UTF-8
         digest.update(len(data).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
         digest.update(data)
     return digest.hexdigest()

@@ -221,9 +221,9 @@ def _parse(name: str, lines: Sequence[str]) -> ast.stmt | None:
     body = module.body
     if indented:
         ast.increment_lineno(module, -1)
-        (enclosing,) = body
+        enclosing, *behind = body  # lines of an edited file may end further left than they begin
         assert isinstance(enclosing, ast.If), "it stands around the text"
-        body = enclosing.body
+        body = [*enclosing.body, *behind]
     return body[0] if len(body) == 1 else None
 
 

@@ -496,7 +496,12 @@ class MappedLaunchPartition:
     def __init__(
         self, partition: Partition | BorrowedPartition, map_shape: Sequence[int] | int, num_tile_blocks: int
     ) -> None:
-        shape = (map_shape,) if isinstance(map_shape, int) else tuple(map_shape)
+        is_shape = isinstance(map_shape, Sequence) and not isinstance(map_shape, str)
+        if not is_shape and not hasattr(map_shape, "__index__"):
+            raise ArgumentTypeError(
+                f"map: expected an extent or a sequence of extents such as (4, 1), got {map_shape!r}"
+            )
+        shape = tuple(map_shape) if isinstance(map_shape, Sequence) else (map_shape,)
         self._partition = partition
         self.map_shape = shape
         self.blocks = num_tile_blocks

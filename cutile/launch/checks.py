@@ -141,7 +141,10 @@ def _condition_of_all(compiled: Compiled, names: Sequence[str]) -> Condition | N
         key = (g, c[0].shape, c[1].shape, c[2].shape)
         if key == last[0]:
             return True
-        held = (c[0].shape[0] + 127) // 128 - 1 < (c[1].shape[0] + 127) // 128 and ...
+        try:
+            held = (c[0].shape[0] + 127) // 128 - 1 < (c[1].shape[0] + 127) // 128 and ...
+        except ZeroDivisionError:
+            return False
         if held:
             last[0] = key
         return held
@@ -161,7 +164,10 @@ def _condition_of_all(compiled: Compiled, names: Sequence[str]) -> Condition | N
         f"    key = (g, {''.join(f'{each}, ' for each in inputs)})",
         "    if key == last[0]:",
         "        return True",
-        f"    held = {' and '.join(parts)}",
+        "    try:",
+        f"        held = {' and '.join(parts)}",
+        "    except ZeroDivisionError:",
+        "        return False",
         "    if held:",
         "        last[0] = key",
         "    return held",
@@ -213,8 +219,20 @@ def _value(text: str, names: Sequence[str], checked: Sequence[Checked], grid: Gr
 def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
     kernel = compiled.program.function.name
     for text in compiled.facts.get("preconditions", ()):
-        if not _value(text, names, checked, grid):
-            raise LaunchError(f"{kernel}: the precondition {text} failed: {_operands(text, names, checked, grid)}")
+        try:
+            failed = not _value(text, names, checked, grid) and "failed"
+        except ZeroDivisionError:
+            failed = "divides by 0"
+        if failed:
+            raise LaunchError(f"{kernel}: the precondition {text} {failed}: {_operands(text, names, checked, grid)}")
+    try:
+        _explain_indices(compiled, names, checked, grid)
+    except ZeroDivisionError:
+        raise LaunchError(f"{kernel}: an index divides by 0, which is an argument or an extent of one") from None
+
+
+def _explain_indices(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
+    kernel = compiled.program.function.name
     for name, axis, step, low, high, count, guards, line in compiled.facts.get("launch_checks", ()):
         if not all(_value(guard, names, checked, grid) for guard in guards):
             continue

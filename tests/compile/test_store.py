@@ -61,8 +61,11 @@ def test_each_part_of_the_key_counts() -> None:
     other_layout = program(text, {**types, "x": tensor(1, alignment=4)})
     quoted = program(text.replace("\n    y.store", "\n\n    y.store"), types)
     quoted.file = function.file
+    odd_path = program(text, types)
+    odd_path.file = "/tmp/\udcff.py"  # a byte that is no UTF-8, as `os.fsdecode` gives it
     variants = [
         base,
+        (odd_path, *base[1:]),
         (other_program, *base[1:]),
         (other_layout, *base[1:]),
         (quoted, *base[1:]),

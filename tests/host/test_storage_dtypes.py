@@ -110,7 +110,7 @@ def test_what_makes_no_sense_is_refused(build: Any, error: type[Exception], word
         build()
 
 
-@pytest.mark.parametrize("spec", [None, "i4,("])
+@pytest.mark.parametrize("spec", [None, "i4,(", np, type("Named", (), {"dtype": "nothing"})])
 def test_what_numpy_would_take_for_something_else_is_refused(spec: object) -> None:
     with pytest.raises(TypeError, match="names no element type"):
         as_dtype(spec)

@@ -352,6 +352,12 @@ def test_maps_that_do_not_fit(group: tuple[int, ...], blocks: int, message: str)
         poisoned(4, 4, 4).partition((2, 2, 2)).map(group, blocks)
 
 
+@pytest.mark.parametrize("group", [None, "ab", 1.5])
+def test_a_map_that_is_no_shape(group: Any) -> None:
+    with pytest.raises(ct.ArgumentTypeError, match="map: expected an extent or a sequence of extents"):
+        poisoned(4, 4).partition((2, 2)).map(group, 2)
+
+
 def test_what_is_mapped_goes_where_a_mapped_partition_is_taken() -> None:
     z = poisoned(32)
     with pytest.raises(ct.ArgumentTypeError, match=r"map it: z.partition\(\(16,\)\).map\(\(1,\), num"):

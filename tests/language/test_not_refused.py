@@ -215,3 +215,19 @@ def test_functions_of_python_are_constants(backend: str, function: Any) -> None:
     launch(folded, (y, (4,)), x, backend=backend, F=function)
     of: Any = {max: np.maximum, min: np.minimum}.get(function, function)
     assert y.tolist() == (of(x, 3) + of(x, 2) + functools.reduce(function, x.tolist())).tolist()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parameters_may_have_the_names_of_generated_code(backend: str) -> None:
+    """Those of extents, strides and the grid, of ranges and of functions beside the kernel's own parameters."""
+    text = """
+        def k(y: Mut, x: Tensor, x_extent_0: i32, x_stride_0: i32, grid_x: i32, first: i32, fail: i32, report: i32):
+            t = ct.load_tile_like(x, y) * x_extent_0 + x_stride_0
+            for last in range(grid_x):
+                t += first
+            ct.cuda_tile_assert(fail == 6, "six")
+            y.store(t + report)
+    """
+    x, y = np.arange(10, dtype=np.int32), np.zeros(10, np.int32)
+    launch(kernel(textwrap.dedent(text)), (y, (4,)), x, 2, 3, 4, 5, 6, 7, backend=backend)
+    np.testing.assert_array_equal(y, x * 2 + 3 + 4 * 5 + 7)

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the reference be the host's usual backend: launches take their quickest way, and nothing is built."""
-    usual = target._targets[None]  # pyright: ignore[reportPrivateUsage]
+    usual = target._targets.setdefault(None, {})  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setitem(usual, stream.device, target.target_of(stream.device, "reference"))
 
 

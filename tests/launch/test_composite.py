@@ -14,6 +14,7 @@ from cutile import ArgumentTypeError, Const, GenericsError, Mut, Tensor, TuningE
 from cutile.bench import BenchOptions
 from cutile.composite import Composite
 from cutile.launch.searching import Space
+from cutile.tune import composites
 from cutile.tune.composites import key_of
 from kernels.decode import decode
 

@@ -213,6 +213,18 @@ def test_preconditions_are_verified_at_each_launch() -> None:
         launch(f, (np.zeros((100, 128), np.float32), (64, 64)), np.ones((100, 128), np.float32))
 
 
+def test_a_precondition_that_divides_by_an_argument() -> None:
+    text = "def f(y: Mut, n: i32):\n    y.store(y.load() + n)\n"
+    f = ct.entry(preconditions=("8 // n == 4",))(define(text))
+    y = np.zeros(4, np.int32)
+    launch(f, (y, (4,)), 2)
+    with pytest.raises(ct.LaunchError, match="the precondition 8 // n == 4 failed: n is 3"):
+        launch(f, (y, (4,)), 3)
+    with pytest.raises(ct.LaunchError, match="the precondition 8 // n == 4 divides by 0: n is 0"):
+        launch(f, (y, (4,)), 0)
+    np.testing.assert_array_equal(y, 2)
+
+
 def test_preconditions_may_be_about_generics() -> None:
     text = "def f(y: Mut, x: Tensor, *, BK: Const = 32):\n    y.store(x.partition((8,)).load((0,)))\n"
     f = ct.entry(preconditions=("x.shape[0] % BK == 0",))(define(text))
