@@ -58,6 +58,20 @@ def crossed(z: Mut, x: Tensor, y: Tensor, n: i32):
     z.store(ct.convert_tile(one - two, z.dtype))
 """
 """A product that shares an operand with one product, and the other with another."""
+INTERLEAVED = """
+def interleaved(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (64, 64), f32)
+    for k in range(n):
+        a, b = ct.load_tile(x, (64, 64), (i, 2 * k)), ct.load_tile(x, (64, 64), (i, 2 * k + 1))
+        d, c = ct.load_tile(y, (64, 64), (2 * k + 1, j)), ct.load_tile(y, (64, 64), (2 * k, j))
+        acc = acc + ct.mma(a, c, ct.constant(0, (64, 64), f32)) * 2.0
+        acc = acc + ct.mma(b, d, ct.constant(0, (64, 64), f32)) * 3.0
+        for k1 in range(n):
+            acc = acc + 1.0
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""Steps of K whose loads begin in one order and end in another, beside a loop that no load is moved across."""
 BEFORE = """
 def before(z: Mut, x: Tensor, y: Tensor, n: i32):
     i, j, _ = ct.get_tile_block_id()
@@ -152,7 +166,9 @@ def test_plain_products_are_what_the_kernel_means(tile: tuple[int, int], dtype: 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 @pytest.mark.parametrize(
-    "text", [NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED], ids=lambda each: each.split("(")[0][5:]
+    "text",
+    [NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED, INTERLEAVED],
+    ids=lambda each: each.split("(")[0][5:],
 )
 def test_pipelines_compute_what_the_kernel_means(text: str, count: int) -> None:
     arguments = [whole(100, 200), whole(300, 100, seed=1), np.int32(count)]

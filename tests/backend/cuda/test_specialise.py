@@ -302,7 +302,7 @@ def chain(z: Mut, x: Tensor, y: Tensor, w: Tensor, n: i32):
 """Two products, the second one's left operand computed: stages of such loops double, unless a latency says how many."""
 
 
-@pytest.mark.parametrize(("latency", "count"), [("1", 2), ("2", 3), ("3", 4), ("4", 5), ("None", 8)])
+@pytest.mark.parametrize(("latency", "count"), [("1", 2), ("2", 3), ("3", 4), ("4", 5), ("7", 8), ("None", 8)])
 def test_a_latency_is_kept_where_stages_would_double(latency: str, count: int) -> None:
     types: dict[str, Type] = {"z": mut(128, 64, dtype=bf16), "n": scalar(i32)}
     for name in "xyw":

@@ -301,20 +301,31 @@ class Loops:
         ]
 
     def steps(self, place: Place) -> list[str]:
-        """Products of steps of K one after the other, whose sums are scaled and added beside the next one's product."""
+        """Products of steps of K one after the other, whose sums are scaled and added beside the next one's product.
+
+        Their operands may be loaded ahead of all of them, in any order.
+        """
         acc, count = self.pick(self.sums), min(self.left, self.pick((2, 2, 3)))
         anywhere = replace(place, inside=False)  # the last step may lie past the edge
         left = self.load((self.rows, self.depth), ("i", "@"), 1, anywhere)
         right = self.load((self.depth, acc.columns), ("@", self.pick(("j", "j", "0"))), 0, anywhere)
         lines: list[str] = []
-        scaled = ""
+        scaled, loads, early = "", list[str](), self.rarely(2)
         for step in range(count):
             at = str(step) if place.k is None else f"{place.k} + {step}" if step else place.k
+            operands = [left.replace("@", at), right.replace("@", at)]
+            if early:
+                names = [self.name("a"), self.name("b")]
+                loads += [f"{name} = {text}" for name, text in zip(names, operands, strict=True)]
+                operands = names
             name = self.name("p")
-            product = self.mma(left.replace("@", at), right.replace("@", at), self.zeros(acc.columns))
-            lines += [f"{name} = {product}", *([scaled] if scaled else [])]
+            lines += [f"{name} = {self.mma(*operands, self.zeros(acc.columns))}", *([scaled] if scaled else [])]
             scaled = f"{acc.name} = {acc.name} + {name} * {self.pick((1, 2, -3))}"
-        return [*lines, scaled]
+        ahead: list[str] = []
+        while loads:
+            ahead.append(self.pick(loads))
+            loads.remove(ahead[-1])
+        return [*ahead, *lines, scaled]
 
     def touch(self, place: Place) -> list[str]:
         """Something else that happens to sums."""

@@ -1,7 +1,7 @@
 """The pipelines of a kernel: the loads on each, and its number of stages."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.pipeline.kernel import Kernel, require
@@ -17,14 +17,12 @@ MAX_STAGES = 8
 """Stages of a pipeline at most: a bound for small tiles, of which shared memory would hold dozens."""
 
 
-def max_stages(latencies: Iterable[int]) -> int:
-    """Limit the stages of a pipeline by the latencies of its loads.
+def max_stages(latency: int) -> int:
+    """Limit the stages of a pipeline by the largest latency of its loads; 0 is none.
 
-    One stage is read while the others are filled, so loads that run `n` iterations ahead need `n + 1`. The largest
-    latency counts; without one the limit is `MAX_STAGES`.
+    One stage is read while the others are filled, so loads that run `n` iterations ahead need `n + 1`.
     """
-    ahead = max(latencies, default=0)
-    return min(MAX_STAGES, ahead + 1) if ahead else MAX_STAGES
+    return min(MAX_STAGES, latency + 1) if latency else MAX_STAGES
 
 
 def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
@@ -43,7 +41,8 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     in_block = Counter((group.pipeline, kernel.home[group.first]) for group in groups)
     twice = looped | {number for (number, _), count in in_block.items() if count > 1}
     # Outside of loops a second stage takes the next tile block's loads; a third one would never be filled.
-    limits = [max_stages(x.latency for x in each) if n in looped else 2 for n, each in enumerate(plan.operands)]
+    latencies = [max((x.latency for of in groups if of.pipeline == n for x in of.operands), default=0) for n in numbers]
+    limits = [max_stages(latencies[number]) if number in looped else 2 for number in numbers]
     written_bytes = sum(smem_layout.place_bytes for smem_layout in plan.written)
     # The buffers stand first. `ALIGNMENT` bytes are kept for what lies behind them: barriers, tile numbers and flags.
     room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - written_bytes
@@ -57,7 +56,7 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     while grows:
         grows = False
         for number in sorted(numbers, key=lambda pipeline: stages[pipeline]):
-            more = 1 if single or limits[number] < MAX_STAGES else stages[number]
+            more = 1 if single or latencies[number] else stages[number]
             if stages[number] + more <= limits[number] and total + more * sizes[number] <= room:
                 total += more * sizes[number]
                 stages[number] += more
@@ -178,6 +177,10 @@ def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
     arrivals, operations = [*others, arrival], arrival.block.operations
     tensors = {tuple(operand.load.x for operand in one.operands) for one in arrivals}
     if len(tensors) > 1 or not all(one.within and one.dots and all(dot.fresh for dot in one.dots) for one in arrivals):
+        return False
+    # Beside nests the producer fills stages in the order of the last loads, and consumers wait in that of the first.
+    first, *firsts = (min(operations.index(each.load) for each in one.operands) for one in (arrival, *others))
+    if first < max(firsts) and any(op.regions for op in operations):
         return False
     read = {value for op in operations[: operations.index(arrival.dots[0].op)] for value in op.operands}
     return sum(not read.issuperset(dot.op.result for dot in other.dots) for other in others) <= 1
