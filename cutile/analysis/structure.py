@@ -42,6 +42,7 @@ def written_views(function: Function) -> frozenset[Value]:
         function: the kernel, before it is lowered to a target.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
+    definitions |= {value: op for op in function.walk() for block in op.regions for value in block.arguments}
 
     def sources(address: Value) -> Iterator[Value]:
         """The tensors whose addresses a number is computed from."""
@@ -54,8 +55,9 @@ def written_views(function: Function) -> frozenset[Value]:
             seen.add(value)
             if isinstance(op, TensorAddress):
                 yield op.x
-            else:
+            else:  # what a loop or branch passes on may be anything that goes into it, or that its blocks yield
                 pending += op.operands
+                pending += [passed for block in op.regions for passed in block.terminator.operands]
 
     def may_be_written(view: TensorView) -> bool:
         of = list(sources(view.address))

@@ -270,6 +270,12 @@ class Loop:
         if forms != self.forms.get(name, {}):
             if self.always:  # a loop that may not run has to pass on the value from before it
                 self._drop(name)
+            if name not in self.before:
+                raise KernelTypeError(
+                    f"{name!r} is a tensor of another form in each step of the loop, and has no value before it",
+                    self.frame.locate(self.frame.places.get(name, self.node)),
+                    f"Give {name!r} one of these tensors before the loop.",
+                )
             self.forms[name] = forms
             # The new leaves take the place of the old ones: leaves are in the order of the templates.
             others, self.leaves = self.leaves, []
@@ -423,7 +429,9 @@ class Loop:
         """
         block = self.frame.builder.current
         report = self.frame.report
-        for _ in range(MAX_ATTEMPTS):
+        attempts = 0
+        while attempts < MAX_ATTEMPTS + len(self.dropped):  # an attempt may drop one variable, of however many
+            attempts += 1
             length, mark = len(block.operations), report.mark()
             # An error may be the fault of a guessed type: meanwhile a full report does not end the compilation.
             has_guesses = self.has_guesses

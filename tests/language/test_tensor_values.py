@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -261,3 +262,35 @@ def test_bare_floats_are_exact_beside_f64(backend: str) -> None:
         got = result(exact(api.zeros((7,), f64).partition((7,)), api.ones((5,), f64).sync()))
     wanted = [math.pi, 0.1, 0.1, 5 / 3, 0.5, -math.e, float(np.float32(0.1))]
     np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_tensor_that_changes_its_form_has_a_value_before_the_loop() -> None:
+    """The stride of `z` is an argument of the launch, that of `x` is 1."""
+    text = """
+        def k(y: Mut, x: Tensor, z: Tensor):
+            t = x
+            BEFORE
+            for i in range(4):
+                u = t
+                t = z
+            y.store(ct.load_tile_like(u, y))
+    """
+    text, x = textwrap.dedent(text).lstrip(), np.arange(16, dtype=np.float32)
+    y = np.zeros(2, np.float32)
+    with pytest.raises(ct.KernelTypeError, match="'u' is a tensor of another form in each step"):
+        launch(kernel(text.replace("    BEFORE\n", "")), (y, (2,)), x, x[::2], backend="cpu")
+    launch(kernel(text.replace("BEFORE", "u = x")), (y, (2,)), x, x[::2], backend="cpu")
+    np.testing.assert_array_equal(y, [0, 2])
+
+
+def test_any_number_of_tiles_may_change_their_shapes() -> None:
+    """Each is overwritten in every iteration, so the loop carries none of them."""
+    names = [f"t{number}" for number in range(20)]
+    lines = [f"    {name} = ct.constant(1.0, (4,), ct.f32)" for name in names]
+    lines += ["    total = y.load()", "    for k in range(3):"]
+    for name in names:
+        lines += [f"        {name} = ct.constant(1.0, (2,), ct.f32)", f"        total = total + {name}"]
+    text = "\n".join(["def k(y: Mut):", *lines, "    y.store(total)"]) + "\n"
+    y = np.zeros(2, np.float32)
+    launch(kernel(text), (y, (2,)), backend="cpu")
+    np.testing.assert_array_equal(y, 60)

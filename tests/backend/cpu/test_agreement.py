@@ -157,6 +157,31 @@ def test_a_slice_of_a_tensor_is_read_before_the_tensor_is_written(name: str) -> 
     assert results[0] == results[1]
 
 
+PASSED_ON = {
+    "a loop": "for i in range(n):\n        p = ct.make_strided_view(z, (8,), (8,))",
+    "a branch": "if ct.gather(x, n) > 0.5:\n        p = ct.make_strided_view(z, (8,), (8,))",
+    "a while": "i = ct.i32(0)\n    while i < n:\n        p = ct.make_strided_view(z, (8,), (8,))\n        i += 1",
+}
+
+
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_a_view_from_a_loop_or_branch_is_read_before_its_tensor_is_written(name: str) -> None:
+    text = f"""
+def k(z: Mut, x: Tensor, n: i32):
+    p = ct.make_strided_view(x, (8,), (8,))
+    {PASSED_ON[name]}
+    v = p.load((0,))
+    z.store(ct.load_tile_like(x, z))
+    z.store(v)
+"""
+    compiled = ct.entry(define(text))
+    for backend in ("reference", "cpu"):
+        z, x = ct.api.zeros((8,), f32).sync(), ct.api.ones((8,), f32).sync()
+        with use_backend(backend):
+            out = compiled(z.partition((8,)), x, 1).sync_on(Device.host().new_stream())
+        assert out.z.unpartition().numpy().tolist() == [0.0] * 8
+
+
 def test_memory_at_an_address_is_read_before_it_is_written_by_address() -> None:
     text = """
 def k(y: Mut, p: Ptr[f32]):

@@ -319,7 +319,10 @@ class Loops:
                 loads += [f"{name} = {text}" for name, text in zip(names, operands, strict=True)]
                 operands = names
             name = self.name("p")
-            lines += [f"{name} = {self.mma(*operands, self.zeros(acc.columns))}", *([scaled] if scaled else [])]
+            lines += [
+                f"{name} = {self.mma(operands[0], operands[1], self.zeros(acc.columns))}",
+                *([scaled] if scaled else []),
+            ]
             scaled = f"{acc.name} = {acc.name} + {name} * {self.pick((1, 2, -3))}"
         ahead: list[str] = []
         while loads:
