@@ -206,7 +206,7 @@ class Autotuner:
             raise TuningError(f"{self.name}: there is nothing to try; say what with .configs(block=[64, 128])")
         total = self._check_required(searcher)
         if isinstance(searcher, GridSearch):
-            self._searcher = GridSearch(searcher)  # a new one for the next run: this run uses `searcher` up
+            searcher = GridSearch(searcher)  # a run uses it up, and the user may search the same one again
         log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters))
         progress = self._progress or (default_progress(self.name) if self._shown else None)
         search = Search(

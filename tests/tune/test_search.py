@@ -383,6 +383,13 @@ def test_a_grid_resumes() -> None:
     assert grid.ask(2) == []
 
 
+def test_a_grid_is_searched_by_several_tuners() -> None:
+    grid = GridSearch(n=[5, 3, 4])
+    for name in ("one", "two"):
+        tuned = Autotuner(name).configs(grid).log(None)
+        assert [tuned.run_with(FakeOracle(by_n)).best["n"] for _ in range(2)] == [3, 3]
+
+
 def test_a_tuner_without_a_space_says_so() -> None:
     with pytest.raises(TuningError, match=r"say what with \.configs"):
         Autotuner("nothing").run_with(FakeOracle(by_n))
