@@ -180,10 +180,9 @@ def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
         return False
     # Beside nests the producer fills stages in the order of the last loads, and consumers wait in that of the first.
     first, *firsts = (min(operations.index(each.load) for each in one.operands) for one in (arrival, *others))
-    if first < max(firsts) and any(op.regions for op in operations):
-        return False
+    swapped = first < max(firsts) and any(op.regions for op in operations)
     read = {value for op in operations[: operations.index(arrival.dots[0].op)] for value in op.operands}
-    return sum(not read.issuperset(dot.op.result for dot in other.dots) for other in others) <= 1
+    return not swapped and sum(not read.issuperset(dot.op.result for dot in other.dots) for other in others) <= 1
 
 
 def _forms(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], ...]:
