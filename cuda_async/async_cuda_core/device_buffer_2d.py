@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,7 @@ class DeviceBuffer2D:
             OutOfMemoryError: (when awaited) it does not fit.
         """
         checked_count("DeviceBuffer2D.new", width, height, num_channels)
+        width, height, num_channels = map(operator.index, (width, height, num_channels))  # NumPy's would overflow
         kind = checked_dtype("DeviceBuffer2D.new", dtype)
         return enqueue(
             "DeviceBuffer2D.new", stream, lambda: cls._created(None, width, height, num_channels, kind), wait=False

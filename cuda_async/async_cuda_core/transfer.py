@@ -144,6 +144,9 @@ def checked_dtype(call: str, dtype: Any) -> np.dtype[Any]:
         raise ArgumentTypeError(f"{call}: dtype: expected a dtype, got None")
     element = np.dtype(getattr(dtype, "numpy", dtype))  # cutile's dtypes have NumPy's as `numpy`
     # Kind V without fields: bf16 and smaller floats, which are not NumPy's own.
-    if element.hasobject or element.fields is not None or element.kind not in "biufV" or not element.itemsize:
+    is_number = element.kind in "biufV" and element.type is not np.void and element.subdtype is None
+    if not is_number or element.hasobject or not element.itemsize:
         raise ArgumentTypeError(f"{call}: dtype: elements must be plain numbers, got {element}")
+    if not element.isnative:
+        raise ArgumentTypeError(f"{call}: dtype: the bytes of elements must be in the machine's order, got {element}")
     return element

@@ -388,6 +388,9 @@ def test_what_makes_no_sense_is_refused_when_the_call_is_made() -> None:
             (lambda: DeviceBuffer2D.new(4, 0, 1, stream), ValueError, "4 x 0 x 1"),
             (lambda: DeviceBuffer2D.from_array(np.zeros((2, 2)), stream), ValueError, "height, width, channels"),
             (lambda: DeviceBuffer.new(2, stream, object), TypeError, "plain numbers"),
+            (lambda: HostBuffer.new(8, ("f4", (4,))), TypeError, "plain numbers"),
+            (lambda: HostBuffer.new(8, "V4"), TypeError, "plain numbers"),
+            (lambda: HostBuffer.new(8, ">f4"), TypeError, "machine's order"),
             (lambda: DeviceBuffer.new(np.float32(2.5), stream), ValueError, "at least one element, got 2.5"),  # type: ignore[arg-type]
             (lambda: there.fill_with_byte(256, stream), ValueError, "0 to 255"),
             (lambda: there.fill_with_byte(1.5, stream), ValueError, "0 to 255, got 1.5"),  # type: ignore[arg-type]
