@@ -11,8 +11,9 @@ __all__ = (
 
 _PLACE, _INDEX = ir.IntType(32), ir.IntType(64)
 
-_MIN_COUNTED = 128
-"""Elements from which a row is sorted by digits: 256 counts of each digit are added up, whatever the row's length."""
+_MIN_COUNTED = 32
+"""Elements from which a row is sorted by digits. An element of 32 took 10 ns by digits and 21 by merging in f32, 21 by
+either in f64; of 16 it took 22 and 13 in f32 (Zen 4)."""
 
 _DIGIT_BITS = 8
 _DIGITS = 1 << _DIGIT_BITS
@@ -102,7 +103,6 @@ def _count(b: Any, row: _Row, places: Any, spare: Any, count: Any, descending: A
     digits = key_of(_PLACE(0)).type.width // _DIGIT_BITS
     counts = cgutils.alloca_once(b, _PLACE, size=_INDEX(digits * _DIGITS))
     is_spare = cgutils.alloca_once_value(b, ir.IntType(1)(0))
-    b.store(ir.IntType(1)(0), is_spare)
     cgutils.memset(b, counts, _INDEX(digits * _DIGITS * _PLACE.width // 8), 0)
     with cgutils.for_range(b, count) as each:
         place = b.trunc(each.index, _PLACE)
