@@ -87,9 +87,9 @@ class MemPool:
             ValueError: `keep_bytes` is negative.
             TypeError: it is no whole number.
         """
-        kept = _checked_bytes("keep_bytes", keep_bytes)
+        nbytes = _checked_bytes("keep_bytes", keep_bytes)
         self.device.collect()  # first: it frees memory that the trim can give back
-        self.device.driver.trim(kept)
+        self.device.driver.trim(nbytes)
 
     def __repr__(self) -> str:
         return f"<MemPool of {self.device}>"

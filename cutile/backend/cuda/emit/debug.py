@@ -29,12 +29,12 @@ def say(op: debug.Print, kernel: Kernel) -> Call:
 
 def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
     """`fail_unless(condition, report, block_0, block_1, block_2, k)`."""
-    told = "".join(f"{kernel.dtype(each.tile.dtype)}, " for each in op.numbers[3:])  # behind the block's index
+    dtypes = "".join(f"{kernel.dtype(each.tile.dtype)}, " for each in op.numbers[3:])  # behind the block's index
     function = kernel.bind(
         "fail_unless",
         "debug.fail_unless",
         str(op.site),
-        f"({told.rstrip() if told.count(',') == 1 else told.rstrip(', ')})",
+        f"({dtypes.rstrip() if dtypes.count(',') == 1 else dtypes.rstrip(', ')})",
         *([f"speaker={op.thread}"] if op.thread else []),
         *([] if op.flag is None else [f"flag={offset(op.flag, kernel)}"]),
     )
