@@ -84,10 +84,7 @@ def fold(function: Function) -> Function:
             positive.add(op.result)
         if isinstance(op, LoadTile | LoadView) and 0 in op.x.tensor.shape:
             padding = op.padding_value if isinstance(op, LoadView) else 0
-            tile = op.result.tile
-            return rewriter.builder.value(
-                Constant(value=element(padding, tile.dtype).item(), dtype=tile.dtype, shape=tile.shape)
-            )
+            return rewriter.builder.value(_constant(element(padding, op.result.tile.dtype).item(), op))
         if isinstance(op, Select) and op.condition in constants:
             return op.x if constants[op.condition].value else op.y
         if isinstance(op, Eq) and op.x in positive and op.y in constants and constants[op.y].value == 0:
@@ -103,10 +100,7 @@ def fold(function: Function) -> Function:
         if all(each is not None for each in numbers):
             value = _evaluate(op, [each for each in numbers if each is not None])
             if value is not None:
-                tile = op.result.tile
-                constant = Constant(value=value, dtype=tile.dtype, shape=tile.shape)
-                if "layout" in op.attributes:  # a target has said which threads hold it
-                    constant.attributes["layout"] = op.attributes["layout"]
+                constant = _constant(value, op)
                 folded = rewriter.builder.value(constant)
                 constants[folded] = constant
                 return folded
@@ -120,6 +114,15 @@ def fold(function: Function) -> Function:
         return KEEP
 
     return rewrite(function, rule)
+
+
+def _constant(value: Any, op: Op) -> Constant:
+    """A constant in the place of `op`."""
+    tile = op.result.tile
+    constant = Constant(value=value, dtype=tile.dtype, shape=tile.shape)
+    if "layout" in op.attributes:  # a target has said which threads hold it
+        constant.attributes["layout"] = op.attributes["layout"]
+    return constant
 
 
 def _evaluate(op: Op, operands: list[Constant]) -> Any:

@@ -39,6 +39,7 @@ from tests.backend.cuda.programs import (
     AMPERE,
     BLACKWELL,
     HOPPER,
+    compiled,
     gemm_program,
     lowered,
     row_min_program,
@@ -420,3 +421,12 @@ def test_loop_carried_reductions_wait_for_one_another() -> None:
         """
     made = lowered(written(dedent(text), {"y": mut(1), "x": tensor(1), "n": scalar(i32)}))
     assert only(made, Reduce).attributes["fence"]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 8), (8, 0)])
+def test_loads_of_no_elements_are_padding_that_compiles(shape: tuple[int, ...]) -> None:
+    """Also loads that become padding behind the choice of layouts, as those of a parameter that is written."""
+    text = "def k(y: Mut, a: f32, x: Tensor):\n    y.store(a * ct.load_tile_like(x, y) + y.load())\n"
+    empty = replace(tensor(len(shape)), shape=shape)
+    types: dict[str, Type] = {"y": MutType(empty, (64,) * len(shape)), "a": scalar(), "x": empty}
+    compiled(written(text, types))
