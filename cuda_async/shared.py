@@ -113,7 +113,7 @@ class _Once(Generic[T]):
                 self._recorder = context.stream.recorder  # recorded, not run: there is no end to wait for
             else:
                 self._stream = context.stream
-                self._event = context.device.driver.create_event()
+                self._event = context.device.borrow_event()
                 context.stream.driver.record(self._event)
         except BaseException as error:
             self._error = without_traceback(error)
@@ -159,7 +159,7 @@ class _Once(Generic[T]):
     def __del__(self) -> None:
         event = getattr(self, "_event", None)
         if event is not None and self._stream is not None:
-            self._stream.device.defer(event.close)  # a finalizer may run on any thread: the next submission closes it
+            self._stream.device.return_event(event)  # waits that are enqueued stay valid when it is recorded again
         parent = getattr(self, "_parent", None)
         if parent is not None and not sys.is_finalizing():
             parent.unclaim()  # it never ran: its own finalizer then warns

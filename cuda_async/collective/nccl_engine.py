@@ -309,7 +309,7 @@ class NcclEngine(Engine):
         return True
 
     def _expect(self) -> None:
-        """Tell the hub at once: a waiter has come. Its answer is here when the data are."""
+        """Tell the hub at once: somebody waits, and calls nothing more. Its answer is here when the data are."""
         self._hurry.put(None)
 
     def _has_waited(self, pending: _Pending) -> bool:

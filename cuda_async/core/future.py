@@ -168,6 +168,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         if run is None:
             return self._result
         if not run.done:
+            if not loop_is_busy():
+                self._stream.driver.awaited()
             run.watch()
             run.raise_interrupt()
             yield from suspend(run)
@@ -187,6 +189,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
             return self._prepare(preparations)
         run = self._submit()
         if not run.done and self._may_spin():
+            stream.driver.awaited()
             self._spin(run.poll)
         return run
 

@@ -2,13 +2,15 @@
 
 It polls the event of the first run in flight on each stream, since a stream's runs complete in order.
 It polls, and does not wait for an event: one thread serves all streams, and a wait for one stream
-would delay the others. The longer nothing completes, the longer it sleeps between two passes; it
-blocks while nothing is in flight. It reaches event loops only through the waiters of runs
+would delay the others. Each question takes the interpreter's lock from threads that submit work, so
+that a stream is asked seldom while its run is young beside the one before it; the thread blocks while
+nothing is in flight. It reaches event loops only through the waiters of runs
 (`call_soon_threadsafe`). Drivers with threads of their own (`host`) do not need it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -22,9 +24,14 @@ from cuda_async.threads import start_thread
 
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 
-_MIN_SLEEP_S = 10e-6
-_MAX_SLEEP_S = 500e-6
-_SLEEP_GROWTH = 1.25  # of the sleep, after each pass without a completion
+_MIN_PAUSE_S = 10e-6
+_MAX_PAUSE_S = 500e-6
+
+_SHARE_OF_AGE = 0.25
+"""Of the time that a run has taken so far: after so long it is asked again, so that its end is seen so much late."""
+
+_SHARE_OF_LAST = 0.5
+"""Of the time that the stream's run before took: until then a run is not asked. Runs of one stream are often alike."""
 
 _MAX_COMPLETIONS = 8
 """Completions after which a pass ends, and the thread sleeps. A thread that waits for the interpreter's lock takes tens
@@ -68,6 +75,8 @@ class Reactor:
 
     def __init__(self) -> None:
         self._new: SimpleQueue[Watched] = SimpleQueue()  # `put` is reentrant: a signal's handler may call it
+        self._alarm: SimpleQueue[None] = SimpleQueue()  # an item ends the thread's sleep
+        self._lines: dict[Any, _Line] = {}  # of the thread, which alone changes it
         self._lock = new_lock()
         self._thread: threading.Thread | None = None
         self._watched = self._completed = self._passes = self._in_flight = 0
@@ -83,59 +92,98 @@ class Reactor:
                     thread = threading.Thread(target=self._poll_for_ever, name="cuda_async-reactor", daemon=True)
                     start_thread(thread)
                     self._thread = thread
+        # Behind other runs of its stream it need not be known yet. The thread looks at `_new` after it has removed a
+        # stream, so that a run which comes just then is seen.
+        if run.stream not in self._lines:
+            self._alarm.put(None)
 
     def statistics(self) -> ReactorStatistics:
         """What this reactor has done so far."""
         return ReactorStatistics(self._watched, self._completed, self._passes, self._in_flight + self._new.qsize())
 
     def _poll_for_ever(self) -> None:
-        lines: dict[Any, deque[Watched]] = {}
-        sleep = _MIN_SLEEP_S
+        lines: dict[Any, _Line] = {}
+        self._lines = lines
         while True:
-            while not (lines and self._new.empty()):  # blocks only where nothing is in flight
-                try:
-                    run = self._new.get(block=not lines)
-                except Empty:
-                    break
-                _line_up(lines, run)
-                del run  # this frame would keep it while it sleeps
-                self._watched += 1
-                self._in_flight += 1
-                sleep = _MIN_SLEEP_S
+            with contextlib.suppress(Empty):
+                while True:
+                    self._alarm.get_nowait()  # they are of runs in `_new`
+            with contextlib.suppress(Empty):
+                while True:
+                    run = self._new.get_nowait()
+                    _line_up(lines, run, time.perf_counter())
+                    del run  # this frame would keep it while it sleeps
+                    self._watched += 1
+                    self._in_flight += 1
             self._passes += 1
-            completed = _poll(lines)
-            if completed:
-                self._completed += completed
-                self._in_flight -= completed
-                sleep = _MIN_SLEEP_S
-            else:
-                sleep = min(sleep * _SLEEP_GROWTH, _MAX_SLEEP_S)
+            completed = _poll(lines, time.perf_counter())
+            self._completed += completed
+            self._in_flight -= completed
             if lines:
-                time.sleep(sleep)
+                pause = min(line.due for line in lines.values()) - time.perf_counter()
+                with contextlib.suppress(Empty):
+                    self._alarm.get(timeout=max(_MIN_PAUSE_S, pause))
+            elif self._new.empty():
+                self._alarm.get()  # blocks only where nothing is in flight
 
 
-def _line_up(lines: dict[Any, deque[Watched]], run: Watched) -> None:
+class _Line:
+    """The runs of one stream that are watched, in the order of their submission.
+
+    Attributes:
+        runs: the runs.
+        begun: when the first of them became the first, in seconds of the performance counter: the one before was done.
+        last: how long the run before took, in seconds.
+        due: when to ask for the first run next.
+    """
+
+    __slots__ = ("begun", "due", "last", "runs")
+
+    def __init__(self, now: float) -> None:
+        self.runs: deque[Watched] = deque()
+        self.begun = self.due = now
+        self.last = 0.0
+
+    def poll(self, now: float, most: int) -> int:
+        """Complete runs that are over, `most` of them at most, and return how many."""
+        completed = 0
+        while completed < most and self.runs and self.runs[0].poll():
+            self.runs.popleft()
+            completed += 1
+        if completed:
+            self.last, self.begun = (now - self.begun) / completed, now
+        age = now - self.begun
+        pause = max(_SHARE_OF_AGE * age, _SHARE_OF_LAST * self.last - age)
+        # With `most` completed the next may be over as well.
+        self.due = now + (_MIN_PAUSE_S if completed == most else min(max(_MIN_PAUSE_S, pause), _MAX_PAUSE_S))
+        return completed
+
+
+def _line_up(lines: dict[Any, _Line], run: Watched, now: float) -> None:
     """Insert a run among those of its stream, in the order of their submission.
 
     Threads may hand over runs in another order.
     """
-    line = lines.setdefault(run.stream, deque())
-    line.append(run)
-    if len(line) > 1 and line[-2].sequence > run.sequence:
-        lines[run.stream] = deque(sorted(line, key=lambda waiting: waiting.sequence))
+    line = lines.get(run.stream)
+    if line is None:
+        line = lines[run.stream] = _Line(now)
+    runs = line.runs
+    runs.append(run)
+    if len(runs) > 1 and runs[-2].sequence > run.sequence:
+        line.runs = deque(sorted(runs, key=lambda waiting: waiting.sequence))
 
 
-def _poll(lines: dict[Any, deque[Watched]]) -> int:
-    """Complete runs that are over, `_MAX_COMPLETIONS` at most, and return how many.
+def _poll(lines: dict[Any, _Line], now: float) -> int:
+    """Ask for the first runs of the streams that are due.
 
-    A stream without a run in flight is removed from `lines`.
+    Completes `_MAX_COMPLETIONS` runs at most, and returns how many. A stream without a run in flight is removed.
     """
     left = _MAX_COMPLETIONS
     for stream, line in list(lines.items()):
-        while left and line and line[0].poll():
-            line.popleft()
-            left -= 1
-        if not line:
+        if line.due > now:
+            continue
+        left -= line.poll(now, left)
+        if not line.runs:
             del lines[stream]
         elif not left:
             lines[stream] = lines.pop(stream)  # to the end: the next pass begins with the other streams

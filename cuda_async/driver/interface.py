@@ -196,12 +196,13 @@ class DriverStream(ABC):
             check: returns False while it cannot tell: then the work does not count as over, and it is called again. It
                 is called on any thread, and for each waiter that looks for failures, also before the end of the work.
                 In a capture it is called for each launch of the graph. It must not use the driver, nor wait.
-            expect: called when a waiter comes, so that the check's questions to other processes are asked while the
-                work goes on. It must not wait. It is not called by every driver, nor in a capture.
+            expect: called when a waiter comes that has nothing else to do, so that the check's questions to other
+                processes are asked while the work goes on. It must not wait. It is not called by every driver, nor in a
+                capture.
         """
 
     def awaited(self) -> None:  # noqa: B027 - nothing to do where checks ask nobody
-        """A caller waits for the work enqueued so far, without following its run."""
+        """A caller waits for the work enqueued so far, and has nothing else to do."""
 
     @abstractmethod
     def record(self, event: DriverEvent) -> None:

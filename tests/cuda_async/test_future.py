@@ -164,6 +164,36 @@ def test_the_loop_is_not_blocked_while_the_device_works() -> None:
     assert asyncio.run(main()) == 50
 
 
+def test_a_stream_is_told_of_a_wait_when_no_other_task_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that begin one behind the other may call more: what a wait asks of other processes is asked once."""
+    gate, told = threading.Event(), list[int]()
+    begun: list[int] = []
+
+    def block() -> None:
+        assert gate.wait(30)  # opened when the stream is told
+
+    async def main() -> None:
+        with Device.host():
+            futures = [Call(block).schedule(global_policy()) for _ in range(8)]
+        awaited = type(futures[0].stream.driver).awaited
+
+        def counting(stream: Any) -> None:
+            told.append(len(begun))
+            awaited(stream)
+            gate.set()
+
+        monkeypatch.setattr(type(futures[0].stream.driver), "awaited", counting)
+
+        async def wait(number: int) -> None:
+            begun.append(number)
+            await futures[number]
+
+        await asyncio.gather(*(wait(number) for number in range(8)))
+        assert told == [8]
+
+    asyncio.run(main())
+
+
 def test_cancelling_keeps_memory_until_the_device_is_done(sim_device: Device, sim: SimDriver) -> None:
     storage = words(1, count=64).sync()
     sim.automatic = False

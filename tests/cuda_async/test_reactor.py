@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -58,41 +58,71 @@ def test_it_completes_what_it_is_given_and_then_sleeps() -> None:
     assert (statistics.watched, statistics.completed, statistics.in_flight) == (9, 9, 0)
 
 
+def lined_up(*runs: Later) -> dict[Any, Any]:
+    """The lines of these runs, which were given at the time 0."""
+    lines: dict[Any, Any] = {}
+    for run in runs:
+        reactors._line_up(lines, run, 0.0)  # pyright: ignore[reportPrivateUsage]
+    return lines
+
+
+def poll(lines: dict[Any, Any], now: float) -> int:
+    return reactors._poll(lines, now)  # pyright: ignore[reportPrivateUsage]
+
+
 def test_of_each_stream_it_polls_the_first_run_only() -> None:
-    lines: dict[Any, deque[Any]] = {}
     first, second, other = Later("s", 1, 3), Later("s", 2, 1), Later("t", 1, 2)
-    for run in (first, second, other):
-        reactors._line_up(lines, run)  # pyright: ignore[reportPrivateUsage]
-    completed = [reactors._poll(lines) for _ in range(3)]  # pyright: ignore[reportPrivateUsage]
-    assert completed == [0, 1, 2]  # nothing, then the other stream's, then both of the first
+    lines = lined_up(first, second, other)
+    assert [poll(lines, now) for now in (0.0, 1.0, 2.0)] == [0, 1, 2]  # nothing, the other stream's, both of the first
     assert (first.polled, second.polled, other.polled) == (3, 1, 2)
     assert not lines
 
 
 def test_runs_complete_in_the_order_of_their_stream_whoever_hands_them_over_first() -> None:
-    lines: dict[Any, deque[Any]] = {}
     order: list[Later] = []
     runs = [Later("s", sequence, 1, order) for sequence in (3, 1, 4, 2, 2)]
-    for run in runs:
-        reactors._line_up(lines, run)  # pyright: ignore[reportPrivateUsage]
-    assert reactors._poll(lines) == 5  # pyright: ignore[reportPrivateUsage]
+    assert poll(lined_up(*runs), 0.0) == 5
     assert [run.sequence for run in order] == [1, 2, 2, 3, 4]
     assert order[1:3] == [runs[3], runs[4]]
 
 
 def test_many_that_are_done_are_completed_few_at_a_time_and_no_stream_waits_for_another() -> None:
     few = reactors._MAX_COMPLETIONS  # pyright: ignore[reportPrivateUsage]
-    lines: dict[Any, deque[Any]] = {}
     order: list[Later] = []
-    for stream in "st":
-        for sequence in range(3 * few):
-            reactors._line_up(lines, Later(stream, sequence, 1, order))  # pyright: ignore[reportPrivateUsage]
+    lines = lined_up(*(Later(stream, sequence, 1, order) for stream in "st" for sequence in range(3 * few)))
     passes = 0
     while lines:
-        assert reactors._poll(lines) <= few  # pyright: ignore[reportPrivateUsage]
+        assert poll(lines, float(passes)) <= few
         passes += 1
     assert passes == 6
     assert {run.stream for run in order[: 2 * few]} == {"s", "t"}
+
+
+def test_a_run_is_asked_seldom_while_it_is_young_beside_the_one_before() -> None:
+    """Each question takes the interpreter's lock, which the thread that submits more runs needs."""
+    first, second = Later("s", 1, 2), Later("s", 2, 100)
+    lines = lined_up(first, second)
+    assert [poll(lines, now) for now in (0.0, 1e-3)] == [0, 1]  # the first took a millisecond
+    polled: list[float] = []
+    for microsecond in range(1000, 2500, 10):
+        reactors._line_up(lines, Later("s", microsecond, 1), 1e-6 * microsecond)  # others come meanwhile
+        before = second.polled
+        poll(lines, 1e-6 * microsecond)
+        polled += [1e-6 * microsecond] * (second.polled - before)
+    assert polled[0] == pytest.approx(1.5e-3)
+    assert len(polled) < 10
+    assert max(later - earlier for earlier, later in pairwise(polled)) < 0.4e-3
+
+
+def test_a_run_behind_others_wakes_nobody_and_one_of_an_idle_stream_does() -> None:
+    reactor = Reactor()
+    reactor._thread = threading.current_thread()  # pyright: ignore[reportPrivateUsage] - so that none is started
+    reactor._lines = lined_up(Later("s", 1, 1))  # pyright: ignore[reportPrivateUsage]
+    woken: list[int] = []
+    for stream in "sts":
+        reactor.watch(Later(stream, 2, 1))
+        woken.append(reactor._alarm.qsize())  # pyright: ignore[reportPrivateUsage]
+    assert woken == [0, 1, 1]
 
 
 def test_tasks_that_are_ready_together_share_one_call_of_the_loop() -> None:

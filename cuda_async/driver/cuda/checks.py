@@ -23,7 +23,7 @@ class Unfollowed:
     Attributes:
         checks: the checks, each with the number of the last launch that named it. If it was called for an earlier
             launch, it stays.
-        expects: functions that are called once, when a waiter comes.
+        expects: functions that are called once, when a waiter comes that has nothing else to do.
     """
 
     __slots__ = ("checks", "expects")
@@ -33,7 +33,7 @@ class Unfollowed:
         self.expects: dict[Callable[[], None], None] = {}  # in order, and each once
 
     def expect(self) -> None:
-        """A caller begins to wait for the stream's work."""
+        """A caller begins to wait for the stream's work, and has nothing else to do."""
         if self.expects:
             expects, self.expects = self.expects, {}
             for expect in expects:
@@ -81,4 +81,3 @@ class RunErrors:
         self.followed = True
         if self.checks:
             self.unfollowed.drop(tuple(self.checks.items()))
-            self.unfollowed.expect()

@@ -29,6 +29,7 @@ __all__ = (
 _SPIN_S = 500e-6  # for so long a wait polls before it sleeps: a sleep of 20 us takes 95 us, too long for short work
 _MIN_SLEEP_S = 20e-6
 _MAX_SLEEP_S = 500e-6
+_LATENESS = 0.01  # of a wait that sleeps: by so much of it the end may be seen late
 
 _MAX_UNFOLLOWED = 64  # checks of launches that no waiter follows; with more, those of finished work are called
 
@@ -145,15 +146,15 @@ class CudaEvent(DriverEvent):
     def wait(self, timeout_s: float) -> bool:
         if self.query():
             return True
+        if self.errors is not None:
+            self.errors.unfollowed.expect()
         begin = time.perf_counter()
-        sleep = _MIN_SLEEP_S
         while not self.query():
             waited = time.perf_counter() - begin
             if waited >= timeout_s:
                 return False
             if waited > _SPIN_S:
-                time.sleep(min(sleep, timeout_s))
-                sleep = min(sleep * 1.5, _MAX_SLEEP_S)
+                time.sleep(min(max(_MIN_SLEEP_S, _LATENESS * waited), _MAX_SLEEP_S, timeout_s - waited))
         return True
 
     def failure(self) -> BaseException | None:
