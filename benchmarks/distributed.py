@@ -10,7 +10,8 @@ a captured step that is replayed, and the training of a classifier. Then all-red
 installed. The exit status is 1 where a line misses its goal.
 
 Sums under products take multiprocessors from them. So both programs are measured with several numbers of thread blocks
-for NCCL (`Communicator.max_ctas`), briefly; the fastest is then measured anew.
+for NCCL (`Communicator.max_ctas`), briefly; the fastest is then measured anew. The last sum, beside which nothing is
+multiplied, may take as many as NCCL wants.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class Rank:
             return matmul(whole[0], whole[1]).then(lambda hidden: matmul(hidden, whole[2])).sync_on(self.stream)
 
         def both(rank: Communicator, count: int) -> list[Tensor]:
-            return self.runner.run(split_layer(rank, cuts[count], columns, rows))
+            return self.runner.run(split_layer(rank, cuts[count], columns, rows, last=self.communicator))
 
         count = PIECES[0]
         split = [piece.to_numpy().sync_on(self.stream)[0] for piece in both(self.communicators[-1], count)]
@@ -202,7 +203,8 @@ class Rank:
             op.sync_on(self.stream)
 
         def both(rank: Communicator) -> list[Tensor]:
-            return list(self.runner.run(sum_gradients(rank, [step() for _ in range(STEPS)], value, on=on[rank])))
+            made = (step() for _ in range(STEPS))
+            return list(self.runner.run(sum_gradients(rank, made, value, on=on[rank], last=self.communicator)))
 
         last = both(self.communicators[-1])[-1].to_numpy().sync_on(self.stream).astype(np.float32)
         total = float(np.abs(last.sum(axis=1) - self.communicator.world).max())

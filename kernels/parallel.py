@@ -7,7 +7,7 @@ memory that both use orders them: no event and no wait is written here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cuda_async import DeviceOp, SingleStream, value
@@ -42,11 +42,13 @@ async def split_layer(
     *,
     multiply: Multiply = matmul,
     overlap: bool = True,
+    last: Communicator | None = None,
 ) -> list[Operand]:
     """Both products of a feed-forward layer, `x @ up @ down`, the weights split over the ranks.
 
     Each rank has some columns of `up` and the same rows of `down`, so its result is a part of a sum. The sum over all
-    ranks of one piece of the rows is made while the next piece is multiplied.
+    ranks of one piece of the rows is made while the next piece is multiplied. A piece is enqueued while the next one's
+    operations are made, so that the device begins with the first.
 
     Args:
         rank: this rank.
@@ -55,6 +57,8 @@ async def split_layer(
         down: this rank's rows, of shape (part, width); lent.
         multiply: the product.
         overlap: False for sums on the stream of the products, which then wait for them.
+        last: the same rank of a communicator for the last sum, which no product is beside: it may take all
+            multiprocessors. `rank` itself by default.
 
     Returns:
         The pieces of the result, whole on every rank.
@@ -72,10 +76,11 @@ async def split_layer(
     """
     products, sums = streams(rank, 2, overlap=overlap)
     work: list[Any] = []
-    for piece in rows:
+    for piece, is_last in _marked(rows):
+        await asyncio.sleep(0)  # the loop enqueues the piece before
         part = multiply(piece, up).then(lambda hidden: multiply(hidden, down)).shared()
-        work.append(part.clone().schedule(products))
-        work.append(part.then(rank.all_reduce).schedule(sums))
+        total = part.clone().then((last if is_last and last else rank).all_reduce)
+        work += [asyncio.ensure_future(op.schedule(stream)) for op, stream in ((part, products), (total, sums))]
     results = await asyncio.gather(*work)  # in this order: who comes first has what is shared on its stream
     return results[1::2]
 
@@ -123,18 +128,22 @@ async def pipeline(
 
 async def sum_gradients(
     rank: Communicator,
-    gradients: Sequence[DeviceOp[Operand]],
+    gradients: Iterable[DeviceOp[Operand]],
     update: Callable[[tuple[Operand, ...]], DeviceOp[T]],
     *,
     on: Sequence[SingleStream],
+    last: Communicator | None = None,
 ) -> T:
     """One step of data-parallel training: each gradient is added up over the ranks while the next is computed.
+
+    A gradient is enqueued before the one behind the next is made. So a generator lets the device begin with the first.
 
     Args:
         rank: this rank, which has some of the examples.
         gradients: operations that yield this rank's gradients, in the order in which they can be computed.
         update: makes the operation that changes the weights, of the sums over all ranks.
         on: a stream for the products and one for the sums, as of `streams`.
+        last: the same rank of a communicator for the last sum, as in `split_layer`.
 
     Returns:
         What the update yields.
@@ -142,10 +151,22 @@ async def sum_gradients(
     products, sums = on
     work: list[Any] = []
     totals: list[DeviceOp[Operand]] = []
-    for gradient in gradients:
+    for gradient, is_last in _marked(gradients):
+        await asyncio.sleep(0)  # the loop enqueues the gradient before
         part = gradient.shared()
-        total = part.then(rank.all_reduce).shared()
-        work += [part.schedule(products), total.schedule(sums)]
+        total = part.clone().then((last if is_last and last else rank).all_reduce).shared()
+        work += [asyncio.ensure_future(op.schedule(stream)) for op, stream in ((part, products), (total, sums))]
         totals.append(total)
     step: Any = zip_ops(*totals).then(update)
     return (await asyncio.gather(*work, step.schedule(products)))[-1]
+
+
+def _marked(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Each item, and whether it is the last. An item is taken before the one ahead of it is given."""
+    ahead: list[T] = []
+    for item in items:
+        if ahead:
+            yield ahead.pop(), False
+        ahead.append(item)
+    for item in ahead:
+        yield item, True

@@ -2,9 +2,9 @@
 
 It polls the event of the first run in flight on each stream, since a stream's runs complete in order.
 It polls, and does not wait for an event: one thread serves all streams, and a wait for one stream
-would delay the others. Each question takes the interpreter's lock from threads that submit work, so
-that a stream is asked seldom while its run is young beside the one before it; the thread blocks while
-nothing is in flight. It reaches event loops only through the waiters of runs
+would delay the others. Each question takes the interpreter's lock from threads that submit work, which
+costs them up to 0.1 ms. So it asks seldom while more is submitted, and while a run is young beside the
+one before it; it blocks while nothing is in flight. It reaches event loops only through the waiters of runs
 (`call_soon_threadsafe`). Drivers with threads of their own (`host`) do not need it.
 """
 
@@ -27,10 +27,14 @@ __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 _MIN_PAUSE_S = 10e-6
 _MAX_PAUSE_S = 500e-6
 
-_SHARE_OF_AGE = 0.25
-"""Of the time that a run has taken so far: after so long it is asked again, so that its end is seen so much late."""
+_BUSY_S = 1e-3
+"""Seconds after a run came in which more are expected. A thread submits them, and needs the interpreter's lock."""
 
-_SHARE_OF_LAST = 0.5
+_SHARE_OF_AGE = {True: 0.5, False: 0.03}
+"""Of the time that a run has taken so far, while more are submitted and while none is: after so long it is asked again,
+so that its end is seen so much late."""
+
+_SHARE_OF_LAST = {True: 0.9, False: 0.5}
 """Of the time that the stream's run before took: until then a run is not asked. Runs of one stream are often alike."""
 
 _MAX_COMPLETIONS = 8
@@ -76,6 +80,7 @@ class Reactor:
     def __init__(self) -> None:
         self._new: SimpleQueue[Watched] = SimpleQueue()  # `put` is reentrant: a signal's handler may call it
         self._alarm: SimpleQueue[None] = SimpleQueue()  # an item ends the thread's sleep
+        self._latest = 0.0  # when the latest run came, in seconds of the performance counter
         self._lines: dict[Any, _Line] = {}  # of the thread, which alone changes it
         self._lock = new_lock()
         self._thread: threading.Thread | None = None
@@ -84,6 +89,7 @@ class Reactor:
     def watch(self, run: Watched) -> None:
         """Have `run.poll()` called until it returns True."""
         self._new.put(run)
+        self._latest = time.perf_counter()
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -116,7 +122,8 @@ class Reactor:
                     self._watched += 1
                     self._in_flight += 1
             self._passes += 1
-            completed = _poll(lines, time.perf_counter())
+            now = time.perf_counter()
+            completed = _poll(lines, now, now - self._latest < _BUSY_S)
             self._completed += completed
             self._in_flight -= completed
             if lines:
@@ -144,8 +151,14 @@ class _Line:
         self.begun = self.due = now
         self.last = 0.0
 
-    def poll(self, now: float, most: int) -> int:
-        """Complete runs that are over, `most` of them at most, and return how many."""
+    def poll(self, now: float, most: int, busy: bool) -> int:
+        """Complete runs that are over, `most` of them at most, and return how many.
+
+        Args:
+            now: the time.
+            most: how many at most.
+            busy: whether more runs are submitted at this time.
+        """
         completed = 0
         while completed < most and self.runs and self.runs[0].poll():
             self.runs.popleft()
@@ -153,7 +166,7 @@ class _Line:
         if completed:
             self.last, self.begun = (now - self.begun) / completed, now
         age = now - self.begun
-        pause = max(_SHARE_OF_AGE * age, _SHARE_OF_LAST * self.last - age)
+        pause = max(_SHARE_OF_AGE[busy] * age, _SHARE_OF_LAST[busy] * self.last - age)
         # With `most` completed the next may be over as well.
         self.due = now + (_MIN_PAUSE_S if completed == most else min(max(_MIN_PAUSE_S, pause), _MAX_PAUSE_S))
         return completed
@@ -173,7 +186,7 @@ def _line_up(lines: dict[Any, _Line], run: Watched, now: float) -> None:
         line.runs = deque(sorted(runs, key=lambda waiting: waiting.sequence))
 
 
-def _poll(lines: dict[Any, _Line], now: float) -> int:
+def _poll(lines: dict[Any, _Line], now: float, busy: bool) -> int:
     """Ask for the first runs of the streams that are due.
 
     Completes `_MAX_COMPLETIONS` runs at most, and returns how many. A stream without a run in flight is removed.
@@ -182,7 +195,7 @@ def _poll(lines: dict[Any, _Line], now: float) -> int:
     for stream, line in list(lines.items()):
         if line.due > now:
             continue
-        left -= line.poll(now, left)
+        left -= line.poll(now, left, busy)
         if not line.runs:
             del lines[stream]
         elif not left:
