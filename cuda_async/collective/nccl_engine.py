@@ -125,6 +125,8 @@ class NcclEngine(Engine):
         self._failed: dict[tuple[Group, int], str] = {}  # by group and number, why a call failed on some rank
         self._untold: queue.SimpleQueue[tuple[Group, Call, str] | None] = queue.SimpleQueue()  # None ends the thread
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
+        self._made = 0  # calls that the hub is to be told of
+        self._told = 0  # calls that it was told of
         if hub is not None:
             hub.on_agreement(self._agree, self._fail)
             hub.on_break(self._break)
@@ -287,6 +289,7 @@ class NcclEngine(Engine):
             self._pending.append(pending)
         stream.driver.check_behind(partial(self._check, pending), expect=self._expect)
         if self._hub is not None:
+            self._made += 1
             self._untold.put((group, call, "" if failure is None else f"{type(failure).__name__}: {failure}"))
 
     def _check(self, pending: _Pending) -> bool:
@@ -310,13 +313,14 @@ class NcclEngine(Engine):
 
     def _expect(self) -> None:
         """Tell the hub at once: somebody waits, and calls nothing more. Its answer is here when the data are."""
-        self._hurry.put(None)
+        if self._told < self._made and self._hurry.empty():
+            self._hurry.put(None)
 
     def _has_waited(self, pending: _Pending) -> bool:
         """Whether a call has waited long enough for the hub's answer."""
+        self._expect()
         if pending.since is None:
             pending.since = time.monotonic()
-            self._hurry.put(None)
         return time.monotonic() - pending.since > _VERDICT_S
 
     def _is_agreed(self, pending: _Pending) -> bool:
@@ -349,15 +353,17 @@ class NcclEngine(Engine):
         while (call := self._untold.get()) is not None:
             with contextlib.suppress(queue.Empty):
                 self._hurry.get(timeout=_GATHER_S)
-                while True:  # one message serves all that are in a hurry by now
-                    self._hurry.get_nowait()
             self._check_links()
             calls = [call]
             while not self._untold.empty() and (call := self._untold.get()) is not None:
                 calls.append(call)
             self._hub.tell(calls)
+            self._told += len(calls)
             if call is None:
                 return
+            # Of a waiter whose call was in this message: it would have the next call told alone. Others ask again.
+            with contextlib.suppress(queue.Empty):
+                self._hurry.get_nowait()
 
     # -- its end ------------------------------------------------------------------------------
 
