@@ -312,7 +312,10 @@ class NcclEngine(Engine):
         return True
 
     def _expect(self) -> None:
-        """Tell the hub at once: somebody waits, and calls nothing more. Its answer is here when the data are."""
+        """Tell the hub at once: somebody waits, and calls nothing more.
+
+        Its answer is here when the data are.
+        """
         if self._told < self._made and self._hurry.empty():
             self._hurry.put(None)
 

@@ -104,16 +104,16 @@ def test_a_run_is_asked_seldom_while_more_are_submitted(busy: bool, questions: i
     first, second = Later("s", 1, 2), Later("s", 2, 1000)
     lines = lined_up(first, second)
     assert [poll(lines, now, busy=busy) for now in (0.0, 1e-3)] == [0, 1]  # the first took a millisecond
-    asked: list[float] = []
+    polls: list[float] = []
     for microsecond in range(1000, 3000, 10):
         now = 1e-6 * microsecond
         reactors._line_up(lines, Later("s", microsecond, 1), now)  # pyright: ignore[reportPrivateUsage] - behind it
         before = second.polled
         poll(lines, now, busy=busy)
-        asked += [now] * (second.polled - before)
-    assert asked[0] == pytest.approx(1.5e-3, abs=2e-5)
-    assert len(asked) <= questions
-    assert max(later - earlier for earlier, later in pairwise(asked)) < late
+        polls += [now] * (second.polled - before)
+    assert polls[0] == pytest.approx(1.5e-3, abs=2e-5)
+    assert len(polls) <= questions
+    assert max(later - earlier for earlier, later in pairwise(polls)) < late
 
 
 def test_a_run_behind_others_wakes_nobody_and_one_of_an_idle_stream_does() -> None:

@@ -136,7 +136,17 @@ def test_a_fold_keeps_the_order(layout: Layout) -> None:
         np.testing.assert_array_equal(reduced(result, layout, axis, i64), wanted)
 
 
-@EACH
+SCANNED = LAYOUTS | {
+    "eight warps, eight segments": blocked((8192,), 8),
+    "eight warps, six segments": blocked((6144,), 8),
+    "eight warps of vectors": blocked((8192,), 8, 4),
+    "sixteen warps": blocked((8192,), 16),
+    "rows of eight warps": blocked((2, 2048), 8),
+    "rows of two times eight warps": blocked((4, 1024), 16),
+}
+
+
+@pytest.mark.parametrize("layout", SCANNED.values(), ids=SCANNED)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_keeps_the_order(layout: Layout, reverse: bool) -> None:
     steps, results = affine()

@@ -4,7 +4,7 @@ The function is data. It takes `a...` (the fold so far) and `b...` (the next ele
 element-wise intrinsic, and the slots of its operands. The first slots are the arguments, and each step fills one more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -33,6 +33,9 @@ from cutile.dtypes import DTypeLike
 Steps = tuple[tuple[Any, tuple[int, ...]], ...]
 Row = list[Any]
 """One element of each tile."""
+
+MIN_SHARED_TOTALS = 8
+"""Warps from which on lanes share the totals of a scan: each thread has 64 numbers of 8 segments else."""
 
 
 class _Function:
@@ -195,6 +198,14 @@ def _across_warps(
     return folded
 
 
+def _spread(b: Any, number_: Any, bits: Sequence[int]) -> Any:
+    """The lowest bits of a number at the places `bits`: what `select_lanes` undoes."""
+    moved: Any = i32c(0)
+    for low, bit in enumerate(bits):
+        moved = b.or_(moved, b.shl(b.and_(b.lshr(number_, i32c(low)), i32c(1)), i32c(bit)))
+    return moved
+
+
 # -- scans ----------------------------------------------------------------------------------------
 
 
@@ -312,7 +323,7 @@ class _Scan:
         return [from_lane(self._b, dtype, each, lane) for dtype, each in zip(self._dtypes, row, strict=True)]
 
     def across_warps(self, segments: dict[Place, _Segment], run: Run, offset: int) -> None:
-        """Scan over warps: each reads the totals of all, in their order."""
+        """Scan over warps, whose totals are in shared memory."""
         b, layout, dtypes = self._b, self._layout, self._dtypes
         lane, warp = lane_of(b, self._thread), b.lshr(self._thread, i32c(LANE_BITS))
         others = (LANES - 1) & ~lane_mask(layout, self._axis)
@@ -335,6 +346,18 @@ class _Scan:
             choices += [each | 1 << bit for each in choices]
         mask = sum(1 << bit for bit in run.bits)
         rest, mine = b.and_(warp, i32c(~mask & (warps - 1))), b.and_(warp, i32c(mask))
+        if lanes == 1 and len(choices) >= MIN_SHARED_TOTALS:
+
+            def total_of(index: Any, choice: Any) -> Row:
+                element = b.add(b.or_(rest, _spread(b, choice, run.bits)), b.mul(index, i32c(warps)))
+                row: Row = []
+                for dtype, start in zip(dtypes, starts, strict=False):  # behind the starts is the end
+                    place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(start))
+                    row.append(from_shared(b, dtype, pointer(b, shared(b, place), memory_type(dtype), SHARED)))
+                return row
+
+            self._across_totals(segments, len(choices), select_lanes(b, mine, mask), total_of)
+            return
         ordered = self._ordered(choices)
         is_mine = [b.icmp_unsigned("==", mine, i32c(choice)) for choice in ordered]
         behind = b.icmp_unsigned("!=", mine, i32c(ordered[0]))
@@ -352,6 +375,48 @@ class _Scan:
             for part in segment.parts:
                 self._put_before(part, before, behind)
             segment.total = total
+
+    def _across_totals(
+        self, segments: dict[Place, _Segment], count: int, mine: Any, total_of: Callable[[Any, Any], Row]
+    ) -> None:
+        """Scan the totals of `count` warps, one to a lane, several segments at a time.
+
+        So a thread holds two numbers in place of all warps' totals of each segment: 8 warps of 8 segments have 64.
+
+        Args:
+            segments: by place; each has a total in each warp.
+            count: the warps of a segment, a power of 2.
+            mine: this thread's warp, from 0 to `count - 1`.
+            total_of: loads the total of a segment, by its number, of a warp.
+        """
+        b, lane = self._b, lane_of(self._b, self._thread)
+        warp = b.and_(lane, i32c(count - 1))
+        place, my_place = warp, mine
+        if self._reverse:
+            place, my_place = b.sub(i32c(count - 1), warp), b.sub(i32c(count - 1), mine)
+        sign = 1 if self._reverse else -1
+        steps = [1 << bit for bit in range(count.bit_length() - 1)]
+        tests = [b.icmp_unsigned(">=", place, i32c(step)) for step in steps]
+        behind = b.icmp_unsigned("!=", my_place, i32c(0))
+        # Of the first warp the neighbour is another segment's, or there is none; `behind` says that nothing is before.
+        before_me, last = b.add(mine, i32c(sign)), 0 if self._reverse else count - 1
+        at_once = LANES // count
+        ordered = list(segments.values())
+        for first in range(0, len(ordered), at_once):
+            here = ordered[first : first + at_once]
+            # Lanes beyond the last segment load that one's once more.
+            index = b.lshr(lane, i32c(count.bit_length() - 1))
+            if len(here) < at_once:
+                index = b.select(b.icmp_unsigned("<", index, i32c(len(here))), index, i32c(len(here) - 1))
+            total = total_of(b.add(index, i32c(first)), warp)
+            for step, test in zip(steps, tests, strict=True):
+                other = self._from(total, sign * step)
+                total = self._select(test, self._function(other, total), total)
+            for number_, segment in enumerate(here):
+                before = self._from(total, b.add(before_me, i32c(number_ * count)))
+                for part in segment.parts:
+                    self._put_before(part, before, behind)
+                segment.total = self._from(total, i32c(number_ * count + last))
 
     def finished(self, segments: dict[Place, _Segment]) -> dict[Place, Row]:
         """The running results, with all elements before them folded in."""
