@@ -15,7 +15,7 @@ import weakref
 from typing import Any
 
 from cuda_async.driver.cuda.api import check, cu
-from cuda_async.errors import ContextError, DeviceLostError
+from cuda_async.errors import ContextError, DeviceError, DeviceLostError
 
 __all__ = ("BorrowedContext", "PrimaryContext")
 
@@ -96,14 +96,19 @@ class PrimaryContext:
             DeviceLostError: the device was lost.
             ContextError: this process is a fork of the one that opened the device.
         """
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal.with_traceback(None)
+
+    def refusal(self) -> DeviceError | None:
+        """The error of every call, if the context cannot be used."""
         if _forked:
-            raise ContextError(
+            return ContextError(
                 self.ordinal,
                 "this process was forked from one that uses CUDA, which does not survive a fork; start processes "
                 "with multiprocessing.get_context('spawn'), or use Device.host() here",
             )
-        if self.lost is not None:
-            raise self.lost.with_traceback(None)
+        return self.lost
 
     def _open(self) -> None:
         self.usable = True

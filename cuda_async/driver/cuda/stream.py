@@ -109,7 +109,7 @@ class CudaEvent(DriverEvent):
                 return False
             if code is _SUCCESS and not context.speaks:
                 return self._checks is None or self._settle()
-        if context.lost is not None:
+        if not context.usable:  # the work has failed: the device is lost, or the work is the parent's of this fork
             return True
         code = context.query(_query, self.handle)
         if code == _SUCCESS and not context.speaks:
@@ -157,7 +157,7 @@ class CudaEvent(DriverEvent):
         return True
 
     def failure(self) -> BaseException | None:
-        error = self._context.lost or self._error
+        error = (None if self._context.usable else self._context.refusal()) or self._error
         return self.errors.error if error is None and self.errors is not None else error
 
     def forget(self) -> None:
@@ -170,7 +170,7 @@ class CudaEvent(DriverEvent):
         return False  # a driver callback would take the interpreter's lock: a deadlock (`host_functions.py`)
 
     def close(self) -> None:
-        if self._context.lost is None:
+        if self._context.usable:
             self._context.call(cu.cuEventDestroy, self.handle)
 
 
@@ -206,7 +206,7 @@ class CudaGraphHandle(DriverGraph):
         self._context.call(cu.cuGraphUpload, self._executable, cast("CudaStream", stream).handle)
 
     def close(self) -> None:
-        if self._context.lost is not None:
+        if not self._context.usable:
             return
         if self._executable is not None:
             self._context.call(cu.cuGraphExecDestroy, self._executable)
@@ -310,7 +310,7 @@ class CudaStream(DriverStream):
         self._context.call(cu.cuStreamWaitEvent, self.handle, cast("CudaEvent", event).handle, 0)
 
     def query(self) -> bool:
-        if self._context.lost is not None:
+        if not self._context.usable:  # as `CudaEvent.query`
             return True
         done = not is_pending(self._ask(cu.cuStreamQuery))
         if done and self._context.speaks:
@@ -334,7 +334,7 @@ class CudaStream(DriverStream):
         return int(self._context.call(cu.cuMemAllocFromPoolAsync, nbytes, self._driver.pool, self.handle))
 
     def free(self, address: int) -> None:
-        if self._context.lost is None:  # a lost context has no memory any more
+        if self._context.usable:  # a lost context has no memory any more, and that of a fork's parent is the parent's
             self._context.call(cu.cuMemFreeAsync, address, self.handle)
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:

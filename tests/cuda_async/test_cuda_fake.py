@@ -1,0 +1,38 @@
+"""Streams, events and contexts of CUDA on a fake of its bindings: no GPU is needed."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cuda.bindings.driver", reason="needs the extra cuda")
+
+from cuda_async import ContextError
+from cuda_async.driver.cuda import context
+from tests.cuda_async.fake_cuda import FakeCuda, FakeDevice
+
+
+def fork(monkeypatch: pytest.MonkeyPatch, *devices: FakeDevice) -> None:
+    """Become the child of a fork, as CUDA sees it."""
+    monkeypatch.setattr(context, "_forked", True)
+    for device in devices:
+        device.context.close()
+
+
+@pytest.mark.parametrize("handle", [0, 5])
+def test_the_child_of_a_fork_asks_about_work_of_its_parent(handle: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions never raise: the work is over for the child, and has failed."""
+    fake = FakeCuda(monkeypatch)
+    device = FakeDevice(0)
+    stream, event = device.stream(handle), device.event()
+    stream.record(event)
+    fork(monkeypatch, device)
+    fake.calls.clear()
+    assert stream.query()
+    assert event.query()
+    assert isinstance(event.failure(), ContextError)
+    assert "spawn" in str(event.failure())
+    event.close()
+    stream.free(64)
+    assert not fake.calls, "the driver must not be called in the child"
+    with pytest.raises(ContextError, match="spawn"):
+        stream.record(event)
