@@ -36,3 +36,18 @@ def test_the_child_of_a_fork_asks_about_work_of_its_parent(handle: int, monkeypa
     assert not fake.calls, "the driver must not be called in the child"
     with pytest.raises(ContextError, match="spawn"):
         stream.record(event)
+
+
+@pytest.mark.parametrize("handle", [0, 1, 2, 5])
+def test_output_is_written_by_the_device_that_prints(handle: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default stream is that of the current context, which is another device's here."""
+    fake = FakeCuda(monkeypatch, current=0)
+    device = FakeDevice(1)
+    stream = device.stream(handle)
+    stream.expect_output()
+    fake.calls.clear()
+    assert stream.query()
+    assert fake.of("cuStreamSynchronize") == [(1, (handle,))]
+    if stream.ambient:
+        assert fake.of("cuStreamQuery") == [(1, (handle,))]
+    assert fake.stack == [0]

@@ -207,9 +207,13 @@ class PrimaryContext:
         """Write out the output of kernels.
 
         `wait` is a synchronizing function. The work of `handle` is over, but the driver empties the device's buffer in
-        such calls only.
+        such calls only. The context is made current: a default stream is that of the current context.
         """
-        self.query(wait, handle)
+        self.enter()
+        try:
+            wait(handle)
+        finally:
+            self.leave()
         if _c_library is not None:
             _c_library.fflush(None)  # the driver prints into C's buffer
 
