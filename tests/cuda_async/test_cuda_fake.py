@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="needs the extra cuda")
@@ -51,3 +53,31 @@ def test_output_is_written_by_the_device_that_prints(handle: int, monkeypatch: p
     if stream.ambient:
         assert fake.of("cuStreamQuery") == [(1, (handle,))]
     assert fake.stack == [0]
+
+
+def test_a_graph_in_a_capture_has_its_checks_called_at_each_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They belong to the graph that is captured, and not to the run around the capture."""
+    FakeCuda(monkeypatch)
+    stream = FakeDevice(0).stream()
+    calls: list[str] = []
+
+    def captured(name: str, *inner: Any) -> Any:
+        stream.begin_capture()
+        for graph in inner:
+            stream.launch_graph(graph)
+        stream.check_behind(lambda: calls.append(name))
+        graph = stream.end_capture()
+        graph.instantiate()
+        return graph
+
+    outer = captured("outer", captured("inner"))
+    assert not stream.errors.checks
+    for _ in range(2):
+        stream.begin_run()
+        stream.launch_graph(outer)
+        end = FakeDevice(0).event()
+        stream.record(end)
+        stream.followed()
+        stream.end_run()
+        assert end.query()
+    assert calls == ["inner", "outer"] * 2

@@ -458,7 +458,9 @@ class CudaStream(DriverStream):
         call = self._context.call if self.ambient else self._context.direct
         recorded = cast("CudaGraphHandle", graph)
         call(_launch_graph, recorded.executable, self.handle)
-        if recorded.checks:
+        if self._captured is not None:
+            self._captured.extend(recorded.checks)
+        elif recorded.checks:
             self.errors.add(recorded.checks)
 
     def close(self) -> None:
