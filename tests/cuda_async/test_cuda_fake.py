@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -81,3 +82,25 @@ def test_a_graph_in_a_capture_has_its_checks_called_at_each_launch(monkeypatch: 
         stream.end_run()
         assert end.query()
     assert calls == ["inner", "outer"] * 2
+
+
+@pytest.mark.parametrize("handle", [0, 5])
+def test_a_prepared_launch_keeps_its_function(handle: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller may drop the function; the module is unloaded with the last launch that can come."""
+    fake = FakeCuda(monkeypatch, current=0)
+    device = FakeDevice(0)
+    stream = device.stream(handle)
+    one = (1, 1, 1)
+    launch = stream.launcher(device.function(7, module=70), one, 0)
+    go = stream.prepare_launch(device.function(8, module=80), one, one, 0, 64)
+    gc.collect()
+    for _ in range(2):
+        stream.begin_single()  # unloads modules that nobody has
+        launch(stream, 3, 64)
+        go()
+    assert not fake.of("cuModuleUnload")
+    assert [arguments[0] for _, arguments in fake.of("cuLaunchKernel")] == [7, 8] * 2
+    del launch, go
+    gc.collect()
+    device.collect()
+    assert sorted(fake.of("cuModuleUnload")) == [(0, (70,)), (0, (80,))]

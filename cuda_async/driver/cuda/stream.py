@@ -397,7 +397,8 @@ class CudaStream(DriverStream):
         context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
         i, j, k = block
 
-        def launch(stream: Any, blocks: int, parameters: int) -> None:
+        # `kept`: the module is unloaded with the function, which the caller may drop.
+        def launch(stream: Any, blocks: int, parameters: int, kept: CudaFunction = function) -> None:
             if context.usable and (not stream.ambient or context.is_current()):
                 result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                 if result[0] is not success:
@@ -429,9 +430,13 @@ class CudaStream(DriverStream):
                 0,
             )
         if self.ambient:
-            return partial(context.call, launch, *arguments)
 
-        def go() -> None:
+            def go(kept: CudaFunction = function) -> None:  # `kept`: as in `launcher`
+                context.call(launch, *arguments)
+
+            return go
+
+        def go_anywhere(kept: CudaFunction = function) -> None:
             # Nearly always this is the driver's call alone.
             if not context.usable:
                 context.check()
@@ -439,7 +444,7 @@ class CudaStream(DriverStream):
             if result[0] is not success:
                 context.refused(launch, arguments, result)
 
-        return go
+        return go_anywhere
 
     def begin_capture(self) -> None:
         # Relaxed: calls of other threads, and on other streams of this one, are not restricted in the capture.
