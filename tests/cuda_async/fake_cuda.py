@@ -33,7 +33,7 @@ _CALLS = (
     "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuEventDestroy", "cuEventQuery", "cuEventRecord", "cuGraphDestroy",
     "cuGraphExecDestroy", "cuGraphGetNodes", "cuGraphInstantiate", "cuGraphLaunch", "cuInit", "cuLaunchKernel",
     "cuLaunchKernelEx", "cuMemFreeAsync", "cuModuleUnload", "cuStreamBeginCapture", "cuStreamEndCapture",
-    "cuStreamQuery", "cuStreamSynchronize",
+    "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent",
 )  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ pytest.importorskip("cuda.bindings.driver", reason="needs the extra cuda")
 from cuda_async import ContextError
 from cuda_async.driver.cuda import context
 from tests.cuda_async.fake_cuda import FakeCuda, FakeDevice
+from tests.support.interrupts import interrupted
 
 
 def fork(monkeypatch: pytest.MonkeyPatch, *devices: FakeDevice) -> None:
@@ -104,3 +107,60 @@ def test_a_prepared_launch_keeps_its_function(handle: int, monkeypatch: pytest.M
     gc.collect()
     device.collect()
     assert sorted(fake.of("cuModuleUnload")) == [(0, (70,)), (0, (80,))]
+
+
+_ENTERING = ("cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxSetCurrent")
+
+
+@pytest.mark.parametrize("current", [None, 0, 1])
+@pytest.mark.parametrize("ordinal", [0, 1])
+@pytest.mark.parametrize("behind", [*_ENTERING, "cuCtxPopCurrent", "cuStreamWaitEvent"])
+def test_ctrl_c_behind_a_call_of_the_driver_leaves_the_context(
+    behind: str, ordinal: int, current: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread has the context that it had; but device 0's may stay where there was none."""
+    fake = FakeCuda(monkeypatch, current)
+    device = FakeDevice(ordinal)
+    stream, event = device.stream(), device.event()
+
+    def run() -> None:
+        stream.begin_run()
+        try:
+            stream.wait_event(event)
+        finally:
+            stream.end_run()
+
+    before = [0] if current is None and ordinal == 0 else [] if current is None else [current]
+    for action in (run, lambda: stream.wait_event(event)):
+        fake.interrupted = behind
+        with suppress(KeyboardInterrupt):
+            action()
+        fake.interrupted = ""
+        assert fake.stack in (before, [] if current is None else before)
+        assert not context._current.stack  # pyright: ignore[reportPrivateUsage]
+        run()
+        assert fake.of("cuStreamWaitEvent")[-1][0] == ordinal
+        assert fake.stack == before
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where signals may come")
+def test_ctrl_c_while_a_stream_is_entered_or_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each place, but the first of a function that leaves: nothing of it has run then."""
+    fake = FakeCuda(monkeypatch, current=0)
+    stream = FakeDevice(1).stream()
+
+    def run() -> None:
+        stream.enter()
+        stream.leave()
+
+    place, number = "", 0
+    while place is not None:
+        place = interrupted(run, number)
+        number += 1
+        if place is None or not place.endswith("leave"):
+            assert fake.stack == [0], place
+            assert not context._current.stack, place  # pyright: ignore[reportPrivateUsage]
+            assert not stream._entered, place
+        fake.stack[1:] = context._current.stack[:] = stream._entered[:] = []  # pyright: ignore[reportPrivateUsage]
+        context._current.top = None  # pyright: ignore[reportPrivateUsage]
+    assert number > 5

@@ -122,26 +122,35 @@ class PrimaryContext:
         """Whether the context is current on this thread, and can be used."""
         return self.usable and int(_current_context()[1] or 0) == self.number
 
+    # A signal's handler, as that of Ctrl-C, runs where a function begins, and behind calls of C functions. Between two
+    # calls it never runs: no call stands between a change of the driver's stack and the note of it, but in a `try`.
+
     def enter(self) -> None:
         """Make the context current on this thread, until `leave`."""
         self.check()
+        stack = _current.stack
+        pushed = False
         if _current.top is not self:
             current = int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent))
-            pushed = current != self.number
             if current == 0 and self._stays:
                 check(cu.cuCtxSetCurrent(self.handle), cu.cuCtxSetCurrent)
-                pushed = False
-            elif pushed:
-                check(cu.cuCtxPushCurrent(self.handle), cu.cuCtxPushCurrent)
-            _current.stack.append((self, pushed))
-        else:
-            _current.stack.append((self, False))
+            elif current != self.number:
+                try:
+                    check(cu.cuCtxPushCurrent(self.handle), cu.cuCtxPushCurrent)
+                except BaseException:
+                    if int(cu.cuCtxGetCurrent()[1] or 0) == self.number:  # Ctrl-C came behind the push
+                        cu.cuCtxPopCurrent()
+                    raise
+                pushed = True
+        stack += [(self, pushed)]  # no `append`, which is a call
         _current.top = self
 
     def leave(self) -> None:
         """Restore the context that was current before `enter`."""
-        _, pushed = _current.stack.pop()
-        _current.top = _current.stack[-1][0] if _current.stack else None
+        stack = _current.stack
+        pushed = stack[-1][1]
+        del stack[-1]
+        _current.top = stack[-1][0] if stack else None
         if pushed:
             check(cu.cuCtxPopCurrent(), cu.cuCtxPopCurrent)
 

@@ -245,17 +245,14 @@ class CudaStream(DriverStream):
 
     def enter(self) -> None:
         here = self._context.is_current()
-        depth = len(self._entered)
-        try:
-            if not here:
-                self._context.enter()
-            self._entered.append(not here)
-        except BaseException:  # as Ctrl-C: a context that was not entered must not be left
-            del self._entered[depth:]
-            raise
+        if not here:
+            self._context.enter()
+        self._entered += [not here]  # no `append`: behind a call Ctrl-C could come, and the context would stay entered
 
     def leave(self) -> None:
-        if self._entered.pop():
+        entered = self._entered[-1]
+        del self._entered[-1]  # no `pop`, for the same reason
+        if entered:
             self._context.leave()
 
     def begin_single(self) -> None:
