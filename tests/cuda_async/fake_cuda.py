@@ -30,10 +30,10 @@ _ALIASES = {
 
 _CALLS = (
     "cuCtxGetCurrent", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuCtxSetCurrent", "cuDeviceGet",
-    "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuEventDestroy", "cuEventQuery", "cuEventRecord", "cuGraphDestroy",
-    "cuGraphExecDestroy", "cuGraphGetNodes", "cuGraphInstantiate", "cuGraphLaunch", "cuInit", "cuLaunchKernel",
-    "cuLaunchKernelEx", "cuMemFreeAsync", "cuModuleUnload", "cuStreamBeginCapture", "cuStreamEndCapture",
-    "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent",
+    "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuEventDestroy", "cuEventQuery", "cuEventRecord",
+    "cuGetErrorString", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphGetNodes", "cuGraphInstantiate",
+    "cuGraphLaunch", "cuInit", "cuLaunchKernel", "cuLaunchKernelEx", "cuMemFreeAsync", "cuModuleUnload",
+    "cuStreamBeginCapture", "cuStreamEndCapture", "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent",
 )  # fmt: skip
 
 
@@ -89,6 +89,9 @@ class FakeCuda:
         return (self._handles,)
 
     _cuEventCreate = _cuStreamEndCapture = _cuGraphInstantiate = _handle
+
+    def _cuGetErrorString(self, code: Any) -> tuple[bytes]:
+        return (code.name.lower().encode(),)
 
     def _cuGraphGetNodes(self, graph: Any, most: int) -> tuple[list[Any], int]:
         return [], 1

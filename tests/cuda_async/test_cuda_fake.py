@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="needs the extra cuda")
 
-from cuda_async import ContextError
+from cuda_async import ContextError, DeviceLostError
 from cuda_async.driver.cuda import context
+from cuda_async.driver.cuda.api import cu, error_of
 from tests.cuda_async.fake_cuda import FakeCuda, FakeDevice
 from tests.support.interrupts import interrupted
 
@@ -164,3 +165,22 @@ def test_ctrl_c_while_a_stream_is_entered_or_left(monkeypatch: pytest.MonkeyPatc
         fake.stack[1:] = context._current.stack[:] = stream._entered[:] = []  # pyright: ignore[reportPrivateUsage]
         context._current.top = None  # pyright: ignore[reportPrivateUsage]
     assert number > 5
+
+
+def test_a_device_is_lost_by_errors_that_the_process_does_not_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeCuda(monkeypatch)
+    lost = {code.name for code in cu.CUresult if isinstance(error_of(code, "cuLaunchKernel"), DeviceLostError)}
+    assert {"CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_CONTEXT_IS_DESTROYED"} <= lost
+    for code in cu.CUresult:
+        words = " ".join((code.__doc__ or "").split())  # the driver's reference; bindings before CUDA 13 lack it
+        if "process must be terminated" in words or "context cannot be used" in words:
+            assert code.name in lost, words
+
+
+@pytest.mark.parametrize("name", ["CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_MPS_CLIENT_TERMINATED"])
+def test_a_device_that_another_process_has_is_not_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later try may get it; a client that its server has ended gets nothing any more."""
+    FakeCuda(monkeypatch)
+    error = error_of(getattr(cu.CUresult, name), "cuDevicePrimaryCtxRetain")
+    assert isinstance(error, DeviceLostError) is (name == "CUDA_ERROR_MPS_CLIENT_TERMINATED")
+    assert ("nvidia-smi -c DEFAULT" in str(error)) is (name == "CUDA_ERROR_DEVICE_UNAVAILABLE")
