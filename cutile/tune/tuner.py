@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -26,6 +27,9 @@ from cutile.tune.table import NotebookTable, Progress, Tuned, default_progress
 
 AHEAD = 4
 """Kernels that are compiled ahead, for each process that compiles: none is idle while the device measures."""
+
+
+_MAX_NAME = 40  # characters of a search's name in that of its log; a file's has at most 255
 
 
 class Autotuner:
@@ -249,5 +253,7 @@ class Autotuner:
         with suppress(OSError):  # writing the log raises it again
             # The cache of compiled kernels shares the folder, and is not trusted where others may write to it.
             make_private(folder)
-        name = re.sub(r"[^\w.-]+", "_", self.name)
+        name = re.sub(r"[^\w.-]+", "_", self.name, flags=re.ASCII)[:_MAX_NAME]
+        if name != self.name.lower():  # other names become this one, some on file systems that do not tell case
+            name += f"-{hashlib.sha256(self.name.encode(errors='surrogatepass')).hexdigest()[:16]}"
         return folder / "tune" / f"{name}-{space_hash(searcher.parameters)}.jsonl"
