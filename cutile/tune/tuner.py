@@ -138,7 +138,11 @@ class Autotuner:
             workers: processes; by default one for each core, if there are enough kernels to be worth it.
             limit_s: seconds for a kernel. A configuration whose kernel takes longer, or ends its process, is invalid;
                 the search goes on.
+
+        Raises:
+            ValueError: there is a limit without a process that it could end, by `workers=0`.
         """
+        Builders(workers, limit_s).close()  # refuses a limit here, at the line that asks for it
         self._workers, self._limit_s = workers, limit_s
         return self
 
