@@ -26,8 +26,11 @@ from cutile.tune.space import Config, GridSearch, Searcher, space_hash
 from cutile.tune.table import NotebookTable, Progress, Tuned, default_progress
 
 AHEAD = 4
-"""Kernels that are compiled ahead, for each process that compiles: none is idle while the device measures."""
+"""Kernels that are compiled at once, for each process that compiles.
 
+With several for each, few processes wait for the last kernel. All wait while the device measures: compiling would slow
+the kernels that are measured on the CPU, and the launches of others.
+"""
 
 _MAX_NAME = 40  # characters of a search's name in that of its log; a file's has at most 255
 
