@@ -83,7 +83,8 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
             "api.from_numpy(np.full(shape, 0x22, np.uint8), f4e2m1fnx2)"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        exact = array.astype(np.float64)
+        # A float of more than 64 bits stays as it is: as a float64 a finite one may be infinite, a fraction whole.
+        exact = array if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.astype(np.float64)
         stored = element(array, dtype)
         back = stored.astype(np.float64)
     # Formats that are only stored saturate: the number is compared with their limits, not with the result.
