@@ -47,6 +47,7 @@ __all__ = (
     "SchedulingError",
     "WouldBlockError",
     "raise_again",
+    "as_text",
     "without_traceback",
 )
 
@@ -103,7 +104,7 @@ class ContextError(DeviceError, RuntimeError):
         self.message = message
 
     def __str__(self) -> str:
-        return f"device context error (device_id={self.device_id}): {self.message}"
+        return f"device context error (device_id={as_text(self.device_id)}): {self.message}"
 
 
 class NoDeviceError(ContextError):
@@ -167,9 +168,33 @@ class InternalError(DeviceError, RuntimeError):
     """A broken invariant of `cuda_async`: please report it."""
 
 
+_MAX_TEXT = 1000  # characters of an object in a message
+
+
 def raise_again(error: BaseException) -> NoReturn:
     """Raise `error`. For callbacks that report failure by raising."""
     raise error
+
+
+def as_text(value: Any) -> str:
+    """An object's `repr` for a message: of any object, and of few lines.
+
+    >>> as_text([1, 2]), as_text(-(10**5000))
+    ('[1, 2]', '<negative int of 16610 bits>')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # a `repr` of a user's that fails, lists that nest too deeply, or an int of too many digits:
+        if isinstance(value, int):  # Python writes 4300 of them (`sys.set_int_max_str_digits`)
+            return f"<{'negative ' if value < 0 else ''}int of {value.bit_length()} bits>"
+        name = type(cast("object", value)).__name__
+        if not isinstance(value, tuple | list):
+            return f"<{name}>"
+        items = cast("list[Any]", value)
+        if len(items) > 8 or any(isinstance(item, tuple | list | dict) for item in items):
+            return f"<{name} of {len(items)}>"
+        return f"{name}({', '.join(map(as_text, items))})"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
 
 
 def without_traceback(error: BaseException) -> BaseException:

@@ -24,7 +24,7 @@ from cuda_async.core.context import ExecutionContext
 from cuda_async.core.lease import Use
 from cuda_async.core.module import Function
 from cuda_async.core.storage import Storage
-from cuda_async.errors import ArgumentTypeError, ContextError, LaunchError
+from cuda_async.errors import ArgumentTypeError, ContextError, LaunchError, as_text
 from cuda_async.op import DeviceOp
 
 __all__ = ("AsyncKernelLaunch", "LaunchConfig")
@@ -66,7 +66,7 @@ class LaunchConfig:
         except TypeError:
             nbytes = -1
         if nbytes < 0:
-            raise LaunchError(f"shared_mem_bytes: expected a number of bytes, got {shared_mem_bytes}")
+            raise LaunchError(f"shared_mem_bytes: expected a number of bytes, got {as_text(shared_mem_bytes)}")
         object.__setattr__(self, "shared_mem_bytes", nbytes)
 
 
@@ -80,7 +80,7 @@ def _extents(name: str, extents: Any) -> Extents:
     except TypeError:
         items = ()
     if not 1 <= len(items) <= 3 or any(extent < 1 for extent in items):
-        raise LaunchError(f"{name}: expected one to three positive extents, got {extents!r}")
+        raise LaunchError(f"{name}: expected one to three positive extents, got {as_text(extents)}")
     x, y, z = (*items, 1, 1)[:3]
     return x, y, z
 
@@ -173,7 +173,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         if not isinstance(cast("object", function), Function):
             raise ArgumentTypeError(
                 f"function: expected a kernel of a loaded module, as of module.load_function(name), got "
-                f"{type(function).__name__}: {function!r}"
+                f"{type(function).__name__}: {as_text(function)}"
             )
         self._function = function
         self._arguments: list[bytes] = []
@@ -282,7 +282,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         if not isinstance(cast("object", config), LaunchConfig):
             raise ArgumentTypeError(
                 f"{self.label()}: set_launch_config: expected LaunchConfig(grid_dim, block_dim), got "
-                f"{type(config).__name__}: {config!r}"
+                f"{type(config).__name__}: {as_text(config)}"
             )
         self._config = config
         return self
@@ -414,22 +414,22 @@ def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
         return _typed(number, cast("Any", number).dtype, declared, where)
     if declared not in _FORMATS:
         raise LaunchError(
-            f"{where}: {number!r} has no type, and loaded code tells only sizes. Give it one: "
-            f"numpy.float32({number!r}) or push_arg({number!r}, 'float32')"
+            f"{where}: {as_text(number)} has no type, and loaded code tells only sizes. Give it one: "
+            f"numpy.float32({as_text(number)}) or push_arg({as_text(number)}, 'float32')"
         )
     return _declared(number, declared, where)
 
 
 def _declared(number: float, declared: str, where: str) -> bytes:
     if declared[0] != "f" and isinstance(number, float):
-        raise LaunchError(f"{where} is a {declared}, got the float {number!r}")
+        raise LaunchError(f"{where} is a {declared}, got the float {as_text(number)}")
     code = _FORMATS[declared]
     try:
         return struct.pack(f"={code}", number)
     except (struct.error, OverflowError):
         if declared[0] in "bu" and number < 0:  # compilers declare signed integers as unsigned ones
             return _declared(number, f"s{declared[1:]}", where)
-        raise LaunchError(f"{where} is a {declared}, which does not hold {number!r}") from None
+        raise LaunchError(f"{where} is a {declared}, which does not hold {as_text(number)}") from None
 
 
 def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
@@ -438,12 +438,12 @@ def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
     try:
         array = np.asarray(number, dtype=dtype)
     except (OverflowError, ValueError, TypeError):
-        raise LaunchError(f"{where}: {np.dtype(dtype)} does not hold {number!r}") from None
+        raise LaunchError(f"{where}: {np.dtype(dtype)} does not hold {as_text(number)}") from None
     if array.ndim:
         raise LaunchError(f"{where}: expected one number, got an array of shape {array.shape}")
     is_integer = array.dtype.kind in "biu"
     if is_integer and array.item() != number:  # NumPy cuts off fractions, and wraps its own integers
-        raise LaunchError(f"{where}: {array.dtype} does not hold {number!r}")
+        raise LaunchError(f"{where}: {array.dtype} does not hold {as_text(number)}")
     _check_kind("i" if is_integer else "f", declared, where, number)
     return array.tobytes()
 
@@ -451,4 +451,4 @@ def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
 def _check_kind(kind: str, declared: str | None, where: str, number: object) -> None:
     # PTX passes 16-bit floats, and all structs, as bits.
     if declared is not None and declared[0] != "b" and (declared[0] == "f") != (kind == "f"):
-        raise LaunchError(f"{where} is a {declared}, got {number!r}")
+        raise LaunchError(f"{where} is a {declared}, got {as_text(number)}")

@@ -79,10 +79,12 @@ class Recording:
     def abort(self) -> None:
         """End the capture and the driver's run, if they have not ended."""
         driver = self.stream.driver
-        if self._capturing:
-            self._capturing = False
-            with suppress(DeviceError):  # the driver's capture had not begun, or had failed
-                Handle(self.stream.device, driver.end_capture())
-        if self._begun:
-            self._begun = False
-            driver.end_run()
+        try:
+            if self._capturing:
+                self._capturing = False
+                with suppress(DeviceError):  # the driver's capture had not begun, or had failed
+                    Handle(self.stream.device, driver.end_capture())
+        finally:  # also where Ctrl-C comes
+            if self._begun:
+                self._begun = False
+                driver.end_run()

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, tf32
+from cutile.errors import as_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -194,8 +195,8 @@ def fits(value: float, dtype: DTypeLike) -> bool:
 
 def short(value: float) -> str:
     """A number as text, without the hundreds of digits that an integer may have."""
-    text = repr(value)
-    return text if len(text) <= 24 else f"{text[:8]}... ({len(text)} digits)"
+    text = as_text(value)
+    return text if len(text) <= 24 or text.startswith("<") else f"{text[:8]}... ({len(text)} digits)"
 
 
 def bits_of(value: Any, dtype: DTypeLike) -> int:

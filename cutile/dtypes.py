@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsFloat, 
 import ml_dtypes
 import numpy as np
 
-from cutile.errors import closest
+from cutile.errors import as_text, closest
 from cutile.tile import Tile, live
 
 Kind = Literal["bool", "int", "uint", "float", "storage"]
@@ -373,10 +373,18 @@ _OTHERS_PREFIX: Final = r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)"  # of fp16, bfloat1
 
 def _known(spec: object = "") -> str:
     """All element types' names, behind the one that a foreign name may mean."""
-    name = re.sub(_OTHERS_PREFIX, r"\1", str(spec).rpartition(".")[2])
+    name = re.sub(_OTHERS_PREFIX, r"\1", _name(spec).rpartition(".")[2])
     near = [name] if name in BY_NAME else closest(name, BY_NAME)
     meant = f"did you mean {near[0]!r}? " if near else ""
     return f"{meant}there are {', '.join(each.name for each in EVERY_DTYPE)}"
+
+
+def _name(spec: object) -> str:
+    """An object's `str`; empty where that fails, as for an int of many digits."""
+    try:
+        return str(spec)
+    except Exception:
+        return ""
 
 
 def from_numpy(dtype: Any) -> DTypeLike:
@@ -419,5 +427,5 @@ def as_dtype(spec: Any) -> DTypeLike:
         return from_numpy(spec)
     # NumPy reads strings as lists of fields, and may find no end of one. It reads the `dtype` of a module or class.
     except (TypeError, SyntaxError, ValueError):
-        why = _REFUSED.get(str(spec)) or _known(spec)
-        raise TypeError(f"{spec!r} names no element type; {why}") from None
+        why = _REFUSED.get(_name(spec)) or _known(spec)
+        raise TypeError(f"{as_text(spec)} names no element type; {why}") from None

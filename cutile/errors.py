@@ -33,7 +33,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -242,3 +242,27 @@ def closest(name: str, names: Iterable[str]) -> list[str]:
     import difflib  # here: a program without mistakes does not need it
 
     return difflib.get_close_matches(name, list(names), n=1)
+
+
+_MAX_TEXT = 1000  # characters of an object in a message
+
+
+def as_text(value: Any) -> str:
+    """An object's `repr` for a message: of any object, and of few lines.
+
+    >>> as_text([1, 2]), as_text(-(10**5000))
+    ('[1, 2]', '<negative int of 16610 bits>')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # a `repr` of a user's that fails, lists that nest too deeply, or an int of too many digits:
+        if isinstance(value, int):  # Python writes 4300 of them (`sys.set_int_max_str_digits`)
+            return f"<{'negative ' if value < 0 else ''}int of {value.bit_length()} bits>"
+        name = type(cast("object", value)).__name__
+        if not isinstance(value, tuple | list):
+            return f"<{name}>"
+        items = cast("list[Any]", value)
+        if len(items) > 8 or any(isinstance(item, tuple | list | dict) for item in items):
+            return f"<{name} of {len(items)}>"
+        return f"{name}({', '.join(map(as_text, items))})"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"

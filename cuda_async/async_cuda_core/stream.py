@@ -13,7 +13,7 @@ from cuda_async.combinators import value
 from cuda_async.core import device as devices
 from cuda_async.core import stream as streams
 from cuda_async.core.run import Run
-from cuda_async.errors import ArgumentTypeError
+from cuda_async.errors import ArgumentTypeError, as_text
 from cuda_async.locks import new_lock
 from cuda_async.op import DeviceOp
 
@@ -152,7 +152,7 @@ class Device:
         """
         if not isinstance(cast("object", device), int | devices.Device | None):  # else every later call would fail
             raise ArgumentTypeError(
-                f"Device.set: expected a device, its number or None, got {type(device).__name__}: {device!r}"
+                f"Device.set: expected a device, its number or None, got {type(device).__name__}: {as_text(device)}"
             )
 
         def change() -> None:

@@ -11,7 +11,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cuda_async.config import config
 from cuda_async.core.defaults import current_device, enter, innermost, leave
@@ -28,7 +28,7 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
-from cuda_async.errors import ArgumentError, ArgumentTypeError, NoDeviceError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, NoDeviceError, as_text
 from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
@@ -155,9 +155,15 @@ class Device:
         """Return the device that `text` names: `cpu`, `cuda` or `cuda:1`.
 
         Raises:
+            TypeError: it is no text.
             ValueError: it names no device.
             NoDeviceError: this machine has no such device.
         """
+        if not isinstance(cast("object", text), str):
+            raise ArgumentTypeError(
+                f"text: expected the name of a device, such as 'cpu' or 'cuda:1'; got {type(text).__name__}: "
+                f"{as_text(text)}"
+            )
         name, _, number = text.strip().partition(":")
         kind = registry.NAMES.get(name)
         if kind == "host" and not number:
@@ -239,15 +245,15 @@ class Device:
             margin = 0 if sm_margin is None else operator.index(sm_margin)
         except TypeError:
             raise ArgumentTypeError(
-                f"sm_margin: expected a whole number of multiprocessors, got {sm_margin!r}"
+                f"sm_margin: expected a whole number of multiprocessors, got {as_text(sm_margin)}"
             ) from None
         if self.kind == registry.ACCELERATOR and margin >= self.multiprocessor_count:
             raise ArgumentError(
                 f"sm_margin: expected 0 to {self.multiprocessor_count - 1} of the {self.multiprocessor_count} "
-                f"multiprocessors of {self}, got {margin}"
+                f"multiprocessors of {self}, got {as_text(margin)}"
             )
         if margin < 0:
-            raise ArgumentError(f"sm_margin: expected 0 or more multiprocessors, got {margin}")
+            raise ArgumentError(f"sm_margin: expected 0 or more multiprocessors, got {as_text(margin)}")
         self.collect()
         return Stream(self, self.driver.create_stream(), sm_margin=margin)
 
@@ -385,7 +391,7 @@ def as_device(which: Device | int | str) -> Device:
         return Device.of_kind(registry.ACCELERATOR, which)
     raise ArgumentTypeError(
         f"expected a device, the number of a GPU, or a name such as 'cpu' or 'cuda:1'; got {type(which).__name__}: "
-        f"{which!r}"
+        f"{as_text(which)}"
     )
 
 

@@ -9,12 +9,12 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cuda_async.errors import ArgumentError, ArgumentTypeError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, as_text
 
 if TYPE_CHECKING:
     from cuda_async.core.device import Device
 
-__all__ = ("MemPool", "PoolStatistics")
+__all__ = ("MemPool", "PoolStatistics", "checked_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class MemPool:
             ValueError: `nbytes` is negative.
             TypeError: it is no whole number.
         """
-        self.device.driver.keep_free(_checked_bytes("nbytes", nbytes))
+        self.device.driver.keep_free(checked_bytes("nbytes", nbytes))
 
     def reset_used_high(self) -> None:
         """Set `used_high` to the bytes in use now."""
@@ -87,7 +87,7 @@ class MemPool:
             ValueError: `keep_bytes` is negative.
             TypeError: it is no whole number.
         """
-        nbytes = _checked_bytes("keep_bytes", keep_bytes)
+        nbytes = checked_bytes("keep_bytes", keep_bytes)
         self.device.collect()  # first: it frees memory that the trim can give back
         self.device.driver.trim(nbytes)
 
@@ -95,11 +95,17 @@ class MemPool:
         return f"<MemPool of {self.device}>"
 
 
-def _checked_bytes(name: str, nbytes: int) -> int:
+def checked_bytes(name: str, nbytes: int) -> int:
+    """A number of bytes as an int.
+
+    Raises:
+        ValueError: it is negative.
+        TypeError: it is no whole number.
+    """
     try:
         count = operator.index(nbytes)
     except TypeError:
-        raise ArgumentTypeError(f"{name}: expected a number of bytes, got {nbytes!r}") from None
+        raise ArgumentTypeError(f"{name}: expected a number of bytes, got {as_text(nbytes)}") from None
     if count < 0:
-        raise ArgumentError(f"{name}: expected a number of bytes, got {count}")
+        raise ArgumentError(f"{name}: expected a number of bytes, got {as_text(count)}")
     return count

@@ -6,6 +6,7 @@ itself, and reading it there raises `NotReadyError`. `.sync()` and `await` retur
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from cuda_async.errors import NotReadyError
@@ -89,34 +90,60 @@ _LOOKED_INTO = frozenset((Pending, tuple, list, dict))
 def resolve(result: Any) -> Any:
     """Return `result` with values in place of each `Pending`.
 
-    Tuples, lists and values of dicts are searched. A container without a `Pending` stays the object that it is.
+    Tuples, lists and values of dicts are searched, however deeply they nest. A container without a `Pending` stays the
+    object that it is, and so does a container where it stands within itself.
     """
-    return _resolve(result, set())
-
-
-def _resolve(result: Any, outer: set[int]) -> Any:
-    """As `resolve`, within containers whose `id`s are in `outer`."""
     kind = cast("Any", type(result))
     if kind is Pending:
         return result.value
     if kind is list or isinstance(result, tuple):
-        items = cast("tuple[Any, ...] | list[Any]", result)
-        for item in items:
+        for item in cast("tuple[Any, ...] | list[Any]", result):  # in a loop here, since most results end with it
             if type(item) in _LOOKED_INTO or isinstance(item, tuple):
                 break
         else:
-            return items
-        if id(items) in outer:  # it contains itself: it stays as it is there
-            return items
-        resolved = [_resolve(item, {*outer, id(items)}) for item in items]
-        if all(new is old for new, old in zip(resolved, items, strict=True)):
-            return items
-        make: Any = getattr(kind, "_make", kind)  # a named tuple takes its items one by one
-        return make(resolved)
+            return cast("Any", result)
+    elif kind is not dict:
+        return result
+    # By `id`: each container, its items, and the object that takes its place. Until that is known it is the container.
+    containers: dict[int, tuple[Any, list[Any], Any]] = {}
+    closed: set[int] = set()
+    stack: list[Any] = [result]
+    while stack:
+        container = stack[-1]
+        if id(container) not in containers:
+            items = [*_items(container)]
+            containers[id(container)] = (container, items, container)
+            stack += [item for item in items if _is_searched(item) and id(item) not in containers]
+            continue
+        stack.pop()
+        if id(container) not in closed:  # two containers may have the same one
+            closed.add(id(container))
+            items = containers[id(container)][1]
+            containers[id(container)] = (container, items, _rebuilt(container, items, containers))
+    return containers[id(cast("Any", result))][2]
+
+
+def _is_searched(item: Any) -> bool:
+    """Whether it is a container in which there may be a `Pending`."""
+    return type(item) in (list, dict) or isinstance(item, tuple)
+
+
+def _items(container: Any) -> Iterable[Any]:
+    return cast("dict[Any, Any]", container).values() if type(container) is dict else container
+
+
+def _rebuilt(container: Any, items: list[Any], containers: dict[int, tuple[Any, list[Any], Any]]) -> Any:
+    """A container with values in place of each `Pending`; maybe itself."""
+    values: list[Any] = []
+    for item in items:
+        if type(item) is Pending:
+            values.append(cast("Any", item).value)
+        else:
+            values.append(containers[id(item)][2] if _is_searched(item) else item)
+    if all(value is item for value, item in zip(values, items, strict=True)):
+        return container
+    kind = cast("Any", type(container))
     if kind is dict:
-        entries = cast("dict[Any, Any]", result)
-        if id(entries) in outer:
-            return entries
-        values = {key: _resolve(item, {*outer, id(entries)}) for key, item in entries.items()}
-        return entries if all(values[key] is entries[key] for key in entries) else values
-    return result
+        return dict(zip(container, values, strict=True))
+    make: Any = getattr(kind, "_make", kind)  # a named tuple takes its items one by one
+    return make(values)

@@ -16,7 +16,7 @@ from typing import Protocol, cast, runtime_checkable
 from cuda_async.core.defaults import current_stream, innermost
 from cuda_async.core.device import Device, as_device, default_device
 from cuda_async.core.stream import Stream, StreamStatistics
-from cuda_async.errors import ArgumentError, ArgumentTypeError, SchedulingError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, SchedulingError, as_text
 from cuda_async.locks import new_lock
 
 __all__ = (
@@ -70,7 +70,9 @@ class StreamPoolRoundRobin:
 
     def __init__(self, device: Device | int | str, size: int = DEFAULT_STREAM_POOL_SIZE) -> None:
         if not isinstance(cast("object", size), int) or size < 1:
-            raise ArgumentError(f"size: expected at least 1 stream, got {size!r}; with one, all runs one after another")
+            raise ArgumentError(
+                f"size: expected at least 1 stream, got {as_text(size)}; with one, all runs one after another"
+            )
         self.device = as_device(device)
         self.streams = tuple(self.device.new_stream() for _ in range(size))
         self._turn = itertools.count()  # next() is atomic
@@ -180,7 +182,7 @@ def expect_policy(policy: object) -> None:
         remedy = "; to choose the stream yourself, write .sync_on(stream)" if isinstance(policy, Stream) else ""
         raise ArgumentTypeError(
             f"expected a policy, which is anything with a method next_stream(), got {type(policy).__name__}: "
-            f"{policy!r}{remedy or '; write StreamPoolRoundRobin(device, 4), say, or await the operation'}"
+            f"{as_text(policy)}{remedy or '; write StreamPoolRoundRobin(device, 4), say, or await the operation'}"
         )
 
 

@@ -170,12 +170,14 @@ class Run(Generic[T]):
                 if self._error is None:
                     self._error = error
             finally:
-                if outer is None:
-                    holders.pop(thread, None)
-                else:
-                    holders[thread] = outer
-                if begun:
-                    stream.driver.end_run()
+                try:
+                    if begun:
+                        stream.driver.end_run()
+                finally:  # also where Ctrl-C ends the call
+                    if outer is None:
+                        holders.pop(thread, None)
+                    else:
+                        holders[thread] = outer
             if self._event is None and self._error is not None and not isinstance(self._error, Exception):
                 self._event = self._mark_end()  # Ctrl-C came before the end was marked, but work may be enqueued
             self.adopt(self._own)

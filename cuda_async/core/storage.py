@@ -18,6 +18,7 @@ import gc
 from typing import TYPE_CHECKING
 
 from cuda_async.core.lease import Lease
+from cuda_async.core.memory import checked_bytes
 from cuda_async.errors import ArgumentError, ContextError, OutOfMemoryError, without_traceback
 
 if TYPE_CHECKING:
@@ -134,10 +135,12 @@ class Storage:
 
         Raises:
             ValueError: `nbytes` is not positive.
+            TypeError: it is no whole number.
             OutOfMemoryError: it does not fit.
         """
-        if nbytes <= 0:
-            raise ArgumentError(f"nbytes: expected a positive number of bytes, got {nbytes}")
+        nbytes = checked_bytes("nbytes", nbytes)
+        if nbytes == 0:
+            raise ArgumentError("nbytes: expected a positive number of bytes, got 0")
         recorder = stream.recorder
         if recorder is not None:
             return recorder.allocate(nbytes)
@@ -166,10 +169,9 @@ class Storage:
 
         Raises:
             ValueError: `nbytes` is negative.
+            TypeError: it is no whole number.
         """
-        if not nbytes >= 0:  # true for NaN, too
-            raise ArgumentError(f"nbytes: expected a number of bytes, got {nbytes}")
-        return cls(stream, address, nbytes, owned=False, keep=keep)
+        return cls(stream, address, checked_bytes("nbytes", nbytes), owned=False, keep=keep)
 
     def use(self, stream: Stream, *, write: bool, peer: bool = False, failed: bool = False) -> None:
         """Order work on `stream` behind uses of this storage on other streams.

@@ -31,7 +31,7 @@ from cuda_async.core.storage import Storage
 from cuda_async.core.workspace import Workspace
 from cuda_async.driver.checked import CheckedStream
 from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher, Meet
-from cuda_async.errors import ArgumentTypeError, ContextError
+from cuda_async.errors import ArgumentTypeError, ContextError, as_text
 from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def expect_stream(stream: object) -> None:
     """
     if not isinstance(stream, Stream):
         raise ArgumentTypeError(
-            f"expected a stream, such as Device.best().new_stream(), got {type(stream).__name__}: {stream!r}; "
+            f"expected a stream, such as Device.best().new_stream(), got {type(stream).__name__}: {as_text(stream)}; "
             "sync() and `await` choose one by themselves"
         )
 

@@ -27,7 +27,7 @@ from cuda_async.driver.pool import WorkerPool, worker_pool
 from cuda_async.driver.pooled import PooledDriver
 from cuda_async.driver.queue import QueueEvent, QueueStream
 from cuda_async.driver.ticket import Ticket
-from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError
+from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError, as_text
 from cuda_async.locks import Gate
 from cuda_async.threads import EXITING
 
@@ -127,7 +127,7 @@ class HostDriver(PooledDriver):
             raise OutOfMemoryError(
                 0,
                 "HOST_OUT_OF_MEMORY",
-                f"allocating {size} bytes failed ({error}); {self._memory.used} bytes are in use and "
+                f"allocating {as_text(size)} bytes failed ({error}); {self._memory.used} bytes are in use and "
                 f"{self._memory.kept} kept for reuse (trim() gives those back)",
             ) from error
 

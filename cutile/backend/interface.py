@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from cutile.dtypes import DTypeLike
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.ir.core import Function
 
 Grid = tuple[int, int, int]
@@ -124,16 +124,16 @@ class CompileOptions:
         for name in ("occupancy", "num_cta_in_cga", "num_worker_warps", "num_pieces"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ArgumentError(f"CompileOptions({name}={value!r}): expected a positive int or None")
+                raise ArgumentError(f"CompileOptions({name}={as_text(value)}): expected a positive int or None")
         for name, others in (("limit_waits", ()), ("streaming_stores", (None,))):
             value = getattr(self, name)
             # 0 and False are one key of the cache, so that other values must not come to mean something else.
             if not isinstance(value, bool) and value not in others:
                 expected = "True, False or None" if others else "True or False"
-                raise ArgumentError(f"CompileOptions({name}={value!r}): expected {expected}")
+                raise ArgumentError(f"CompileOptions({name}={as_text(value)}): expected {expected}")
         if isinstance(self.max_divisibility, bool) or self.max_divisibility not in (1, 2, 4, 8, 16):
             raise ArgumentError(
-                f"CompileOptions(max_divisibility={self.max_divisibility!r}): expected 1, 2, 4, 8 or 16"
+                f"CompileOptions(max_divisibility={as_text(self.max_divisibility)}): expected 1, 2, 4, 8 or 16"
             )
 
     def only(self, names: Collection[str]) -> CompileOptions:

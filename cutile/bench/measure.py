@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cuda_async import Stream, default_device
 from cutile.bench.pairs import MIN_PAIRS, Arm, Budget, DeviceArm, Interval, Paired, Subject, compare, interval
-from cutile.errors import ArgumentError
+from cutile.errors import ArgumentError, as_text
 
 BATCH_S = 0.5e-3
 """Seconds of a batch, whose computations are timed together: events and launches are short beside it."""
@@ -44,11 +44,13 @@ class BenchOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.min_reps <= self.max_reps:
             raise ArgumentError(
-                f"BenchOptions(min_reps={self.min_reps}, max_reps={self.max_reps}): expected 1 <= min_reps <= max_reps"
+                f"BenchOptions(min_reps={as_text(self.min_reps)}, max_reps={as_text(self.max_reps)}): expected "
+                "1 <= min_reps <= max_reps"
             )
         if not (self.warmup_ms >= 0 and self.rep_ms >= 0):  # NaN fails as well
             raise ArgumentError(
-                f"BenchOptions(warmup_ms={self.warmup_ms}, rep_ms={self.rep_ms}): expected milliseconds, 0 or more"
+                f"BenchOptions(warmup_ms={as_text(self.warmup_ms)}, rep_ms={as_text(self.rep_ms)}): expected "
+                "milliseconds, 0 or more"
             )
 
 

@@ -2,7 +2,8 @@
 
 This process makes the generated text, which is quick. Other processes build machine code of it, which is slow: Numba
 builds one kernel at a time within a process. A process may end or take too long, and only its kernel fails. Machine
-code goes into the disk cache, where launches find it; without a disk cache nothing is built ahead.
+code goes into the disk cache, where launches find it. Without a disk cache nothing is built ahead, unless there is a
+time limit: then it waits in this process's memory for its launch.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from cuda_async.locks import Gate
 from cutile import config
 from cutile.backend.interface import Executable, Source, Target
 from cutile.backend.registry import backend
-from cutile.compile.driver import Request, front, lower
+from cutile.compile.driver import Request, built_ahead, front, lower
 from cutile.compile.key import cache_key
 from cutile.compile.store import disk_store
-from cutile.errors import CompilationError
+from cutile.errors import ArgumentError, CompilationError
 from cutile.passes.pipeline import run_passes
 
 # The building process, which `Builders` starts: generated text in, machine code out, until its input ends.
@@ -79,7 +80,7 @@ class Job:
 
 
 def job_of(request: Request) -> Job | None:
-    """The job of a request; None where the disk cache has the kernel.
+    """The job of a request; None where the kernel was built before.
 
     Raises:
         KernelError: the kernel does not compile; shows the place.
@@ -89,7 +90,7 @@ def job_of(request: Request) -> Job | None:
     made_by = backend(request.target.backend)
     function = run_passes(front(request).function, check=settings.verify)
     key = cache_key(function, request.options, request.target, made_by.version())
-    if disk_store(settings.cache_directory).get(key) is not None:
+    if key in built_ahead or (settings.disk_cache and disk_store(settings.cache_directory).get(key) is not None):
         return None
     lowered = lower(request, function, settings.verify)
     return Job(key, made_by.emit(lowered, request.target, request.options), request.target)
@@ -103,22 +104,32 @@ class Builders:
     Args:
         workers: the number of processes; None for one for each core, but 16 at most. With 0 nothing is built ahead.
         limit_s: seconds after which a kernel is given up; None waits for ever.
+
+    Raises:
+        ValueError: there is a limit, and no process that it could end.
     """
 
     def __init__(self, workers: int | None = None, limit_s: float | None = None) -> None:
         self.workers = min(config.usable_cores(), MAX_WORKERS) if workers is None else workers
+        if limit_s is not None and self.workers < 1:
+            raise ArgumentError(
+                f"limit_s: expected None with workers={workers}, got {limit_s!r}: only a process that compiles can be "
+                "ended. Leave out workers, or take 1 or more"
+            )
         self._limit_s = limit_s
         self._idle: list[_Worker] = []
+        self._handed: list[str] = []  # keys of executables that were put into `built_ahead`
 
     def compile(self, requests: Sequence[Request]) -> list[Exception | None]:
-        """Compile into the disk cache; return the error of each request, or None.
+        """Compile for the launches to come; return the error of each request, or None.
 
         Without a time limit a few kernels are left for their first launch. With one they are not: a launch has none.
         """
         errors: list[Exception | None] = [None] * len(requests)
         settings = config.load()
         store = disk_store(settings.cache_directory)
-        if not settings.disk_cache or self.workers < 1 or store.refusal() is not None:
+        keeps = settings.disk_cache and store.refusal() is None
+        if self.workers < 1 or (self._limit_s is None and not keeps):
             return errors
         numbers: dict[str, list[int]] = {}  # by key, the requests that share a job
         jobs: list[Job] = []
@@ -135,8 +146,11 @@ class Builders:
         if self._limit_s is None and (self.workers == 1 or len(jobs) < WORTH_A_PROCESS):
             return errors
         for job, (executable, reason) in zip(jobs, self._build(jobs), strict=True):
-            if executable is not None:
+            if executable is not None and keeps:
                 store.put(job.key, executable)
+            elif executable is not None:
+                built_ahead[job.key] = executable
+                self._handed.append(job.key)
             else:
                 for number in numbers[job.key]:
                     errors[number] = CompilationError(reason)
@@ -169,9 +183,11 @@ class Builders:
         return answers
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, and drop the executables that no launch has taken."""
         while self._idle:
             self._idle.pop().close()
+        while self._handed:
+            built_ahead.pop(self._handed.pop(), None)
 
     def __enter__(self) -> Builders:
         return self

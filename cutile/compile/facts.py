@@ -13,7 +13,7 @@ import dataclasses
 import enum
 import types
 from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -48,8 +48,10 @@ def constant(value: Any, kinds: tuple[type, ...], what: str) -> Any:
 def _plain(value: Any, what: str) -> Any:
     if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, np.generic):
-        return _plain(value.item(), what)
+    if isinstance(cast("object", value), np.generic):
+        value = value.item()  # of a longdouble it is a longdouble
+        if isinstance(value, _PLAIN):
+            return value
     if isinstance(value, tuple | list):
         items = [_plain(each, what) for each in value]  # pyright: ignore[reportUnknownVariableType]
         make: Any = getattr(value, "_make", None)  # pyright: ignore[reportUnknownArgumentType]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from cutile.dtypes import EVERY_DTYPE, DTypeMeta, as_dtype, i32, i64
+from cutile.errors import as_text
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import I32, I64, Interval
 from cutile.frontend.operators import is_number, materialize, to_tile
@@ -37,12 +38,12 @@ def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
         if item < 1:
             order = {"load_tile": " The shape comes first, then the index.", "iota": " It counts from 0: ct.iota(8)."}
             frame.type_error(
-                f"{what}: the shape {items} has an extent below 1",
+                f"{what}: the shape {as_text(items)} has an extent below 1",
                 remedy="Every extent of a tile is at least 1." + order.get(what, ""),
             )
     if max(items, default=1) > i32.max or math.prod(items) >= _MAX_ELEMENTS:
         frame.type_error(
-            f"{what}: the shape {items} is larger than a tile can be",
+            f"{what}: the shape {as_text(items)} is larger than a tile can be",
             remedy=f"An extent is at most {i32.max}: load smaller tiles in a loop.",
         )
     return tuple(items)
@@ -68,7 +69,7 @@ def axis_of(frame: Frame, value: Any, rank: int, what: str) -> int:
     axis = constant_int(frame, value, f"{what}: the axis")
     if not -rank <= axis < rank:
         frame.type_error(
-            f"{what}: there is no axis {axis}, the rank is {rank}",
+            f"{what}: there is no axis {as_text(axis)}, the rank is {rank}",
             remedy=f"The axes are {-rank} to {rank - 1}." if rank else "A scalar has no axes.",
         )
     return axis % rank

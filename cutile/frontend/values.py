@@ -13,7 +13,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeGuard
 
 from cutile.dtypes import DTypeLike, DTypeMeta, f32, f64
-from cutile.errors import Location
+from cutile.errors import Location, as_text
 from cutile.ir import Constant, Op, TileType, Value
 from cutile.language.variable import DeviceVariable
 from cutile.ops.arith import Abs, Add, Div, Max, Min, Mul, Neg, Sub
@@ -274,7 +274,7 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (types.ModuleType, lambda module: f"module {module.__name__!r}"),
     (DeviceVariable, lambda variable: f"variable of {variable.dtype}"),
     (Described, lambda value: value.description),
-    (object, lambda value: f"{type(value).__name__} {value!r}"),
+    (object, lambda value: f"{type(value).__name__} {as_text(value)}"),
 )
 """Descriptions by kind; the first kind that matches counts, so that subclasses stand before their bases."""
 

@@ -18,7 +18,7 @@ from cuda_async.trace import AbsentStorage
 from cutile.conversion import convert as converted
 from cutile.conversion import element
 from cutile.dtypes import DTypeLike, f4e2m1fnx2, f32, f64, i64
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
 from cutile.host.shapes import (
     DTypeSpec,
@@ -69,21 +69,22 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
     """
     if isinstance(value, int) and not -(2**63) <= value < 2**64:  # NumPy would make an array of objects
         if not dtype.is_float:
-            raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
+            raise ArgumentError(f"{function}: value: {as_text(value)} is no value of {dtype.name}")
         try:
             value = float(value)
         except OverflowError:
-            raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}") from None
+            raise ArgumentError(f"{function}: value: {as_text(value)} is out of the range of {dtype.name}") from None
     array = np.asarray(value)
     if array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:  # np.void: a record
-        raise ArgumentTypeError(f"{function}: value: expected a number, got {value!r}")
+        raise ArgumentTypeError(f"{function}: value: expected a number, got {as_text(value)}")
     if dtype is f4e2m1fnx2 and array != 0:
         raise ArgumentError(
             f"{function}: value: f4e2m1fnx2 holds pairs, and one number is none, but for 0; give the bytes: "
             "api.from_numpy(np.full(shape, 0x22, np.uint8), f4e2m1fnx2)"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        exact = array.astype(np.float64)
+        # A float of more than 64 bits stays as it is: as a float64 a finite one may be infinite, a fraction whole.
+        exact = array if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.astype(np.float64)
         stored = element(array, dtype)
         back = stored.astype(np.float64)
     # Formats that are only stored saturate: the number is compared with their limits, not with the result.
@@ -91,13 +92,13 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         limit, least = dtype.format.largest, 2.0**dtype.format.least_exponent
         lost = bool(np.isnan(back) != np.isnan(exact)) or (dtype.format.nan is None and bool(np.isnan(exact)))
         if lost or bool(np.abs(exact) > limit) or (dtype.format.positive and exact < least):
-            raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
+            raise ArgumentError(f"{function}: value: {as_text(value)} is no value of {dtype.name}")
     elif not dtype.is_float:
         whole = bool(np.isfinite(exact)) and exact == np.floor(exact)
         if not whole or int(value) != int(stored):  # `exact` has 53 bits: integers of 64 are compared as Python's
-            raise ArgumentError(f"{function}: value: {value!r} is no value of {dtype.name}")
+            raise ArgumentError(f"{function}: value: {as_text(value)} is no value of {dtype.name}")
     elif bool(np.isinf(back)) and not bool(np.isinf(exact)):
-        raise ArgumentError(f"{function}: value: {value!r} is out of the range of {dtype.name}")
+        raise ArgumentError(f"{function}: value: {as_text(value)} is out of the range of {dtype.name}")
     return stored
 
 
@@ -285,7 +286,7 @@ def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> Devic
     """
     shape = new_shape(n, "linspace")
     if len(shape) != 1:
-        raise ArgumentError(f"linspace: n: expected one number, got {n!r}")
+        raise ArgumentError(f"linspace: n: expected one number, got {as_text(n)}")
     element = float_type(dtype, "linspace")
     first, last = finite(start, "start", "linspace", element), finite(stop, "stop", "linspace", element)
     if not math.isfinite(last - first):

@@ -18,7 +18,7 @@ import numpy as np
 from cuda_async import DeviceOp, ExecutionContext
 from cuda_async.core.capture import is_traced, refuse_in_capture
 from cutile.dtypes import DTypeLike, f16, f32, f64
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host.creation import Create, convert
 from cutile.host.memory import Array, array_of, runs_host_code
 from cutile.host.shapes import DTypeSpec, element_type, finite, float_type, new_shape, row_major_strides
@@ -83,7 +83,7 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
     extents = new_shape(shape, "randn")
     center, width = finite(mean, "mean", "randn", element), finite(std, "std", "randn", element)
     if width < 0:
-        raise ArgumentError(f"randn: std: expected a standard deviation of at least 0, got {std!r}")
+        raise ArgumentError(f"randn: std: expected a standard deviation of at least 0, got {as_text(std)}")
     if element in (f32, f64):
         return _Normal(extents, element, _seed(seed, "randn"), center, width)
     drawn = _Normal(extents, f32, _seed(seed, "randn"), center, width)
@@ -107,9 +107,9 @@ def _seed(seed: Any, function: str) -> int | None:
     try:
         number = operator.index(seed)
     except TypeError:
-        raise ArgumentTypeError(f"{function}: seed: expected an integer or None, got {seed!r}") from None
+        raise ArgumentTypeError(f"{function}: seed: expected an integer or None, got {as_text(seed)}") from None
     if not 0 <= number < 1 << 64:
-        raise ArgumentError(f"{function}: seed: expected 0 to 2**64 - 1, got {number}")
+        raise ArgumentError(f"{function}: seed: expected 0 to 2**64 - 1, got {as_text(number)}")
     return number
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, as_dtype, f4e2m1fnx2
-from cutile.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError, as_text
 
 __all__ = (
     "ShapeLike",
@@ -60,7 +60,7 @@ def show_shape(shape: tuple[int, ...]) -> str:
     >>> show_shape((4, 8)), show_shape((3,))
     ('(4, 8)', '(3,)')
     """
-    return repr(shape)
+    return as_text(shape)
 
 
 def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
         return tuple(operator.index(item) for item in cast("Sequence[SupportsIndex]", items))
     except TypeError:
         raise ArgumentTypeError(
-            f"{argument}: expected an extent or a sequence of extents such as (4, 8), got {shape!r}"
+            f"{argument}: expected an extent or a sequence of extents such as (4, 8), got {as_text(shape)}"
         ) from None
 
 
@@ -85,7 +85,7 @@ def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) 
     if not more:
         return first
     if not hasattr(first, "__index__"):
-        arguments = ", ".join(map(repr, (first, *more)))
+        arguments = ", ".join(map(as_text, (first, *more)))
         raise ArgumentTypeError(f"{method}: expected a shape such as (4, 8), or its extents 4, 8, got {arguments}")
     return (cast("SupportsIndex", first), *more)
 
@@ -205,7 +205,7 @@ def transpose_layout(axes: ShapeLike | None, shape: tuple[int, ...], strides: tu
     order = tuple(axis + rank if axis < 0 else axis for axis in request)
     if sorted(order) != list(range(rank)):
         raise ArgumentError(
-            f"transpose: axes {axes!r} are no permutation of the {rank} axes of shape {show_shape(shape)}"
+            f"transpose: axes {as_text(axes)} are no permutation of the {rank} axes of shape {show_shape(shape)}"
         )
     return 0, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
 
@@ -244,15 +244,17 @@ def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
     pair: Any = span
     ends = (pair.start, pair.stop) if isinstance(span, slice) else pair if isinstance(span, tuple | list) else ()
     if any(end is not None and not hasattr(end, "__index__") for end in ends):
-        raise ArgumentTypeError(f"slice: axis {axis}: expected whole numbers, as in (2, 6), got {span!r}")
+        raise ArgumentTypeError(f"slice: axis {axis}: expected whole numbers, as in (2, 6), got {as_text(span)}")
     if isinstance(span, range | slice):
         start, stop, step = pair.start, pair.stop, pair.step
         if step not in (None, 1):
-            raise ArgumentError(f"slice: axis {axis} has a step of {step}; write tensor[start:stop:step] for that")
+            raise ArgumentError(
+                f"slice: axis {axis} has a step of {as_text(step)}; write tensor[start:stop:step] for that"
+            )
         return (0 if start is None else operator.index(start), extent if stop is None else operator.index(stop))
     if isinstance(span, tuple | list) and len(pair) == 2:
         return operator.index(pair[0]), operator.index(pair[1])
-    raise ArgumentTypeError(f"slice: axis {axis}: expected range(start, stop) or (start, stop), got {span!r}")
+    raise ArgumentTypeError(f"slice: axis {axis}: expected range(start, stop) or (start, stop), got {as_text(span)}")
 
 
 def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, stop: Any = None) -> tuple[slice, ...]:
@@ -263,7 +265,9 @@ def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, sto
     """
     at = operator.index(axis)
     if not -len(shape) <= at < len(shape):
-        raise ArgumentError(f"slice: axis {at} of a tensor with {len(shape)} axes, of shape {show_shape(shape)}")
+        raise ArgumentError(
+            f"slice: axis {as_text(at)} of a tensor with {len(shape)} axes, of shape {show_shape(shape)}"
+        )
     return (slice(None),) * (at % len(shape)) + (slice(start, stop),)
 
 
@@ -315,13 +319,14 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
 def _position(item: Any, extent: int, axis: int) -> int:
     if isinstance(item, bool) or not hasattr(item, "__index__"):
         raise ArgumentTypeError(
-            f"index {item!r} of axis {axis}: expected an integer, a slice, ... or None; a tensor is not indexed "
+            f"index {as_text(item)} of axis {axis}: expected an integer, a slice, ... or None; a tensor is not indexed "
             "by arrays on the host (write a kernel, or index what to_numpy() gives)"
         )
     position = operator.index(item)
     if not -extent <= position < extent:
         raise ArgumentIndexError(
-            f"index {position} of axis {axis} is out of bounds: it has {extent} elements, {-extent} to {extent - 1}"
+            f"index {as_text(position)} of axis {axis} is out of bounds: it has {extent} elements, {-extent} to "
+            f"{extent - 1}"
         )
     return position % extent
 
@@ -383,7 +388,7 @@ def new_shape(shape: Any, function: str) -> tuple[int, ...]:
         return as_shape(shape)
     except ArgumentTypeError:
         raise ArgumentTypeError(
-            f"{function}: shape: expected an extent or a sequence of extents such as (4, 8), got {shape!r}"
+            f"{function}: shape: expected an extent or a sequence of extents such as (4, 8), got {as_text(shape)}"
         ) from None
     except ArgumentError as error:
         raise ArgumentError(f"{function}: {error}") from None
@@ -403,13 +408,13 @@ def finite(value: Any, argument: str, function: str, dtype: DTypeLike) -> float:
             raise TypeError
         number = float(value)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{function}: {argument}: expected a number, got {value!r}") from None
+        raise ArgumentTypeError(f"{function}: {argument}: expected a number, got {as_text(value)}") from None
     except OverflowError:
         raise ArgumentError(
             f"{function}: {argument}: {short(cast('int', value))} is more than a float can hold"
         ) from None
     if not math.isfinite(number):
-        raise ArgumentError(f"{function}: {argument}: expected a finite number, got {value!r}")
+        raise ArgumentError(f"{function}: {argument}: expected a finite number, got {as_text(value)}")
     if not fits(number, dtype):
-        raise ArgumentError(f"{function}: {argument}: {value!r} is out of the range of {dtype.name}")
+        raise ArgumentError(f"{function}: {argument}: {as_text(value)} is out of the range of {dtype.name}")
     return number

@@ -33,6 +33,7 @@ from cutile.frontend.families.shape import with_new_axes
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import counted
 from cutile.frontend.registry import BUILTINS
+from cutile.frontend.source import column_of
 from cutile.frontend.values import Method, Range, describe
 from cutile.frontend.weak import interval_of, weak
 from cutile.interpreter.live import EagerBuilder, EagerValue, to_live, to_meaning
@@ -267,11 +268,13 @@ def _place(code: CodeType, instruction: int, number: int) -> Location:
     text = linecache.getline(code.co_filename, line).rstrip("\n")
     if end_line != line or end_column <= column:
         column, end_column = len(text) - len(text.lstrip()), len(text)
+    else:
+        column, end_column = column_of(text, column), column_of(text, end_column)
     return Location(code.co_filename, line, column, end_column, text, code.co_name)
 
 
 def _span(code: CodeType, instruction: int, line: int) -> tuple[int, int, int, int]:
-    """Line and column where the running instruction's expression begins and ends."""
+    """Lines and columns of the running expression, the columns in bytes."""
     for position, span in enumerate(code.co_positions()):
         if position * 2 == instruction:
             first, last, column, end = span

@@ -13,7 +13,7 @@ from cuda_async import DeviceOp, OwnershipError, default_device
 from cutile.compile.facts import MAX_EXTENT, PointerFacts
 from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
-from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
+from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, as_text
 from cutile.frontend.parameters import Parameter
 from cutile.launch.views import KernelInput, KernelOutput, OpenTiledView, SharedView, TiledView, View
 
@@ -317,7 +317,7 @@ def check_pointer(kernel: str, parameter: Parameter, argument: Any) -> Pointer:
             f"{kernel}: argument {parameter.title!r} must be a pointer, got {type(argument).__qualname__}{remedy}"
         ) from None
     if isinstance(argument, bool) or not 0 <= address <= MAX_ADDRESS:
-        raise ArgumentError(f"{kernel}: argument {parameter.title!r} must be an address, got {argument!r}")
+        raise ArgumentError(f"{kernel}: argument {parameter.title!r} must be an address, got {as_text(argument)}")
     if not isinstance(dtype, DTypeMeta):  # a plain number
         dtype = None
     declared = parameter.dtype
@@ -349,7 +349,8 @@ def raw_scalar(value: Any, kernel: str, name: str, expected: str = "a number") -
         value = _of_numpy(value)
     if not isinstance(value, bool | int | float):
         raise ArgumentTypeError(
-            f"{kernel}: argument {name!r} must be {expected}, got {type(value).__name__}: {value!r}{_remedy(value)}"
+            f"{kernel}: argument {name!r} must be {expected}, got {type(value).__name__}: {as_text(value)}"
+            f"{_remedy(value)}"
         )
     return value
 
@@ -391,7 +392,7 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
     value = raw_scalar(value, kernel, name, f"a scalar of {dtype.name}")
     if isinstance(value, bool):
         if kind != "bool":
-            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a scalar of {dtype}, got {value!r}")
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be a scalar of {dtype}, got {as_text(value)}")
         return value
     if kind == "bool":
         if value in (0, 1):
@@ -401,11 +402,13 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
         return _in_range(value, dtype, kernel, name)
     if isinstance(value, float):
         if not math.isfinite(value) or not value.is_integer():
-            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be an integer ({dtype}), got {value!r}")
+            raise ArgumentTypeError(f"{kernel}: argument {name!r} must be an integer ({dtype}), got {as_text(value)}")
         value = int(value)
     info = np.iinfo(dtype.numpy)
     if not info.min <= value <= info.max:
-        raise ArgumentError(f"{kernel}: argument {name!r} must fit {dtype} ({info.min} to {info.max}), got {value}")
+        raise ArgumentError(
+            f"{kernel}: argument {name!r} must fit {dtype} ({info.min} to {info.max}), got {as_text(value)}"
+        )
     return value
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cutile.compile.driver import Compiled
-from cutile.errors import ArgumentError, LaunchError
+from cutile.errors import ArgumentError, LaunchError, as_text
 from cutile.frontend.signature import Signature
 from cutile.launch.arguments import Checked
 from cutile.launch.fastpath import define
@@ -96,17 +96,19 @@ def check_grid(kernel: str, grid: object) -> Grid:
     """
     items = (grid,) if isinstance(grid, int) else grid
     if not isinstance(items, tuple | list) or not 1 <= len(items) <= 3:  # pyright: ignore[reportUnknownArgumentType]
-        raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {grid!r}")
+        raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {as_text(grid)}")
     extents: list[int] = []
     for item in items:  # pyright: ignore[reportUnknownVariableType]
         if not isinstance(item, int) or isinstance(item, bool):
-            raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {grid!r}")
+            raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {as_text(grid)}")
         extents.append(item)
     if min(extents) < 1:
-        raise LaunchError(f"{kernel}: the grid {tuple(extents)} is empty: every extent must be at least 1")
+        raise LaunchError(f"{kernel}: the grid {as_text(tuple(extents))} is empty: every extent must be at least 1")
     x, y, z = (*extents, 1, 1, 1)[:3]
     if x * y * z >= 2**31:
-        raise LaunchError(f"{kernel}: the grid {(x, y, z)} has {x * y * z} tile blocks, more than 2**31 - 1")
+        raise LaunchError(
+            f"{kernel}: the grid {as_text((x, y, z))} has {as_text(x * y * z)} tile blocks, more than 2**31 - 1"
+        )
     return x, y, z
 
 

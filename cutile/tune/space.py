@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 
 if TYPE_CHECKING:
     from cutile.tune.log import Trial
@@ -107,7 +107,7 @@ def _value(name: str, value: Any) -> Value:
 def _axis_values(name: str, choices: Any) -> list[Any]:
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         raise ArgumentTypeError(
-            f"GridSearch: {name}: expected the values to try, such as [{choices!r}], got {choices!r}"
+            f"GridSearch: {name}: expected the values to try, such as [{as_text(choices)}], got {as_text(choices)}"
         )
     return list(cast("Iterable[Any]", choices))
 

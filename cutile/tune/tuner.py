@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -25,7 +26,13 @@ from cutile.tune.space import Config, GridSearch, Searcher, space_hash
 from cutile.tune.table import NotebookTable, Progress, Tuned, default_progress
 
 AHEAD = 4
-"""Kernels that are compiled ahead, for each process that compiles: none is idle while the device measures."""
+"""Kernels that are compiled at once, for each process that compiles.
+
+With several for each, few processes wait for the last kernel. All wait while the device measures: compiling would slow
+the kernels that are measured on the CPU, and the launches of others.
+"""
+
+_MAX_NAME = 40  # characters of a search's name in that of its log; a file's has at most 255
 
 
 class Autotuner:
@@ -134,7 +141,11 @@ class Autotuner:
             workers: processes; by default one for each core, if there are enough kernels to be worth it.
             limit_s: seconds for a kernel. A configuration whose kernel takes longer, or ends its process, is invalid;
                 the search goes on.
+
+        Raises:
+            ValueError: there is a limit without a process that it could end, by `workers=0`.
         """
+        Builders(workers, limit_s).close()  # refuses a limit here, at the line that asks for it
         self._workers, self._limit_s = workers, limit_s
         return self
 
@@ -249,5 +260,7 @@ class Autotuner:
         with suppress(OSError):  # writing the log raises it again
             # The cache of compiled kernels shares the folder, and is not trusted where others may write to it.
             make_private(folder)
-        name = re.sub(r"[^\w.-]+", "_", self.name)
+        name = re.sub(r"[^\w.-]+", "_", self.name, flags=re.ASCII)[:_MAX_NAME]
+        if name != self.name.lower():  # other names become this one, some on file systems that do not tell case
+            name += f"-{hashlib.sha256(self.name.encode(errors='surrogatepass')).hexdigest()[:16]}"
         return folder / "tune" / f"{name}-{space_hash(searcher.parameters)}.jsonl"

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": frozenset({"errors"}),
     "tile": frozenset({"errors"}),
     "dtypes": frozenset({"errors", "tile"}),
-    "conversion": frozenset({"dtypes"}),
+    "conversion": frozenset({"errors", "dtypes"}),
     "language": _LEAF,
     "block_scan": _LEAF | {"language"},
     "ir": _LEAF,

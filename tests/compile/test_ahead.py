@@ -14,7 +14,8 @@ from cutile.backend.interface import Source, Target
 from cutile.backend.registry import target_named
 from cutile.compile import ahead
 from cutile.compile.ahead import Builders, Job, job_of
-from cutile.compile.driver import Request, compile_kernel
+from cutile.compile.driver import Request, built_ahead, compile_kernel
+from cutile.tune import Autotuner
 from tests.support.kernels import kernel
 
 ADD = kernel("def add(y: Mut, x: Tensor, *, N: Const = 1):\n    y.store(y.load() + ct.load_tile_like(x, y) * N)\n")
@@ -109,5 +110,29 @@ def test_few_kernels_are_left_for_their_launch() -> None:
 
 def test_without_a_disk_cache_nothing_is_built_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTILE_DISK_CACHE", "0")
-    with Builders(workers=8, limit_s=1e-9) as builders:
+    with Builders(workers=8) as builders:
         assert builders.compile([request_of(n) for n in range(20)]) == [None] * 20
+        assert job_of(request_of(0)) is not None
+
+
+@pytest.mark.slow
+def test_a_limit_holds_without_a_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch takes what was built in time, and builds nothing."""
+    monkeypatch.setenv("CUTILE_DISK_CACHE", "0")
+    with Builders(workers=1, limit_s=0.001) as builders:
+        (error,) = builders.compile([request_of(1)])
+    assert str(error) == "compiling took longer than 0.001 s"
+    with Builders(workers=1, limit_s=60) as builders:
+        assert builders.compile([request_of(1), request_of(2)]) == [None] * 2
+        assert job_of(request_of(1)) is None
+        compiled = compile_kernel(request_of(1))
+        assert "build" not in compiled.seconds
+        assert not compiled.from_disk
+    assert not built_ahead
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_needs_a_process() -> None:
+    with pytest.raises(ValueError, match=r"limit_s: expected None with workers=0, got 5: .* take 1 or more"):
+        Autotuner("add").compile(workers=0, limit_s=5)
+    Autotuner("add").compile(workers=0)

@@ -12,6 +12,7 @@ import pytest
 
 from cuda_async import CudaGraph, Device, OwnershipError, Storage, value, zip
 from cuda_async.core.lease import current_holder
+from cuda_async.driver.queue import QueueStream
 from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Affine, Read, words
 from tests.support.interrupts import interrupted
@@ -116,3 +117,36 @@ def check(device: Device, storage: Storage, place: str) -> None:
             gc.collect()  # a graph that only the frames of a task's exception hold
     assert set(Read(storage).sync_on(device.new_stream()).tolist()) == {7}, place
     assert not [lease for lease in storage.leases if lease.active], place
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::cuda_async.UnrunOperationWarning")  # it was not: Ctrl-C came before
+@pytest.mark.parametrize("scene", [by_a_run, graph])
+def test_ctrl_c_leaves_no_run_of_the_driver_open(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU an open run keeps the device's context current on the thread."""
+    began, ended = QueueStream.begin_run, QueueStream.end_run
+    runs = 0
+
+    def begin_run(stream: QueueStream) -> None:
+        nonlocal runs
+        began(stream)
+        runs += 1
+
+    def end_run(stream: QueueStream) -> None:
+        nonlocal runs
+        runs -= 1
+        ended(stream)
+
+    device = of_kind("host", seed=1)
+    with device:
+        storage = words(1, count=64).sync()
+        scene(device, storage)
+        monkeypatch.setattr(QueueStream, "begin_run", begin_run)
+        monkeypatch.setattr(QueueStream, "end_run", end_run)
+        number, place = 0, scene.__name__
+        while place is not None:
+            check(device, storage, f"place {number}: {place}")
+            assert not runs, f"place {number}: {place}"
+            place = interrupted(lambda: scene(device, storage), number)
+            number += 1
+    assert number > 50

@@ -15,6 +15,7 @@ from cuda_async import (
     ExecutionContext,
     NotReadyError,
     OwnershipError,
+    Pending,
     ReentrancyError,
     Stream,
     UnrunOperationWarning,
@@ -354,3 +355,33 @@ def test_an_operation_that_failed_to_build_is_dropped_in_silence(device: Device)
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="before the base class"):
             Broken()
+
+
+def test_results_that_nest_deeply_are_searched() -> None:
+    """Without a frame for each level, and each container once."""
+    device = Device.host()
+    count = Pending[int]("count")
+    count.set(7)
+    deep: Any = [count]
+    plain: Any = {"x": 1}
+    for level in range(5000):
+        deep = [deep] if level % 3 else {"in": (deep, 1)}
+        plain = [plain] if level % 3 else {"in": (plain, 1)}
+    with device:
+        found, same = value(deep).sync(), value(plain).sync()
+    assert same is plain
+    for level in reversed(range(5000)):
+        found = found[0] if level % 3 else found["in"][0]
+    assert found == [7]
+    shared: Any = (count, "x")
+    for _ in range(60):  # a path for each of 2**60 choices
+        shared = [shared, shared]
+    with device:
+        found = value(shared).sync()
+    assert found[0] is found[1]
+    around: Any = [count]
+    around.append(around)
+    with device:
+        first, second = value(around).sync()
+    assert first == 7
+    assert second is around

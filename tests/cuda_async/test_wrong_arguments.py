@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cuda_async import CudaGraph, Device, SingleStream, StreamPoolRoundRobin, set_global_policy, value, zip
+from cuda_async import (
+    CudaGraph,
+    Device,
+    DeviceError,
+    LaunchConfig,
+    SingleStream,
+    Storage,
+    StreamPoolRoundRobin,
+    set_global_policy,
+    value,
+    zip,
+)
 
 DOORS: dict[str, Callable[[Any], object]] = {
     "sync_on": lambda wrong: value(1).sync_on(wrong),
@@ -50,3 +62,50 @@ def test_a_list_of_operations_is_not_zipped() -> None:
         zip(pair, 3)
     assert zip(*pair).sync() == (1, 2)
     assert zip([1, 2], 3).sync() == ([1, 2], 3)
+
+
+class NoRepr:
+    """An object whose `repr` fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+def nested() -> object:
+    items: list[Any] = []
+    for _ in range(100_000):
+        items = [items]
+    return items
+
+
+SHOWN: dict[str, Callable[[Any], object]] = {
+    "a device": Device,
+    "a device's name": Device.parse,
+    "a stream": lambda wrong: value(1).sync_on(wrong),
+    "a policy": lambda wrong: value(1).schedule(wrong),
+    "bytes": lambda wrong: Storage.allocate(Device.host().new_stream(), wrong),
+    "borrowed bytes": lambda wrong: Storage.borrow(Device.host().new_stream(), 64, wrong),
+    "bytes of a pool": lambda wrong: Device.host().default_mem_pool().trim(wrong),
+    "a margin": lambda wrong: Device.host().new_stream(sm_margin=wrong),
+    "extents": lambda wrong: LaunchConfig(wrong, 1),
+    "shared memory": lambda wrong: LaunchConfig(1, 1, wrong),
+}
+
+
+@pytest.mark.parametrize("door", SHOWN)
+@pytest.mark.parametrize(
+    "wrong", [-(10**5000), [-(10**5000)], nested(), NoRepr()], ids=["int", "list", "nested", "object"]
+)
+def test_any_object_is_shown(door: str, wrong: object) -> None:
+    """Also those of which `repr` fails, as it does of an int of more than 4300 digits."""
+    with pytest.raises(DeviceError) as caught:
+        SHOWN[door](wrong)
+    assert "expected" in str(caught.value) or "GPU <negative int of 16610 bits>" in str(caught.value)
+    assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("nbytes", [10.5, "64", None, float("nan")])
+def test_bytes_are_whole_numbers(nbytes: Any) -> None:
+    for door in ("bytes", "borrowed bytes"):
+        with pytest.raises(TypeError, match=re.escape(f"nbytes: expected a number of bytes, got {nbytes!r}")):
+            SHOWN[door](nbytes)

@@ -102,6 +102,19 @@ def test_bad_arguments_are_refused_when_the_op_is_built(build: Any, error: type[
         build()
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="a longdouble is a float64 here")
+def test_a_longdouble_is_no_other_number() -> None:
+    """Beyond 64 bits a float is neither an infinity nor a whole number."""
+    far, fraction = np.longdouble("1e400"), np.longdouble(2) ** 62 + 0.5
+    for value, dtype in ((far, f64), (-far, f32)):
+        with pytest.raises(ArgumentError, match=f"is out of the range of {dtype.name}"):
+            api.full(value, (2,), dtype)
+    with pytest.raises(ArgumentError, match="is no value of i64"):
+        api.full(fraction, (2,), i64)
+    assert api.full(np.longdouble("inf"), (2,), f32).to_numpy().sync().tolist() == [np.inf] * 2
+    assert api.full(np.longdouble(2) ** 62 + 1, (2,), i64).to_numpy().sync().tolist() == [2**62 + 1] * 2
+
+
 def test_an_allocation_that_fails_leaves_nothing_behind(sim: SimDriver) -> None:
     device = Device.from_driver(sim)
     with device:

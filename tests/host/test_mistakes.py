@@ -247,3 +247,33 @@ def test_what_is_not_refused(host: Device) -> None:
     assert (np.shape(x), np.ndim(x), np.size(x)) == ((2, 3), 2, 6)
     one, other = value(1), value(2)
     assert (one == one, one == other, one == None, one in {one, other}) == (True, False, False, True)  # noqa: E711
+
+
+ANY_NUMBER: dict[str, Callable[[Bench, int], object]] = {
+    "an extent": lambda bench, number: api.zeros((number,)),
+    "a length": lambda bench, number: api.arange(number),
+    "a value": lambda bench, number: api.full(number, (4,), f32),
+    "a value of integers": lambda bench, number: api.full(number, (4,), i32),
+    "an end": lambda bench, number: api.linspace(0, number, 4),
+    "a deviation": lambda bench, number: api.randn((4,), std=number),
+    "a seed": lambda bench, number: api.rand((4,), seed=number),
+    "a shape": lambda bench, number: bench.square.reshape((number, 4)),
+    "axes": lambda bench, number: bench.square.transpose((number, 0)),
+    "an index": lambda bench, number: bench.x[number],
+    "a sliced axis": lambda bench, number: bench.x.slice(number, 0, 1),
+    "a tile": lambda bench, number: bench.x.partition((number,)),
+    "an element type": lambda bench, number: api.zeros((4,), number),
+    "a grid": lambda bench, number: bench.launch().grid((number, 1, 1)).sync(),
+    "an option": lambda bench, number: ct.CompileOptions(max_divisibility=number),
+}
+
+
+@pytest.mark.parametrize("door", ANY_NUMBER)
+def test_integers_of_any_size_are_named(door: str, host: Device) -> None:
+    """Python writes no integer of more than 4300 digits, and raises in the message that shows it."""
+    bench = Bench(host)
+    for number in (10**5000, -(10**5000)):
+        with pytest.raises((ValueError, TypeError, IndexError)) as caught:
+            ANY_NUMBER[door](bench, number)
+        assert "Exceeds the limit" not in str(caught.value)
+        assert len(str(caught.value)) < 2000

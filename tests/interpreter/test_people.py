@@ -11,6 +11,7 @@ import pytest
 
 import cutile as ct
 from cutile import Mut, Tensor, api, i32
+from tests.support.kernels import kernel
 
 seen: list[Any] = []
 
@@ -73,6 +74,17 @@ def test_an_error_shows_the_users_line_and_the_users_frame() -> None:
         op.sync()
     assert "    y.store(t + y.load())\n            ^^^^^^^^^^^^" in str(error.value)
     assert any(entry.name == "mixes" for entry in error.traceback)
+
+
+@pytest.mark.parametrize("expression", ["y.load() + ct.iota(2)", "ct.nothing"])
+def test_carets_stand_below_what_follows_other_letters(expression: str) -> None:
+    """Python counts columns in bytes of UTF-8."""
+    line = f'größe = "äöü"; y.store({expression})'
+    op = kernel(f"def words(y: Mut):\n    {line}\n")(api.zeros((2,)).sync().partition((2,))).interpret()
+    with pytest.raises(ct.KernelError) as error:
+        op.sync()
+    carets = " " * line.index(expression) + "^" * len(expression)
+    assert f"    {line}\n    {carets}\n" in str(error.value)
 
 
 def test_the_environment_interprets_a_whole_process() -> None:

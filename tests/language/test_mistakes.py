@@ -48,6 +48,14 @@ MISTAKES: dict[str, Mistake] = {
     # numbers that do not fit
     "literal_too_large": body("y.store(y.load() * 1e300)", r"1e\+300 does not fit f32, whose largest is 3\.40"),
     "literal_of_many_digits": body("y.store(y.load() * 10**400)", r"10000000\.\.\. \(401 digits\) does not fit f32"),
+    "literal_of_5000_digits": body("y.store(y.load() * 10**5000)", r"<int of 16610 bits> does not fit f32"),
+    "shape_of_5000_digits": body(
+        "y.store(y.load().reshape((-(10**5000),)))",
+        r"shape tuple\(<negative int of 16610 bits>\) has an extent below 1",
+    ),
+    "axis_of_5000_digits": body("y.store(ct.reduce_sum(y.load(), 10**5000))", r"there is no axis <int of 16610 bits>"),
+    "argument_of_5000_digits": body("y.store(y.load() * a)", "got <negative int of 16", -(10**5000), parameters=A),
+    "index_of_5000_digits": body("y.store(y.load() + n)", "got <int of 16610 bits>", 10**5000, parameters=N),
     "constant_too_large": body("y.store(ct.constant(1e300, (4,), f32))", "does not fit f32"),
     "conversion_too_large": body("y.store(ct.f16(1e6) + ct.convert_tile(y.load(), f16))", "does not fit f16"),
     "argument_too_large": body("y.store(y.load() * a)", "argument 'a' must fit f32", 1e300, parameters=A),

@@ -62,6 +62,15 @@ def test_contradictions_name_both() -> None:
         made(SUM)(z.partition((2, 1)), x).generics(["f32", (1, 2)])
 
 
+@pytest.mark.parametrize("value", [np.longdouble(2), np.clongdouble(2)])
+def test_numbers_that_python_lacks_are_no_generics(value: object) -> None:
+    """NumPy's item of such a scalar is the scalar."""
+    scaled = kernel("def kernel(z: Mut, *, N: Const = 1):\n    z.store(z.load() * N)\n")
+    z = ct.api.zeros((4, 4), ct.f32).sync()
+    with pytest.raises(GenericsError, match=r"'N' must be a constant .*, got c?longdouble: "):
+        scaled(z.mut.partition((2, 4)), N=value)
+
+
 def test_generics_that_nothing_tells_may_come_after_the_call() -> None:
     z = ct.api.zeros((2, 3), ct.f32).sync()
     part = z.partition((1, 3))

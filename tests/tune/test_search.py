@@ -13,6 +13,7 @@ import pytest
 from cutile import ForeignLogError, TuningError
 from cutile.tune import Autotuner, Config, GridSearch, Invalid, Trial, Tuned
 from cutile.tune import search as search_module
+from cutile.tune.space import space_hash
 from tests.tune.oracle import FakeOracle
 
 WRONG = {
@@ -300,6 +301,17 @@ def test_a_foreign_log_is_refused_and_left_alone(tmp_path: Path, text: str, why:
         tuner().log(path).run_with(oracle)
     assert path.read_text() == text
     assert oracle.looked == []
+
+
+def test_each_name_has_a_log_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also names that differ in what a file's name cannot say, or in its case alone."""
+    monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path))
+    names = ["a_b", "a b", "a/b", "A_B", "a" * 300, "a" * 301, "é", "e\u0301"]
+    for name in names:
+        assert Autotuner(name).configs(n=(3, 5)).progress(None).run_with(FakeOracle(by_n)).best == Config(n=3)
+    logs = [path.name for path in (tmp_path / "tune").iterdir()]
+    assert len({log.lower() for log in logs}) == len(names)
+    assert f"a_b-{space_hash(['n'])}.jsonl" in logs  # a plain name stands alone
 
 
 def test_a_log_of_other_parameters_is_foreign(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
 _NOT_READY: Any = cu.CUresult.CUDA_ERROR_NOT_READY
 _OUT_OF_MEMORY: Any = cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 
-# After one of these every call on the context fails, with the same error.
+# After one of these every call on the context fails, with the same error. The driver's reference says so, or they tell
+# of a context that is gone, or of memory or a link that the hardware could not correct.
 _STICKY = frozenset(
     name
     for name in (
@@ -34,12 +35,17 @@ _STICKY = frozenset(
         "CUDA_ERROR_LAUNCH_TIMEOUT",
         "CUDA_ERROR_ASSERT",
         "CUDA_ERROR_CONTEXT_IS_DESTROYED",
-        "CUDA_ERROR_DEVICE_UNAVAILABLE",
+        "CUDA_ERROR_MPS_CLIENT_TERMINATED",
         "CUDA_ERROR_TENSOR_MEMORY_LEAK",
         "CUDA_ERROR_CONTAINED",
         "CUDA_ERROR_EXTERNAL_DEVICE",
     )
 )
+
+_REMEDIES = {
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "another process may have the device for itself, or nobody may use it: "
+    "`nvidia-smi -q -d COMPUTE` shows its compute mode, and `nvidia-smi -c DEFAULT` shares it",
+}
 
 
 def error_of(code: Any, call: str) -> DriverError | None:
@@ -54,7 +60,8 @@ def error_of(code: Any, call: str) -> DriverError | None:
         return DeviceLostError(
             int(code), code.name, f"{detail}; the device's context cannot be used any more by this process"
         )
-    return DriverError(int(code), code.name, detail)
+    remedy = _REMEDIES.get(code.name)
+    return DriverError(int(code), code.name, f"{detail}; {remedy}" if remedy else detail)
 
 
 def is_pending(code: Any) -> bool:

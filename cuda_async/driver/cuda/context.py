@@ -15,7 +15,7 @@ import weakref
 from typing import Any
 
 from cuda_async.driver.cuda.api import check, cu
-from cuda_async.errors import ContextError, DeviceLostError
+from cuda_async.errors import ContextError, DeviceError, DeviceLostError
 
 __all__ = ("BorrowedContext", "PrimaryContext")
 
@@ -96,14 +96,19 @@ class PrimaryContext:
             DeviceLostError: the device was lost.
             ContextError: this process is a fork of the one that opened the device.
         """
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal.with_traceback(None)
+
+    def refusal(self) -> DeviceError | None:
+        """The error of every call, if the context cannot be used."""
         if _forked:
-            raise ContextError(
+            return ContextError(
                 self.ordinal,
                 "this process was forked from one that uses CUDA, which does not survive a fork; start processes "
                 "with multiprocessing.get_context('spawn'), or use Device.host() here",
             )
-        if self.lost is not None:
-            raise self.lost.with_traceback(None)
+        return self.lost
 
     def _open(self) -> None:
         self.usable = True
@@ -117,26 +122,35 @@ class PrimaryContext:
         """Whether the context is current on this thread, and can be used."""
         return self.usable and int(_current_context()[1] or 0) == self.number
 
+    # A signal's handler, as that of Ctrl-C, runs where a function begins, and behind calls of C functions. Between two
+    # calls it never runs: no call stands between a change of the driver's stack and the note of it, but in a `try`.
+
     def enter(self) -> None:
         """Make the context current on this thread, until `leave`."""
         self.check()
+        stack = _current.stack
+        pushed = False
         if _current.top is not self:
             current = int(check(cu.cuCtxGetCurrent(), cu.cuCtxGetCurrent))
-            pushed = current != self.number
             if current == 0 and self._stays:
                 check(cu.cuCtxSetCurrent(self.handle), cu.cuCtxSetCurrent)
-                pushed = False
-            elif pushed:
-                check(cu.cuCtxPushCurrent(self.handle), cu.cuCtxPushCurrent)
-            _current.stack.append((self, pushed))
-        else:
-            _current.stack.append((self, False))
+            elif current != self.number:
+                try:
+                    check(cu.cuCtxPushCurrent(self.handle), cu.cuCtxPushCurrent)
+                except BaseException:
+                    if int(cu.cuCtxGetCurrent()[1] or 0) == self.number:  # Ctrl-C came behind the push
+                        cu.cuCtxPopCurrent()
+                    raise
+                pushed = True
+        stack += [(self, pushed)]  # no `append`, which is a call
         _current.top = self
 
     def leave(self) -> None:
         """Restore the context that was current before `enter`."""
-        _, pushed = _current.stack.pop()
-        _current.top = _current.stack[-1][0] if _current.stack else None
+        stack = _current.stack
+        pushed = stack[-1][1]
+        del stack[-1]
+        _current.top = stack[-1][0] if stack else None
         if pushed:
             check(cu.cuCtxPopCurrent(), cu.cuCtxPopCurrent)
 
@@ -202,9 +216,13 @@ class PrimaryContext:
         """Write out the output of kernels.
 
         `wait` is a synchronizing function. The work of `handle` is over, but the driver empties the device's buffer in
-        such calls only.
+        such calls only. The context is made current: a default stream is that of the current context.
         """
-        self.query(wait, handle)
+        self.enter()
+        try:
+            wait(handle)
+        finally:
+            self.leave()
         if _c_library is not None:
             _c_library.fflush(None)  # the driver prints into C's buffer
 

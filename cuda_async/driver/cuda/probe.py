@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from cuda_async.errors import NoDeviceError
+from cuda_async.errors import NoDeviceError, as_text
 from cuda_async.installed import install_command
 
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ def open_device(ordinal: int, context: int | None = None, owner: object = None) 
     """
     result = probe()
     if result.reason:
-        raise NoDeviceError(ordinal, f"GPU {ordinal} was asked for, but {result.reason}")
+        raise NoDeviceError(ordinal, f"GPU {as_text(ordinal)} was asked for, but {result.reason}")
     if not 0 <= ordinal < result.devices:
         raise NoDeviceError(
             ordinal,
-            f"GPU {ordinal} was asked for, but there are {result.devices}, numbered from 0; "
+            f"GPU {as_text(ordinal)} was asked for, but there are {result.devices}, numbered from 0; "
             "CUDA_VISIBLE_DEVICES may hide some",
         )
     from cuda_async.driver.cuda.device import CudaDriver  # imports the bindings: only now known to be there

@@ -110,7 +110,7 @@ class CudaEvent(DriverEvent):
                 return False
             if code is _SUCCESS and not context.speaks:
                 return self._checks is None or self._settle()
-        if context.lost is not None:
+        if not context.usable:  # the work has failed: the device is lost, or the work is the parent's of this fork
             return True
         code = context.query(_query, self.handle)
         if code == _SUCCESS and not context.speaks:
@@ -158,7 +158,7 @@ class CudaEvent(DriverEvent):
         return True
 
     def failure(self) -> BaseException | None:
-        error = self._context.lost or self._error
+        error = (None if self._context.usable else self._context.refusal()) or self._error
         return self.errors.error if error is None and self.errors is not None else error
 
     def forget(self) -> None:
@@ -171,7 +171,7 @@ class CudaEvent(DriverEvent):
         return False  # a driver callback would take the interpreter's lock: a deadlock (`host_functions.py`)
 
     def close(self) -> None:
-        if self._context.lost is None:
+        if self._context.usable:
             self._context.call(cu.cuEventDestroy, self.handle)
 
 
@@ -207,7 +207,7 @@ class CudaGraphHandle(DriverGraph):
         self._context.call(cu.cuGraphUpload, self._executable, cast("CudaStream", stream).handle)
 
     def close(self) -> None:
-        if self._context.lost is not None:
+        if not self._context.usable:
             return
         if self._executable is not None:
             self._context.call(cu.cuGraphExecDestroy, self._executable)
@@ -246,17 +246,14 @@ class CudaStream(DriverStream):
 
     def enter(self) -> None:
         here = self._context.is_current()
-        depth = len(self._entered)
-        try:
-            if not here:
-                self._context.enter()
-            self._entered.append(not here)
-        except BaseException:  # as Ctrl-C: a context that was not entered must not be left
-            del self._entered[depth:]
-            raise
+        if not here:
+            self._context.enter()
+        self._entered += [not here]  # no `append`: behind a call Ctrl-C could come, and the context would stay entered
 
     def leave(self) -> None:
-        if self._entered.pop():
+        entered = self._entered[-1]
+        del self._entered[-1]  # no `pop`, for the same reason
+        if entered:
             self._context.leave()
 
     def begin_single(self) -> None:
@@ -311,7 +308,7 @@ class CudaStream(DriverStream):
         self._context.call(cu.cuStreamWaitEvent, self.handle, cast("CudaEvent", event).handle, 0)
 
     def query(self) -> bool:
-        if self._context.lost is not None:
+        if not self._context.usable:  # as `CudaEvent.query`
             return True
         done = not is_pending(self._ask(cu.cuStreamQuery))
         if done and self._context.speaks:
@@ -335,7 +332,7 @@ class CudaStream(DriverStream):
         return int(self._context.call(cu.cuMemAllocFromPoolAsync, nbytes, self._driver.pool, self.handle))
 
     def free(self, address: int) -> None:
-        if self._context.lost is None:  # a lost context has no memory any more
+        if self._context.usable:  # a lost context has no memory any more, and that of a fork's parent is the parent's
             self._context.call(cu.cuMemFreeAsync, address, self.handle)
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
@@ -398,7 +395,8 @@ class CudaStream(DriverStream):
         context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
         i, j, k = block
 
-        def launch(stream: Any, blocks: int, parameters: int) -> None:
+        # `kept`: the module is unloaded with the function, which the caller may drop.
+        def launch(stream: Any, blocks: int, parameters: int, kept: CudaFunction = function) -> None:
             if context.usable and (not stream.ambient or context.is_current()):
                 result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                 if result[0] is not success:
@@ -430,9 +428,13 @@ class CudaStream(DriverStream):
                 0,
             )
         if self.ambient:
-            return partial(context.call, launch, *arguments)
 
-        def go() -> None:
+            def go(kept: CudaFunction = function) -> None:  # `kept`: as in `launcher`
+                context.call(launch, *arguments)
+
+            return go
+
+        def go_anywhere(kept: CudaFunction = function) -> None:
             # Nearly always this is the driver's call alone.
             if not context.usable:
                 context.check()
@@ -440,7 +442,7 @@ class CudaStream(DriverStream):
             if result[0] is not success:
                 context.refused(launch, arguments, result)
 
-        return go
+        return go_anywhere
 
     def begin_capture(self) -> None:
         # Relaxed: calls of other threads, and on other streams of this one, are not restricted in the capture.
@@ -459,7 +461,9 @@ class CudaStream(DriverStream):
         call = self._context.call if self.ambient else self._context.direct
         recorded = cast("CudaGraphHandle", graph)
         call(_launch_graph, recorded.executable, self.handle)
-        if recorded.checks:
+        if self._captured is not None:
+            self._captured.extend(recorded.checks)
+        elif recorded.checks:
             self.errors.add(recorded.checks)
 
     def close(self) -> None:
