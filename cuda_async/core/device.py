@@ -209,6 +209,11 @@ class Device:
         """Bytes of the cache that all its multiprocessors share; 0 where that is unknown."""
         return self.properties.l2_cache_bytes
 
+    @property
+    def shared_memory_bytes(self) -> int:
+        """Bytes of shared memory of one multiprocessor; 0 of a CPU."""
+        return self.properties.shared_memory_bytes
+
     def memory_info(self) -> MemoryInfo:
         """Bytes free, in all, used by us, and kept by the pool for reuse."""
         return self.driver.memory_info()

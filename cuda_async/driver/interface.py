@@ -58,6 +58,7 @@ class DeviceProperties:
         multiprocessor_count: multiprocessors of a GPU; cores that this process may use of a CPU.
         l2_cache_bytes: bytes of the last-level cache; 0 if unknown.
         total_memory_bytes: bytes of memory.
+        shared_memory_bytes: bytes of shared memory of one multiprocessor; 0 of a CPU.
     """
 
     kind: DeviceKind
@@ -67,6 +68,7 @@ class DeviceProperties:
     multiprocessor_count: int
     l2_cache_bytes: int
     total_memory_bytes: int
+    shared_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +198,8 @@ class DriverStream(ABC):
             check: returns False while it cannot tell: then the work does not count as over, and it is called again. It
                 is called on any thread, and for each waiter that looks for failures, also before the end of the work.
                 In a capture it is called for each launch of the graph. It must not use the driver, nor wait.
-            expect: called when a waiter comes that has nothing else to do, so that the check's questions to other
-                processes are asked while the work goes on. It must not wait. It is not called by every driver, nor in a
-                capture.
+            expect: called when a waiter comes that has nothing else to do: the check's questions to other processes
+                are then asked while the work goes on. It must not wait. Not every driver calls it, no capture does.
         """
 
     def awaited(self) -> None:  # noqa: B027 - nothing to do where checks ask nobody

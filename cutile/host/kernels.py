@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -44,6 +45,9 @@ from cutile.launch.kernel_op import KernelOp
 from cutile.launch.views import TiledView, View
 
 __all__ = (
+    "SCAN_TILES",
+    "ScanSizes",
+    "ScanTiles",
     "below_one",
     "cast",
     "convert_to_new",
@@ -204,9 +208,29 @@ def convert_to_new(source: View, dtype: DTypeLike, make: Callable[[View], T]) ->
     return cast(new, _Elements(source)).first().map(shaped)
 
 
-TILE_BYTES = 24576
-"""Bytes of a tile of `scan_kernel`: 24 elements of 32 bits for each of 256 threads. Four such tile blocks share a
-multiprocessor, so that three load while one waits. On an H200 this is the fastest tile that spills no registers."""
+@dataclass(frozen=True)
+class ScanTiles:
+    """The tiles of `scan_kernel` on one kind of device, for 256 threads.
+
+    Attributes:
+        shared_bytes: shared memory of a multiprocessor that the device has at least.
+        elements: of a tile, by the bits of one; halves are scanned in f32, as 32 bits.
+        occupancy: tile blocks on a multiprocessor, by the bits of an element: others load while one waits.
+    """
+
+    shared_bytes: int
+    elements: dict[int, int]
+    occupancy: dict[int, int]
+
+
+_FOUR, _THREE = {8: 4, 16: 4, 32: 4, 64: 3}, {8: 3, 16: 3, 32: 3, 64: 3}
+SCAN_TILES = (
+    ScanTiles(228 << 10, {8: 8192, 16: 8192, 32: 10240, 64: 4096}, _FOUR),
+    ScanTiles(164 << 10, {8: 8192, 16: 8192, 32: 8192, 64: 4096}, _FOUR),
+    ScanTiles(0, {8: 6144, 16: 6144, 32: 6144, 64: 3072}, _THREE),
+)
+"""From the most shared memory to the least. A tile is exchanged through shared memory, so that its bytes times the
+occupancy have to fit. Larger tiles are faster (H200, `docs/benchmarks/memory`), as long as no registers are spilled."""
 
 
 @cache
@@ -241,22 +265,40 @@ def scan_op(
     result = Empty(x.shape, dtype)
     if not x.shape[0]:
         return result
-    tile, words = scan_sizes(x.shape[0], dtype)
-    state = Full((words,), u64, np.zeros((), np.uint64), "zeros")
-    return scan_launch(result.partition((tile,)), x, state, function, identity, dtype).first().unpartition()
+    sizes = scan_sizes(x.shape[0], dtype, x.device.shared_memory_bytes)
+    state = Full((sizes.words,), u64, np.zeros((), np.uint64), "zeros")
+    tiles = result.partition((sizes.tile,))
+    return scan_launch(tiles, x, state, function, identity, dtype, sizes.occupancy).first().unpartition()
 
 
-def scan_sizes(n: int, dtype: DTypeLike) -> tuple[int, int]:
-    """Elements of a tile of a scan of `n`, and words of its state (see `scan_blocks`)."""
-    tile = TILE_BYTES * 8 // max(dtype.bits, 32)
-    return tile, (4 if dtype.bits == 64 else 2) * -(-n // tile)
+@dataclass(frozen=True)
+class ScanSizes:
+    """How one array is scanned.
+
+    Attributes:
+        tile: elements of a tile.
+        words: of the state (see `scan_blocks`).
+        occupancy: tile blocks on a multiprocessor.
+    """
+
+    tile: int
+    words: int
+    occupancy: int
+
+
+def scan_sizes(n: int, dtype: DTypeLike, shared_bytes: int) -> ScanSizes:
+    """How an array of `n` is scanned where a multiprocessor has so much shared memory."""
+    tiles = next(tiles for tiles in SCAN_TILES if tiles.shared_bytes <= shared_bytes)
+    bits = 32 if dtype.is_half else dtype.bits
+    tile = tiles.elements[bits]
+    return ScanSizes(tile, (4 if bits == 64 else 2) * -(-n // tile), tiles.occupancy[bits])
 
 
 def scan_launch(
-    y: Any, x: Any, state: Any, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeLike
+    y: Any, x: Any, state: Any, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeLike, occupancy: int
 ) -> KernelOp:
     """The launch that scans `x` onto the tiles of `y`; its `state` is zeros."""
     launch = scan_kernel(function, identity)(y, x, state, WIDE=int(dtype.is_half))
     if function is not operator.add:  # nobody knows its registers, so no occupancy is asked for
         return launch.compile_options(CompileOptions(num_worker_warps=8))
-    return launch.compile_options(CompileOptions(num_worker_warps=8, occupancy=4 if dtype.bits <= 32 else 3))
+    return launch.compile_options(CompileOptions(num_worker_warps=8, occupancy=occupancy))

@@ -49,6 +49,7 @@ def test_properties_say_what_the_device_is(device: Device) -> None:
     assert device.multiprocessor_count >= 1
     assert device.properties.total_memory_bytes > 0
     assert device.arch == "cpu" or device.arch.startswith("sm_")
+    assert (device.shared_memory_bytes > 48 << 10) is (device.kind == "cuda")
 
 
 @pytest.mark.parametrize("nbytes", [1, 63, 64, 4096, 300_000, 5 << 20])

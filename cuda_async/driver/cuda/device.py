@@ -86,6 +86,7 @@ class CudaDriver(Driver):
             multiprocessor_count=self._attribute("MULTIPROCESSOR_COUNT"),
             l2_cache_bytes=self._attribute("L2_CACHE_SIZE"),
             total_memory_bytes=int(self.context.call(cu.cuDeviceTotalMem, self.context.device)),
+            shared_memory_bytes=self._attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         )
 
     def _create_pool(self) -> Any:

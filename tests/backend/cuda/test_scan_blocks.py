@@ -7,21 +7,30 @@ import operator
 
 import pytest
 
-from cutile.dtypes import DTypeLike, f32, i32, i64, u64
+from cutile.dtypes import DTypeLike, bf16, f32, f64, i8, i16, i32, i64, u64
 from cutile.host.kernels import scan_kernel, scan_sizes
 from tests.backend.cuda.programs import compiled, shipped
-from tests.backend.cuda.test_compile import ARCHITECTURES, assert_clean
+from tests.backend.cuda.test_compile import assert_clean
 from tests.support.programs import mut, tensor
+
+SHARED_BYTES = {"sm_80": 164 << 10, "sm_89": 100 << 10, "sm_90a": 228 << 10, "sm_100a": 228 << 10}
+"""Of a multiprocessor (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 
 @pytest.mark.parametrize(
-    ("dtype", "arch"), [*((f32, arch) for arch in ARCHITECTURES), (i32, "sm_90a"), (i64, "sm_90a")], ids=str
+    ("dtype", "arch"),
+    [
+        *((dtype, "sm_90a") for dtype in (i8, i16, i32, i64, bf16, f32, f64)),
+        *((dtype, arch) for dtype in (f32, f64) for arch in ("sm_80", "sm_89")),
+        (f32, "sm_100a"),
+    ],
+    ids=str,
 )
 def test_a_scan_of_an_array_spills_nothing(dtype: DTypeLike, arch: str) -> None:
-    """With the warps and the occupancy of `api.scan`."""
+    """With the tile, the warps and the occupancy of `api.cumsum`."""
     state = dataclasses.replace(tensor(1, u64), stable=False)
-    tile, _ = scan_sizes(1, dtype)
-    types = {"y": mut(tile, dtype=dtype), "x": tensor(1, dtype), "state": state}
-    function = shipped(scan_kernel(operator.add, 0), types)
-    executable = compiled(function, arch, num_worker_warps=8, occupancy=4 if dtype.bits <= 32 else 3)
+    sizes = scan_sizes(1, dtype, SHARED_BYTES[arch])
+    types = {"y": mut(sizes.tile, dtype=dtype), "x": tensor(1, dtype), "state": state}
+    function = shipped(scan_kernel(operator.add, 0), types, WIDE=int(dtype.is_half))
+    executable = compiled(function, arch, num_worker_warps=8, occupancy=sizes.occupancy)
     assert_clean(executable)
