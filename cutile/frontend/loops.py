@@ -62,7 +62,7 @@ class _CarriedLeaf:
 
 
 class _CarriedChanged(Exception):
-    """Raised once other variables, or other parts of them, are carried: the loop is to be built again."""
+    """Raised once the loop carries other leaves, so that it is to be built again."""
 
 
 class Loop:

@@ -298,7 +298,7 @@ def convert_all(
     rounding: str | None = None,
     capability: Capability = OLDEST,
 ) -> list[Any]:
-    """Neighbouring elements of `source` as `target`, two at a time where `_pairs` says so."""
+    """Elements of `source` as `target`, two at a time where `_pairs` says so."""
     results: list[Any] = []
     if _pairs(source, target, rounding, capability):
         for i in range(0, len(elements) - 1, 2):
