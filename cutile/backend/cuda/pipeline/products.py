@@ -309,7 +309,7 @@ class Products:
         met = [op for op in done if op.attributes.get("fence", True)][-1:]  # in a reduction across warps
         # With one stage, all warpgroups must have read the operand before. They meet ahead of its writes, unless a
         # reduction since the last product has a barrier already.
-        if context.plan.places == 1 and not any(isinstance(op, Reduce) for op in met):
+        if context.plan.written_stages == 1 and not any(isinstance(op, Reduce) for op in met):
             builder.add(ops.Barrier())
         context.add(write, layout=context.layout_name(context.layouts[written.value]))
         builder.add(ops.Barrier())
