@@ -481,8 +481,8 @@ def _whole(shape: Sequence[int], axis: int, parts: int) -> tuple[int, ...]:
 def _is_contiguous(op: HoldRow, vector: tuple[int, int], warps: int) -> bool:
     """Whether one bulk copy can bring a row.
 
-    The row has to be contiguous, in whole pieces of 16 bytes. Each thread also has to have the same elements of the row as of its slices: at the tensor's edge, threads copy what
-    they will read.
+    The row has to be contiguous, in whole pieces of 16 bytes. Each thread has to have the same elements of the row as
+    of its slices: at the tensor's edge, threads copy what they will read.
     """
     axis, width = vector
     if axis != op.axis or math.prod(op.shape) > op.shape[axis] or width * op.x.tensor.dtype.bits // 8 < BULK_BYTES:
