@@ -191,7 +191,7 @@ def _is_short(held: Held, extent: int) -> bool:
 def _plan_over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: CompileOptions) -> RowPlan | None:
     """The cut of a row for a cluster of `blocks` thread blocks.
 
-    None if they do not divide the row, or it does not fit.
+    None if they do not divide the row, if their shared memory cannot take it, or if no number of slices divides it.
     """
     block_bytes = arch.shared_bytes - REDUCTION_BYTES
     # Slices are whole numbers of the widest access, so that no access crosses from one to the next.
@@ -199,7 +199,8 @@ def _plan_over(blocks: int, row: RowAxis, held: Held, arch: Architecture, option
     if held.nbytes > blocks * block_bytes or row.extent % (blocks * held.width):
         return None
     elements = held.elements // (blocks * len(held.loads))  # of a thread block's part of one tile
-    default_warps = LONE_WARPS if 2 * held.nbytes > blocks * block_bytes else WARPS
+    is_alone = 2 * held.nbytes > blocks * block_bytes  # two thread blocks do not fit on a multiprocessor
+    default_warps = LONE_WARPS if is_alone else WARPS
     if elements <= 32 * default_warps * THREAD_ELEMENTS:
         default_warps = ONE_SLICE_WARPS
     warps = options.num_worker_warps or default_warps

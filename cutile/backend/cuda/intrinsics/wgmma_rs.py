@@ -93,8 +93,8 @@ class Reader:
     def _address(self, row: Any, more_rows: int, k: Any, more_k: int) -> Any:
         """The address of element (row + more_rows, k + more_k).
 
-        Every part that is known here becomes a constant of the address. `more_k` is one: a multiple of 8, which does
-        not change the swizzle. So is `more_rows`, if it is a whole number of panels.
+        `more_k` is a multiple of 8, which does not change the swizzle: it adds a constant to the address. So does
+        `more_rows`, if it is a whole number of panels.
         """
         b, smem_layout = self._b, self._smem_layout
         row = b.add(row, i32c(more_rows)) if more_rows % smem_layout.span else row
