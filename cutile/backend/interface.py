@@ -74,8 +74,9 @@ class CompileOptions:
         num_cta_in_cga: thread blocks in a cluster (Hopper and later). The blocks of a cluster of 2, 4 or 8 share their
             loads, or the rows that a kernel reduces and uses again. None lets the compiler choose.
         max_divisibility: the largest alignment, in bytes, that the compiler may assume of tensors (at most 16).
-        num_worker_warps: warps that compute, per tile block; None lets the compiler choose. With 4, a product by
-            warpgroups with a tile of 128 rows runs two tile blocks in each thread block (ping-pong).
+        num_worker_warps: warps that compute, per tile block; None lets the compiler choose. Without warp specialisation
+            the number is rounded down to a power of two, of at most 32. With 4, a product by warpgroups with a tile of
+            128 rows runs two tile blocks in each thread block (ping-pong).
         num_pieces: thread blocks that share the iterations of one tile block's product (split-K), where tile blocks
             are too few to fill the GPU (Hopper). None: each launch takes a kernel compiled for the number of pieces
             that pays. 1: iterations are not divided. Any other number: one kernel serves all launches, and divides its

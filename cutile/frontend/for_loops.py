@@ -123,7 +123,7 @@ class _RangeLoop:
         loop = self.loop.attempts(self._build, self._iteration)
         if loop is None:
             return
-        skipped = len(loop.results) - len(self.loop.leaves)
+        skipped = len(loop.results) - len(self.loop.carried)
         self.loop.leave(loop.results[skipped:], loop.results[: len(self.loop.exits)], endless=False)
 
     def _iteration(self, induction: Value | None = None) -> None:
@@ -281,7 +281,7 @@ class _WhileLoop:
                 return None
             # A statement that failed, or that uses what failed, may be the one that leaves the loop.
             read = before == (report.found, report.suppressed)
-            if self.endless and not loop.left.taken and read:
+            if self.endless and not loop.body_flow.taken and read:
                 frame.type_error(
                     "the condition of this loop is always true, and nothing leaves it",
                     self.node.test,

@@ -36,8 +36,8 @@ MAX_ATTEMPTS = 8
 
 
 @dataclass
-class _Leaf:
-    """One tile that a loop carries: a variable, or a part of one.
+class _CarriedLeaf:
+    """One leaf that a loop carries as a tile: a variable, or a part of one.
 
     Attributes:
         name: the variable.
@@ -61,8 +61,8 @@ class _Leaf:
         return self.type
 
 
-class _CarriedOtherwise(Exception):
-    """Raised once the carried variables have changed: the loop is to be built again."""
+class _CarriedChanged(Exception):
+    """Raised once the loop carries other leaves, so that it is to be built again."""
 
 
 class Loop:
@@ -80,12 +80,13 @@ class Loop:
         exits: the ways out of the body besides its end: `break`, `return`, or both.
         templates: of each carried variable, a value with the structure that it keeps. Leaves that are tiles or numbers
             are carried; all others are constants.
-        leaves: the carried leaves of all templates, in the order of these.
+        carried: the carried leaves of all templates, in the order of these.
         dropped: the variables that are not carried, since every iteration assigns them before it reads them.
         ends: the carried variables at the end of the body.
         forms: of each variable with tensors, their forms by the number of the leaf; see `tensor_parts.py`.
         target: the variable of a `for`; empty for `while`.
-        left: the exits that the compiled body took.
+        body_flow: the state of control at the end of the compiled body: whether some path reaches it, and the exits
+            that others took.
     """
 
     def __init__(self, frame: Frame, node: ast.For | ast.While, always: bool) -> None:
@@ -99,13 +100,13 @@ class Loop:
         has_break, has_return = leaves_loop(node.body)
         self.exits = [Exit.BREAK] * has_break + [Exit.RETURN] * has_return
         self.templates: dict[str, Any] = {}
-        self.leaves: list[_Leaf] = []
+        self.carried: list[_CarriedLeaf] = []
         self.dropped: set[str] = set()
         self.ends: dict[str, Any] = {}
         self.forms: dict[str, dict[int, Form]] = {}
         self._guessed = False
         self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
-        self.left = Flow()
+        self.body_flow = Flow()
         for name in self.assigned:
             value = self.before.get(name)
             # Each iteration sets the variable of a `for`. It is carried only if code after the loop was found to read
@@ -119,9 +120,9 @@ class Loop:
         template = self.templates[name] = taken_apart(value, self.forms.get(name, {}))
         for leaf in leaves(template):
             if is_tile(leaf):
-                self.leaves.append(_Leaf(name, leaf, leaf.tile, fixed=True, plain=is_whole(self.frame, leaf)))
+                self.carried.append(_CarriedLeaf(name, leaf, leaf.tile, fixed=True, plain=is_whole(self.frame, leaf)))
             elif is_number(leaf):
-                self.leaves.append(_Leaf(name, leaf, None, fixed=False, plain=type(leaf) is int))
+                self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, plain=type(leaf) is int))
 
     def _begin(self, name: str, value: Any) -> None:
         """Carry a variable that has no value before the loop.
@@ -135,7 +136,7 @@ class Loop:
             if is_tile(leaf) or is_number(leaf):
                 number: Any = leaf
                 type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(number))
-                self.leaves.append(_Leaf(name, None, type, fixed=False))
+                self.carried.append(_CarriedLeaf(name, None, type, fixed=False))
 
     # Before an iteration
 
@@ -143,7 +144,7 @@ class Loop:
         """The initial values as tiles, in the enclosing block."""
         initial: list[Value] = []
         parts = self._initial_parts()
-        for leaf in self.leaves:
+        for leaf in self.carried:
             if leaf.initial in parts:  # never of a number or None: the keys are values of the IR
                 initial.append(parts[leaf.initial])
                 continue
@@ -173,13 +174,13 @@ class Loop:
     def arguments(self) -> list[Value]:
         """Block arguments for the carried values."""
         # What `return` gave is carried too, and is no variable of the user's: it has no name in the IR.
-        arguments = [Value(leaf.settled, "" if leaf.name == RETURNED else leaf.name) for leaf in self.leaves]
-        self._note(arguments)
+        arguments = [Value(leaf.settled, "" if leaf.name == RETURNED else leaf.name) for leaf in self.carried]
+        self._keep_plain(arguments)
         return arguments
 
-    def _note(self, values: Sequence[Value]) -> None:
-        """Plain numbers stay plain numbers, in every iteration and after the loop."""
-        for value, leaf in zip(values, self.leaves, strict=True):
+    def _keep_plain(self, values: Sequence[Value]) -> None:
+        """Keep plain numbers plain, in every iteration and after the loop."""
+        for value, leaf in zip(values, self.carried, strict=True):
             if leaf.plain:
                 of_weak(self.frame, value)
 
@@ -191,7 +192,7 @@ class Loop:
         """
         rest = iter(values)
         for name, template in self.templates.items():
-            filled = refill(template, iter([next(rest) if _carried(leaf) else leaf for leaf in leaves(template)]))
+            filled = refill(template, iter([next(rest) if _is_carried(leaf) else leaf for leaf in leaves(template)]))
             if self.forms.get(name):
                 filled = put_together(self.frame, filled, name)
             fresh = name not in self.before or isinstance(self.before[name], Undefined)
@@ -209,7 +210,7 @@ class Loop:
     def iteration(self, prepare: Callable[[], None]) -> None:
         """Compile the body, after `prepare` has set the loop variable.
 
-        Afterwards `left` has the exits that the body took. Paths of `continue` count as those that reach the end.
+        Afterwards `body_flow` has the exits that the body took. Paths of `continue` count as those that reach the end.
         """
         frame = self.frame
         outer = frame.loop, frame.flow
@@ -219,7 +220,7 @@ class Loop:
             prepare()
             frame.execute(self.node.body)
             frame.flow.rejoin(Exit.CONTINUE)
-            self.left = frame.flow
+            self.body_flow = frame.flow
         finally:
             frame.loop, frame.flow = outer
 
@@ -230,22 +231,22 @@ class Loop:
         """
         try:
             return self._finish()
-        except _CarriedOtherwise:
+        except _CarriedChanged:
             return None
 
     def _drop(self, name: str) -> None:
-        """Stop carrying a variable that each iteration assigns before it reads it.
+        """Stop carrying a variable, if each iteration assigns it before it reads it.
 
-        Its type may change then.
+        What is not carried may have another type in each iteration.
 
         Raises:
-            _CarriedOtherwise: the variable is dropped. The call returns where it has to be carried.
+            _CarriedChanged: the variable is dropped. The call returns where it has to be carried.
         """
         if name not in self.dropped and name in self.before and is_only_overwritten(self.node, name):
             self.dropped.add(name)
             del self.templates[name]
-            self.leaves = [leaf for leaf in self.leaves if leaf.name != name]
-            raise _CarriedOtherwise
+            self.carried = [leaf for leaf in self.carried if leaf.name != name]
+            raise _CarriedChanged
 
     def _with_parts(self, name: str, template: Any, value: Any) -> Any:
         """A variable's value at the end of an iteration, with scalars for tensors.
@@ -253,11 +254,11 @@ class Loop:
         The parts of a tensor are its address, and the extents and strides that its form leaves open. Where the tensor
         does not have the form of the template's one, the loop carries the form that both have from now on.
         """
-        olds, news = tensors_in(template), tensors_in(value)
-        if len(olds) != len(news) or not any(tensor is not None for tensor in olds):
+        old_tensors, new_tensors = tensors_in(template), tensors_in(value)
+        if len(old_tensors) != len(new_tensors) or not any(tensor is not None for tensor in old_tensors):
             return value
         forms = dict(self.forms.get(name, {}))
-        for k, (old, new) in enumerate(zip(olds, news, strict=True)):
+        for k, (old, new) in enumerate(zip(old_tensors, new_tensors, strict=True)):
             if old is None or new is None or same_constant(old, new):
                 continue
             known = old.template if isinstance(old, TensorParts) else old
@@ -278,31 +279,31 @@ class Loop:
                 )
             self.forms[name] = forms
             # The new leaves take the place of the old ones: leaves are in the order of the templates.
-            others, self.leaves = self.leaves, []
+            others, self.carried = self.carried, []
             self._carry(name, self.before[name])
-            own, self.leaves = self.leaves, []
+            own, self.carried = self.carried, []
             for variable in self.templates:
-                self.leaves += own if variable == name else [leaf for leaf in others if leaf.name == variable]
-            raise _CarriedOtherwise
-        parts = iter(olds)
+                self.carried += own if variable == name else [leaf for leaf in others if leaf.name == variable]
+            raise _CarriedChanged
+        parts = iter(old_tensors)
 
-        def apart(leaf: Any) -> Any:
+        def in_parts(leaf: Any) -> Any:
             old = next(parts)
             if not isinstance(old, TensorParts) or not is_tensor(leaf):
                 return leaf
             return TensorParts(old.form, old.template, tuple(parts_of(self.frame, leaf.value, old.form)))
 
-        return mapped(value, apart)
+        return mapped(value, in_parts)
 
     def _finish(self) -> list[Value] | None:
-        taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.left.taken]
+        taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.body_flow.taken]
         if taken != self.exits:  # `exits` was read from the syntax, which has branches that are never compiled
             self.exits = taken
             return None
         variables = self.frame.variables
         # Variables without a value before the loop that are carried all the same: code after it reads them.
         names = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
-        if Exit.RETURN in self.left.taken:
+        if Exit.RETURN in self.body_flow.taken:
             names.add(RETURNED)
         if missing := sorted(names - self.templates.keys()):
             for name in missing:
@@ -311,30 +312,31 @@ class Loop:
                 self._begin(name, at_break.get(name) if value is None or isinstance(value, Undefined) else value)
             return None
         ends: list[Value | None] = []  # None: the leaf's type has changed
-        rest = iter(self.leaves)
+        rest = iter(self.carried)
         for name, template in self.templates.items():
             value = variables.get(name)
             if isinstance(value, Undefined) and value.hidden is not None:  # no path of the body assigned it
                 value = value.hidden
             if isinstance(value, Faulty):  # reported already
-                ends.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _carried(leaf))
+                ends.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _is_carried(leaf))
                 continue
             if isinstance(value, Undefined) and value.conflict:
-                self._refuse_type(name, value.why, value.places)
+                self._drop_or_report_type(name, value.why, value.places)
             value = self._with_parts(name, template, value)
             if not same_structure(template, value):
-                self._refuse_type(name, f"it is {describe(template)} before, {describe(value)} at the end of the body")
+                how = f"it is {describe(template)} before, {describe(value)} at the end of the body"
+                self._drop_or_report_type(name, how)
             for old, new in zip(leaves(template), leaves(value), strict=True):
-                if not _carried(old):
+                if not _is_carried(old):
                     if not same_constant(old, new):
-                        self._refuse_constant(name, old, new)
+                        self._drop_or_report_constant(name, old, new)
                     continue
                 ends.append(self._end_of(name, next(rest), old, new))
         self.ends = {name: variables.get(name) for name in self.templates}
         values = [value for value in ends if value is not None]
         return values if len(values) == len(ends) else None
 
-    def _end_of(self, name: str, leaf: _Leaf, old: Any, new: Any) -> Value | None:
+    def _end_of(self, name: str, leaf: _CarriedLeaf, old: Any, new: Any) -> Value | None:
         """The value of a leaf at the end of an iteration, as the leaf's type.
 
         Args:
@@ -356,7 +358,7 @@ class Loop:
                 return materialize(self.frame, new, type.dtype, type.shape)
             leaf.type = TileType(operators.default_dtype(new), type.shape)
         elif not is_tile(new):
-            self._refuse_type(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
+            self._drop_or_report_type(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
         elif leaf.plain and not whole and new.tile in WHOLE:
             # The body gives a scalar with a dtype of the user's. It was compiled with a plain number, which converts.
             leaf.type, leaf.plain = new.tile, False
@@ -365,7 +367,7 @@ class Loop:
                 return new
             leaf.plain = False  # of the right type, but no longer a plain number
         elif leaf.fixed:
-            self._refuse_type(name, f"it is {type} before, {new.type} at the end of the body")
+            self._drop_or_report_type(name, f"it is {type} before, {new.type} at the end of the body")
         else:
             leaf.type = new.tile
         return None
@@ -386,14 +388,14 @@ class Loop:
         """Whether the iteration took each of `exits`, as bool scalars."""
         values: list[Value] = []
         for exit in self.exits:
-            flag = self.left.taken.get(exit, False)
+            flag = self.body_flow.taken.get(exit, False)
             values.append(
                 self.frame.emit(Constant(value=flag, dtype=bool_, shape=())) if isinstance(flag, bool) else flag
             )
         return values
 
-    def _refuse_type(self, name: str, how: str, places: tuple[Any, ...] = ()) -> NoReturn:
-        """Drop the variable if that is possible, else report that its type changes."""
+    def _drop_or_report_type(self, name: str, how: str, places: tuple[Any, ...] = ()) -> NoReturn:
+        """Drop the variable if `_drop` can, else report that its type changes."""
         self._drop(name)
         node = self.frame.places.get(name, self.assigned.get(name, self.node))
         if not places and (before := self.places.get(name)) is not None:
@@ -405,8 +407,8 @@ class Loop:
             places,
         )
 
-    def _refuse_constant(self, name: str, old: Any, new: Any) -> NoReturn:
-        """Drop the variable if that is possible, else report that a constant changes."""
+    def _drop_or_report_constant(self, name: str, old: Any, new: Any) -> NoReturn:
+        """Drop the variable if `_drop` can, else report that a constant changes."""
         self._drop(name)
         raise KernelTypeError(
             f"{name!r} is known when the kernel is compiled and cannot change in a loop: "
@@ -466,7 +468,7 @@ class Loop:
     @property
     def has_guesses(self) -> bool:
         """Whether some type is not the user's, and no better guess has been looked for."""
-        return any(not leaf.fixed for leaf in self.leaves) and not self._guessed
+        return any(not leaf.fixed for leaf in self.carried) and not self._guessed
 
     def _placed(self, error: KernelError) -> KernelError:
         if error.location is not None:
@@ -492,15 +494,15 @@ class Loop:
         try:
             with self.frame.builder.block(), self.frame.dynamic():
                 iteration()
-            rest = iter(self.leaves)
+            rest = iter(self.carried)
             for name, template in self.templates.items():
                 value = self.frame.variables.get(name)
                 if not same_structure(template, value):
-                    for _ in filter(_carried, leaves(template)):
+                    for _ in filter(_is_carried, leaves(template)):
                         next(rest)
                     continue
                 for old, new in zip(leaves(template), leaves(value), strict=True):
-                    leaf = next(rest) if _carried(old) else None
+                    leaf = next(rest) if _is_carried(old) else None
                     if leaf is not None and not leaf.fixed and is_tile(new) and new.tile != leaf.type:
                         leaf.type, learnt = new.tile, True
         except KernelError:
@@ -518,16 +520,16 @@ class Loop:
         """Bind the variables to the loop's results, compile its `else`, and set the flow.
 
         Args:
-            results: the carried leaves, in the order of `leaves`.
+            results: the carried values after the loop, in the order of `carried`.
             flags: whether the loop was left by each of `exits`.
             endless: whether the condition is always true, so that only exits leave the loop.
         """
         frame = self.frame
         end, end_places = frame.variables, frame.places
         self.reset()
-        for value, leaf in zip(results, self.leaves, strict=True):
+        for value, leaf in zip(results, self.carried, strict=True):
             value.name = "" if leaf.name == RETURNED else leaf.name
-        self._note(results)
+        self._keep_plain(results)
         self.bind(results, inside=False)
         frame.variables.update({name: self.ends[name] for name in self.templates if self._constant(name)})
         frame.places.update({name: end_places[name] for name in self.templates if name in end_places})
@@ -582,11 +584,11 @@ def exited(frame: Frame, flags: Sequence[Value]) -> Value:
     return result
 
 
-def _carried(leaf: Any) -> bool:
+def _is_carried(leaf: Any) -> bool:
     return is_tile(leaf) or is_number(leaf)
 
 
-def _stand_in(leaf: _Leaf) -> Constant:
+def _stand_in(leaf: _CarriedLeaf) -> Constant:
     """A zero in the place of a faulty value, so that the rest of the loop is compiled."""
     type = leaf.settled
     return Constant(value=_zero(type), dtype=type.dtype, shape=type.shape)

@@ -2,7 +2,9 @@
 
 The operation `convert` has the meaning of each pair of types.
 
-`convert_tile` takes any two types. Each of the others takes the kinds of types that its name says, and refuses others.
+`convert_tile` and `convert_scalar` convert between any two types. `ftof`, `ftoi`, `itof`, `exti` and `trunci` do the
+same for floats (`f`) or integers (`i`) alone: a tile of another kind is an error. `bitcast`, `pack` and `unpack` keep
+the bits, not the numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 from cutile.language.declare import operation
 
-# Not public here: the markers have these names in `cutile`, and parameters have them, too.
+# With an underscore, because parameters below have the markers' names too.
 from cutile.language.markers import overflow as _overflow
 from cutile.language.markers import rounding as _rounding
 from cutile.tile import Tile
@@ -161,7 +163,7 @@ def bitcast(x: Tile | float, dtype: Any) -> Tile:
         A tile of `dtype`, of the shape of `x`.
 
     Raises:
-        KernelTypeError: the widths differ.
+        KernelTypeError: the widths differ, or one of the types is bool.
 
     Example:
         >>> run(lambda x: ct.bitcast(ct.bitcast(x, ct.i32) & 0x7FFFFFFF, ct.f32), [-1.5, 2.0])
@@ -174,17 +176,19 @@ def bitcast(x: Tile | float, dtype: Any) -> Tile:
 def pack(x: Tile, dtype: Any = None) -> Tile:
     """A tile of one axis as bytes, in the order of memory.
 
-    Floats of 4 bits, in a tile of any shape, come two to a byte.
+    Two floats of 4 bits make one byte: neighbours along the last axis, in a tile of one axis or more.
 
     Args:
-        x: any type but bool and pairs, which are bytes already.
-        dtype: `u8` (the default) or `i8`; `f4e2m1fnx2` (the default) for `f4e2m1fn`, whose last axis has to be even.
+        x: any type but bool and `f4e2m1fnx2`, whose pairs are bytes already. A tile of one axis; of `f4e2m1fn` one
+            with any number of axes, of which the last is even.
+        dtype: of the bytes: `u8` (the default) or `i8`. For `f4e2m1fn` also `f4e2m1fnx2`, which is then the default.
 
     Returns:
-        A tile with the same bytes; its last axis is as long as they need.
+        A tile of `dtype` with the same bytes. Its last axis has one element for each byte.
 
     Raises:
-        KernelTypeError: the bytes make no whole number of elements, or a dtype is none of these.
+        KernelTypeError: `x` is of bools or of pairs, `x` does not have one axis, the last axis of `f4e2m1fn` is odd, or
+            `dtype` is no type of bytes.
 
     Example:
         >>> run(lambda x: ct.unpack(ct.pack(x), ct.f32), [1.5, -2.0])
@@ -197,17 +201,19 @@ def pack(x: Tile, dtype: Any = None) -> Tile:
 def unpack(x: Tile, dtype: Any = None) -> Tile:
     """Bytes in one axis as elements of `dtype`, in the order of memory.
 
-    Pairs of floats of 4 bits are taken apart, in a tile of any shape.
+    A byte makes two floats of 4 bits: neighbours along the last axis, in a tile of one axis or more.
 
     Args:
-        x: a tile of `u8` or `i8`, or of `f4e2m1fnx2`, which has the default dtype `f4e2m1fn`.
-        dtype: any type but bool.
+        x: bytes: a tile of `u8` or `i8` with one axis. For `f4e2m1fn` also `f4e2m1fnx2`, and more axes.
+        dtype: of the elements: any type but bool and `f4e2m1fnx2`. It may be left out for `f4e2m1fnx2`, which
+            becomes `f4e2m1fn`.
 
     Returns:
-        A tile with the same bytes; its last axis is as long as they need.
+        A tile of `dtype` with the same bytes. Its last axis has one element for each `dtype` in the bytes.
 
     Raises:
-        KernelTypeError: the bytes make no whole number of elements, or a dtype is none of these.
+        KernelTypeError: `x` is not of bytes, `x` does not have one axis, its bytes are no whole number of elements, or
+            `dtype` is left out for plain bytes or is none of these types.
 
     Example:
         >>> run(lambda x: ct.unpack(ct.pack(x), ct.i32).astype(ct.f32), [1.0, 2.0])
@@ -220,9 +226,8 @@ def unpack(x: Tile, dtype: Any = None) -> Tile:
 def convert_tile(x: Tile | float, dtype: Any) -> Tile:
     """The elements as `dtype`.
 
-    Floats round to nearest even, floats to integers truncate and saturate.
-
-    See the operation `convert` for every pair of types.
+    A float becomes a narrower float rounded to nearest even, and an integer truncated and saturated. The operation
+    `convert` has the rule for every pair of types.
 
     Args:
         x: any type; a tile or a number.

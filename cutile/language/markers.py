@@ -155,8 +155,8 @@ class atomic(Marker):
 class tma(Marker):
     """Whether a load may go through TMA; a hint.
 
-    TMA serves loads of plain partitions that feed a product in a loop (sm_90a). It also serves the store of a block's
-    own tile, `y.store`, which takes no hint. On other accesses the hint has no effect.
+    TMA serves loads of plain partitions in kernels with products (sm_90a). There it may serve stores of a product's
+    result, by `y.store` and by views. The hint refuses TMA to a load alone: on stores it has no effect.
     """
 
     ENABLED = "enabled"

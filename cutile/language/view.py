@@ -255,9 +255,10 @@ def load_strided_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Tile:
-    """The window at an index of a strided view.
+    """The window at an index of a strided view; `load_view_tko` under its other name.
 
-    The other arguments are those of `load_view_tko`.
+    Both names load tiles and windows alike, since each view knows its own strides. The names are those of cuTile Rust,
+    which has an operation for each kind of view.
 
     Args:
         view: what `make_strided_view` made.
@@ -296,7 +297,8 @@ def store_view_tko(
         ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
             load it meanwhile. An ACQUIRE load that reads what a RELEASE store wrote sees what this block did before.
         scope: among whom a RELAXED or RELEASE store is ordered.
-        latency, tma: accepted, and without effect: stores are not waited for, and these do not use TMA.
+        latency, tma: hints without an effect on stores. A store is never begun ahead. TMA carries it out where the
+            kernel's plan has TMA store this tile, whatever `tma` says; see `tma`.
 
     Returns:
         A token.

@@ -7,9 +7,9 @@
                                                  ->   (stays), where only the kernel knows %k
 
 A check moves to the launch where its index runs between two launch-known numbers that are both reached (`ranges.py`),
-outside of branches and `while` loops. The loops around it become its guard: a loop without turns checks nothing. So a
-launch that fails its checks would have ended in an error. The exception is an index that would have wrapped round to a
-tile: here it is an error, too.
+outside of branches and `while` loops. The loops around it become its guard: a loop without iterations checks nothing.
+So a launch that fails its checks would have ended in an error in the kernel. The exception is an index that would have
+wrapped round to a tile: the launch makes it an error, too.
 
 The function's facts say how: `checks` is "place" (this), "keep" (all stay in the kernel: the debug mode), "none"
 (unchecked accesses) or "deny" (as "place", and what stays is an error). `preconditions` are Python comparisons over the
@@ -63,26 +63,26 @@ def reach(function: Function) -> Function:
     read_preconditions(function, facts)
     ranges = Ranges(function, facts)
     near = _near(function, ranges, facts)
-    above = {
+    natural = {
         (id(op), at) for op in accesses for at, value in enumerate(op.index) if _not_below(ranges.of(value), value)
     }
     if all(value.tile.dtype is i32 and (id(op), at) in near for op in accesses for at, value in enumerate(op.index)):
         return function
-    order = iter(accesses)  # a rule sees copies; they come in the order of the originals
+    originals = iter(accesses)  # a rule sees copies; they come in the order of the originals
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if not isinstance(op, LoadTile | LoadView | StoreView):
             return KEEP
-        before = id(next(order))
-        steps = _steps(op)
-        index = tuple(
-            _narrow(rewriter.builder, value)
-            if (before, at) in near
-            else _inside(rewriter.builder, value, steps[at], (before, at) in above)
-            if at < len(steps)
-            else _narrow(rewriter.builder, _at_most(rewriter.builder, value))
-            for at, value in enumerate(op.index)
-        )
+        builder, original, steps = rewriter.builder, id(next(originals)), _steps(op)
+
+        def in_reach(at: int, value: Value) -> Value:
+            if (original, at) in near:
+                return _narrow(builder, value)
+            if at < len(steps):
+                return _just_outside(builder, value, steps[at], (original, at) in natural)
+            return _narrow(builder, _at_most(builder, value))  # behind the indices come limits, in elements
+
+        index = tuple(in_reach(at, value) for at, value in enumerate(op.index))
         if index != op.index:
             copy = op.copy_with([*op.operands[: len(op.operands) - len(index)], *index], (), op.results)
             rewriter.builder.current.operations.append(copy)
@@ -98,7 +98,7 @@ def _steps(op: LoadTile | LoadView | StoreView) -> tuple[int, ...]:
 
 def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, int]]:
     """The indices, by access and position, whose products with the step fit 32 bits."""
-    believed = function.facts.get("checks", "place") != "none"  # else no check is made, by the launch nor by the kernel
+    believed = function.facts.get("checks", "place") != "none"  # with "none" neither launch nor kernel makes a check
     near: set[tuple[int, int]] = set()
 
     def visit(operations: list[Op], checked: frozenset[_Checked]) -> None:
@@ -108,9 +108,9 @@ def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, in
             if isinstance(op, LoadTile | LoadView | StoreView):
                 tile = op.value.tile.shape if isinstance(op, StoreView) else op.shape
                 for axis, (step, extent) in enumerate(zip(_steps(op), tile, strict=True)):
-                    indices = ranges.of(op.index[axis])
-                    past = ranges.tiles(op.x, axis, step)
-                    if (op.x, axis, step, op.index[axis]) in checked or _fits(indices, past, step, extent, facts):
+                    index_range = ranges.of(op.index[axis])
+                    tiles = ranges.tiles(op.x, axis, step)
+                    if (op.x, axis, step, op.index[axis]) in checked or _fits(index_range, tiles, step, extent, facts):
                         near.add((id(op), axis))
                 for at in range(len(tile), len(op.index)):
                     if op.index[at].tile.dtype is i32:
@@ -122,16 +122,16 @@ def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, in
     return near
 
 
-def _fits(index: Range, past: Affine, step: int, extent: int, facts: Facts) -> bool:
+def _fits(index: Range, tiles: Affine, step: int, extent: int, facts: Facts) -> bool:
     """Whether a range keeps the elements of a tile within 32 bits.
 
-    By its numbers, or because it ends in the tensor.
+    Its numbers may say so, or it ends in the tensor: at most at the first tile past the tensor's `tiles`.
     """
     low = index.low.low if index.low is not None else None
     if low is None or low * step < -_MAX_I32 or index.high is None:
         return False
     high = index.high.high
-    return (high is not None and high * step + extent <= _MAX_I32) or facts.at_most(index.high, past)
+    return (high is not None and high * step + extent <= _MAX_I32) or facts.at_most(index.high, tiles)
 
 
 def _not_below(index: Range, value: Value) -> bool:
@@ -146,28 +146,32 @@ def _narrow(builder: Builder, value: Value) -> Value:
     return value if value.tile.dtype is i32 else builder.value(Convert(x=value, dtype=i32))
 
 
-def _inside(builder: Builder, value: Value, step: int, above: bool) -> Value:
+def _just_outside(builder: Builder, value: Value, step: int, natural: bool) -> Value:
     """An index, brought to just outside of all tensors where it lies further out.
 
     Just outside are -1, and the first tile that begins past every tensor.
 
     Args:
-        above: whether the index is known not to be below 0.
+        builder: appends to the new function.
+        value: the index.
+        step: elements from tile to tile.
+        natural: whether the index is known not to be below 0.
     """
     dtype = value.tile.dtype
     past = MAX_EXTENT // step + 1
-    if past * step > _MAX_I32 - _MAX_TILE:  # where nothing past every tensor is held by 32 bits, -1 is outside, too
+    # The elements of the first tile past every tensor may not fit 32 bits. Then -1 stands for it, which is outside too.
+    if past * step > _MAX_I32 - _MAX_TILE:
         inside = builder.value(Lt(x=value, y=builder.constant(past, dtype)))
         value = builder.value(Select(condition=inside, x=value, y=builder.constant(-1, dtype)))
     else:
         value = builder.value(Min(x=value, y=builder.constant(past, dtype)))
-    if not above:
+    if not natural:
         value = builder.value(Max(x=value, y=builder.constant(-1, dtype)))
     return _narrow(builder, value)
 
 
 def _at_most(builder: Builder, limit: Value) -> Value:
-    """A limit in elements that 32 bits hold; no tensor goes further."""
+    """A limit in elements that 32 bits hold: the largest extent of a tensor is one."""
     return builder.value(Min(x=limit, y=builder.constant(_MAX_I32, limit.tile.dtype)))
 
 
@@ -200,16 +204,16 @@ def bounds(function: Function) -> Function:
     if mode == "keep":
         return function
     pass_ = _Bounds(Ranges(function, facts), facts)
-    gone: set[int] = set()
-    launched: list[LaunchCheck] = []
+    dropped: set[int] = set()
+    launch_checks: list[LaunchCheck] = []
     for op, context in _checks(function.body, _Context()):
         if mode == "none":
-            gone.add(id(op))
+            dropped.add(id(op))
             continue
-        places = pass_.place(op, context)
-        if places is not None:
-            gone.add(id(op))
-            launched += [each for each in places if each not in launched]
+        checks = pass_.launch_checks(op, context)
+        if checks is not None:
+            dropped.add(id(op))
+            launch_checks += [check for check in checks if check not in launch_checks]
         elif mode == "deny":
             raise KernelTypeError(
                 f"{function.name}: this access is checked in the kernel, which deny_in_kernel_checks refuses: "
@@ -218,9 +222,9 @@ def bounds(function: Function) -> Function:
                 "Index with what the launch knows (block ids, loop variables, extents), state a precondition, or "
                 "assume_bounds of the index.",
             )
-    result = rewrite(function, lambda op, rewriter: KEEP, drop=lambda op: id(op) in gone)
-    if launched:
-        result.facts["launch_checks"] = (*function.facts.get("launch_checks", ()), *launched)
+    result = rewrite(function, lambda op, rewriter: KEEP, drop=lambda op: id(op) in dropped)
+    if launch_checks:
+        result.facts["launch_checks"] = (*function.facts.get("launch_checks", ()), *launch_checks)
     return result
 
 
@@ -242,8 +246,8 @@ class _Bounds:
         self._ranges = ranges
         self._facts = facts
 
-    def place(self, op: CheckTile | CheckIndex, context: _Context) -> list[LaunchCheck] | None:
-        """What the launch must verify in place of a check.
+    def launch_checks(self, op: CheckTile | CheckIndex, context: _Context) -> list[LaunchCheck] | None:
+        """The checks that the launch must make in place of one in the kernel.
 
         An empty list where the check is proved; None where it must stay.
         """
@@ -306,7 +310,7 @@ class _Bounds:
                 first, last = last, first  # it counts down
             if not (first.reached and last.reached) or first.low is None or last.high is None:
                 return None
-            if first.varies & last.varies:
+            if first.varies & last.varies:  # both depend on one number: their extremes may not come together
                 return None
             if not (self._ranges.is_exact(loop.start) and self._ranges.is_exact(loop.stop)):
                 return None  # the guard below would count iterations that a wrapped bound has not

@@ -2,8 +2,8 @@
 
     check_tile(%x, %k) {axis = 1, step = 64}   ->   assert(0 <= %k and %k < ceil_div(dim(%x, 1), 64))
 
-A check whose operands do not change in the loop around it moves to before the loop, under the condition that the loop
-has an iteration. So does a check whose index counts with the loop: before it the first and the last index are checked.
+A check whose operands do not change in the loop around it moves ahead of the loop, under the condition that the loop
+has an iteration. So does a check whose index counts with the loop: it becomes two, of the first and of the last index.
 In the debug mode (`checks` is "keep") all checks stay where they are, and assumptions are asserted, too.
 """
 
@@ -50,25 +50,25 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
     """Move checks of fixed indices, and of indices that count, to before a loop."""
     if not isinstance(op, For):
         return KEEP
-    inside = {*op.body.arguments, *(value for each in op.body.operations for value in each.results)}
-    made_by = {value: each for each in op.body.operations for value in each.results}
-    in_body = [each for each in op.body.operations if isinstance(each, CheckTile | CheckIndex)]
-    fixed = [each for each in in_body if not inside & set(each.operands)]
-    counting = [each for each in in_body if each not in fixed and _counts(op, each, inside, made_by)]
+    definitions = {value: nested for nested in op.body.operations for value in nested.results}
+    changing = {*op.body.arguments, *definitions}  # values that may differ from iteration to iteration
+    in_body = [nested for nested in op.body.operations if isinstance(nested, CheckTile | CheckIndex)]
+    fixed = [check for check in in_body if not changing & set(check.operands)]
+    counting = [check for check in in_body if check not in fixed and _counts(op, check, changing, definitions)]
     step: int | None = _constants(rewriter.builder).get(op.step)
-    if step is None:  # its sign says which bound has to be the larger one
+    if step is None:  # only its sign says whether the loop has an iteration (`_has_iterations`)
         return KEEP
     counting = counting if step in (1, -1) else []  # by other steps, the last index is not next to `stop`
     if not fixed and not counting:
         return KEEP
     guard = _has_iterations(op, step, rewriter.builder)
-    op.body.operations[:] = [each for each in op.body.operations if each not in fixed and each not in counting]
+    op.body.operations[:] = [nested for nested in op.body.operations if nested not in (*fixed, *counting)]
     builder = rewriter.builder
     if isinstance(guard, bool):
-        _check_before(op, fixed, counting, step, made_by, builder)
+        _check_before(op, fixed, counting, step, definitions, builder)
         return KEEP
     with builder.block() as then:
-        _check_before(op, fixed, counting, step, made_by, builder)
+        _check_before(op, fixed, counting, step, definitions, builder)
         builder.yield_()
     with builder.block() as orelse:
         builder.yield_()
@@ -76,20 +76,20 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
     return KEEP
 
 
-def _counts(loop: For, check: CheckTile | CheckIndex, inside: set[Value], made_by: Mapping[Value, Op]) -> bool:
+def _counts(loop: For, check: CheckTile | CheckIndex, changing: set[Value], definitions: Mapping[Value, Op]) -> bool:
     """Whether only the index of a check changes in a loop, and counts with it.
 
     Such an index is the loop variable, that plus a fixed value, or that minus a fixed value.
     """
-    if inside & {value for value in check.operands if value is not check.index}:
+    if changing & {value for value in check.operands if value is not check.index}:
         return False
     if check.index is loop.induction:
         return True
-    definition = made_by.get(check.index)
+    definition = definitions.get(check.index)
     if not isinstance(definition, Add | Sub):
         return False
-    return (definition.x is loop.induction and definition.y not in inside) or (
-        isinstance(definition, Add) and definition.y is loop.induction and definition.x not in inside
+    return (definition.x is loop.induction and definition.y not in changing) or (
+        isinstance(definition, Add) and definition.y is loop.induction and definition.x not in changing
     )
 
 
@@ -98,22 +98,25 @@ def _check_before(
     fixed: Sequence[CheckTile | CheckIndex],
     counting: Sequence[CheckTile | CheckIndex],
     step: int,
-    made_by: Mapping[Value, Op],
+    definitions: Mapping[Value, Op],
     builder: Builder,
 ) -> None:
-    """Append the checks of a loop's first and last iteration.
-
-    The other indices lie between.
+    """Append the checks that leave a loop.
 
     Args:
+        loop: the loop.
+        fixed: checks whose operands do not change in it.
+        counting: checks whose index counts with it. The first and the last index are checked: the others lie between.
         step: of the loop; 1 or -1 if there are counting checks.
+        definitions: the operations of the loop's body, by their results.
+        builder: appends ahead of the loop.
     """
     builder.current.operations.extend(fixed)
     for check in counting:
         builder.location = check.location
         one = builder.constant(step, loop.induction.tile.dtype)
         ends = [loop.start, builder.value(Sub(x=loop.stop, y=one))]
-        definition = made_by.get(check.index)
+        definition = definitions.get(check.index)  # the sum or difference; None: the index is the loop's variable
         if definition is not None:
             ends = [
                 builder.value(
@@ -126,15 +129,15 @@ def _check_before(
             builder.add(check.copy_with(operands, (), ()))
         # An i32 sum may leave its range between two ends that are inside. An i64 one takes 2**64 iterations to do so.
         if definition is not None and ends[0].tile.dtype is i32:
-            run = builder.value(Sub(x=ends[1], y=ends[0]) if step > 0 else Sub(x=ends[0], y=ends[1]))
+            distance = builder.value(Sub(x=ends[1], y=ends[0]) if step > 0 else Sub(x=ends[0], y=ends[1]))
             what = "the way from a loop's first index to its last"
-            builder.add(CheckIndex(index=run, count=builder.constant(2**31 - 1), what=what))
+            builder.add(CheckIndex(index=distance, count=builder.constant(2**31 - 1), what=what))
 
 
 def _constants(builder: Builder) -> dict[Value, Any]:
     """The constants that may be used here."""
-    visible = (each for block in builder.open_blocks for each in block.operations)
-    return {each.result: each.value for each in visible if isinstance(each, Constant)}
+    visible = (op for block in builder.open_blocks for op in block.operations)
+    return {op.result: op.value for op in visible if isinstance(op, Constant)}
 
 
 def _has_iterations(loop: For, step: int, builder: Builder) -> Value | Literal[True]:
@@ -153,8 +156,8 @@ def _alike(values: Sequence[Value], builder: Builder) -> list[Value]:
     """Integer scalars, converted to the widest dtype among them."""
     widest = max((value.tile.dtype for value in values), key=lambda dtype: dtype.bits)
     return [
-        each if each.tile.dtype is widest else builder.value(Convert(x=each, dtype=widest), each.name)
-        for each in values
+        value if value.tile.dtype is widest else builder.value(Convert(x=value, dtype=widest), value.name)
+        for value in values
     ]
 
 
@@ -238,12 +241,14 @@ class _Asserting:
         least, most = _ends(dtype)
         if least <= bound <= most:
             return builder.value(comparison(x=op.x, y=builder.constant(bound, dtype, shape)))
+        # Every element lies on one side of such a bound.
         return builder.constant((bound < least) is (comparison is Ge), bool_)
 
     def _divisible(self, op: AssumeDivisible, builder: Builder) -> None:
         dtype, shape = op.x.tile.dtype, op.x.tile.shape
         value = op.x
         if op.every is not None and op.along is not None:
+            # The elements of a group count up: without their places in it, all are equal, and multiples of `by`.
             counted = dtype if shape[op.along] <= _ends(dtype)[1] else i32  # i8 counts no axis of 256 elements
             row = builder.value(Iota(length=shape[op.along], dtype=counted))
             place = builder.value(Mod(x=row, y=builder.constant(op.every, counted, (shape[op.along],))))
@@ -259,7 +264,7 @@ class _Asserting:
         self._require(op, holds, f"{op.name}: an element is no multiple of {op.by}", builder)
 
     def _rest(self, value: Value, by: int, builder: Builder) -> Value:
-        """What is 0 where `by` divides an element."""
+        """A tile that is 0 where `by` divides an element."""
         dtype, shape = value.tile.dtype, value.tile.shape
         least, most = _ends(dtype)
         if by <= most:

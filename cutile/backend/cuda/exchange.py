@@ -1,8 +1,9 @@
 """Places of a tile in shared memory, on its way from one layout to another.
 
-Rows along one axis are cut into chunks. A chunk has as many elements as the wider of the two accesses. Chunk `c` of row
-`r` lies at place `c ^ (r >> shift)` of its row. So threads that read across the rows find their elements in different
-banks:
+One thread writes an element in the first layout, and another reads it in the second one. Rows along one axis are cut
+into chunks. A chunk has as many elements as the wider of the two accesses. Chunk `c` of row `r` lies at place
+`c ^ (r >> shift & mask)` of its row. So threads that read across the rows find their elements in different banks. With
+shift 0 and mask 3:
 
     row 0   c0 c1 c2 c3
     row 1   c1 c0 c3 c2
@@ -10,6 +11,7 @@ banks:
     row 3   c3 c2 c1 c0
 
 The axis, the shift and the mask are those that take the fewest cycles of shared memory, counted on the lanes of a warp.
+A shift lets several rows lie alike, where the lanes of an access are that many rows apart.
 
 Pure.
 """
@@ -27,8 +29,9 @@ ACCESS_BYTES = 16
 """The widest access of one thread."""
 BANKS = 32
 BANK_BYTES = 4
+"""Bytes that a bank serves in a cycle."""
 SECTOR_BYTES = 32
-"""Bytes that memory moves at least."""
+"""Bytes that global memory moves at least."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Exchange:
     def pitch(self) -> int:
         """Elements from row to row.
 
-        Rows are padded, so that every chunk has a place to change with.
+        Rows are padded to whole groups of `mask + 1` chunks: within a group, the XOR leads to every place.
         """
         chunks = self.shape[self.axis] // self.chunk
         return self.chunk * -(-chunks // (self.mask + 1)) * (self.mask + 1)
@@ -99,9 +102,12 @@ def exchange_of(dtype: DTypeLike, source: Layout, target: Layout) -> Exchange:
     sides = [(layout.registers, lanes_of(layout)) for layout in (source, target)]
 
     def cost(exchange: Exchange) -> tuple[int, int]:
-        """Cycles for one warp: those of its first access on each side, times their number."""
+        """Cycles for one warp, and bytes.
+
+        The cycles are those of its first access on each side, times the number of accesses.
+        """
         both = zip(sides, exchange.widths, strict=True)
-        cycles = (count // width * conflicts(exchange, lanes, width) for (count, lanes), width in both)
+        cycles = (count // width * access_cycles(exchange, lanes, width) for (count, lanes), width in both)
         return sum(cycles), exchange.nbytes
 
     return min(_candidates(dtype, source, target), key=cost)
@@ -113,9 +119,13 @@ def lanes_of(layout: Layout) -> list[Coordinate]:
 
 
 def _candidates(dtype: DTypeLike, source: Layout, target: Layout) -> Iterator[Exchange]:
+    """The exchanges to choose from.
+
+    Rows run along each axis with wide accesses, or along the last axis. Chunks lie in their order, or with any swizzle.
+    """
     size = dtype.bits // 8
-    wide = [axis for axis in range(source.rank) if max(source.vector(axis), target.vector(axis)) > 1]
-    for axis in dict.fromkeys([*wide, source.rank - 1]):
+    wide_axes = [axis for axis in range(source.rank) if max(source.vector(axis), target.vector(axis)) > 1]
+    for axis in dict.fromkeys([*wide_axes, source.rank - 1]):
         widths = (_width(source, axis, size), _width(target, axis, size))
         chunk = max(widths)
         chunks = source.shape[axis] // chunk
@@ -134,10 +144,11 @@ def _width(layout: Layout, axis: int, size: int) -> int:
     return width
 
 
-def conflicts(exchange: Exchange, lanes: Sequence[Coordinate], width: int) -> int:
+def access_cycles(exchange: Exchange, lanes: Sequence[Coordinate], width: int) -> int:
     """Cycles of shared memory that one access of a warp takes.
 
-    Accesses of 16 bytes are served a quarter of a warp at a time, those of 8 bytes half of one.
+    Accesses of 16 bytes are served a quarter of a warp at a time, those of 8 bytes half of one. Each part takes as many
+    cycles as different words of it lie in one bank.
     """
     nbytes = width * exchange.size
     at_once = min(1 << LANE_BITS, BANKS * BANK_BYTES // nbytes)
@@ -160,11 +171,12 @@ def sectors(layout: Layout, axis: int | None, width: int, size: int) -> tuple[in
         width: elements of a thread's access.
         size: bytes of an element.
     """
-    bytes_at: set[tuple[tuple[int, ...], int]] = set()
+    # An element by its row, which counts as contiguous and aligned, and its first byte there. Lanes may share elements.
+    elements: set[tuple[tuple[int, ...], int]] = set()
     for lane in lanes_of(layout):
-        where, along = list(lane), 0
+        row, along = list(lane), 0
         if axis is not None:
-            along, where[axis] = where[axis], 0
-        bytes_at.update((tuple(where), (along + k) * size) for k in range(width))
-    touched = {(where, begin // SECTOR_BYTES) for where, begin in bytes_at}
-    return len(touched), max(1, -(-len(bytes_at) * size // SECTOR_BYTES))
+            along, row[axis] = row[axis], 0
+        elements.update((tuple(row), (along + k) * size) for k in range(width))
+    touched = {(row, begin // SECTOR_BYTES) for row, begin in elements}
+    return len(touched), max(1, -(-len(elements) * size // SECTOR_BYTES))

@@ -387,6 +387,7 @@ def _refused(function: Function) -> Iterator[str]:
     """The better plans that the kernel did not get."""
     facts = function.facts
     refused = [(str(name), str(reason)) for name, reason in facts.get("refused", ())]
+    multiplies = any(type(op) in _INSTRUCTIONS for op in function.walk())
     staged = any(isinstance(op, StagedMma | StageTile) for op in function.walk())
     said: set[str] = set()
     for name, reason in refused:
@@ -399,7 +400,8 @@ def _refused(function: Function) -> Iterator[str]:
             continue
         said.add(what)
         yield f"{in_words(name)}: {reason}{'. ' + what if what else ''}"
-    if refused and not staged and "computing" not in facts:
+    # The fact `computing` is of warp specialisation, which loads ahead by TMA.
+    if refused and multiplies and not staged and "computing" not in facts:
         yield (
             "no loop of products runs ahead of its loads (cp.async): operands are to be loaded in the loop, "
             "with 16-byte rows, at indices that it does not carry, and to fit shared memory twice"

@@ -5,9 +5,9 @@
     z = convert(mul(a, b))  {bf16}
 
 If f32 holds a product exactly, its rounding to 16 bits is the only one. An `fma` of 16 bits rounds once too, so it is
-the same to the last bit. That is so if one factor is a small whole number and the other has 16 bits, as weights with a
-scale. GPUs make two such products at once. Whole numbers of 8 bits become 16 bits by a few operations on their bits
-(`intrinsics/cast.py`).
+the same to the last bit. f32 holds the product of a small whole number and a number of 16 bits, such as a weight and
+its scale: together they have at most 24 bits. GPUs make two such products at once. Whole numbers of 8 bits become 16
+bits by a few operations on their bits (`intrinsics/cast.py`).
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ from cutile.passes.redundancy import dce
 Range = tuple[int, int]
 """The least and the greatest number."""
 MOVES = (Broadcast, Permute, Reshape)
+"""Operations that change no number."""
 
 
 def halve_products(function: Function) -> Function:
@@ -89,30 +90,36 @@ class _Products:
         return builder.value(Fma(x=moved, y=builder.value(one), z=builder.value(by)))
 
     def _moved(self, value: Value, half: DTypeLike, builder: Builder) -> tuple[Value, int]:
-        """Whole numbers in 16 bits, and an offset that is yet to be added to them."""
+        """Whole numbers in 16 bits, and an offset that is yet to be added to them.
+
+        Constants on the way are added to the offset, so that one `fma` adds all of them (`_halved`).
+        """
         op = self._definitions[value]
         if isinstance(op, Add | Sub):
             other = self._definitions.get(op.y)
             if isinstance(other, Constant):
                 moved, offset = self._moved(op.x, half, builder)
-                by = int(other.value) if isinstance(op, Add) else -int(other.value)
-                if abs(offset + by) <= _largest(half):
-                    return moved, offset + by
+                constant = int(other.value) if isinstance(op, Add) else -int(other.value)
+                if abs(offset + constant) <= _largest(half):
+                    return moved, offset + constant
             x, y = (self._halved(operand, half, builder) for operand in op.operands)
             sign = builder.value(Constant(value=1.0 if isinstance(op, Add) else -1.0, dtype=half, shape=x.tile.shape))
             return builder.value(Fma(x=y, y=sign, z=x)), 0
         if isinstance(op, Convert):
             bounds = whole_range(value, self._definitions)
-            begin, steps = MANTISSAS[half]
-            if op.x.tile.dtype.bits == 8 and bounds is not None and bounds[0] >= 0 and bounds[1] < steps:
+            unit_bits, unit = MANTISSAS[half]
+            if op.x.tile.dtype.bits == 8 and bounds is not None and bounds[0] >= 0 and bounds[1] < unit:
                 wide = self._wide(op.x, builder)
-                bits = builder.value(Constant(value=begin, dtype=u16, shape=wide.tile.shape))
-                return builder.value(Bitcast(x=builder.value(Or(x=wide, y=bits)), dtype=half)), -steps
+                bits = builder.value(Constant(value=unit_bits, dtype=u16, shape=wide.tile.shape))
+                return builder.value(Bitcast(x=builder.value(Or(x=wide, y=bits)), dtype=half)), -unit
             return builder.value(Convert(x=op.x, dtype=half)), 0
         return self._halved(value, half, builder), 0
 
     def _wide(self, value: Value, builder: Builder) -> Value:
-        """Bytes in 16 bits, if operations on their bits take two of them at once."""
+        """Bytes in 16 bits.
+
+        Operations on their bits are done in 16 bits too, where one instruction takes two elements of a word.
+        """
         op = self._definitions.get(value)
         if isinstance(op, Constant):
             return builder.value(Constant(value=op.value, dtype=u16, shape=op.shape))
@@ -188,7 +195,7 @@ def _integers(
     if isinstance(op, And | Shr):
         x, y = (whole_range(operand, definitions, ranges) for operand in op.operands)
         natural = [bounds for bounds in (x, y) if bounds is not None and bounds[0] >= 0]
-        if isinstance(op, And) and natural:
+        if isinstance(op, And) and natural:  # its bits are among those of each operand
             return 0, min(bounds[1] for bounds in natural)
         if isinstance(op, Shr) and x is not None and x[0] >= 0 and y is not None and 0 <= y[0] < dtype.bits:
             return 0, x[1] >> y[0]

@@ -10,10 +10,10 @@
                                                         store_view(z, exp(t - m), i, c)
 
 A pass over a row ends at a reduction, and the next pass needs the row again. Registers would hold it in f32 until then,
-and spill if a thread has too few. Shared memory holds it as it was loaded: each pass reads it again, and computes anew
-what stands between the load and its uses. A row that only one pass needs is loaded by that pass, and is not held.
+and spill if a thread has too few. Shared memory holds it as it was loaded: each pass reads it again, and repeats the
+operations between the load and its uses. A row that only one pass needs is loaded by that pass, and is not held.
 
-A reduction folds slices element by element first, and threads and warps exchange its result once.
+A reduction first folds slices, element by element. Threads and warps exchange the result once, behind the last slice.
 """
 
 import math
@@ -49,9 +49,9 @@ MIN_COPY_BYTES = 4
 NARROW_BITS = 16
 """Bits of an element that is cheap to hold: half of those of the f32 that is computed from it."""
 BULK_SINCE = 9
-"""The compute capability with copies of any length (PTX ISA, `cp.async.bulk`)."""
+"""The compute capability with copies of any length by one thread (PTX ISA, `cp.async.bulk`)."""
 BULK_BYTES = 16
-"""Bytes of which the place and the length of such a copy are multiples."""
+"""Bytes of which the addresses and the length of such a copy are multiples."""
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
 MAX_BESIDE = 1 << 16
@@ -72,7 +72,7 @@ class Held:
         nbytes: bytes of their tiles.
         elements: elements of their tiles.
         is_narrow: whether elements have 16 bits or fewer.
-        is_cheap: whether they have, and no pass repeats operations on them that take many instructions.
+        is_cheap: whether they are narrow, and no pass repeats operations on them that take many instructions.
         width: elements of the widest access to the row; slices are whole multiples of it.
         beside: bytes of the row's other loads, each of which one pass needs.
     """
@@ -93,11 +93,12 @@ def held_in(function: Function, row: RowAxis) -> Held | None:
     """
     passes = _Passes(function, row)
     loads = tuple(load for load in passes.loads if len(passes.users(load)) > 1)
+    # What only one pass needs is loaded there. The block's own tile may then have been stored by an earlier pass.
     late = [load for load in passes.loads if isinstance(load, LoadMut) and load not in loads]
     if not loads or late or any(_copies(load, row) is None for load in loads):
         return None
     tiles = [load.result.tile for load in loads]
-    anew = [op for op in function.body.operations if _takes_long(op) and len(passes.users(op)) > 1]
+    repeated = [op for op in function.body.operations if _takes_long(op) and len(passes.users(op)) > 1]
     accesses = [op for op in function.body.operations if isinstance(op, Load | Store) and row.has(op)]
     values = [op.value if isinstance(op, Store) else op.result for op in accesses]
     widths = [vector_width(op.operands[0].tensor, x.tile.shape) for op, x in zip(accesses, values, strict=True)]
@@ -107,7 +108,7 @@ def held_in(function: Function, row: RowAxis) -> Held | None:
         sum(map(_nbytes, loads)),
         sum(tile.size for tile in tiles),
         is_narrow,
-        is_narrow and not anew,
+        is_narrow and not repeated,
         max(width[1] for width in widths if width is not None),
         sum(_nbytes(load) for load in passes.loads if load not in loads),
     )
@@ -133,7 +134,8 @@ def _takes_long(op: Op) -> bool:
 def _copies(load: Load, row: RowAxis) -> tuple[int, int] | None:
     """Axis and width of the copies of a load.
 
-    None where it cannot be copied: it has no stride of 1, is too narrow, or pads with something else than zeros.
+    None where `cp.async` cannot copy it: no axis has a stride of 1, accesses are narrower than a copy, or elements past
+    the edges are not zeros.
     """
     tensor = load.operands[0].tensor
     vector = vector_width(tensor, row.shape(load.result, 1))
@@ -150,13 +152,13 @@ def _nbytes(load: Load) -> int:
 
 
 class _Passes:
-    """Which pass over the row each operation belongs to.
+    """The passes over the row, and which of them need an operation.
 
-    An operation waits for as many reductions as there are passes ahead of its own.
+    An operation's pass is the number of reductions that have to be done, one behind the other, ahead of it.
 
     Attributes:
-        number: the pass of each operation.
-        ends: by pass, the reductions and stores for which it is made.
+        number: the first pass that can run an operation.
+        ends: by pass, the reductions and stores for which the row is gone over.
         work: by pass, all operations on the row that it needs, in order.
         loads: the loads of the row.
     """
@@ -166,7 +168,7 @@ class _Passes:
         self._row = row
         self._definitions = {value: op for op in operations for value in op.results}
         self.number: dict[Op, int] = {}
-        ready: dict[Value, int] = {}
+        ready: dict[Value, int] = {}  # the first pass that has a value
         for op in operations:
             self.number[op] = max((ready.get(value, 0) for value in op.operands), default=0)
             ready.update((value, self.number[op] + row.reduces(op)) for value in op.results)
@@ -175,16 +177,19 @@ class _Passes:
         for op in operations:
             if row.reduces(op) or (isinstance(op, Store) and op.value in row.axes):
                 self.ends[self.number[op]].append(op)
-        order = {op: place for place, op in enumerate(operations)}
+        order = {op: position for position, op in enumerate(operations)}
         self.work = [sorted(self._needed(ends), key=order.__getitem__) for ends in self.ends]
         self.loads = [op for op in operations if isinstance(op, Load) and op.result in row.axes]
 
     def users(self, op: Op) -> list[int]:
         """The passes that need an operation."""
-        return [at for at, work in enumerate(self.work) if op in work]
+        return [number for number, work in enumerate(self.work) if op in work]
 
     def _needed(self, ends: Sequence[Op]) -> set[Op]:
-        """The operations on the row behind the ends of a pass."""
+        """The ends of a pass, and the operations on the row whose results they need.
+
+        Reductions of earlier passes are not among them: their results are no tiles of the row.
+        """
         needed: set[Op] = set()
         pending = list(ends)
         while pending:
@@ -197,9 +202,9 @@ class _Passes:
 
 
 class _HeldRows(Copier):
-    """The copy.
+    """The copy that `held_rows` makes.
 
-    Operations that are not on the row stay as they are, ahead of the pass that needs them.
+    Operations that are not on the row are copied once, ahead of the first pass that can run them.
     """
 
     def __init__(self, function: Function, row: RowAxis, parts: int, warps: int) -> None:
@@ -208,7 +213,7 @@ class _HeldRows(Copier):
         self._passes = _Passes(function, row)
         held = held_in(function, row)
         self._loads = () if held is None else held.loads
-        self._held: dict[Op, int] = {load: number for number, load in enumerate(self._loads)}
+        self._held: dict[Op, int] = {load: row for row, load in enumerate(self._loads)}  # the number of a held row
         self._held_by_result = {load.result: load for load in self._loads}
         self._kept: dict[Value, Value] = {}
         """The tiles of the last slice that the pass before has left in registers, by the source's values."""
@@ -236,16 +241,16 @@ class _HeldRows(Copier):
         else:
             index = tuple(self.values.get(value, value) for value in load.index)
         x = self.values[load.operands[0]]
-        number = self._held[load]
-        others = sum(_nbytes(other) for other in self._passes.loads if other not in self._held)
-        once = others <= MAX_BESIDE
-        builder.add(HoldRow(x=x, index=index, row=number, shape=shape, axis=axis, parts=self._parts, at_once=once))
+        row = self._held[load]
+        beside = sum(_nbytes(other) for other in self._passes.loads if other not in self._held)
+        once = beside <= MAX_BESIDE
+        builder.add(HoldRow(x=x, index=index, row=row, shape=shape, axis=axis, parts=self._parts, at_once=once))
 
     def _pass(self, number: int) -> None:
         """Append the loop over the slices of the row, and its reductions.
 
-        The last slice stands behind the loop where some of its tiles stay in registers for the next pass. That pass
-        begins with it.
+        Tiles of the last slice may stay in registers for the next pass, which then begins with them. That slice stands
+        outside of the loop in both passes: behind it in the first one, ahead of it in the second.
         """
         builder, parts = self.builder, self._parts
         ends = self._passes.ends[number]
@@ -255,6 +260,7 @@ class _HeldRows(Copier):
             for op in reductions:
                 self._extreme(op)
             return
+        # What the pass before has kept, and the work whose results this pass keeps.
         begun, shared = self._kept, self._shared_work(number)
         self._kept = {}
         last = builder.constant(parts - 1)
@@ -264,7 +270,7 @@ class _HeldRows(Copier):
             totals.append(builder.constant(_identity(op, dtype), dtype, self._row.shape(op.x, parts)))
         if begun:
             totals = self._folds(number, last, totals, begun)
-        looped = parts - bool(begun or shared)
+        looped = parts - bool(begun or shared)  # slices in the loop
         carried = [Value(total.type) for total in totals]
         start, stop, step = builder.constant(0), builder.constant(looped), builder.constant(1)
         part = Value(start.type, "part")
@@ -273,7 +279,7 @@ class _HeldRows(Copier):
         builder.location = ends[0].location
         loop = For(start=start, stop=stop, step=step, carried=tuple(totals), body=body)
         totals = list(builder.add(loop).results)
-        if shared and not begun:
+        if shared and not begun:  # a pass that begins with the last slice has none to keep
             totals = self._folds(number, last, totals, {}, shared)
         for op, total in zip(reductions, totals, strict=True):
             builder.location = op.location
@@ -284,7 +290,10 @@ class _HeldRows(Copier):
             self.values[op.result] = result
 
     def _shared_work(self, number: int) -> set[Op]:
-        """The operations of a pass that take long, and that the next pass needs as well."""
+        """The operations of a pass that take long, and that the next pass needs as well.
+
+        Their results for one slice stay in registers from pass to pass.
+        """
         if number + 1 == len(self._passes.work) or self._parts == 1:
             return set()
         if any(load.result.tile.dtype.bits > NARROW_BITS for load in self._loads):
@@ -309,7 +318,7 @@ class _HeldRows(Copier):
             begun: tiles of this slice that the pass before has computed.
             shared: the operations whose results the next pass needs.
         """
-        outside = dict(self.values)
+        outside = dict(self.values)  # tiles of a slice are no values of the next one
         reductions = [op for op in self._passes.ends[number] if isinstance(op, Reduce)]
         for op in self._passes.work[number]:
             self.builder.location = op.location
@@ -326,22 +335,23 @@ class _HeldRows(Copier):
         return folded
 
     def _is_read_alone(self, end: Op) -> bool:
-        """Whether a pass ends with an extreme of held f16 or bf16, as they lie.
+        """Whether an end is an extreme of a held row of f16 or bf16, as it lies.
 
-        One instruction then compares several.
+        One instruction then compares several elements. They are read all at once (`_extreme`), which takes the slices'
+        elements of each thread to be those of the whole row.
         """
         load = self._held_by_result.get(end.x) if isinstance(end, ReduceExtreme) else None
         if load is None or not end.operands[0].tile.dtype.is_half:
             return False
         tensor, whole = load.operands[0], self._row.shape(load.result, 1)
-        slices = _lies(tensor, self._row.shape(load.result, self._parts), self._warps)[0]
-        # Each thread reads what it has copied.
-        return extended(slices, whole) == _lies(tensor, whole, self._warps)[0]
+        slices = _slice_layout(tensor, self._row.shape(load.result, self._parts), self._warps)[0]
+        # Each thread reads what it has copied: no barrier stands between the two.
+        return extended(slices, whole) == _slice_layout(tensor, whole, self._warps)[0]
 
     def _extreme(self, op: Reduce) -> None:
-        """Append an extreme of the whole row.
+        """Append an extreme of the whole row, as one slice.
 
-        It takes no register for each element, and no loop.
+        It needs no loop: elements are folded as they are read, and none of them waits in a register.
         """
         builder = self.builder
         load = self._held_by_result[op.x]
@@ -374,7 +384,7 @@ class _HeldRows(Copier):
 
 
 def _folded_in(op: Reduce) -> DTypeLike:
-    """The dtype in which elements are folded: for exact extremes their own."""
+    """The dtype in which elements are folded: exact extremes in their own."""
     dtype = op.x.tile.dtype
     return dtype if isinstance(op, ReduceExtreme) else reduced_in(dtype)
 
@@ -397,12 +407,12 @@ def _identity(op: Reduce, dtype: DTypeLike) -> float | int:
 # Lowering.
 
 
-def _lies(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[int, int], tuple[int, ...]]:
-    """A slice of `x` in shared memory.
+def _slice_layout(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[int, int], tuple[int, ...]]:
+    """How a slice of `x` lies in shared memory.
 
-    Its layout, (axis, width) of accesses, and strides in elements.
-
-    The layout says which thread copies an element, and reads it.
+    Returns:
+        The layout, which says which thread copies an element and later reads it; axis and width of its accesses; the
+        slice's strides in shared memory, in elements.
     """
     vector = vector_width(x.tensor, shape)
     assert vector is not None, f"{x} is not copied to shared memory"
@@ -417,16 +427,20 @@ def _lies(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout, tuple[i
 
 
 def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
-    """Copy a row at once, or by `cp.async`: each thread waits for its own copies."""
+    """Copy a row by one bulk copy, or slice by slice by `cp.async`.
+
+    Behind a bulk copy all threads wait at one barrier (`intrinsics/stage.py`, `stage_row`). Behind `cp.async` each
+    thread waits for its own copies, which no other thread reads.
+    """
     builder, tensor = context.builder, op.x.tensor
-    layout, vector, strides = _lies(op.x, op.shape, context.warps)
+    layout, vector, strides = _slice_layout(op.x, op.shape, context.warps)
     nbytes = move_bytes(tensor.dtype, layout)
     place = context.smem.reserve(op.parts * nbytes)
     context.held[op.row] = (op.parts, place, nbytes)
     index = [context.lowered[value] for value in op.index]
-    if op.at_once and context.arch.major >= BULK_SINCE and _is_stretch(op, vector, context.warps):
+    if op.at_once and context.arch.major >= BULK_SINCE and _is_contiguous(op, vector, context.warps):
         shape = _whole(op.shape, op.axis, op.parts)
-        whole, _, strides = _lies(op.x, shape, context.warps)
+        whole, _, strides = _slice_layout(op.x, shape, context.warps)
         copy = StageTile(
             *(context.lowered[op.x], builder.constant(0), tuple(index)),
             shape=shape,
@@ -464,22 +478,23 @@ def _whole(shape: Sequence[int], axis: int, parts: int) -> tuple[int, ...]:
     return (*shape[:axis], parts * shape[axis], *shape[axis + 1 :])
 
 
-def _is_stretch(op: HoldRow, vector: tuple[int, int], warps: int) -> bool:
-    """Whether a row can be copied at once.
+def _is_contiguous(op: HoldRow, vector: tuple[int, int], warps: int) -> bool:
+    """Whether one bulk copy can bring a row.
 
-    It is one stretch of memory, and has the layout of its slices.
+    The row has to be contiguous, in whole pieces of 16 bytes. Each thread has to have the same elements of the row as
+    of its slices: at the tensor's edge, threads copy what they will read.
     """
     axis, width = vector
     if axis != op.axis or math.prod(op.shape) > op.shape[axis] or width * op.x.tensor.dtype.bits // 8 < BULK_BYTES:
         return False
     whole = _whole(op.shape, axis, op.parts)
-    return extended(_lies(op.x, op.shape, warps)[0], whole) == _lies(op.x, whole, warps)[0]
+    return extended(_slice_layout(op.x, op.shape, warps)[0], whole) == _slice_layout(op.x, whole, warps)[0]
 
 
 def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
     """A slice, read by the threads that copied it."""
     parts, place, nbytes = context.held[op.row]
-    layout, vector, strides = _lies(op.x, op.shape, context.warps)
+    layout, vector, strides = _slice_layout(op.x, op.shape, context.warps)
     tile = StageRead(
         context.lowered[op.part],
         dtype=op.x.tensor.dtype,

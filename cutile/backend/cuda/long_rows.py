@@ -1,8 +1,9 @@
-"""Long rows, and where they wait for their reductions.
+"""Long rows: where they wait while they are reduced, and their exponentials.
 
-They wait in registers, in shared memory (`held_rows.py`), or in the shared memory of a cluster. The fewer bytes of a
-row a thread block has, the more thread blocks share a multiprocessor: some load and store while others reduce. In a
-cluster each thread block has a slice:
+A row is needed again behind its reduction. Until then it waits in registers, in the shared memory of one thread block
+(`held_rows.py`), or in that of the thread blocks of a cluster. The fewer bytes of a row a thread block has, the more
+thread blocks share a multiprocessor: some load and store while others reduce. In a cluster each thread block has a
+slice:
 
     t = load_tile(x, i, 0) : bf16<1x65536>          cluster_arrive() {reductions = 1}
     s = reduce_sum(t)                               r = cluster_rank()
@@ -11,12 +12,12 @@ cluster each thread block has a slice:
                                                     s = cluster_reduce(s) {kind = 'reduce_sum', blocks = 8}
                                                     store_view(y, t * s, i, r)
 
-A slice is short enough that several thread blocks share a multiprocessor, so rows are loaded once. Each thread block
-writes its result of a reduction to the shared memory of all others, and folds the results in the order of the thread
-blocks: all have the same bits, in each run. Each reduction has its own place in shared memory, so that nobody writes
-where others still read. A thread block may end after its last barrier: all writes to it have arrived by then.
+Each thread block loads its slice once. It writes its result of a reduction to the shared memory of all others, and
+folds the results of all in the order of the thread blocks: all have the same bits, in each run. Each reduction has its
+own place in shared memory, so that no thread block writes where another still reads. A thread block may end after its
+last reduction: all writes to its memory have arrived by then.
 
-Every thread block runs the operations that are not on the row; block 0 stores their results.
+Every thread block runs the operations that are not on the row; the first one stores their results.
 """
 
 from collections import Counter
@@ -57,8 +58,9 @@ MIN_ELEMENTS, MIN_WIDE_ELEMENTS = 1 << 13, 1 << 14
 """Elements of all waiting tiles from which on they wait in shared memory: of a single tile of 16 bits, and of others.
 On an H200, of a copy: softmax of 8192 bf16 0.96, and 0.90 in registers; of 4096 0.96 in registers."""
 MIN_CHEAP_EXTENT = 1 << 12
-"""Elements of a row from which on shared memory is better for 16 bits and quick computation. On an H200, of a copy, in
-shared memory and in registers: layer_norm of 4096 bf16 0.96 and 0.94, of 8192 0.94 and 0.88, of 16384 0.92 and 0.57."""
+"""Elements of a row from which on shared memory is better, if the row has 16 bits an element and computing it again is
+cheap (`Held.is_cheap`). On an H200, of a copy, in shared memory and in registers: layer_norm of 4096 bf16 0.96 and
+0.94, of 8192 0.94 and 0.88, of 16384 0.92 and 0.57."""
 MANY_LOADS = 3
 """Waiting tiles from which on registers are better up to `MIN_WIDE_ELEMENTS` of a row: each pass would read all of them
 anew. On an H200, of a copy, the sum of two rows and its norm as 8-bit floats, with a scale for each row: 0.78 in shared
@@ -67,30 +69,31 @@ SLICE_BYTES = 1 << 16
 """Bytes of a row in one thread block at most, where a cluster has the rest: three such blocks share a
 multiprocessor."""
 HALVED_BYTES = SLICE_BYTES
-"""Bytes of a row that two thread blocks better share, if computation is quick and few bytes are loaded beside it
+"""Bytes of a row that two thread blocks better share, if computing it again is cheap and few bytes are loaded beside it
 (rms_norm of 32768 bf16 on an H200: 0.96 of a copy by two, 0.93 by one; of 65536 0.94 by two, 0.93 by four)."""
-FEW_WARPS, WARPS, CROWDED_WARPS = 4, 8, 16
-"""Warps of a thread block whose row would be a single slice with more; of others (softmax of 16384 on an H200: 0.95 of
-a copy by 8 warps, 0.93 by 4); of a thread block alone on its multiprocessor."""
+ONE_SLICE_WARPS, WARPS, LONE_WARPS = 4, 8, 16
+"""Warps of a thread block. `ONE_SLICE_WARPS` where `WARPS` or `LONE_WARPS` would have the whole row in one slice
+(softmax of 8192 on an H200: 0.95 of a copy by 4 warps, 0.88 by 8). `LONE_WARPS` where shared memory has room for one
+thread block on a multiprocessor. `WARPS` for all others (softmax of 16384: 0.95 by 8 warps, 0.93 by 4)."""
 THREAD_ELEMENTS = 32
-"""Elements of a thread in a slice. Rows of 32768 bf16 on an H200, of a copy: layer_norm 0.72 with 8, 0.83 with 16, 0.88
-with 32, since the addresses of an access cost as much as several elements."""
+"""Elements of a thread in a slice at most. Rows of 32768 bf16 on an H200, of a copy: layer_norm 0.72 with 8, 0.83 with
+16, 0.88 with 32, since the addresses of an access cost as much as several elements."""
 CLUSTERS = (2, 4, 8)
 """Blocks of a cluster: all GPUs with clusters have room for 8 (CUDA C++ programming guide, "Thread Block Clusters")."""
 CLUSTERS_SINCE = 9
 """The compute capability with clusters."""
-MARGIN = 8192
-"""Bytes of shared memory for what reductions exchange."""
-REPEATED = 8
-"""Elements of a row from which on `row_exp` is worth it."""
-MOST_PARTS = 4
-"""Slices divide the row: there may be less than so many times as many as are needed."""
-
-
+REDUCTION_BYTES = 8192
+"""Bytes of shared memory that are kept for the results which threads, warps and thread blocks exchange."""
+MIN_ROW_EXP_ELEMENTS = 8
+"""Elements of a row from which on its exponentials are `row_exp`. Each element saves 2.5 instructions, so 8 save 20. A
+row costs some: its largest element is rounded and tested, and a sum of the row is scaled."""
+MAX_SPLIT = 4
+"""Slices have equal extents, so their number divides the row. It is sought below so many times the least number: with
+more slices, threads have too few elements of each (`THREAD_ELEMENTS`)."""
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
-WORD_BITS = 32
-"""Bits of the narrowest word that blocks send each other."""
+MIN_WORD_BITS = 32
+"""Bits of the narrowest word that blocks send each other (PTX ISA, "st.async")."""
 
 
 @dataclass(frozen=True)
@@ -108,23 +111,53 @@ class RowPlan:
     parts: int
 
 
-def cut_rows(function: Function, arch: Architecture, options: CompileOptions) -> tuple[Function, CompileOptions, int]:
+@dataclass(frozen=True)
+class Cut:
+    """What `number_tiles` has to know of a kernel's rows.
+
+    Attributes:
+        blocks: thread blocks of a tile block; 0 where no row is reduced.
+        refusal: why the kernel lacks the cluster that the author asks for; empty where it lacks nothing.
+    """
+
+    blocks: int
+    refusal: str
+
+
+def cut_rows(function: Function, arch: Architecture, options: CompileOptions) -> tuple[Function, CompileOptions, Cut]:
     """The function with its longest rows cut, where that is better.
 
     Returns:
-        The function, the options for its lowering, and the thread blocks of a tile block (see `number_tiles`): 0 where
-        no rows are reduced.
+        The function, the options for its lowering, and the cut, for `number_tiles`.
     """
     function = narrow_extremes(row_exps(function))
     row = row_axis(function)
     plan = None if row is None else plan_row(function, row, arch, options)
-    if row is None:
-        return function, options, 0
-    if plan is None:
-        return function, options, 1
-    if plan.blocks > 1:
-        function, row = cluster_rows(function, row, plan.blocks)
-    return held_rows(function, row, plan.parts, plan.warps), replace(options, num_worker_warps=plan.warps), plan.blocks
+    blocks = int(row is not None) if plan is None else plan.blocks
+    cut = Cut(blocks, _refusal(blocks, arch, options.num_cta_in_cga or 1))
+    if row is None or plan is None:
+        return function, options, cut
+    if blocks > 1:
+        function, row = cluster_rows(function, row, blocks)
+    return held_rows(function, row, plan.parts, plan.warps), replace(options, num_worker_warps=plan.warps), cut
+
+
+def _refusal(blocks: int, arch: Architecture, requested: int) -> str:
+    """Why a kernel lacks the cluster that was asked for; empty if it has it.
+
+    Args:
+        blocks: thread blocks of the cluster that the kernel has; 0 or 1: it has none.
+        arch: the architecture.
+        requested: thread blocks of the cluster that the author asks for; 1: none.
+    """
+    if requested in (1, blocks):
+        return ""
+    reason = f"{requested} blocks to a cluster are asked for"
+    if arch.major < CLUSTERS_SINCE:
+        return f"{reason}: {arch.name} has no clusters"
+    if requested not in CLUSTERS:
+        return f"{reason}; 1, 2, 4 or 8 share a row"
+    return f"{reason}: there is no row that they would share"
 
 
 def plan_row(function: Function, row: RowAxis, arch: Architecture, options: CompileOptions) -> RowPlan | None:
@@ -136,38 +169,43 @@ def plan_row(function: Function, row: RowAxis, arch: Architecture, options: Comp
     if held is None or _is_short(held, row.extent):
         return None
     clusters = (1, *CLUSTERS) if arch.major >= CLUSTERS_SINCE else (1,)
-    if (asked := options.num_cta_in_cga) is not None and asked in clusters:
-        clusters = (asked,)
-    plans = [plan for blocks in clusters if (plan := _over(blocks, row, held, arch, options)) is not None]
+    if (requested := options.num_cta_in_cga) is not None and requested in clusters:
+        clusters = (requested,)
+    plans = [plan for blocks in clusters if (plan := _plan_over(blocks, row, held, arch, options)) is not None]
     halved = held.is_cheap and len(held.loads) == 1 and held.beside <= MAX_BESIDE and held.nbytes == HALVED_BYTES
-    room = SLICE_BYTES // (2 if halved else 1)
-    short = (plan for plan in plans if held.nbytes <= plan.blocks * room)
-    return next(short, plans[-1] if plans else None)
+    slice_bytes = SLICE_BYTES // (2 if halved else 1)
+    # The smallest cluster whose parts are short enough: a larger one sends each reduction to more thread blocks. Where
+    # none is large enough, the largest one that has a plan, or the one that the author asks for.
+    large_enough = (plan for plan in plans if held.nbytes <= plan.blocks * slice_bytes)
+    return next(large_enough, plans[-1] if plans else None)
 
 
 def _is_short(held: Held, extent: int) -> bool:
     """Whether a row better waits in registers."""
     if len(held.loads) >= MANY_LOADS:
         return extent < MIN_WIDE_ELEMENTS
-    least = MIN_ELEMENTS if held.is_narrow and len(held.loads) == 1 else MIN_WIDE_ELEMENTS
-    return held.elements < least and (extent < MIN_CHEAP_EXTENT or not held.is_cheap)
+    min_elements = MIN_ELEMENTS if held.is_narrow and len(held.loads) == 1 else MIN_WIDE_ELEMENTS
+    return held.elements < min_elements and (extent < MIN_CHEAP_EXTENT or not held.is_cheap)
 
 
-def _over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: CompileOptions) -> RowPlan | None:
-    """The cut of a row for so many thread blocks.
+def _plan_over(blocks: int, row: RowAxis, held: Held, arch: Architecture, options: CompileOptions) -> RowPlan | None:
+    """The cut of a row for a cluster of `blocks` thread blocks.
 
-    None if they do not divide the row, or it does not fit.
+    None if they do not divide the row, if their shared memory cannot take it, or if no number of slices divides it.
     """
-    room, vectors = arch.shared_bytes - MARGIN, row.extent // (blocks * held.width)
-    if held.nbytes > blocks * room or row.extent % (blocks * held.width):
+    block_bytes = arch.shared_bytes - REDUCTION_BYTES
+    # Slices are whole numbers of the widest access, so that no access crosses from one to the next.
+    accesses = row.extent // (blocks * held.width)
+    if held.nbytes > blocks * block_bytes or row.extent % (blocks * held.width):
         return None
-    elements = held.elements // (blocks * len(held.loads))  # of a tile
-    usual = CROWDED_WARPS if 2 * held.nbytes > blocks * room else WARPS
-    if elements <= 32 * usual * THREAD_ELEMENTS:
-        usual = FEW_WARPS
-    warps = options.num_worker_warps or usual
-    least = -(-elements // (32 * warps * THREAD_ELEMENTS))
-    parts = next((count for count in range(least, MOST_PARTS * least) if vectors % count == 0), 0)
+    elements = held.elements // (blocks * len(held.loads))  # of a thread block's part of one tile
+    is_alone = 2 * held.nbytes > blocks * block_bytes  # two thread blocks do not fit on a multiprocessor
+    default_warps = LONE_WARPS if is_alone else WARPS
+    if elements <= 32 * default_warps * THREAD_ELEMENTS:
+        default_warps = ONE_SLICE_WARPS
+    warps = options.num_worker_warps or default_warps
+    min_parts = -(-elements // (32 * warps * THREAD_ELEMENTS))
+    parts = next((count for count in range(min_parts, MAX_SPLIT * min_parts) if accesses % count == 0), 0)
     return RowPlan(blocks, warps, parts) if parts else None
 
 
@@ -180,31 +218,30 @@ def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Functio
     return copier.function(function), RowAxis(row.extent // blocks, copier.axes)
 
 
-def number_tiles(function: Function, blocks: int) -> Function:
-    """A copy of a lowered function that reduces rows; itself where `blocks` is 0.
+def number_tiles(function: Function, cut: Cut) -> Function:
+    """A lowered function with tile blocks' indices and facts for its cut.
 
-    The index of a tile block is computed by divisions only if the grid has several axes. Grids of rows most often have
-    one, and a thread block cannot load its row before it has the index: divisions cost 0.02 of a copy on an H200. A
-    cluster of `blocks` thread blocks has one tile block.
+    Where rows are reduced, the index is computed by divisions only if the grid has several axes. Grids of rows most
+    often have one, and a thread block cannot load its row before it has the index: divisions cost 0.02 of a copy on an
+    H200. All thread blocks of a cluster have the index of the same tile block.
     """
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, TileBlockId):
-            number = ClusterTileBlockId(axis=op.axis, blocks=blocks, alone=True)
-            return rewriter.builder.value(number, op.result.name or f"block_{op.axis}")
+            index = ClusterTileBlockId(axis=op.axis, blocks=cut.blocks, alone=True)
+            return rewriter.builder.value(index, op.result.name or f"block_{op.axis}")
         return KEEP
 
-    if not blocks:
-        return function
-    numbered = rewrite(function, rule)
-    if blocks == 1:
-        return numbered
-    numbered.facts |= {"cluster": blocks, "blocks_per_tile": blocks}
+    numbered = rewrite(function, rule) if cut.blocks else function
+    if cut.blocks > 1:
+        numbered.facts |= {"cluster": cut.blocks, "blocks_per_tile": cut.blocks}
+    if cut.refusal:
+        numbered.facts["refused"] = (("rows in a cluster", cut.refusal),)
     return numbered
 
 
 class _ClusterRows(Copier):
-    """The copy.
+    """The copy that `cluster_rows` makes.
 
     Attributes:
         axes: the axis of the row in each of its tiles that is a slice.
@@ -215,7 +252,7 @@ class _ClusterRows(Copier):
     def __init__(self, row: RowAxis, blocks: int) -> None:
         super().__init__()
         self._row, self._blocks = row, blocks
-        self._number = 0
+        self._reductions = 0  # copied so far
         self.axes: dict[Value, int] = {}
 
     def function(self, source: Function) -> Function:
@@ -237,7 +274,8 @@ class _ClusterRows(Copier):
             operations = self.builder.current.operations
             before = len(operations)
             copy = self._row.sliced(op, operands, self._blocks, self._rank, self.builder)
-            tiles = [value for each in operations[before:] for value in each.results if is_tile(value)]
+            # A slice of an `iota` is several operations, each with a tile of the row.
+            tiles = [value for new_op in operations[before:] for value in new_op.results if is_tile(value)]
             self.axes.update((value, self._row.axes[op.result]) for value in tiles)
             for old, new in zip(op.results, copy.results, strict=True):
                 new.name = old.name
@@ -251,14 +289,15 @@ class _ClusterRows(Copier):
         builder = self.builder
         result = builder.value(op.copy_with(operands, (), ()))
         kind = f"{op.name}_nan" if isinstance(op, ReduceExtreme) and op.nan else op.name
-        reduce = ClusterReduce(x=result, kind=kind, blocks=self._blocks, number=self._number)
-        self._number += 1
+        reduce = ClusterReduce(x=result, kind=kind, blocks=self._blocks, number=self._reductions)
+        self._reductions += 1
         self.values[op.result] = builder.value(reduce, op.result.name)
 
     def _store(self, op: Store, operands: list[Value]) -> None:
         """Have the first block store a tile that all blocks have.
 
-        The others store it outside of any tensor.
+        The other blocks store it at the tile index -1. That tile lies before the tensor's begin, where stores are
+        dropped.
         """
         builder = self.builder
         x, value, *index = operands
@@ -267,9 +306,10 @@ class _ClusterRows(Copier):
         is_first = builder.value(Eq(x=self._rank, y=builder.constant(0)))
         outside = builder.constant(-1, index[0].tile.dtype)
         index[0] = builder.value(Select(condition=is_first, x=index[0], y=outside))
-        more = {"limited": op.limited} if isinstance(op, StoreView) else {}
+        # As tiles of a Mut, tiles of a `StoreMut` lie side by side (`steps`), and none ends early (`limited`).
+        limited = {"limited": op.limited} if isinstance(op, StoreView) else {}
         steps = op.steps if isinstance(op, StoreView) else value.tile.shape
-        builder.add(StoreView(x=x, value=value, index=tuple(index), steps=steps, **more))
+        builder.add(StoreView(x=x, value=value, index=tuple(index), steps=steps, **limited))
 
 
 def lower_cluster_arrive(op: ClusterArrive, context: LoweringContext) -> None:
@@ -283,10 +323,12 @@ def lower_cluster_reduce(op: ClusterReduce, context: LoweringContext) -> None:
     """Reserve a place for the results of all blocks, whose arrival a barrier counts."""
     copy = context.copied(op)
     layout = context.layout(op.x)
-    word = max(WORD_BITS, reduced_in(op.x.tile.dtype).bits)
-    place = context.smem.reserve(op.blocks * layout.registers * layout.holders * word // 8)  # bytes
-    counter = context.counters + op.number * BARRIER_BYTES
-    context.add(copy, layout=context.layout_name(layout), counter=counter)
+    # Of each block, a word for every element of its result. Threads that hold the same elements have one place
+    # (`Layout.holders`).
+    word_bytes = max(MIN_WORD_BITS, reduced_in(op.x.tile.dtype).bits) // 8
+    place = context.smem.reserve(op.blocks * layout.registers * layout.holders * word_bytes)
+    barrier = context.counters + op.number * BARRIER_BYTES
+    context.add(copy, layout=context.layout_name(layout), counter=barrier)
     context.smem.share(copy, place)
     context.place(op.result, copy.result, layout)
 
@@ -302,7 +344,8 @@ def narrow_extremes(function: Function) -> Function:
 
         m = reduce_max(convert(x))      -->      m = convert(reduce_max(x))
 
-    Both are the same number, and one instruction compares several f16 or bf16.
+    Both are the same number, since the wider dtype has every number of the narrow one, in the same order. One
+    instruction compares several f16 or bf16.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
 
@@ -319,6 +362,8 @@ def narrow_extremes(function: Function) -> Function:
 # -- exponentials of rows --------------------------------------------------------------------------
 
 Axes = tuple[int | None, ...]
+"""For each axis of a tile, the axis of the rows along which it runs; None where its elements do not follow the rows:
+they are reduced along, or repeat."""
 
 
 @dataclass(frozen=True)
@@ -327,14 +372,14 @@ class RowPowers:
 
     Attributes:
         x: the rows, in 16 bits.
-        top: a tile of the shape of `x` that is nowhere below it.
-        tops: the same, one element for each row.
-        sums: sums of the exponentials that do more than divide these.
+        bound: a tile of the shape of `x`, no element of which is below the element of `x` at its place.
+        row_bounds: the tile that `bound` repeats: one element for each row, most often the row's largest.
+        sums: the sums of the exponentials that have to be scaled (`_PowerUses._sums_to_scale`).
     """
 
     x: Value
-    top: Value
-    tops: Value
+    bound: Value
+    row_bounds: Value
     sums: tuple[Value, ...]
 
 
@@ -346,24 +391,25 @@ def row_exps(function: Function) -> Function:
         s = reduce_sum(e)                         -->       s = reduce_sum(e)
         y = e / broadcast(s)                                y = e / broadcast(s)
 
-    `t` is `x`, of f16 or bf16, as f32. `row_exp` takes no difference for each element. Its result differs from `e` by a
-    factor that is the same for all of a row, and most often 1 (`RowExpUnit`). In a quotient by the row's sum the factor
+    `t` is `x`, of f16 or bf16, as f32. `row_exp` computes no difference for each element. Its result differs from `e`
+    by a factor that is the same for all elements of a row (`RowExpUnit`). In a quotient by the row's sum the factor
     cancels. A sum with other uses is multiplied by it. Exponentials with other uses stay as they are.
     """
     uses = _PowerUses(function)
     rows = {op: row for op in function.walk() if isinstance(op, Exp) and (row := uses.row(op)) is not None}
     if not rows:
         return function
-    scaled = {total: row.tops for row in rows.values() for total in row.sums}
+    row_bounds = {total: row.row_bounds for row in rows.values() for total in row.sums}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         source, builder = rewriter.original, rewriter.builder
         if isinstance(source, Exp) and source in rows:
             row = rows[source]
-            return builder.value(RowExp(x=rewriter.values.get(row.x, row.x), m=rewriter.values.get(row.top, row.top)))
-        if isinstance(source, ReduceSum) and source.result in scaled:
-            tops = scaled[source.result]
-            unit = builder.value(RowExpUnit(m=rewriter.values.get(tops, tops)))
+            x, bound = (rewriter.values.get(value, value) for value in (row.x, row.bound))
+            return builder.value(RowExp(x=x, m=bound))
+        if isinstance(source, ReduceSum) and source.result in row_bounds:
+            bounds = row_bounds[source.result]
+            unit = builder.value(RowExpUnit(m=rewriter.values.get(bounds, bounds)))
             shape = source.result.tile.shape
             if unit.tile.shape != shape:
                 unit = builder.value(Reshape(x=unit, shape=shape))
@@ -379,8 +425,9 @@ def power_sums(function: Function) -> Function:
         e = row_exp(x, m)
         s = reduce_sum(e) {axis = 2}        -->      s = row_exp_sum(x, m) {axis = 2}
 
-    This is for rows that a thread adds up alone. An exponential of bf16 ends with a multiplication, on each of two
-    paths between which threads choose. Behind the choice, no instruction could both multiply and add.
+    This is for rows that a thread adds up alone. `row_exp` has a quick path and an exact one, and chooses between them.
+    On the quick path an exponential of bf16 ends with a multiplication, which one instruction does together with the
+    sum's addition. Behind the choice the compiler could not join the two.
     """
     uses = Counter(value for op in function.walk() for value in op.operands)
     powers = {op.result: op for op in function.walk() if isinstance(op, RowExp) and uses[op.result] == 1}
@@ -399,10 +446,15 @@ def power_sums(function: Function) -> Function:
 
 
 def _is_of_threads(op: Op, source: Layout) -> bool:
-    """Whether each thread has all elements along the axis, and none past an edge."""
+    """Whether `row_exp_sum` can add up a tile of a layout.
+
+    Each thread has to have all elements along the axis.
+    """
     axis = op.attributes["axis"]
+    # The sum of a tile of one axis is a number, and `row_exp_sum` gives a tile.
     if source.rank == 1 or lane_mask(source, axis) or warp_mask(source, axis):
         return False
+    # A register past the tile's edge holds no element. A reduction leaves it out, `row_exp_sum` would add it.
     return not any(source.edge_axes(register) for register in range(source.registers))
 
 
@@ -422,30 +474,32 @@ class _PowerUses:
         difference = self._definitions.get(op.x)
         if not isinstance(difference, Sub) or op.result.tile.dtype is not f32 or len(self._users[op.x]) > 1:
             return None
-        wide, top = self._definitions.get(difference.x), self._definitions.get(difference.y)
-        if not isinstance(wide, Convert) or not wide.x.tile.dtype.is_half or not isinstance(top, Broadcast):
+        wide, repeated = self._definitions.get(difference.x), self._definitions.get(difference.y)
+        if not isinstance(wide, Convert) or not wide.x.tile.dtype.is_half or not isinstance(repeated, Broadcast):
             return None
-        tops, x = top.x, wide.x
-        if x.tile.size < REPEATED * tops.tile.size or not self._is_above(difference.y, (wide.result, x)):
+        bound, row_bounds, x = difference.y, repeated.x, wide.x
+        long_enough = x.tile.size >= MIN_ROW_EXP_ELEMENTS * row_bounds.tile.size
+        if not long_enough or not self._is_bound(bound, (wide.result, x)):
             return None
-        sums = self._sums(op.result, tops.tile.shape)
-        return None if sums is None else RowPowers(x, difference.y, tops, sums)
+        sums = self._sums_to_scale(op.result, row_bounds.tile.shape)
+        return None if sums is None else RowPowers(x, bound, row_bounds, sums)
 
-    def _is_above(self, top: Value, rows: Sequence[Value]) -> bool:
+    def _is_bound(self, bound: Value, rows: Sequence[Value]) -> bool:
         """Whether no element of a tile is below the row's element at its place."""
-        axes = self._axes(top, rows)
+        axes = self._axes(bound, rows)
         shape = rows[0].tile.shape
         return axes is not None and all(axis in (None, at) or shape[at] == 1 for at, axis in enumerate(axes))
 
-    def _axes(self, top: Value, rows: Sequence[Value]) -> Axes | None:
-        """The axis of the rows for each axis of their largest elements.
+    def _axes(self, bound: Value, rows: Sequence[Value]) -> Axes | None:
+        """The axis of the rows along which each axis of a bound runs.
 
-        An axis of the rows that is missing is reduced. None where a tile need not be as large as the rows.
+        A bound is a tile of largest elements of the rows. It has no axis for those that were reduced. None where a tile
+        need not be as large as the rows.
         """
-        if top in rows:
-            return tuple(range(len(top.tile.shape)))
-        op = self._definitions.get(top)
-        if isinstance(op, Max):
+        if bound in rows:
+            return tuple(range(len(bound.tile.shape)))
+        op = self._definitions.get(bound)
+        if isinstance(op, Max):  # it is at least as large as either operand, so that one bound is enough
             of_first = self._axes(op.x, rows)
             return self._axes(op.y, rows) if of_first is None else of_first
         if not isinstance(op, ReduceMax | Convert | Reshape | Broadcast):
@@ -455,36 +509,38 @@ class _PowerUses:
             return None
         if isinstance(op, ReduceMax):
             return (*axes[: op.axis], *axes[op.axis + 1 :])
-        if isinstance(op, Convert):
+        if isinstance(op, Convert):  # f16 and bf16 become f32 exactly; another dtype may round a bound down
             return axes if op.dtype is f32 else None
         return _spread(axes, op.x.tile.shape, op.shape, isinstance(op, Reshape))
 
-    def _sums(self, powers: Value, tops: Sequence[int]) -> tuple[Value, ...] | None:
-        """The sums of exponentials that do more than divide these.
+    def _sums_to_scale(self, powers: Value, bounds: Sequence[int]) -> tuple[Value, ...] | None:
+        """The sums of exponentials that `RowExpUnit` has to scale.
 
-        None where the exponentials have other uses, where a sum that divides them has others too, or where a sum is not
-        of single rows.
+        They are empty where sums only divide the exponentials, since a row's factor then cancels.
+
+        None where the factor would be left in a result: the exponentials have other uses than sums and quotients, a sum
+        divides them and has another use, or a sum adds up several rows.
 
         Args:
             powers: the exponentials.
-            tops: the shape of the rows' largest elements.
+            bounds: the shape of the rows' bounds.
         """
         shape, users = powers.tile.shape, self._users[powers]
-        # The axes along which each place has its own row.
-        rows = {axis for axis, extent in enumerate(tops) if extent != 1} if len(tops) == len(shape) else set[int]()
+        # The axes along which each place has its own row. A bound of fewer axes is one number: there is one row.
+        rows = {axis for axis, extent in enumerate(bounds) if extent != 1} if len(bounds) == len(shape) else set[int]()
         quotients = {op for op in users if isinstance(op, Div) and op.x is powers and op.y is not powers}
         sums = [op for op in users if isinstance(op, ReduceSum)]
         totals = [self._whole_sum(op, tuple(range(len(shape)))) for op in sums]
         if len(sums) + len(quotients) < len(users) or any(not rows <= set(axes) for _, axes in totals):
             return None
-        if not quotients:
-            alike = all(_long(total.tile.shape) == _long(tops) for total, _ in totals)
+        if not quotients:  # the factors have the shape of the bounds, and each sum takes one
+            alike = all(_extents(total.tile.shape) == _extents(bounds) for total, _ in totals)
             return tuple(total for total, _ in totals) if alike else None
-        divided = [use for total, axes in totals for use in self._uses_of_all(total, axes)]
+        uses = [use for total, axes in totals for use in self._uses_of_all(total, axes)]
         in_place = all(
-            axes is not None and all(axes[row] == row for row in rows) for op, axes in divided if op in quotients
-        )
-        return () if {op for op, _ in divided} == quotients and in_place else None
+            axes is not None and all(axes[row] == row for row in rows) for op, axes in uses if op in quotients
+        )  # each exponential is divided by a sum of its own row
+        return () if {op for op, _ in uses} == quotients and in_place else None
 
     def _whole_sum(self, op: ReduceSum, axes: Axes) -> tuple[Value, Axes]:
         """A sum along all axes that are summed in turn, and the axes that are left."""
@@ -498,23 +554,27 @@ class _PowerUses:
         """The users of a value, in any shape, each with the value's axes there."""
         for op in self._users.get(value, []):
             if isinstance(op, Reshape | Broadcast):
-                known = None if axes is None else _spread(axes, value.tile.shape, op.shape, isinstance(op, Reshape))
-                yield from self._uses_of_all(op.result, known)
+                spread = None if axes is None else _spread(axes, value.tile.shape, op.shape, isinstance(op, Reshape))
+                yield from self._uses_of_all(op.result, spread)
             else:
                 yield op, axes
 
 
-def _long(shape: Sequence[int]) -> list[int]:
+def _extents(shape: Sequence[int]) -> list[int]:
+    """The extents of a shape but 1, which a reshape may add and drop."""
     return [extent for extent in shape if extent != 1]
 
 
 def _spread(axes: Axes, old: Sequence[int], new: Sequence[int], reshaped: bool) -> Axes | None:
-    """Axes behind a broadcast, or a reshape that adds or drops axes of extent 1."""
+    """Axes behind a broadcast or a reshape.
+
+    None behind a reshape that does more than add or drop axes of extent 1.
+    """
     if not reshaped:
         if len(old) != len(new):  # a number
             return (None,) * len(new)
         return tuple(axis if old[at] == new[at] else None for at, axis in enumerate(axes))
-    if _long(old) != _long(new):
+    if _extents(old) != _extents(new):
         return None
-    long = iter([axis for axis, extent in zip(axes, old, strict=True) if extent != 1])
-    return tuple(next(long) if extent != 1 else None for extent in new)
+    kept = iter([axis for axis, extent in zip(axes, old, strict=True) if extent != 1])
+    return tuple(next(kept) if extent != 1 else None for extent in new)

@@ -71,17 +71,19 @@ class RunningLoop:
             if context.loops or used:
                 builder.add(Barrier())
         start, zero = context.lowered[op.start], builder.constant(0)
+        # The number of an iteration chooses its stage. A loop over 0, 1, 2, ... has the number in its variable.
         counted = loop.counts and start.type == zero.type
         self.iteration = first = start if counted else zero
         for product, sides in plan.products.items():
             self._put(product, [side for side in sides if side.outside], zero)
+        # One group of copies for each iteration that the loop would have had to run before its first one.
         for lead in range(plan.stages - 1, 0, -1):
             self._copies(start, first, lead)
-        firsts = [self._loaded(load, start) for load in self._by_registers]
+        first_tiles = [self._loaded(load, start) for load in self._by_registers]
         counter = [] if counted or not plan.stages else [zero]
         context.loops += 1
         arguments = [context.copy(value) for value in op.body.arguments]
-        carried = [Value(value.type, value.name) for value in (*firsts, *counter)]
+        carried = [Value(value.type, value.name) for value in (*first_tiles, *counter)]
         with builder.block(*arguments, *carried) as body:
             self.iteration = carried[-1] if counter else arguments[0]
             self.registers = dict(zip(self._by_registers, carried, strict=False))
@@ -89,7 +91,7 @@ class RunningLoop:
             if plan.stages:
                 builder.location = next(iter(plan.products or plan.loads)).location
                 builder.add(StageWait(pending=plan.pending, meet=plan.meets is True))
-            if not isinstance(plan.meets, Mma):
+            if not isinstance(plan.meets, Mma):  # else `_staged_mma` does, at that product
                 self._meet()
             # At the top, so that the iteration's work hides their latency.
             following = [self._loaded(load, self._later(arguments[0], 1)) for load in self.registers]
@@ -100,14 +102,18 @@ class RunningLoop:
             builder.add(Yield(values=(*(context.lowered[value] for value in yields), *following)))
         context.loops -= 1
         builder.location = op.location
-        operands = [*(context.lowered[value] for value in op.operands), *firsts, *counter]
+        operands = [*(context.lowered[value] for value in op.operands), *first_tiles, *counter]
         context.finish(op, op.copy_with(operands, [body], ()))
         if plan.stages:
             builder.add(StageWait(pending=0, meet=plan.meets is not False))
             context.smem.end()
 
     def lower(self, op: Op) -> bool:
-        """Lower an operation that the plan says something of; whether it did."""
+        """Lower an operation whose lowering the plan decides.
+
+        Returns:
+            False for any other operation, which the caller lowers.
+        """
         plan = self._plan
         self._context.builder.location = op.location
         if self.elsewhere:
@@ -120,7 +126,7 @@ class RunningLoop:
             return op in plan.passed
         return True
 
-    # What is loaded for another iteration.
+    # Loads for another iteration.
 
     def _later(self, induction: Value, distance: int) -> Value:
         """The loop's variable, iterations later."""
@@ -134,16 +140,23 @@ class RunningLoop:
 
     @contextmanager
     def _at(self, induction: Value, values: Sequence[Value]) -> Generator[None]:
-        """Within the context, numbers are those of the iteration of `induction`."""
+        """Compute numbers for the iteration of `induction`.
+
+        Within the context, they are the lowered values in place of this iteration's.
+
+        Args:
+            induction: the loop's variable in that iteration.
+            values: the numbers.
+        """
         context = self._context
-        now = dict(context.lowered)
+        this_iteration = dict(context.lowered)
         context.lowered[self._loop.op.induction] = induction
         self.elsewhere = True
         work = work_of(values, self._loop.inner)
         context.operations([op for op in self._loop.operations if op in work])
         yield
         self.elsewhere = False
-        context.lowered = now
+        context.lowered = this_iteration
 
     def _loaded(self, load: Load, induction: Value) -> Value:
         """A tile for the iteration of `induction`, into registers."""
@@ -154,8 +167,12 @@ class RunningLoop:
     def _copies(self, induction: Value, iteration: Value, lead: int = 0) -> None:
         """Begin the copies that are due in an iteration, and commit them as one group.
 
-        Ahead of the loop, those that would be due `lead` iterations before the first. A group may be empty: `StageWait`
-        counts groups.
+        A group may be empty: `StageWait` counts groups.
+
+        Args:
+            induction: the loop's variable in that iteration; in the first one, ahead of the loop.
+            iteration: the number of that iteration.
+            lead: ahead of the loop, how many iterations before the first one the copies are due.
         """
         builder = self._context.builder
         for ahead in self._plan.loads.values():
@@ -209,7 +226,7 @@ class RunningLoop:
         # The branch has nothing in its other block.
         self._context.builder.branch(condition, *((inside,) if first else (None, inside)))
 
-    # What has arrived.
+    # Tiles that have arrived.
 
     def _meet(self) -> None:
         """Begin further copies, behind the barrier of the iteration.

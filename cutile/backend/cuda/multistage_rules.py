@@ -3,13 +3,13 @@
     for k in range(a, b, s):                 stage x(a); commit; stage x(a + s); commit
         t = load_tile(x, i, k)               for k in range(a, b, s):
         ...                             -->      wait; stage x(k + 2 s); commit
-                                                 t = stage_read(turn); ...
+                                                 t = stage_read(iteration); ...
                                              wait for all
 
 A loop may have any number of loads. The operand of a product goes to shared memory in the layout that the product
-reads. Another tile goes to shared memory as it lies. If it is small or cannot be copied there, it goes to registers,
-one iteration ahead. A load is not begun ahead if the kernel may write its tensor, or if its index depends on a value
-that the loop carries.
+reads. Another tile goes to shared memory as it lies in memory. If it is small or cannot be copied there, it goes to
+registers, one iteration ahead. A load is not begun ahead if the kernel may write its tensor, or if its index depends on
+a value that the loop carries.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -130,7 +130,7 @@ class Loop:
         definitions: the operation behind each value of the kernel.
         stable: tells whether nothing writes to a tensor while the kernel runs.
         arch: the architecture that the kernel is compiled for.
-        most: stages at most.
+        max_stages: stages at most.
         pads: whether tiles with another padding than 0 are loaded ahead, and padded when they are read.
         operations: the operations of the loop, those in its branches too.
         inner: the operation of the loop behind each value that it makes.
@@ -142,7 +142,7 @@ class Loop:
     definitions: Mapping[Value, Op]
     stable: Callable[[Value], bool]
     arch: Architecture
-    most: int = MAX_STAGES_AHEAD
+    max_stages: int = MAX_STAGES_AHEAD
     pads: bool = False
     operations: list[Op] = field(default_factory=list[Op])
     inner: dict[Value, Op] = field(default_factory=dict[Value, Op])
@@ -157,7 +157,10 @@ class Loop:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it goes over all tiles of a tensor: copies past its end read nothing."""
+        """Whether it goes over all tiles of a tensor.
+
+        Copies for iterations past its end then lie past the tensor's edge, and read nothing.
+        """
         work = work_of([self.op.stop], self.definitions)
         sized = any(isinstance(op, TensorDim) for op in work) and all(map(is_scalar_work, work))
         return sized and self.counts
@@ -210,7 +213,7 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
     stages = {load: _staged(loop, ahead, products) for load, ahead in candidates.items()}
     staged = {load: ahead for load, ahead in stages.items() if ahead is not None}
     operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
-    # Where not all loads fit, those of products alone, and then fewer and fewer of these.
+    # If the stages of all loads do not fit, only loads of products have stages, and of these fewer and fewer.
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
     plans = (_sized(loop, products, loads) for loads in (staged, *fewer))
     plan = next((plan for plan in plans if plan is not None), MultistagePlan({}))
@@ -233,12 +236,13 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     # If several threads hold the same elements, each loads them to registers for itself: in a stage they would have to
     # wait for one another. Tiles that all tile blocks load come from the cache, whose latency one iteration hides:
     # stages are for tiles that come from memory.
-    spread = side is None and (layout.free_lanes or layout.free_warps)
-    hidden = spread or (side is None and loop.is_common(load))
-    if (spread and not products.sides) or (hidden and ahead.fits_registers):
+    repeated = side is None and (layout.free_lanes or layout.free_warps)
+    hidden = repeated or (side is None and loop.is_common(load))
+    if (repeated and not products.sides) or (hidden and ahead.fits_registers):
         return None
     others = [other for other in reversed(range(len(shape))) if other != axis]
-    if spread or layout.vector(axis) < width:
+    if repeated or layout.vector(axis) < width:
+        # Threads copy other elements than they will hold, so that copies are as wide as memory allows.
         layout = blocked(shape, loop.layouts.warps, width, [axis, *others])
     strides, nbytes = [0] * len(shape), shape[axis]
     strides[axis] = 1
@@ -249,7 +253,7 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     nbytes = -(-nbytes * size // COPY_ALIGNMENT) * COPY_ALIGNMENT if side is None else side.stage.bytes
     own = layout == ahead.layout
     staged = replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
-    # Numbers other than 0 past the edges are put there by the thread that reads an element.
+    # Copies put zeros past the edges. Another padding is put into registers by the thread that reads its own copies.
     return staged if own or not is_padded(load) else None
 
 
@@ -261,15 +265,17 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> 
     for load, ahead in staged.items():
         loads[load] = replace(ahead, place=stage_bytes, read=products.is_read(load.result))
         stage_bytes += ahead.nbytes
-    most = min(loop.most, 1 + max((ahead.distance or MAX_STAGES_AHEAD for ahead in staged.values()), default=0))
+    # One stage is read while loads that run `n` iterations ahead fill `n` others.
+    most = min(loop.max_stages, 1 + max((ahead.distance or MAX_STAGES_AHEAD for ahead in staged.values()), default=0))
     best = _meeting(loop, products, loads)
     for room, least, blocks in _rooms(loop, products) if loads else ():
+        # A barrier of its own at the top needs less memory than a meeting at the first product (`_written`).
         for meets in (best, True) if isinstance(best, Mma) else (best,):
             sides, written = _written(products, meets)
             stages = min(most, (room - written) // stage_bytes)
             if stages < max(2, min(most, least)):
                 continue
-            first = stages * stage_bytes
+            first = stages * stage_bytes  # operands from registers lie behind the stages
             for op, pair in sides.items():
                 left, right = (replace(s, place=loads[s.load].place if s.load else first + s.place) for s in pair)
                 sides[op] = (left, right)
@@ -289,15 +295,16 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
     leaves these open).
     """
     shared = loop.arch.shared_bytes
-    # Several thread blocks hide each other's waits. But fewer than three stages hide little of a block's own.
+    # Several thread blocks hide each other's waits. But fewer than three stages hide little of a block's own waits: two
+    # are for a block that is alone.
     if not products.sides:
         yield from ((shared // blocks - SYSTEM_BYTES, 3 if blocks > 1 else 2, 0) for blocks in (4, 2, 1))
         return
     every = [op for op in loop.operations if isinstance(op, Mma)]
     results = {op.result for op in every}
     # A product that adds to another one's result has the same registers.
-    sums = [op for op in every if op.acc not in results]
-    words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in sums)
+    begun = [op for op in every if op.acc not in results]
+    words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in begun)
     crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())
     if words <= registers(loop.arch, 32 * loop.layouts.warps, 2) - REGISTERS_BESIDE_SUMS and not crowded:
         yield shared // 2 - 2 * SYSTEM_BYTES, 2, 2
@@ -311,14 +318,15 @@ def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) ->
     thread reads elements that another one copied.
     """
 
-    def needed(op: Op) -> bool:
+    def reads_others(op: Op) -> bool:
+        """Whether threads read elements that others have copied."""
         crossing = isinstance(op, LoadTile | LoadView) and op in loads and loads[op].read and not loads[op].own
         return crossing or op in products.sides
 
-    for op in loop.op.body.operations:
+    for op in loop.op.body.operations:  # the first such operation decides
         if isinstance(op, Mma) and op in products.sides:
             return op if any(side.written for side in products.sides[op]) else True
-        if needed(op) or any(map(needed, inside(op))):
+        if reads_others(op) or any(map(reads_others, inside(op))):
             return True
     return False
 
@@ -329,13 +337,13 @@ def _written(products: Products, meets: Mma | bool) -> tuple[dict[Mma, Sides], i
     Operands that are written ahead of the meeting have two stages: other threads may still read those of the iteration
     before.
     """
-    size = 0
+    nbytes = 0
     sides: dict[Mma, Sides] = {}
     for op, pair in products.sides.items():
-        new: list[Side] = []
+        placed: list[Side] = []
         for side in pair:
             copies = 2 if op is meets and side.written else 1
-            new.append(replace(side, place=size, copies=copies))
-            size += 0 if side.load else copies * side.stage.bytes
-        sides[op] = (new[0], new[1])
-    return sides, size
+            placed.append(replace(side, place=nbytes, copies=copies))
+            nbytes += 0 if side.load else copies * side.stage.bytes
+        sides[op] = (placed[0], placed[1])
+    return sides, nbytes

@@ -56,8 +56,8 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     arch = architecture(target.arch)
     kernel = Kernel(function)
     if not kernel.products:
-        rows, row_options, blocks = cut_rows(function, arch, options)
-        return power_sums(number_tiles(lower_for_one_group(rows, target, row_options), blocks))
+        rows, row_options, cut = cut_rows(function, arch, options)
+        return power_sums(number_tiles(lower_for_one_group(rows, target, row_options), cut))
     swapped = swap(add_tiles(function))
     mainloop = _specialised(Kernel(swapped), arch, options, plan_mainloop, target.units)
     if isinstance(mainloop, Function):

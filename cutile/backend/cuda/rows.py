@@ -45,17 +45,19 @@ from cutile.ops.sort import Sort, TopK
 from cutile.ops.view import LoadView, StoreView
 from cutile.passes.redundancy import dce
 
-SCATTERED = 8
+THREAD_ELEMENTS = 32
+"""Elements of a thread at most in the largest tile of a kernel without products, with the exceptions below."""
+MAX_SCATTERED = 8
 """Elements of a thread at most that are accessed one by one: an address alone takes two registers."""
-GATHERED = 32
+GATHERED_ELEMENTS = 32
 """Elements of 16 bits of a thread, of a single row by an index. Few warps with many elements: a thread loads nothing
 while it waits for the index (rows of 4096 bf16 on an H200: 0.96 of a copy, 0.95 with 16)."""
-SINGLE = 64
+SINGLE_ELEMENTS = 64
 """Elements of 16 bits of a thread in a tile that is permuted, where each is an access of its own. So many accesses are
 under way at once (a transpose of 16383 x 16383 bf16 in tiles of 128 x 128 on an H200: 0.70 of a copy, 0.65 with 32)."""
-SORTED = 16
+MAX_SORTED = 16
 """Elements of a thread at most that are sorted: one takes two registers with its place, and one of 64 bits three."""
-HELD_WORDS = 64
+MAX_HELD_WORDS = 64
 """Registers of a thread for all loads, up to which 32 warps hold a row. With more, 32 warps spill far more than 16
 (layer_norm of 65536 on an H200: 2577 us for 754)."""
 
@@ -65,32 +67,34 @@ def choose_warps(function: Function) -> int:
 
     Tiles count only where there are no products.
     """
-    tiles_of_sums = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
-    products = [tile.size * max(1, tile.dtype.bits // 32) for tile in tiles_of_sums]
-    if products:
-        return min(MAX_MMA_WARPS, max(1, round_up(max(products)) // 2048))
+    accumulators = [op.acc.tile for op in function.walk() if isinstance(op, Mma)]
+    words = [tile.size * max(1, tile.dtype.bits // 32) for tile in accumulators]
+    if words:  # 2048 of a warp: 64 registers of a thread
+        return min(MAX_MMA_WARPS, max(1, round_up(max(words)) // 2048))
     tiles = [value.tile for value in values_of(function) if is_tile(value)]
-    most = max((tile.size for tile in tiles), default=1)
-    size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == most), default=1)
+    largest = max((tile.size for tile in tiles), default=1)  # elements
+    size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == largest), default=1)
     definitions = {value: op for op in function.walk() for value in op.results}
     rows = [op.tiles[0] if isinstance(op, Folding) else op.x for op in function.walk() if isinstance(op, Reduce | Fold)]
-    narrow: dict[Value, bool] = {}
-    held = any(row.tile.size == most and _is_narrow(row, definitions, narrow) for row in rows)
-    # A row of 16 bits waits for its sum in half as many registers: 32 elements to a thread leave room for more rows.
-    warps = min(8, max(1, round_up(most * size) // (4096 if held and size == 4 else 1024)))
-    if any(_is_gathered_row(op, most, definitions) for op in function.walk()):
-        warps = min(warps, max(1, round_up(most) // (32 * GATHERED)))
+    memo: dict[Value, bool] = {}
+    waits_narrow = any(row.tile.size == largest and _is_narrow(row, definitions, memo) for row in rows)
+    # A warp has 1024 bytes of the largest tile: 32 of a thread. A row of 16 bits waits for its sum in half as many
+    # registers as its f32: 4096 bytes, 32 elements of a thread, leave room for more rows.
+    warps = min(8, max(1, round_up(largest * size) // (4096 if waits_narrow and size == 4 else 1024)))
+    if any(_is_gathered_row(op, largest, definitions) for op in function.walk()):
+        warps = min(warps, max(1, round_up(largest) // (32 * GATHERED_ELEMENTS)))
     accesses = [op for op in function.walk() if isinstance(op, ACCESSES) and access_run(op, definitions) is None]
     scattered = [op.operands[0].tile.size for op in accesses if is_tile(op.operands[0])]
     sorted_tiles = [op.x.tile.size for op in function.walk() if isinstance(op, Sort | TopK) and op.sorts_whole]
-    single = any(isinstance(op, Permute) for op in function.walk()) and _are_single(function, most)
+    is_single = any(isinstance(op, Permute) for op in function.walk()) and _are_single(function, largest)
+    # Elements of a tile, and of a thread at most.
     limits = (
-        (most, SINGLE if single else 32),
-        (max(scattered, default=0), SCATTERED),
-        (max(sorted_tiles, default=0), SORTED),
+        (largest, SINGLE_ELEMENTS if is_single else THREAD_ELEMENTS),
+        (max(scattered, default=0), MAX_SCATTERED),
+        (max(sorted_tiles, default=0), MAX_SORTED),
     )
-    most_warps = 32 if held and loaded_words(function, 32 * 32) <= HELD_WORDS else 16
-    while warps < most_warps and any(count > warps * 32 * each for count, each in limits):
+    most_warps = 32 if waits_narrow and loaded_words(function, 32 * 32) <= MAX_HELD_WORDS else 16
+    while warps < most_warps and any(count > warps * 32 * limit for count, limit in limits):
         warps *= 2
     return warps
 
@@ -101,42 +105,48 @@ def loaded_words(function: Function, threads: int) -> int:
     return sum(tile.size * tile.dtype.bits // 32 // threads for tile in loaded)
 
 
-def _is_gathered_row(op: Op, most: int, definitions: Mapping[Value, Op]) -> bool:
-    """Whether an operation loads a row of `most` elements by an index, widely."""
+def _is_gathered_row(op: Op, largest: int, definitions: Mapping[Value, Op]) -> bool:
+    """Whether an operation loads a row of `largest` elements by an index.
+
+    The row's elements lie side by side, so that accesses are wide.
+    """
     if not isinstance(op, LoadPointer) or not is_tile(op.result) or op.result.tile.dtype.bits != NARROW_BITS:
         return False
     tile = op.result.tile
-    return tile.size == most == max(tile.shape) and access_run(op, definitions) is not None
+    return tile.size == largest == max(tile.shape) and access_run(op, definitions) is not None
 
 
-def _are_single(function: Function, most: int) -> bool:
-    """Whether tiles of `most` elements have 16 bits, and are accessed one by one."""
+def _are_single(function: Function, largest: int) -> bool:
+    """Whether tiles of `largest` elements have 16 bits, and are accessed one by one."""
     for op in function.walk():
         if not isinstance(op, LoadTile | LoadMut | LoadView | StoreMut | StoreView):
             continue
         tile = (op.value if isinstance(op, StoreMut | StoreView) else op.result).tile
-        if tile.size == most and (tile.dtype.bits != NARROW_BITS or vector_width(op.x.tensor, tile.shape) is not None):
+        if tile.size == largest and (
+            tile.dtype.bits != NARROW_BITS or vector_width(op.x.tensor, tile.shape) is not None
+        ):
             return False
     return True
 
 
-def _is_narrow(row: Value, definitions: Mapping[Value, Op], narrow: dict[Value, bool]) -> bool:
+def _is_narrow(row: Value, definitions: Mapping[Value, Op], memo: dict[Value, bool]) -> bool:
     """Whether a tile is computed only from loads of its size with at most 16 bits."""
-    if row not in narrow:  # found once: a tile may be an operand of many
-        narrow[row] = _is_of_narrow(row, definitions, narrow)
-    return narrow[row]
+    if row not in memo:  # looked for once, since a tile may be an operand of many
+        memo[row] = _is_of_narrow(row, definitions, memo)
+    return memo[row]
 
 
-def _is_of_narrow(row: Value, definitions: Mapping[Value, Op], narrow: dict[Value, bool]) -> bool:
-    """Whether a tile is such a load, or all its operands are narrow."""
+def _is_of_narrow(row: Value, definitions: Mapping[Value, Op], memo: dict[Value, bool]) -> bool:
+    """Whether a tile is such a load, or all its operands are computed from such."""
     op, size = definitions.get(row), row.tile.size
     if isinstance(op, LoadTile | LoadMut | LoadView):
-        return row.tile.dtype.bits <= 16
+        return row.tile.dtype.bits <= NARROW_BITS
     if op is None or (family(type(op)) not in ELEMENTWISE and not getattr(op, "elementwise", False)):
         return False
-    made_of = [value for value in op.operands if is_tile(value) and value.tile.size == size]
-    computed = [value for value in made_of if not isinstance(definitions.get(value), Broadcast | Constant)]
-    return bool(computed) and all(_is_narrow(value, definitions, narrow) for value in computed)
+    same_size = [value for value in op.operands if is_tile(value) and value.tile.size == size]
+    # Constants and repeated numbers have no registers of their own.
+    computed = [value for value in same_size if not isinstance(definitions.get(value), Broadcast | Constant)]
+    return bool(computed) and all(_is_narrow(value, definitions, memo) for value in computed)
 
 
 def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
@@ -149,7 +159,7 @@ def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
 
 # -- loads ----------------------------------------------------------------------------------------
 
-MAX_WORDS = 16
+MAX_WORDS_AHEAD = 16
 """Registers of a thread for all loads ahead in a stretch. With more, fewer thread blocks share a multiprocessor and
 hide each other's waits (layer_norm of 4096 on an H200: 92 registers instead of 80, 0.88 of a copy instead of 0.94)."""
 
@@ -163,8 +173,8 @@ def loads_first(function: Function, warps: int) -> Function:
                                                 s = convert(u)
 
     A thread waits where it first computes with a loaded tile. Loads come first in each stretch of operations. A stretch
-    ends with a reduction, where threads wait for each other while tiles that are loaded ahead fill registers. It also
-    ends with an effect outside of the kernel.
+    ends with a reduction, a scan or a sort: threads wait for each other there, and tiles that are loaded ahead of it
+    would fill registers meanwhile. It also ends with a loop, a branch, or an effect outside of the kernel.
     """
     return function if function.facts.get("unsafe") else _LoadsFirst(32 * warps).function(function)
 
@@ -190,7 +200,7 @@ class _LoadsFirst(Copier):
         return copy
 
     def _in_order(self, stretch: Sequence[Op]) -> list[Op]:
-        """A stretch with its loads, and their indices, where its first load stands."""
+        """A stretch whose loads, and their indices, stand where its first load stood."""
         definitions = {value: op for op in stretch for value in op.results}
         ahead: set[Op] = set()
         first = len(stretch)
@@ -200,7 +210,7 @@ class _LoadsFirst(Copier):
                 continue
             work = _work(op.index, definitions)
             words += _words(op, self._threads)
-            if _is_stable(op.x) and op.x not in definitions and work is not None and words <= MAX_WORDS:
+            if _is_stable(op.x) and op.x not in definitions and work is not None and words <= MAX_WORDS_AHEAD:
                 ahead |= work
                 ahead.add(op)
                 first = min(first, place)
@@ -238,7 +248,7 @@ def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] |
 
 # -- rows that wait -------------------------------------------------------------------------------
 
-LEAST_ELEMENTS = 64
+MIN_ANEW_ELEMENTS = 64
 """Elements of a thread from which on a tile is computed anew. With 32 there are registers for the tile itself, and it
 would be slower (softmax of 4096 on an H200: 0.93 of a copy, 0.96 without)."""
 NARROW_BITS = 16
@@ -260,9 +270,9 @@ def recompute(function: Function, warps: int) -> Function:
     added up. So cheap operations are repeated behind the reduction. `again` is an optimisation barrier around the same
     value: else the compiler would find that it has computed `u` before.
     """
-    return (
-        _Recompute(function, warps).function(function) if loaded_words(function, 32 * warps) <= HELD_WORDS else function
-    )
+    if loaded_words(function, 32 * warps) > MAX_HELD_WORDS:
+        return function  # the loads alone would not stay in registers
+    return _Recompute(function, warps).function(function)
 
 
 class _Recompute(Copier):
@@ -272,12 +282,12 @@ class _Recompute(Copier):
         super().__init__()
         self._threads = 32 * warps
         self._definitions = {value: op for op in function.walk() for value in op.results}
-        self._home: dict[Value, Block] = {}
-        self._stretch: dict[Value, int] = {}
-        self._number = 0
-        self._anew: dict[Value, Value] = {}
-        self._open: list[Block] = []
-        self._sources: dict[Value, Value | None] = {}
+        self._home: dict[Value, Block] = {}  # the source's block of each value
+        self._stretch: dict[Value, int] = {}  # the number of the stretch of each value
+        self._number = 0  # of the current stretch
+        self._anew: dict[Value, Value] = {}  # tiles that were computed anew in the current stretch, by the source's
+        self._open: list[Block] = []  # the source's blocks around the current operation
+        self._sources: dict[Value, Value | None] = {}  # memo of `_source`
 
     def block(self, block: Block) -> Block:
         self._open.append(block)
@@ -289,14 +299,14 @@ class _Recompute(Copier):
 
     def operation(self, op: Op) -> None:
         ends = isinstance(op, Reduce | Fold) and self._is_large(op.operands[0])
-        before: dict[Value, Value] = {}
+        first_copies: dict[Value, Value] = {}
         for value in op.operands:
             late = self._stretch.get(value, self._number) < self._number and self._home[value] is self._open[-1]
             if late and self._is_large(value) and self._source(value) not in (None, value):
-                before[value] = self.values[value]
+                first_copies[value] = self.values[value]
                 self.values[value] = self._computed(value)
         super().operation(op)
-        self.values.update(before)
+        self.values.update(first_copies)
         for value in op.results:
             self._home[value], self._stretch[value] = self._open[-1], self._number
         if ends:
@@ -304,14 +314,14 @@ class _Recompute(Copier):
             self._anew = {}
 
     def _is_large(self, value: Value) -> bool:
-        return is_tile(value) and value.tile.size >= LEAST_ELEMENTS * self._threads
+        return is_tile(value) and value.tile.size >= MIN_ANEW_ELEMENTS * self._threads
 
     def _source(self, value: Value) -> Value | None:
         """The narrow load from which a tile is computed cheaply.
 
         None where there is none, or several.
         """
-        if value not in self._sources:  # found once: a tile may be an operand of many
+        if value not in self._sources:  # looked for once, since a tile may be an operand of many
             self._sources[value] = self._found_source(value)
         return self._sources[value]
 
@@ -363,14 +373,15 @@ def joined_products(function: Function) -> Function:
     definitions = {value: op for op in function.walk() for value in op.results}
     low = {op.operands: op for op in function.walk() if isinstance(op, Mul) and _is_word_tile(op.result)}
     pairs = {op.operands for op in function.walk() if isinstance(op, MulHi) and op.operands in low}
-    again: set[Value] = set()
+    # The values that are multiplied in pairs, directly or behind an exclusive or, as a step of Philox has it.
+    multiplied: set[Value] = set()
     pending = [value for operands in pairs for value in operands]
     while pending:
         value = pending.pop()
-        again.add(value)
-        maker = definitions.get(value)
-        pending += maker.operands if isinstance(maker, Xor) else ()
-    joined = {operands for operands in pairs if low[operands].result in again}
+        multiplied.add(value)
+        op = definitions.get(value)
+        pending += op.operands if isinstance(op, Xor) else ()
+    joined = {operands for operands in pairs if low[operands].result in multiplied}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, Mul | MulHi) and rewriter.original.operands in joined:
@@ -386,10 +397,8 @@ def _is_word_tile(value: Value) -> bool:
 
 # -- quotients ------------------------------------------------------------------------------------
 
-REPEATED = 8
-"""Quotients with one divisor from which on its reciprocal is worth it."""
-
-
+MIN_QUOTIENTS = 8
+"""Quotients by one divisor from which on they are products with its reciprocal, which is computed once."""
 PACKED_SINCE = 9
 """The compute capability with arithmetic on two u16 in one word (PTX ISA, "add")."""
 
@@ -400,8 +409,8 @@ def row_quotients(function: Function, packs: bool) -> Function:
         y = convert(e / broadcast(s))      -->      y = row_quotient(e, broadcast(s))
 
     A correctly rounded quotient takes a dozen instructions, a product with the reciprocal one. The product is off by at
-    most 2 units in the last place of f32. It rounds to the same bf16, unless it lies as near to a point where bf16
-    rounds up. There, and where the divisor has no normal reciprocal, the thread divides. So every result stays the
+    most 2 units in the last place of f32. So it rounds to the same bf16, unless it lies within 2 units of a point where
+    bf16 rounds up. There, and where the divisor has no normal reciprocal, the thread divides. Every result stays the
     same.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
@@ -415,7 +424,7 @@ def row_quotients(function: Function, packs: bool) -> Function:
         if not isinstance(quotient, Div) or wide.tile.dtype is not f32 or uses[wide] > 1:
             return KEEP
         divisor = definitions.get(quotient.y)
-        if not isinstance(divisor, Broadcast) or divisor.result.tile.size < REPEATED * divisor.x.tile.size:
+        if not isinstance(divisor, Broadcast) or divisor.result.tile.size < MIN_QUOTIENTS * divisor.x.tile.size:
             return KEEP
         x, y = (rewriter.values.get(value, value) for value in quotient.operands)
         return rewriter.builder.value(RowQuotient(x=x, y=y, packs=packs), op.result.name)
@@ -425,15 +434,19 @@ def row_quotients(function: Function, packs: bool) -> Function:
 
 # -- exponentials ---------------------------------------------------------------------------------
 
+MIN_EXPS = 8
+"""Exponentials of a thread from which on they are quick ones: a thread tests the range of up to 16 of them at once
+(`intrinsics/math.py`, `AT_ONCE`)."""
+
 
 def negative_exps(function: Function, warps: int) -> Function:
     """A copy of the function with quick exponentials of numbers that are at most 0.
 
         e = exp(x - broadcast(m))       -->      e = negative_exp(broadcast(m) - x)
 
-    `m` is computed from a largest element. No proof is needed that `x` is not above it: `negative_exp` is right for
-    every number, and quick where all numbers of a thread lie in its range. `m - x` has the bits of `x - m`, but for the
-    sign.
+    `m` is computed from a largest element. No proof is needed that `x` is not above it: `negative_exp(t)` is
+    `exp(-t)` for every number, and quick where a thread's numbers lie in its range. `m - x` has the bits of `x - m`,
+    but for the sign.
 
     Where `m` is loaded, nothing changes. The gradient of cross entropy is such a kernel, and waits for memory alone
     (32000 columns on an H200, in pieces of 8192: 0.90 of a copy with `negative_exp`, 0.95 without).
@@ -446,7 +459,7 @@ def negative_exps(function: Function, warps: int) -> Function:
         difference = definitions.get(source.operands[0]) if isinstance(op, Exp) else None
         if not isinstance(difference, Sub) or uses[difference.result] > 1 or op.result.tile.dtype is not f32:
             return KEEP
-        if op.result.tile.size < REPEATED * 32 * warps or not _is_largest(difference.y, definitions):
+        if op.result.tile.size < MIN_EXPS * 32 * warps or not _is_largest(difference.y, definitions):
             return KEEP
         x, y = (rewriter.values.get(value, value) for value in difference.operands)
         negative = rewriter.builder.value(Sub(x=y, y=x))

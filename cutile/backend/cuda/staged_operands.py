@@ -41,7 +41,7 @@ class Side:
         axes: the load's axes that are the operand's two.
         passed: operations between the load and the product: transpositions, reshapes that drop axes of one element, a
             conversion from f32 to tf32.
-        outside: whether it is written there once, ahead of the loop.
+        outside: whether it is written there from registers once, ahead of the loop.
         place: bytes from the begin of the loop's shared memory to its first stage.
         copies: the number of its stages, where it is written from registers.
     """
@@ -57,7 +57,7 @@ class Side:
 
     @property
     def written(self) -> bool:
-        """Whether it is written there in each iteration."""
+        """Whether it is written there from registers in each iteration."""
         return self.load is None and not self.outside
 
     @property
@@ -83,11 +83,11 @@ class Products:
 
     @cached_property
     def passed(self) -> frozenset[Op]:
-        """Operations on the way to these products whose results nobody else needs."""
-        return frozenset(op for op in self._ways if not self.is_read(op.results[0]))
+        """The operations between loads and these products whose results nobody else needs."""
+        return frozenset(op for op in self._between if not self.is_read(op.results[0]))
 
     @cached_property
-    def _ways(self) -> set[Op]:
+    def _between(self) -> set[Op]:
         return {op for side in self._loaded() for op in side.passed}
 
     @cached_property
@@ -119,7 +119,7 @@ class Products:
 
     def is_read(self, value: Value) -> bool:
         """Whether a value is needed in registers, and not in stages alone."""
-        return bool(thread_readers(value, self.users, self._ways, self._staged))
+        return bool(thread_readers(value, self.users, self._between, self._staged))
 
 
 def products_of(loop: Loop, loads: Collection[Load]) -> Products:
@@ -131,24 +131,25 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
     """
     inner, own = loop.inner, loop.op.body.arguments
     sides: dict[Mma, Sides] = {}
-    lies: dict[Load, tuple[Stage, tuple[int, int]]] = {}
+    layouts: dict[Load, tuple[Stage, tuple[int, int]]] = {}  # the first product that reads a load decides how it lies
     for op in loop.operations:
         if not isinstance(op, Mma) or len(op.acc.tile.shape) != 2 or op.a.tile.shape[1] % step_of(op.a.tile.dtype):
             continue
         dtype, usual = op.a.tile.dtype, usual_swaps(op.a.tile.dtype)
         operands = [_loaded_operand(value, inner, loads) for value in (op.a, op.b)]
-        any_way = dtype in HALVES or dtype in (f64, tf32)
+        # Products of these dtypes read an operand whichever axis is contiguous, others only the usual one.
+        either_axis = dtype in HALVES or dtype in (f64, tf32)
         operands = [
-            operand if operand and (any_way or operand[3] == way) else None
-            for operand, way in zip(operands, usual, strict=True)
+            operand if operand and (either_axis or operand[3] == swap) else None
+            for operand, swap in zip(operands, usual, strict=True)
         ]
-        left, right = (operand[3] if operand else way for operand, way in zip(operands, usual, strict=True))
+        left, right = (operand[3] if operand else swap for operand, swap in zip(operands, usual, strict=True))
         accumulator, depth = loop.layouts.accumulator(op), op.a.tile.shape[1]
-        places = stages(dtype, accumulator, depth, right=op.b.tile.dtype, swaps=(left, right))
+        both = stages(dtype, accumulator, depth, right=op.b.tile.dtype, swaps=(left, right))
         pair: list[Side] = []
-        for value, operand, place in zip((op.a, op.b), operands, places, strict=True):
-            stage = replace(place, offset=0)
-            if operand is not None and lies.setdefault(operand[0], (stage, operand[2])) == (stage, operand[2]):
+        for value, operand, placed in zip((op.a, op.b), operands, both, strict=True):
+            stage = replace(placed, offset=0)
+            if operand is not None and layouts.setdefault(operand[0], (stage, operand[2])) == (stage, operand[2]):
                 pair.append(Side(value, stage, *operand[:1], axes=operand[2], passed=operand[1]))
             else:
                 pair.append(Side(value, stage, outside=value not in inner and value not in own))
@@ -188,15 +189,16 @@ def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
         elif isinstance(op, Reshape):
             others = [axis for axis in axes if load.shape[axis] != 1]
             ones = [axis for axis in axes if load.shape[axis] == 1]
-            wide = [extent for extent in op.shape if extent != 1]
-            if [load.shape[axis] for axis in others] != wide or len(op.shape) - len(wide) > len(ones):
+            extents = [extent for extent in op.shape if extent != 1]
+            # An axis of one element has to be one of the load's: a new one is no axis of the stage.
+            if [load.shape[axis] for axis in others] != extents or len(op.shape) - len(extents) > len(ones):
                 return None
             axes = [(ones if extent == 1 else others).pop(0) for extent in op.shape]
     return (axes[0], axes[1]) if len(axes) == 2 else None
 
 
 def is_crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:
-    """Whether two blocks of a product's large tiles were seen to spill."""
+    """Whether a product's large tiles were seen to spill with two blocks on an SM."""
     dtype = product.a.tile.dtype
     if product.acc.tile.dtype is f16:  # its sums are added up in f32
         return True

@@ -1,9 +1,9 @@
 """The layout of each tile, which a target carries out as it lowers a function.
 
 Values that must agree register by register (operands and results of element-wise operations, carried values of a loop)
-form one group. A group takes the layout of its most demanding member: of a product's accumulator first, then of a
-load's coalesced blocks. Then come the layouts that a reduction or a broadcast implies, then those of a store's blocks.
-Where two groups meet in other ways, the target converts.
+form one group. The first layout that a group is given stays. They are given in this order: of products' accumulators,
+of the operands and rows beside these, of coalesced loads, of what a reduction, broadcast or reshape of these implies,
+of accesses by address, of coalesced stores. Where two groups meet in other ways, the target converts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +23,9 @@ from cutile.ops.view import LoadView, StoreView
 ACCESS_BYTES = 16
 """The widest access of one thread."""
 
+# Operations that access memory by address.
 ACCESSES = (LoadPointer, StorePointer, AtomicRmw, AtomicCas)
-
+# Families of operations whose result at a place depends on the operands there alone.
 ELEMENTWISE = ("arith", "rounding", "math", "compare", "cast")
 
 
@@ -122,7 +123,8 @@ class LayoutAssignment:
         self._groups = _Groups()
         self._layouts: dict[Value, Layout] = {}
         self._operations = list(function.walk())
-        # Without cuts, the results of products change their layout, and are stored in wide accesses.
+        # Whether a reshape that cuts an axis, or joins two, may keep its layout (`reshaped`). Not in kernels with
+        # products: their results then change the layout there, and are stored in wide accesses.
         self._cuts = not any(isinstance(op, Mma) for op in self._operations)
         for op in self._operations:
             self._join(op)
@@ -152,12 +154,14 @@ class LayoutAssignment:
         return self._groups.find(value) is self._groups.find(other)
 
     def _set(self, value: Value, layout: Layout | None) -> bool:
+        """Give a value's group its layout, unless it has one; return whether it was given."""
         if layout is None or not is_tile(value) or self.find(value) is not None:
             return False
         self._layouts[self._groups.find(value)] = layout
         return True
 
     def _join(self, op: Op) -> None:
+        """Join the groups of the values that an operation needs in one layout."""
         if family(type(op)) in ELEMENTWISE or isinstance(op, ACCESSES) or getattr(op, "elementwise", False):
             self._groups.join([value for value in (*op.results, *op.operands) if is_tile(value)])
         elif isinstance(op, Mma):
@@ -174,6 +178,7 @@ class LayoutAssignment:
         return self._accumulators.get(id(op)) or self._of_product(op, self.warps)
 
     def _anchor_products(self) -> None:
+        """The layouts of accumulators, and of other operations whose layouts are given."""
         for op in self._operations:
             if isinstance(op, Mma):
                 self._set(op.result, self.accumulator(op))
@@ -181,9 +186,13 @@ class LayoutAssignment:
                 self._set(op.result, self._accumulators[id(op)])
 
     def _anchor_operands(self) -> None:
-        """The layout of a computed operand's source, so that no element moves."""
+        """The layouts of tiles from which operands are made, so that no element moves.
+
+        They are the sources of transposed or reshaped operands, the tiles that parts are taken of, and joined tiles.
+        """
         definitions = {value: op for op in self._operations for value in op.results}
         for op in self._operations:
+            # From an operation with a given layout back to the tile that it only shows in another way.
             view = op if id(op) in self._accumulators and not isinstance(op, Mma) else None
             while isinstance(view, Permute | Reshape):
                 for value, layout in self._implied(view):
@@ -200,31 +209,32 @@ class LayoutAssignment:
     def _anchor_rows(self) -> None:
         """The layout of loads that are broadcast over a product's accumulator.
 
-        It is the accumulator's: each thread loads the elements that it needs. Its neighbours load them too, and none
-        waits for another.
+        It is the accumulator's: each thread loads the elements that it needs. Several threads load the same ones, and
+        none waits for another.
         """
         loaded = {self._groups.find(op.result) for op in self._operations if isinstance(op, LoadTile | LoadMut)}
         reshapes = [op for op in self._operations if isinstance(op, Reshape)]
 
-        def place(value: Value, layout: Layout) -> None:
+        def anchor(value: Value, layout: Layout) -> None:
+            """Set the layout of a load, or of the load that a reshape shows in another way."""
             root = self._groups.find(value)
             if root in loaded:
                 self._set(value, layout)
                 return
             for op in reshapes:  # a group may have several: a constant joins the groups that it is added to
                 if self._groups.find(op.result) is root and (natural := reshaped(layout, op.x.tile.shape, cuts=False)):
-                    place(op.x, natural)
+                    anchor(op.x, natural)
 
         for op in self._operations:
             if isinstance(op, Broadcast) and (target := self.find(op.result)):
-                place(op.x, broadcast_source(op, target))
+                anchor(op.x, broadcast_source(op, target))
 
     def _anchor_memory(self, loads: bool) -> None:
         """Coalesced blocks for every group that accesses memory.
 
         They are as wide as the widest access of a member.
         """
-        accesses: dict[Value, tuple[int, int | None, Value]] = {}
+        accesses: dict[Value, tuple[int, int | None, Value]] = {}  # by group: width, axis and tile of the widest access
         reduced = self._reduced()
         for op in self._operations:
             if loads and (isinstance(op, LoadTile | LoadMut | LoadView) or getattr(op, "loads", False)):

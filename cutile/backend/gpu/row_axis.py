@@ -85,7 +85,8 @@ class RowAxis:
         x, *rest = operands
         value = [rest.pop(0)] if isinstance(op, Store) else []
         if isinstance(op, LoadMut | StoreMut):  # it has no index, since its tile is the block's own: a slice needs one
-            rest = [builder.value(TileBlockId(axis=each)) for each in range(len(shape))]
+            rest = [builder.value(TileBlockId(axis=grid_axis)) for grid_axis in range(len(shape))]
+        # Slices lie side by side, so that the row's tile `t` has the slices `t * parts` to `t * parts + parts - 1`.
         rest[axis] = builder.value(Add(x=builder.value(Mul(x=rest[axis], y=builder.constant(parts))), y=part))
         if isinstance(op, LoadTile | LoadView):
             copy = op.copy_with([x, *rest], (), ())
@@ -165,11 +166,11 @@ class _Rows:
         None where it cannot be cut.
         """
         root = self._find((value, axis))
-        members = list(dict.fromkeys(each for each in self._tile_axes if self._find(each) == root))
+        members = list(dict.fromkeys(member for member in self._tile_axes if self._find(member) == root))
         extent = value.tile.shape[axis]
         axes = dict(members)
         # A tile that has the row along two axes, such as an outer product of it, has fewer entries in `axes`.
-        if len(axes) < len(members) or any(self._find(each) == root for each in self._blocked):
+        if len(axes) < len(members) or any(self._find(member) == root for member in self._blocked):
             return None
         return RowAxis(extent, axes)
 

@@ -125,7 +125,7 @@ def in_panels(tile: Array, smem_layout: SmemLayout) -> Array:
 
 
 @pytest.mark.parametrize("exchanged", [False, True])
-@pytest.mark.parametrize(("tall", "groups"), [(64, 1), (128, 2), (128, 1), (256, 2)])
+@pytest.mark.parametrize(("tall", "groups"), [(64, 1), (128, 2), (128, 1), (256, 2), (256, 4)])
 @pytest.mark.parametrize("dtype", [tf32, i8], ids=str)
 def test_a_product_of_what_threads_read(dtype: DTypeLike, tall: int, groups: int, exchanged: bool) -> None:
     size, wide = dtype.bits // 8, 24

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutile.backend.cuda.exchange import conflicts, exchange_of, lanes_of, sectors
+from cutile.backend.cuda.exchange import access_cycles, exchange_of, lanes_of, sectors
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import ConvertLayout, Store
 from cutile.backend.gpu.layout import blocked
@@ -116,7 +116,7 @@ def test_no_bank_is_asked_for_more_than_it_gives(shape: tuple[int, int], dtype: 
         for layout, per_access in zip((source, target), exchange.widths, strict=True):
             lines = -(-per_access * dtype.bits // 8 * 32 // 128)
             most = lines if per_access == width else 2 * lines
-            assert conflicts(exchange, lanes_of(layout), per_access) <= most
+            assert access_cycles(exchange, lanes_of(layout), per_access) <= most
         assert exchange.nbytes == shape[0] * shape[1] * dtype.bits // 8
 
 

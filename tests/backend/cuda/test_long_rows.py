@@ -22,6 +22,7 @@ from cutile.backend.cuda.long_rows import cluster_rows, narrow_extremes, plan_ro
 from cutile.backend.cuda.ops import ClusterArrive, ClusterRank, ClusterReduce, HeldSlice, HoldRow, StageTile
 from cutile.backend.cuda.target import architecture
 from cutile.backend.gpu.row_axis import row_axis
+from cutile.backend.interface import Target
 from cutile.backend.reference.interpret import Walker, load, run_block
 from cutile.dtypes import DTypeLike, bf16, f32, i32, i64
 from cutile.ir.core import Function, Op, Value
@@ -274,6 +275,26 @@ def test_rows_are_cut_where_they_do_not_fit_registers() -> None:
     assert [plan(columns, text=cheap) for columns in (32768, 65536)] == [(2, 8, 2), (2, 8, 4)]
     assert plan(32768, "sm_80", cheap) == (1, 8, 4)
     assert plan(65537) is None  # nothing but single elements can be copied
+
+
+def test_a_cluster_that_a_kernel_does_not_get_is_refused_by_name() -> None:
+    def refusal(text: str, columns: int, blocks: int, arch: str = "sm_90a") -> str:
+        function = written(text, {"y": MutType(ROW, (1, columns)), "x": ROW})
+        facts = lowered(function, Target("cuda", arch), num_cta_in_cga=blocks).facts
+        return dict(facts.get("refused", ())).get("rows in a cluster", "")
+
+    assert [refusal(SOFTMAX, 65536, blocks) for blocks in (1, 2, 4)] == ["", "", ""]
+    for blocks in (3, 16):
+        expected = f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share a row"
+        assert refusal(SOFTMAX, 65536, blocks) == expected
+    assert refusal(SOFTMAX, 32768, 2, "sm_80") == "2 blocks to a cluster are asked for: sm_80 has no clusters"
+    copy = "def copy(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y))\n"
+    for text, columns in ((SOFTMAX, 1024), (copy, 65536)):
+        assert refusal(text, columns, 2) == "2 blocks to a cluster are asked for: there is no row that they would share"
+    plan = source(softmax_of(1024), num_cta_in_cga=16).facts["plan"]
+    (why,) = (line for heading, line in plan if heading == "why not better")
+    assert why.startswith("rows in a cluster: 16 blocks to a cluster are asked for")
+    assert why.endswith("Leave out num_cta_in_cga")
 
 
 def test_rows_that_many_loads_wait_for_are_held_when_they_are_long() -> None:

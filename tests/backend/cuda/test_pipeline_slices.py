@@ -14,6 +14,7 @@ from cutile.backend.cuda.ops import (
     Failed,
     FailUnless,
     GridDependencyWait,
+    Pipeline,
     PipelineAcquire,
     PipelineRelease,
     Roles,
@@ -263,3 +264,25 @@ def test_every_load_of_an_operand_is_in_the_producer() -> None:
     for name in KERNELS:
         (roles,) = (op for op in lowered(program(name, 128)).walk() if isinstance(op, Roles))
         assert not any(isinstance(op, TmaLoad) for op in roles.consumer.walk())
+
+
+HELD = """
+def held(z: Mut, x: Tensor, y: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    a, b = x.load_tile((128, 64), (i, 0)), y.load_tile((64, 128), (0, j))
+    acc = ct.constant(0, (128, 128), f32)
+    for n in range(1, ct.ceil_div(x.shape[1], 64)):
+        acc = ct.mma(x.load_tile((128, 64), (i, n)), y.load_tile((64, 128), (n, j)), acc)
+    acc = BEHIND
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+@pytest.mark.parametrize("behind", ["ct.mma(a, b, acc)", "ct.mma(a, b, acc) * 2.0"])
+def test_loads_that_are_held_over_a_loop_have_a_pipeline_of_their_own(behind: str) -> None:
+    """In one pipeline the loop would come to the held stage, and wait for its release."""
+    operand = tensor(2, bf16)
+    types: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": operand, "y": operand}
+    made = lowered(written(HELD.replace("BEHIND", behind), types))
+    assert check_function(made) > 10
+    assert sum(isinstance(op, Pipeline) for op in made.walk()) == 2

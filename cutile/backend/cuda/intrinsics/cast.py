@@ -1,4 +1,4 @@
-"""Conversions between element types, one element at a time.
+"""Conversions between element types, of one element or two at a time.
 
 `cutile.conversion` has their meaning. An instruction converts where the architecture has one for the pair of types and
 the rounding. Integer arithmetic converts floats of 8 and 4 bits and tf32 elsewhere. A number with more bits than an f32
@@ -188,7 +188,10 @@ def converted(
 
 
 def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability: Capability) -> bool:
-    """Whether two elements are converted together."""
+    """Whether two elements are converted together.
+
+    An instruction does so from f32 to 16 bits, and from and to 8-bit floats; `_whole_pair` does from bytes.
+    """
     if (dtype in (i8, u8) and target.is_half) or (dtype, target) == (u8, u16):  # exact, whatever the rounding
         return True
     near = rounding in (None, NEAREST_EVEN)
@@ -295,10 +298,7 @@ def convert_all(
     rounding: str | None = None,
     capability: Capability = OLDEST,
 ) -> list[Any]:
-    """Neighbouring elements of `source` as `target`.
-
-    Two at a time where the hardware does that.
-    """
+    """Elements of `source` as `target`, two at a time where `_pairs` says so."""
     results: list[Any] = []
     if _pairs(source, target, rounding, capability):
         for i in range(0, len(elements) - 1, 2):

@@ -1,6 +1,7 @@
-"""Products by warpgroups with the left operand from registers, which threads read.
+"""Products by warpgroups whose left operand threads read into registers.
 
-The operand is contiguous across K, where `wgmma` cannot read it (`pipeline/accumulators.py`).
+The operand has elements of 8 or 32 bits and is contiguous across K in shared memory, where `wgmma` cannot read it
+(`pipeline/accumulators.py`).
 """
 
 from functools import cache
@@ -23,8 +24,10 @@ from cutile.backend.cuda.smem_layout import WGMMA_ROWS, BufferStages, SmemLayout
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_
 
-WORDS = ir.LiteralStructType([I32] * 4)
+FRAGMENT = ir.LiteralStructType([I32] * 4)
 """The left operand's registers (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts")."""
+WARPGROUP_WARPS = 4
+"""Warps of a warpgroup."""
 SECOND_HALF = 4
 """Ks from a lane's first read of words to its second."""
 PLAIN_PAIRS = (0x6420, 0x7531)
@@ -33,12 +36,15 @@ SWAPPED_PAIRS = (0x2064, 0x3175)
 """The same, the second word's bytes first."""
 
 
-def _bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any:
-    """The sum of the steps whose bits, from `first` on, are set in a number."""
+def _sum_of_bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any:
+    """The sum of the steps whose bits are set in a number.
+
+    The bits count from `first` on. The steps are different powers of two, so that `or` adds them.
+    """
     total: Any = None
-    for place, step in enumerate(steps, first):
-        bit = b.and_(b.lshr(number, i32c(place)), i32c(1))
-        part = b.mul(bit, i32c(step))
+    for bit, step in enumerate(steps, first):
+        is_set = b.and_(b.lshr(number, i32c(bit)), i32c(1))
+        part = b.mul(is_set, i32c(step))
         total = part if total is None else b.or_(total, part)
     return total
 
@@ -46,100 +52,109 @@ def _bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any:
 class Reader:
     """Reads rows of an operand that is contiguous across K.
 
+    The rows of each thread are those that `a_from_registers_accumulator` gives it of the sums.
+
     Args:
         b: the builder.
         smem_layout: how the operand lies.
-        groups: warpgroups that share the rows.
+        warpgroups: that share the rows, 64 each in turn; a power of two.
         base: the address of the operand.
     """
 
-    def __init__(self, b: Any, smem_layout: SmemLayout, groups: int, base: Any) -> None:
+    def __init__(self, b: Any, smem_layout: SmemLayout, warpgroups: int, base: Any) -> None:
         self._b = b
         self._smem_layout = smem_layout
         self._base = base
         self._number = thread(b)
-        # Bits from 5 on are the warp's number in its warpgroup, then the warpgroup's.
-        self._warp = _bits(b, self._number, 5, (*WARP_ROWS[smem_layout.size], *([WGMMA_ROWS] if groups > 1 else [])))
+        # Bits 5 and 6 are the warp's number in its warpgroup. Bits from 7 on are the warpgroup's number.
+        group_rows = [WGMMA_ROWS << bit for bit in range(warpgroups.bit_length() - 1)]
+        self._warp_row = _sum_of_bits(b, self._number, 5, (*WARP_ROWS[smem_layout.size], *group_rows))
         self._selectors = _select_pairs(b, self._number) if smem_layout.size != WORD else None
 
     def read(self, row: int, k: int) -> list[Any]:
-        """This thread's part of 64 rows from `row` on, of 32 bytes along K from `k` on."""
+        """This thread's four words: of 64 rows from `row` on, 32 bytes along K from `k`."""
         return self._words(row, k) if self._smem_layout.size == WORD else self._bytes(row, k)
 
     def fragment(self, words: list[Any]) -> list[Any]:
-        """The four registers of the left operand, from the words that `read` gave."""
+        """The four registers of the left operand, from the words that `read` gave.
+
+        Words of 32-bit elements are these registers. Words of bytes hold two rows, and are permuted.
+        """
         b, selectors = self._b, self._selectors
         if selectors is None:
             return words
         # One instruction permutes the bytes of two registers (PTX ISA, "prmt").
         return [
-            asm(b, I32, [*two, selector], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
-            for two in (words[:2], words[2:])
+            asm(b, I32, [*pair, selector], "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r")
+            for pair in (words[:2], words[2:])
             for selector in selectors
         ]
 
-    def _place(self, row: Any, above: int, k: Any, beyond: int) -> Any:
-        """The address of element (row + above, k + beyond).
+    def _address(self, row: Any, more_rows: int, k: Any, more_k: int) -> Any:
+        """The address of element (row + more_rows, k + more_k).
 
-        `beyond` is a multiple of 8, so that it does not change the swizzle.
+        `more_k` is a multiple of 8, which does not change the swizzle: it adds a constant to the address. So does
+        `more_rows`, if it is a whole number of panels.
         """
         b, smem_layout = self._b, self._smem_layout
-        row = b.add(row, i32c(above)) if above % smem_layout.span else row
-        panels = above // smem_layout.span if above % smem_layout.span == 0 else 0  # a constant of the address
+        row = b.add(row, i32c(more_rows)) if more_rows % smem_layout.span else row
+        more_panels = more_rows // smem_layout.span if more_rows % smem_layout.span == 0 else 0
         panel = b.lshr(row, i32c(smem_layout.span.bit_length() - 1))
-        at = b.mul(b.and_(row, i32c(smem_layout.span - 1)), i32c(smem_layout.size))
-        bits = smem_layout.swizzle.bit_length() - 5  # of a piece's number in a row of `swizzle` bytes
-        # The swizzle flips the piece's number by the number of its row, which is k here; narrow swizzles skip the low
-        # bits of the row's number (PTX ISA, "Swizzling Modes").
+        in_panel = b.mul(b.and_(row, i32c(smem_layout.span - 1)), i32c(smem_layout.size))  # bytes
+        bits = smem_layout.swizzle.bit_length() - 5  # of a piece's number in a panel's row of `swizzle` bytes
+        # The swizzle flips the piece's number by the number of the panel's row, which is k here. Narrow swizzles skip
+        # the low bits of that number (PTX ISA, "Swizzling Modes").
         mask = b.and_(b.lshr(k, i32c(3 - bits)), i32c((1 << bits) - 1))
         place = b.add(b.mul(panel, i32c(smem_layout.panel_bytes)), b.mul(k, i32c(smem_layout.swizzle)))
-        place = b.add(self._base, b.add(place, b.xor(at, b.shl(mask, i32c(4)))))  # pieces of 16 bytes
-        return b.add(place, i32c(panels * smem_layout.panel_bytes + beyond * smem_layout.swizzle))
+        place = b.add(self._base, b.add(place, b.xor(in_panel, b.shl(mask, i32c(4)))))  # pieces of 16 bytes
+        return b.add(place, i32c(more_panels * smem_layout.panel_bytes + more_k * smem_layout.swizzle))
 
     def _words(self, row: int, k: int) -> list[Any]:
-        """Two reads of two neighbouring rows, at the lane's k and 4 on.
+        """Two reads of two neighbouring rows: at the lane's k, and 4 ks behind it.
 
         A lane's k is the lower two bits of its number.
         """
         b, lane = self._b, lane_of(self._b, self._number)
-        mine = b.or_(self._warp, _bits(b, lane, 2, LANE_ROWS[WORD]))
+        lane_row = b.or_(self._warp_row, _sum_of_bits(b, lane, 2, LANE_ROWS[WORD]))
         words: list[Any] = []
         pair = ir.LiteralStructType([I32] * 2)
         for half in (0, SECOND_HALF):
-            at = b.or_(b.and_(lane, i32c(SECOND_HALF - 1)), i32c(half))
-            place = self._place(mine, row, at, k)
+            lane_k = b.or_(b.and_(lane, i32c(SECOND_HALF - 1)), i32c(half))
+            place = self._address(lane_row, row, lane_k, k)
             # With an effect, so that LLVM keeps it between the stage's arrival and its release (PTX ISA, "ld").
-            two = asm(b, pair, [place], "ld.shared.v2.b32 {$0, $1}, [$2];", "=r,=r,r,~{memory}", effect=True)
-            words += [b.extract_value(two, i) for i in range(2)]
+            rows = asm(b, pair, [place], "ld.shared.v2.b32 {$0, $1}, [$2];", "=r,=r,r,~{memory}", effect=True)
+            words += [b.extract_value(rows, i) for i in range(2)]
         return words
 
     def _bytes(self, row: int, k: int) -> list[Any]:
         """Four blocks of 8 ks by 16 rows, transposed in pairs of rows.
 
-        A lane needs four ks, of two rows. It gets them from two blocks, two ks from each: those at positions
-        `2 (l % 4)` and the next of the block, for lane `l`. Which block has the first two ks depends on the lane: so
-        the ks of a block differ in their swizzle, and their reads meet in no bank.
+        `ldmatrix` takes two neighbouring rows, bytes, for one element of 16 bits. A lane needs four ks of two rows. It
+        gets two of the ks from one block and two from another: those at positions `2 (l % 4)` and the next of either
+        block, for lane `l`. Which of the two blocks has the first two ks depends on the lane (`_select_pairs`). So the
+        ks of a block differ in their swizzle, and their reads meet in no bank.
         """
         b, lane = self._b, lane_of(self._b, self._number)
-        # Lanes 8 i to 8 i + 7 give the rows of matrix (block) i, which are ks here; the line is a row's number. The
-        # bits of k, from the lowest: bit 0 of the line; bit 2 of the line, flipped in odd blocks; bits 1 and 2 of the
-        # line; bit 1 of the block.
+        # Lanes 8 i to 8 i + 7 give the addresses of the rows of matrix (block) i, which are ks here: `line` is the
+        # row's number. The bits of k, from the lowest: bit 0 of the line; bit 2 of the line, flipped in odd blocks;
+        # bits 1 and 2 of the line; bit 1 of the block.
         line, block = b.and_(lane, i32c(7)), b.lshr(lane, i32c(3))
-        upper = b.xor(b.lshr(line, i32c(2)), b.and_(block, i32c(1)))
-        at = b.or_(b.and_(line, i32c(1)), b.shl(upper, i32c(1)))
-        at = b.or_(at, b.shl(b.and_(b.lshr(line, i32c(1)), i32c(3)), i32c(2)))
-        at = b.or_(at, b.shl(b.lshr(block, i32c(1)), i32c(4)))
-        place = self._place(self._warp, row, at, k)
+        flipped = b.xor(b.lshr(line, i32c(2)), b.and_(block, i32c(1)))
+        line_k = b.or_(b.and_(line, i32c(1)), b.shl(flipped, i32c(1)))
+        line_k = b.or_(line_k, b.shl(b.and_(b.lshr(line, i32c(1)), i32c(3)), i32c(2)))
+        line_k = b.or_(line_k, b.shl(b.lshr(block, i32c(1)), i32c(4)))
+        place = self._address(self._warp_row, row, line_k, k)
         # Transposed: elements that lie across K come along it (PTX ISA, "ldmatrix").
         text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
-        words = asm(b, WORDS, [place], text, "=r,=r,=r,=r,r,~{memory}", effect=True, convergent=True)
-        return [b.extract_value(words, i) for i in range(len(WORDS.elements))]
+        words = asm(b, FRAGMENT, [place], text, "=r,=r,=r,=r,r,~{memory}", effect=True, convergent=True)
+        return [b.extract_value(words, i) for i in range(len(FRAGMENT.elements))]
 
 
 def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
     """Selectors of four ks of a lane's first row, and of its second row.
 
-    They take the bytes of two blocks, the second block's first if bit 1 of the lane's number is set.
+    They take the bytes of an even and an odd block. Where bit 1 of the lane's number is set, so is bit 2 of the lane's
+    lines, and the odd block flips it: there the odd block has the first two ks (`Reader._bytes`).
     """
     swapped = b.icmp_unsigned("!=", b.and_(number, i32c(2)), i32c(0))
 
@@ -150,22 +165,22 @@ def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _wait_for_oldest(b: Any, groups: int) -> None:
-    """Wait until at most `groups - 1` groups of products are under way."""
-    # An iteration has `groups` groups: the one that an iteration ago was begun here is done then (PTX ISA,
-    # "wgmma.wait_group").
-    text = f"wgmma.wait_group.sync.aligned {groups - 1};"
+def _wait_for_step(b: Any, steps: int) -> None:
+    """Wait for the products that this step of K began an iteration ago."""
+    # Each of an iteration's steps is one group of products, and the groups end in order. Of the last `steps` groups the
+    # oldest is this step's of an iteration ago, so all but `steps - 1` have to be done (PTX ISA, "wgmma.wait_group").
+    text = f"wgmma.wait_group.sync.aligned {steps - 1};"
     asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
 
-def _places(layout: Layout, row: int, wide: int) -> list[int]:
-    """The registers of an instruction's sums, whose rows begin at `row`.
+def _sum_registers(layout: Layout, row: int, columns: int) -> list[int]:
+    """The registers of the sums of an instruction whose rows begin at `row`.
 
-    The instruction has a pair of columns in each of two rows, then the same in the next 8 columns.
+    They are in the instruction's order: a pair of columns in each of two rows, then the same in the next 8 columns.
     """
     registers = {offset: register for register, offset in enumerate(layout.offsets)}
     # PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", but for the rows: a lane's two are neighbours.
-    offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(wide // 2)]
+    offsets = [(row + (i >> 1 & 1), (i & 1) + (i >> 2) * BLOCK) for i in range(columns // 2)]
     return [registers[offset] for offset in offsets]
 
 
@@ -183,9 +198,12 @@ def multiply(
 ) -> Any:
     """`f(counter, acc)`: begin to add a product whose left operand threads read.
 
-    Each step of K is a group of its own. The next iteration reads into a step's registers again, once all groups but
-    the later steps' are done. Bytes are permuted on their way, and so a whole iteration of them is read ahead: else a
-    warpgroup that has the tensor cores to itself would wait for them between its products.
+    A step of K is the 32 bytes along K that one instruction takes. The products of each step are a group of their own.
+    An iteration writes a step's operand to the registers from which the iteration before has multiplied. So it first
+    waits for that step's group; the groups of later steps may still be under way.
+
+    Words are read step by step. Bytes are permuted behind the read, so the reads of a whole iteration are begun ahead
+    of its first product. Else a warpgroup that has the tensor cores to itself would wait for them between its products.
 
     Args:
         dtype, other, acc: of the left operand, of the right one, and of the sums.
@@ -195,32 +213,33 @@ def multiply(
         replaces: `f(counter, acc, added)`, as of `dot.dot`.
     """
     tall, wide = layout.cover
-    groups = layout.warps // 4  # of four warps each
+    warpgroups = layout.warps // WARPGROUP_WARPS
     instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
-    rows = range(0, tall, WGMMA_ROWS * groups)
-    places = [_places(layout, row, wide) for row in rows]
+    rows = range(0, tall, WGMMA_ROWS * warpgroups)
+    sum_registers = [_sum_registers(layout, row, wide) for row in rows]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[1], layout.registers)
         stage = stage_address(b, left, values[0])
-        reader = Reader(b, left.smem_layout, groups, stage)
+        reader = Reader(b, left.smem_layout, warpgroups, stage)
+        # A stage holds both operands, the right one at the same distance from the left one in every stage.
         right_stage = b.add(stage, i32c(right.place - left.place))
-        right_at = descriptor(b, right.smem_layout.descriptor, right_stage)
+        right_descriptor = descriptor(b, right.smem_layout.descriptor, right_stage)
         steps = range(0, depth, instruction.step_of(dtype))
-        words: list[list[list[Any]]] = []
+        words: list[list[list[Any]]] = []  # by step, by 64 rows of the warpgroup: what `Reader.read` gave
 
-        def read(until: int) -> None:
-            words.extend([reader.read(row, k) for row in rows] for k in steps[len(words) : until])
+        def read_until(count: int) -> None:
+            words.extend([reader.read(row, k) for row in rows] for k in steps[len(words) : count])
 
         if left.smem_layout.size != WORD:
-            read(len(steps))
+            read_until(len(steps))
         for number, k in enumerate(steps):
-            _wait_for_oldest(b, len(steps))  # the product that last read this step's registers
-            read(number + 1)
-            fragments = [reader.fragment(each) for each in words[number]]
+            _wait_for_step(b, len(steps))  # its products read the registers that are written next
+            read_until(number + 1)
+            fragments = [reader.fragment(row_words) for row_words in words[number]]
             begin_group(b)  # the operand's registers have just been written
-            for registers, fragment in zip(places, fragments, strict=True):
-                y = b.add(right_at, const(I64, right.smem_layout.offset(0, k) >> ADDRESS_SHIFT))
+            for registers, fragment in zip(sum_registers, fragments, strict=True):
+                y = b.add(right_descriptor, const(I64, right.smem_layout.offset(0, k) >> ADDRESS_SHIFT))
                 added = values[2] if replaces and k == 0 else None
                 sums = instruction.add_from(b, [elements[register] for register in registers], fragment, y, added)
                 for register, element in zip(registers, sums, strict=True):

@@ -60,7 +60,8 @@ def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int,
 
     Args:
         shape: of the accumulator.
-        groups: warpgroups that share the rows, 64 each in turn.
+        groups: warpgroups that share the rows, 64 each in turn; a power of two, since the bits of their number
+            are bases of the layout. `mainloop_rules.py` refuses three.
         size: bytes of an element of the operands.
         transposed: whether rows of the accumulator are columns of the result.
 

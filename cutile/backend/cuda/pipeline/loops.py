@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 Values = Sequence[Value]
-# Adds a block's operations, and returns the values that the block carries beside its own; see `Nests._block`.
+# Adds the operations of a block, and returns the further values that the block carries (`Nests._block`).
 Inside = Callable[[], Values] | None
 NOTHING: Mapping[Value, Value] = {}  # a default of parameters, never changed
 MAX_AHEAD_DEPTH = 64
@@ -99,7 +99,7 @@ class Nests:
         Args:
             op: the nest.
             source: its block, in the kernel.
-            late: placeholders for further values that the block carries.
+            late: placeholders for further values that the block carries, beside those of the kernel and the counters.
             inside: adds the operations, and returns the further values at the end; None adds those of `source` alone.
         """
         context, pipelines, used, places = self.walk, self.walk.pipelines, self._used(op), self._places(op)
@@ -199,14 +199,16 @@ class Nests:
         plan, inside = self.walk.plan, set(op.body.operations)
         dots = [dot for nested, dot in plan.dots.items() if nested in inside]
         store = plan.stores.get(op.body.operations[-2]) if len(inside) > 1 else None  # -1 is the yield
-        # All columns of a warp have to be in its buffers at once (16 rows in 32 lanes: 2 columns for each register).
+        # All columns of a warp have to be in its buffers at once, since the product begins between the writes to shared
+        # memory and the fence. A warp has 16 rows in 32 lanes: 2 columns for each register.
         if store is None or not store.adds or store.layout.registers * 2 > store.span * store.buffers or not dots:
             return None
         first, group = dots[0], plan.groups[dots[0].right.load]
-        # The right operand arrives without other products' operands, and the next iteration's has a stage of its own.
-        # The product adds to nothing, and its left operand is loaded ahead of the loop.
+        # The right operand arrives without other products' operands.
         alone = all(operand == first.right or operand.beside for operand in group.operands)
+        # The next iteration's right operand has a stage of its own.
         follows = group.within and plan.stages[group.pipeline] > 1 and constant_of(op.step, self.walk.definitions) == 1
+        # The product adds to nothing, and its left operand is loaded ahead of the loop.
         outer = first.fresh and first.left is not None and first.left.load not in inside
         return first if alone and follows and outer and first.op.a.tile.shape[1] <= MAX_AHEAD_DEPTH else None
 
@@ -275,7 +277,7 @@ class Nests:
             products.added, products.counts = (), True
             if delayed:
                 delayed.write_under(induction, start, step)
-            numbers = indices.found(later, late, context.tiles.number)  # computed in the first iteration
+            numbers = indices.computed(later, late, context.tiles.number)  # computed in the first iteration
             products.settle_last_iteration(later, counters, multiplied, dots)
             for number in used:
                 pipelines.next_stage(number)
@@ -287,8 +289,8 @@ class Nests:
             builder.add(ops.OrderBarrierArrive(pipelines.more_barriers))
         products.settle_loop(op, op.body.terminator.operands)
         ran = builder.value(Lt(x=start, y=stop))
-        # Without an iteration they are computed here. The last iteration's stages are released here, if there was one.
-        indices.settle(indices.found(ran, numbers, context.tiles.number))
+        # Without an iteration, the late values are computed here. If there was one, its stages are released here.
+        indices.settle(indices.computed(ran, numbers, context.tiles.number))
         for number in multiplied:
             pipelines.release_before(number, pipelines.counters[number], ran)
         return ran
@@ -321,7 +323,7 @@ class Nests:
         """
         context, builder, pipelines, (start, stop, step) = self.walk, self.walk.builder, self.walk.pipelines, bounds
         interval, sums = context.plan.dot.promote_interval, self._initial(op, 0)
-        many = builder.value(Mul(x=step, y=builder.constant(interval)))
+        interval_step = builder.value(Mul(x=step, y=builder.constant(interval)))
         fewer, begin = interval // context.plan.warpgroups, start
         # The second warpgroup's first interval begins `fewer` iterations ahead of the loop, and those are left out
         # below (`within`). A loop without iterations begins at its start, so that it has no interval.
@@ -334,7 +336,7 @@ class Nests:
         partial = Value(sums.type, "apart")
         with builder.block(first, acc, partial, counter) as body:
             pipelines.set_counters([0], [counter])
-            beyond = builder.value(Min(x=builder.value(Add(x=first, y=many)), y=stop))
+            beyond = builder.value(Min(x=builder.value(Add(x=first, y=interval_step)), y=stop))
             within = first if begin is start else builder.value(Max(x=first, y=start))
             self._overlapped(op, [within, beyond, step], [partial], products, replaces=True)
             new_partial = context.lowered[op.results[0]]
@@ -342,7 +344,7 @@ class Nests:
             builder.yield_(added, new_partial, pipelines.counters[0])
         builder.location = op.location
         # Any value will do for the first partial accumulator, which is replaced.
-        loop = builder.add(For(start=begin, stop=stop, step=many, carried=(sums, sums, before), body=body))
+        loop = builder.add(For(start=begin, stop=stop, step=interval_step, carried=(sums, sums, before), body=body))
         context.lowered[op.results[0]] = loop.results[0]
         pipelines.set_counters([0], loop.results[2:])
 

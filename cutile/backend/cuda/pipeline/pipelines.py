@@ -74,12 +74,12 @@ class Pipelines:
         plan, context = self._walk.plan, self._walk
         for number in range(len(plan.operands)):
             self.buffers.append(self._reserve_buffers(number))
-        for smem_layout, written in plan.written.items():
-            kind = written.value.tile
-            buffer = Buffer(dtype=kind.dtype, shape=kind.shape, smem_layout=smem_layout.plain, stages=plan.places)
-            self.written[smem_layout] = self._named(buffer, f"{written.value.name}_buffer")
-            buffer.attributes["stage_bytes"] = smem_layout.place_bytes
-            context.smem.share(buffer, context.smem.reserve(plan.places * smem_layout.place_bytes))
+        for layout, written in plan.written.items():
+            kind, stages = written.value.tile, plan.written_stages
+            buffer = Buffer(dtype=kind.dtype, shape=kind.shape, smem_layout=layout.plain, stages=stages)
+            self.written[layout] = self._named(buffer, f"{written.value.name}_buffer")
+            buffer.attributes["stage_bytes"] = layout.place_bytes
+            context.smem.share(buffer, context.smem.reserve(stages * layout.place_bytes))
         if plan.staging_bytes:
             self.staging = self._scratch(plan.staging_bytes, "staging")
         barriers: list[tuple[Op, int]] = []

@@ -215,7 +215,7 @@ class Plan:
         summing: the loop that split-K may divide, since it carries only an accumulator; None where there is none.
         subtile: columns of a subtile of the epilogue; 0 for all at once.
         narrow: whether subtiles are narrower than usual, for want of registers.
-        places: stages of each operand that consumers write.
+        written_stages: stages of each operand that consumers write.
     """
 
     warpgroups: int
@@ -236,7 +236,7 @@ class Plan:
     summing: For | None = None
     subtile: int = 0
     narrow: bool = False
-    places: int = 1
+    written_stages: int = 1
 
     @property
     def dot(self) -> Dot:

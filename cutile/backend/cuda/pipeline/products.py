@@ -3,8 +3,8 @@
 Products end in the order in which they begin. Consumers wait for a product where its sums are read. They wait for a
 stage ahead of the first product that reads it, and release it when the last one is over.
 
-A computed left operand is kept in 32-bit words until its product, of two elements each, or of four of 8 bits. As a
-variable of a loop each element would have a register of its own.
+A computed left operand is packed into 32-bit words until its product: two elements of 16 bits to a word, or four of 8
+bits. As elements, which a loop may carry, each would have a register of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Use:
     Attributes:
         group: the loads that fill it.
         counter: the counter of the stage.
-        left: the number of products that have yet to begin to read it, and of tiles that threads have yet to read.
+        pending: the number of products that have yet to begin to read it, and of tiles that threads have yet to read.
         unread: the tiles that threads have yet to read, by the value of the load.
         waited: whether consumers have waited for it.
         released: whether consumers have released it.
@@ -46,7 +46,7 @@ class _Use:
 
     group: Group
     counter: Value
-    left: int
+    pending: int
     unread: dict[Value, Operand]
     waited: bool = False
     released: bool = False
@@ -59,14 +59,14 @@ class _Begun:
     Attributes:
         result: the product's result, in the source.
         value: its lowered sums.
-        left: the words of its left operand in registers; None where that is in shared memory.
+        words: the words of its left operand in registers; None where that is in shared memory.
         source: its left operand, in the source.
         uses: the stages that it reads, and the stages of the products under way that it adds to.
     """
 
     result: Value
     value: Value
-    left: Value | None
+    words: Value | None
     source: Value
     uses: list[_Use] = field(default_factory=list[_Use])
 
@@ -80,9 +80,10 @@ class Products:
         uses: the stages that are held, by load.
         under_way: the products that have begun, in their order.
         added: a predicate: whether the next product adds to its accumulator, or replaces it; empty where it always
-        adds. counts: whether a stage is counted where consumers take it; else a loop counts it at the end of its
-        iteration. ahead: the product that the iteration before has begun and waited for, until the next iteration's is
-        begun. kept: the stages of `ahead`.
+            adds.
+        counts: whether a stage is counted where consumers take it; else a loop counts it at the end of its iteration.
+        ahead: the product that the iteration before has begun and waited for, until the next iteration's is begun.
+        kept: the stages of `ahead`.
     """
 
     walk: WarpSpecialised
@@ -124,7 +125,7 @@ class Products:
             tile = ops.ReadBuffer(self.walk.pipelines.buffer_of(operand), use.counter, place, axis=axis)
             context.lowered[value] = context.add_in(tile, context.layouts[value])
             context.lowered[value].name = value.name
-            use.left -= 1
+            use.pending -= 1
             self.release_if_over(use)
 
     def release_if_over(self, use: _Use) -> None:
@@ -138,7 +139,7 @@ class Products:
             self.walk.pipelines.release(use.group.pipeline, use.counter)
 
     def _is_over(self, use: _Use) -> bool:
-        return use.left == 0 and not any(use in dot.uses for dot in self.under_way)
+        return use.pending == 0 and not any(use in dot.uses for dot in self.under_way)
 
     def release_all(self) -> None:
         """Release the stages that loops and branches have read to the end.
@@ -167,9 +168,10 @@ class Products:
         self.uses = outer
 
     def enter_nest(self) -> None:
-        """Wait, ahead of a loop or branch, for all products and for stages read inside.
+        """Wait, ahead of a loop or branch, for all products and for its stages.
 
-        Inside, the wait would depend on whether the branch is taken.
+        These are the stages that are read inside. A wait inside would be skipped where the branch is not taken, and the
+        release behind it would not.
         """
         self.settle_all()
         for use in self.uses.values():
@@ -209,7 +211,7 @@ class Products:
         self.uses = {**outer, dot.right.load: use}
         self.begin(dot)
         for operand in dot.operands:  # `begin` has counted it, and counts it once more where the product stands
-            self.uses[operand.load].left += 1
+            self.uses[operand.load].pending += 1
         self.uses = outer
 
     def begin(self, dot: Dot) -> None:
@@ -218,7 +220,7 @@ class Products:
         uses = list(dict.fromkeys(self.uses[operand.load] for operand in dot.operands))
         if dot is self.ahead:  # it was begun in the iteration before, and waited for at the end of that
             for use in uses:
-                use.waited, use.left = True, use.left - 1
+                use.waited, use.pending = True, use.pending - 1
             self.kept = uses
             return
         if dot.left is None:
@@ -229,9 +231,9 @@ class Products:
         for use in uses:
             self._wait(use)
         left = self._left(dot)
-        # Only now: `_left` may wait for products that read these stages too, and must not release them.
+        # Counted only now: `_left` may wait for products that read these stages too, and must not release them.
         for use in uses:
-            use.left -= 1
+            use.pending -= 1
         a, right = op.a.tile, self.walk.pipelines.buffer_of(dot.right)
         if dot.simt:
             assert acc is not None
@@ -240,8 +242,8 @@ class Products:
             for use in uses:
                 self.release_if_over(use)
             return
-        # The accumulator takes over registers, and always replaces them. Its predicate is computed (a stage's counter
-        # is never below 0), since the linker would choose other registers if it knew that.
+        # The accumulator takes over registers, and always replaces their values. The predicate says so, but is computed
+        # (a stage's counter is never below 0): if the linker knew it, it would choose other registers.
         if over is not None:
             added = (context.builder.value(Lt(x=self._counter_of(dot.right), y=context.builder.constant(0))),)
         begun = ops.Dot(
@@ -275,9 +277,9 @@ class Products:
         context, earlier = self.walk, next((other for other in self.under_way if other.value is acc), None)
         if earlier is not None:
             self.under_way.remove(earlier)
-        if earlier is not None and earlier.left is not None and not self.under_way:
+        if earlier is not None and earlier.words is not None and not self.under_way:
             # Wait for the earlier one: the next left operand is computed into its registers, while this one runs.
-            value = context.add_in(ops.DotWait(value, (earlier.left,), pending=1), dot.accumulator)
+            value = context.add_in(ops.DotWait(value, (earlier.words,), pending=1), dot.accumulator)
             for use in earlier.uses:
                 if use not in uses:
                     self.release_if_over(use)
@@ -309,7 +311,7 @@ class Products:
         met = [op for op in done if op.attributes.get("fence", True)][-1:]  # in a reduction across warps
         # With one stage, all warpgroups must have read the operand before. They meet ahead of its writes, unless a
         # reduction since the last product has a barrier already.
-        if context.plan.places == 1 and not any(isinstance(op, Reduce) for op in met):
+        if context.plan.written_stages == 1 and not any(isinstance(op, Reduce) for op in met):
             builder.add(ops.Barrier())
         context.add(write, layout=context.layout_name(context.layouts[written.value]))
         builder.add(ops.Barrier())
@@ -334,7 +336,7 @@ class Products:
         self.settle([begun.result for begun in self.under_way])
 
     def settle_registers(self, value: Value) -> None:
-        """Wait for products that read the registers that this value's words will take."""
+        """Wait for products that read the registers into which this value's words will go."""
         words = self.walk.words
         self.settle([begun.result for begun in self.under_way if words.get(begun.source) == words[value]])
 
@@ -343,11 +345,11 @@ class Products:
         sums = set(values)
         last = max((at for at, begun in enumerate(self.under_way) if begun.result in sums), default=-1)
         over, self.under_way = self.under_way[: last + 1], self.under_way[last + 1 :]
-        # Where consumers write operands, one by one, which saves registers: at each wait, the later ones of `over` may
-        # go on. Else the first wait is for all.
-        for place, begun in enumerate(over, 1):
-            later = len(self.under_way) + (len(over) - place) * bool(self.walk.plan.written)
-            wait = ops.DotWait(begun.value, () if begun.left is None else (begun.left,), pending=later)
+        # Where consumers write operands, they wait for the products one by one, which saves registers: at each wait the
+        # later ones of `over` may go on. Else the first wait is for all.
+        for number, begun in enumerate(over, 1):
+            later = len(self.under_way) + (len(over) - number) * bool(self.walk.plan.written)
+            wait = ops.DotWait(begun.value, () if begun.words is None else (begun.words,), pending=later)
             self._settled(begun.result, wait, self._dots[begun.result])
         for use in dict.fromkeys(use for begun in over for use in begun.uses):
             self.release_if_over(use)
@@ -415,14 +417,14 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
     carried = [group for op in function.walk() for group in carried_groups(op)]
     words: dict[Value, int] = {}
     for number, value in enumerate(lefts):
-        chain = {value}
+        chain = {value}  # it, and what loops make one variable with it
         size = 0
         while size != len(chain):
             size = len(chain)
             chain.update(*(group for group in carried if chain.intersection(group)))
-        takers = [op for op in function.walk() if chain.intersection(op.operands)]
+        readers = [op for op in function.walk() if chain.intersection(op.operands)]
         products = {op for op, dot in plan.dots.items() if dot.in_registers and dot.op.a in chain}
         products.update(op for dot in plan.dots.values() if dot.written for op in (dot.op, *dot.written.passed))
-        if all(op in products or op.terminates or isinstance(op, For) for op in takers):
+        if all(op in products or op.terminates or isinstance(op, For) for op in readers):
             words.update(dict.fromkeys(chain, number))
     return words

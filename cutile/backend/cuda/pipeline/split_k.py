@@ -20,7 +20,7 @@ thread block waits for another, so they need not run at the same time.
 
     acc = zeros; for k in the piece's share of the loop: acc = mma(...)
     if pieces > 1:
-        scatter(acc)                                to each thread block the columns that it adds up; wait for mine
+        scatter(acc)                                to each thread block the columns that it adds up; wait for its own
         for part in piece..parts by pieces:
             sums = reduce(part)                     of all pieces, in their order
             z[i, j * parts + part] = convert(sums)
@@ -34,8 +34,8 @@ the bytes that arrive: there is no barrier of the cluster and no fence, and only
 A cluster has as many thread blocks as there may be pieces, and each does one piece. A launch divides its tile blocks if
 its grid has exactly one thread block for each piece; else no tile block is divided.
 
-An epilogue that does not work column by column is run whole, by the thread block of the first piece: the others send it
-all that they have.
+An epilogue that does not work column by column is run whole, by the thread block of the first piece. The others send
+their whole accumulators to it.
 
 **Which launches.** A kernel that may be divided computes the number of pieces in each launch, and keeps room for the
 accumulators of others. So kernels are compiled undivided at first. Their fact `division` says for which launches there
@@ -97,7 +97,8 @@ def division(
     sums, counts = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
     why = ""
-    if groups & (groups - 1):  # the layout of three warpgroups has a fourth, whose registers do not exist
+    # The layout of three warpgroups has a fourth one, whose registers do not exist.
+    if groups & (groups - 1):
         why = f"{groups} warp groups share the sums"
     elif constant_of(loop.carried[0], kernel.definitions) != 0:
         why = "the sums do not begin as zeros"
@@ -156,8 +157,9 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
         return 0
     columns, least = sums.shape[1], sums.core[1]
     count = parts_of(columns, least, pieces)
-    lies = columns % (least * count) == 0 and registers_of(sums, count) is not None
-    if not lies or count == 1 or epilogue_of_part(kernel.function, loop, count) is None:
+    # Each part has to be the same registers of every thread, at one distance from part to part.
+    divides = columns % (least * count) == 0 and registers_of(sums, count) is not None
+    if not divides or count == 1 or epilogue_of_part(kernel.function, loop, count) is None:
         count = 1
     return count if cluster_bytes(sums, count, pieces) <= MAX_CLUSTER_SUMS_BYTES else 0
 
@@ -201,15 +203,15 @@ def launch_division(
         plan_for: from a number of pieces to the kernel's plan with them, or to the reason why there is none.
         units: thread blocks that run at once.
     """
-    turns = iterations_at_launch(kernel.function, whole)
-    if turns is None:
+    iterations = iterations_at_launch(kernel.function, whole)
+    if iterations is None:
         asking = f"CompileOptions(num_pieces={MAX_PIECES})"
         return {"divided": f"no: launches do not know its turns; {asking} leaves it to the kernel"}
     divisions = divisions_of(plan_for, units)
     if not divisions:
         return {"divided": "no: there is no room for the sums of other pieces"}
-    most = max(tiles for tiles, _, _ in divisions)
-    return {"divided": f"by launches of up to {most} tile blocks, as `division` says", "division": (turns, divisions)}
+    says = f"by launches of up to {max(tiles for tiles, *_ in divisions)} tile blocks, as `division` says"
+    return {"divided": says, "division": (iterations, divisions)}
 
 
 def iterations_at_launch(function: Function, plan: Plan) -> str | None:
@@ -246,38 +248,42 @@ def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions
         units: thread blocks that run at once.
     """
     divisions: list[tuple[int, int, int]] = []
-    costs = {1: 0.0}
+    costs = {1: 0.0}  # seconds in which accumulators are added up, by the number of pieces
     for pieces, share in CLUSTER_SHARES.items():
         plan = plan_for(pieces)
         if isinstance(plan, Plan) and plan.parts:
-            meet = CLUSTER_REDUCE_S + _sums_bytes(plan) / CLUSTER_SEND_BYTES_PER_S
-            least = max(pieces * MIN_CLUSTER_ITERATIONS, _worth(plan, pieces, meet, costs))
+            reduce_s = CLUSTER_REDUCE_S + _sums_bytes(plan) / CLUSTER_SEND_BYTES_PER_S
+            least = max(pieces * MIN_CLUSTER_ITERATIONS, _break_even(plan, pieces, reduce_s, costs))
             divisions.append((int(units * share) // pieces, least, pieces))
-            costs[pieces] = meet
+            costs[pieces] = reduce_s
     plan = plan_for(MAX_PIECES)
     if isinstance(plan, Plan) and plan.split is not None:
-        # Launches with so few tile blocks that twice as many pieces run at once as in the largest cluster.
+        # The workspace is for launches with so few tile blocks that each may have twice the pieces of the largest
+        # cluster, all running at once.
         fewest = 2 * max(costs)
-        meet = WORKSPACE_REDUCE_S + fewest * _sums_bytes(plan) / WORKSPACE_READ_BYTES_PER_S
-        least = max(fewest * MIN_WORKSPACE_ITERATIONS, _worth(plan, fewest, meet, costs))
+        reduce_s = WORKSPACE_REDUCE_S + fewest * _sums_bytes(plan) / WORKSPACE_READ_BYTES_PER_S
+        least = max(fewest * MIN_WORKSPACE_ITERATIONS, _break_even(plan, fewest, reduce_s, costs))
         divisions.append((units // fewest, least, MAX_PIECES))
     return tuple(division for division in reversed(divisions) if division[0] > 0)
 
 
-def _worth(plan: Plan, pieces: int, meet: float, costs: Mapping[int, float]) -> int:
+def _break_even(plan: Plan, pieces: int, reduce_s: float, costs: Mapping[int, float]) -> int:
     """The fewest iterations from which so many pieces beat any smaller number.
+
+    With `n` iterations, pieces save `n` times the difference of an iteration's shares, and cost the difference of the
+    times in which accumulators are added up.
 
     Args:
         plan: the plan with `pieces`.
         pieces: the number of pieces.
-        meet: seconds in which their accumulators are added up.
+        reduce_s: seconds in which their accumulators are added up.
         costs: the same of each smaller number of pieces.
     """
     whole, divided = _iteration_s(plan, alone=True), _iteration_s(plan, alone=False)
     needed: list[float] = []
     for fewer, cost in costs.items():
         saved = (whole if fewer == 1 else divided / fewer) - divided / pieces
-        needed.append(MIN_GAIN * (meet - cost) / saved if saved > 0 else math.inf)
+        needed.append(MIN_GAIN * (reduce_s - cost) / saved if saved > 0 else math.inf)
     return math.ceil(min(max(needed), MAX_ITERATIONS))
 
 
@@ -288,13 +294,14 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
         plan: the plan.
         alone: whether the thread block has the tile block alone, or is one of several.
     """
-    size, left = plan.dot.op.acc.tile.size, [dot.op.a.tile for dot in plan.dots.values()]
+    size, lefts = plan.dot.op.acc.tile.size, [dot.op.a.tile for dot in plan.dots.values()]
     if plan.dot.simt:
-        return 2 * size * left[0].shape[1] / SIMT_FLOP_PER_S
+        return 2 * size * lefts[0].shape[1] / SIMT_FLOP_PER_S
     rate = LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
-    loaded = sum(operand.smem_layout.nbytes for operands in plan.operands for operand in operands) / rate
-    multiplied = size * sum(tile.shape[1] * tile.dtype.bits / 8 for tile in left) / MMA_BYTES_PER_S
-    return max(MIN_ITERATION_S, loaded, multiplied) * (1 if alone else max(1, ENOUGH_STAGES / plan.stages[0]))
+    load_s = sum(operand.smem_layout.nbytes for operands in plan.operands for operand in operands) / rate
+    mma_s = size * sum(tile.shape[1] * tile.dtype.bits / 8 for tile in lefts) / MMA_BYTES_PER_S
+    # With few stages loads wait for products. Accumulators that others send take room from the stages.
+    return max(MIN_ITERATION_S, load_s, mma_s) * (1 if alone else max(1, ENOUGH_STAGES / plan.stages[0]))
 
 
 def _sums_bytes(plan: Plan) -> int:
@@ -317,11 +324,11 @@ class DividedLoop:
     """
 
     bounds: list[Value]
-    _all: list[Value]
-    _pieces: Value
+    _whole_bounds: list[Value]  # of the loop over all pieces
+    _pieces: Value  # their number
     _tile: Value
     _piece: Value
-    _mine: Value
+    _runs_epilogue: Value  # whether this thread block does, where the epilogue is run whole
 
     def __init__(self, walk: WarpSpecialised, split: SplitK, parts: For | None) -> None:
         assert walk.plan.summing is not None
@@ -351,7 +358,7 @@ class DividedLoop:
     def units(self, tiles: Value) -> Value:
         """The number of units of work, from the number of tile blocks."""
         context, split = self._walk, self._split
-        start, stop, step = self._all = context.tiles.hoist(self._loop)
+        start, stop, step = self._whole_bounds = context.tiles.hoist(self._loop)
         limits = {"most": split.pieces, "least": MIN_CLUSTER_ITERATIONS if split.parts else MIN_WORKSPACE_ITERATIONS}
         pieces = KSplits(tiles=tiles, start=start, stop=stop, step=step, **limits, whole=split.parts > 0)
         self._pieces = context.builder.value(pieces, "pieces")
@@ -360,7 +367,7 @@ class DividedLoop:
     def tile_of(self, unit: Value) -> Value:
         """The tile block of a unit of work."""
         unit.name = "unit"
-        start, stop, step = self._all
+        start, stop, step = self._whole_bounds
         share = self._walk.builder.add(WorkUnit(unit=unit, start=start, stop=stop, step=step, pieces=self._pieces))
         for value, name in zip(share.results, ("tile", "piece", "first", "last"), strict=True):
             value.name = name
@@ -380,7 +387,7 @@ class DividedLoop:
             return self._added_by_first(sums)
         context.builder.location = self._loop.location
         add = Fixup(x=sums, tile=self._tile, piece=self._piece, pieces=self._pieces)
-        added, self._mine = context.add(add, layout=context.layout_name(plan.dot.accumulator)).results
+        added, self._runs_epilogue = context.add(add, layout=context.layout_name(plan.dot.accumulator)).results
         return added
 
     def finish(self, operations: Sequence[Op]) -> None:
@@ -392,7 +399,7 @@ class DividedLoop:
             context.operations(operations)
 
         if parts is None:
-            context.builder.branch(self._mine, whole)
+            context.builder.branch(self._runs_epilogue, whole)
         else:
             context.builder.branch(self._divided(), lambda: self._finish_parts(parts, operations), whole)
 
@@ -406,10 +413,10 @@ class DividedLoop:
         """Send each thread block of the cluster the parts that it adds up."""
         plan, context, pipelines = self._walk.plan, self._walk, self._walk.pipelines
         sizes = {"parts": self._split.parts, "blocks": self._split.pieces}
-        deal = ScatterPartials(sums, pipelines.staging, pipelines.more_barriers, **sizes, limited=plan.limited)
-        context.add(deal, layout=context.layout_name(plan.dot.accumulator))
+        scatter = ScatterPartials(sums, pipelines.staging, pipelines.more_barriers, **sizes, limited=plan.limited)
+        context.add(scatter, layout=context.layout_name(plan.dot.accumulator))
 
-    def nearby_sums(self, sums: Value, part: Value) -> Value:
+    def reduced_part(self, sums: Value, part: Value) -> Value:
         """Add up a part: this thread block's `sums`, and those that others sent."""
         context, accumulator, parts = self._walk, self._walk.plan.dot.accumulator, self._split.parts
         add = ReducePartials(sums, part, (self._walk.pipelines.staging,), parts=parts, blocks=self._split.pieces)
@@ -436,7 +443,7 @@ class DividedLoop:
         builder.location = self._loop.location
 
         def reduce() -> tuple[Value]:
-            reduced = self.nearby_sums(sums, builder.constant(0))
+            reduced = self.reduced_part(sums, builder.constant(0))
             # The epilogue's TMA store goes through the same shared memory: all warps have to have read their sums.
             if self._walk.plan.store is not None:
                 builder.add(Barrier())
@@ -448,5 +455,5 @@ class DividedLoop:
             return (*builder.branch(first, reduce, lambda: (sums,)), first)
 
         whole = builder.branch(self._divided(), scatter, lambda: (sums, builder.constant(True, bool_)))
-        reduced, self._mine = whole
+        reduced, self._runs_epilogue = whole
         return reduced

@@ -8,13 +8,16 @@ from cutile.backend.cuda.pipeline.kernel import Kernel, require
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan
 from cutile.backend.cuda.pipeline.reads import Reads
-from cutile.backend.cuda.smem_layout import ALIGNMENT, SmemLayout
+from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.target import Architecture
 from cutile.dtypes import DTypeLike
 from cutile.ir import Block, For, Op, While
 
 MAX_STAGES = 8
 """Stages of a pipeline at most: a bound for small tiles, of which shared memory would hold dozens."""
+# Bytes of shared memory kept for barriers, tile numbers and flags. A kernel that needs more is planned once more, with
+# less room for stages (`plans.py`, `_specialised`).
+CONTROL_BYTES = 1024
 
 
 def max_stages(latency: int) -> int:
@@ -29,34 +32,35 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     """The plan with the number of stages of each pipeline.
 
     It begins with two stages in loops and for steps of K (`_is_step`), and one else. Next the operands that consumers
-    write get a second place, so that a write waits for no reader. Then stages double, in the smallest pipelines first,
-    while shared memory has room. So their number is a power of two, and the stage of a counter is one instruction.
+    write get a second stage, so that a write waits for no reader. Then pipelines get more stages while shared memory
+    has room, those with the fewest first.
 
-    Where all left operands are loaded, or all are computed, single stages are added in place of that. A third stage is
-    worth more there than a quick division: consumers of weights of 8 and 4 bits wait for loads. Pipelines whose loads
-    have a latency get single stages too: the user says how many.
+    Stages double if some left operands are loaded and others are computed. Their number is then a power of two, and the
+    stage of a counter is one instruction. If all are loaded, or all computed, stages are added one at a time. A third
+    stage is worth more there than a quick division: consumers of weights of 8 and 4 bits wait for loads. Pipelines
+    whose loads have a latency get one stage at a time too: the user says how many.
     """
     numbers, groups = range(len(plan.operands)), set(plan.groups.values())
     looped = {of.pipeline for of in groups if any(isinstance(nest, For | While) for nest in kernel.parents[of.first])}
     in_block = Counter((group.pipeline, kernel.home[group.first]) for group in groups)
-    twice = looped | {number for (number, _), count in in_block.items() if count > 1}
-    # Outside of loops a second stage takes the next tile block's loads; a third one would never be filled.
+    # Groups of one block share a pipeline as steps of K alone: consumers hold one step while they wait for the next.
+    need_two = looped | {number for (number, _), count in in_block.items() if count > 1}
     latencies = [max((x.latency for of in groups if of.pipeline == n for x in of.operands), default=0) for n in numbers]
+    # Outside of loops a second stage takes the next tile block's loads; a third one would never be filled.
     limits = [max_stages(latencies[number]) if number in looped else 2 for number in numbers]
-    written_bytes = sum(smem_layout.place_bytes for smem_layout in plan.written)
-    # The buffers stand first. `ALIGNMENT` bytes are kept for what lies behind them: barriers, tile numbers and flags.
-    room = arch.shared_bytes - ALIGNMENT - plan.staging_bytes - written_bytes
+    written_bytes = sum(smem_layout.place_bytes for smem_layout in plan.written)  # one stage of each
+    room = arch.shared_bytes - CONTROL_BYTES - plan.staging_bytes - written_bytes
     sizes = [plan.stage_bytes(number) for number in numbers]
-    stages = [2 if number in twice else 1 for number in numbers]
+    stages = [2 if number in need_two else 1 for number in numbers]
     total = sum(count * size for count, size in zip(stages, sizes, strict=True))
     require(total <= room, f"the stages of all pipelines take {total} bytes of shared memory, there are {room}")
     if total + written_bytes <= room:
-        plan, room = replace(plan, places=2), room - written_bytes
-    single, grows = len({dot.left is None for dot in plan.dots.values()}) == 1, True
+        plan, room = replace(plan, written_stages=2), room - written_bytes
+    one_by_one, grows = len({dot.left is None for dot in plan.dots.values()}) == 1, True
     while grows:
         grows = False
         for number in sorted(numbers, key=lambda pipeline: stages[pipeline]):
-            more = 1 if single or latencies[number] else stages[number]
+            more = 1 if one_by_one or latencies[number] else stages[number]
             if stages[number] + more <= limits[number] and total + more * sizes[number] <= room:
                 total += more * sizes[number]
                 stages[number] += more
@@ -70,15 +74,16 @@ class _Arrival:
 
     Attributes:
         block: the block of the kernel.
-        operands: what the loads load.
+        operands: the loaded operands.
         dots: the products that read them; empty where threads alone do.
-        within: whether all readers stand in the block, so that the stage is released there. Written by `groups_of`.
+        brief: whether all readers stand in the block, and no loop or branch with loads stands ahead of one: then no
+            stage is filled in an inner block while this one is held. Written by `groups_of`.
     """
 
     block: Block
     operands: list[Operand]
     dots: list[Dot]
-    within: bool = True
+    brief: bool = True
 
 
 def groups_of(
@@ -86,16 +91,16 @@ def groups_of(
 ) -> tuple[dict[Op, Group], tuple[tuple[Operand, ...], ...]]:
     """Assign loads to groups, and groups to pipelines.
 
-    Groups before, in and behind a loop may share a pipeline, whose counter runs on from one to the next. A group of a
-    block and one of a block inside it may not, while a stage of the outer group is held. Groups of one block share a
-    pipeline only as steps of K (`_is_step`).
+    Groups before, in and behind a loop may share a pipeline, whose counter runs on from one to the next. A group may
+    not share one with a group of a block inside its own if it holds its stage meanwhile (`_holds_around`). Groups of
+    one block share a pipeline only as steps of K (`_is_step`).
 
     Returns:
         The group of each load, and the operands of each pipeline.
     """
     home, order = kernel.home, kernel.order
     # The producer fills a stage at the last load of its group. So this is the order in which it fills stages.
-    arrivals = sorted(_arrivals(kernel, dots, reads), key=lambda one: max(order[each.load] for each in one.operands))
+    arrivals = sorted(_arrivals(kernel, dots, reads), key=lambda of: max(order[x.load] for x in of.operands))
     nests = {op for arrival in arrivals for operand in arrival.operands for op in kernel.parents[operand.load]}
     pipelines: defaultdict[int, list[_Arrival]] = defaultdict(list)
     groups: dict[Op, Group] = {}
@@ -107,11 +112,13 @@ def groups_of(
         nest_between = any(op in nests for op in block.operations[first:last])
         require(not nest_between, "loads that arrive together stand ahead of a loop of other loads and behind it")
         readers = [*(dot.op for dot in arrival.dots), *(op for load in loads for op in reads.users.get(load, ()))]
-        arrival.within = all(home[op] is block for op in readers)
+        within = all(home[op] is block for op in readers)
+        end = max(map(block.operations.index, readers), default=first) if within else first
+        arrival.brief = within and nests.isdisjoint(block.operations[first:end])
         number = _pipeline_of(kernel, arrival, pipelines)
         pipelines[number].append(arrival)
         ahead = first < last and not any(op.regions for op in block.operations)
-        group = Group(tuple(arrival.operands), number, arrival.within, loads[0], loads[-1], ahead)
+        group = Group(tuple(arrival.operands), number, within, loads[0], loads[-1], ahead)
         groups.update((load, group) for load in loads)
     return groups, tuple(tuple(sharing[0].operands) for sharing in pipelines.values())
 
@@ -127,12 +134,13 @@ def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arr
         operands = [*dot.operands, *(operand for operand in reads.operands.values() if operand.beside is dot.op)]
         for block in dict.fromkeys(home[operand.load] for operand in operands):
             own = _Arrival(block, [operand for operand in operands if home[operand.load] is block], [dot])
-            sharing = [one for one in arrivals if loads_of(one.operands) & loads_of(own.operands)]
-            merged = _Arrival(block, [], [dot for one in (*sharing, own) for dot in one.dots])
-            for operand in (operand for one in (*sharing, own) for operand in one.operands):  # one may join several
+            # A product may share loads with several arrivals: all of them become one.
+            sharing = [other for other in arrivals if loads_of(other.operands) & loads_of(own.operands)]
+            merged = _Arrival(block, [], [dot for part in (*sharing, own) for dot in part.dots])
+            for operand in (operand for part in (*sharing, own) for operand in part.operands):
                 if operand.load not in loads_of(merged.operands):
                     merged.operands.append(operand)
-            arrivals = [*(one for one in arrivals if one not in sharing), merged]
+            arrivals = [*(other for other in arrivals if other not in sharing), merged]
     assigned = loads_of(operand for arrival in arrivals for operand in arrival.operands)
     # The other tiles of a block that threads read arrive together. `dict.fromkeys` keeps the order of the program.
     others = [operand for load, operand in reads.operands.items() if load not in assigned]
@@ -144,52 +152,54 @@ def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arr
 def _pipeline_of(kernel: Kernel, arrival: _Arrival, pipelines: Mapping[int, Sequence[_Arrival]]) -> int:
     """Choose the pipeline of an arrival: one that fits, or a new one.
 
-    One with the same tensors comes first, so that what is loaded before, in and behind a loop keeps one pipeline.
+    A pipeline of the same tensors comes first, so that their loads before, in and behind a loop keep one pipeline.
     """
     fitting = [number for number, others in pipelines.items() if _fits(kernel, arrival, others)]
     tensors = [operand.load.x for operand in arrival.operands]
-    alike = [number for number in fitting if tensors == [each.load.x for each in pipelines[number][0].operands]]
-    return (alike or fitting or [len(pipelines)])[0]
+    same = [number for number in fitting if tensors == [operand.load.x for operand in pipelines[number][0].operands]]
+    return (same or fitting or [len(pipelines)])[0]
 
 
 def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
     """Whether an arrival may share the pipeline of others.
 
-    Its operands have their layouts in shared memory, and neither holds a stage while the other one's are filled.
+    The operands of both have the same layouts in shared memory, and neither holds a stage while the other one's stages
+    are filled.
     """
-    parents = kernel.parents[arrival.operands[0].load]
     same_block = [other for other in others if other.block is arrival.block]
-    if _forms(others[0].operands) != _forms(arrival.operands) or (same_block and not _is_step(arrival, same_block)):
+    if _buffers(others[0].operands) != _buffers(arrival.operands) or (same_block and not _is_step(arrival, same_block)):
         return False
-    elsewhere = [other for other in others if other not in same_block]
-    held_around = any(_holds(other.block, parents) and not other.within for other in elsewhere)
-    inside = any(_holds(arrival.block, kernel.parents[other.operands[0].load]) for other in elsewhere)
-    return not held_around and (arrival.within or not inside)
+    pairs = [pair for other in others for pair in ((other, arrival), (arrival, other))]
+    return not any(_holds_around(outer, inner, kernel) for outer, inner in pairs)
 
 
 def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
     """Whether an arrival is a further step of K, behind others of its block.
 
-    The products of each step begin at zero, as where threads scale the sums of each step. At most one earlier step is
-    not read when this one begins. So two stages are enough, and `with_stages` sees to it that there are two: with one,
-    consumers would wait for a stage that they hold themselves.
+    The products of each step begin at zero, as where threads scale the sums of each step. The sums of at most one
+    earlier step have a reader behind this step's first product. So two stages are enough, and `with_stages` sees to it
+    that there are two: with one, consumers would wait for a stage that they hold themselves.
     """
     arrivals, operations = [*others, arrival], arrival.block.operations
-    tensors = {tuple(operand.load.x for operand in one.operands) for one in arrivals}
-    if len(tensors) > 1 or not all(one.within and one.dots and all(dot.fresh for dot in one.dots) for one in arrivals):
+    tensors = {tuple(operand.load.x for operand in step.operands) for step in arrivals}
+    if len(tensors) > 1 or not all(of.brief and of.dots and all(dot.fresh for dot in of.dots) for of in arrivals):
         return False
-    # Beside nests the producer fills stages in the order of the last loads, and consumers wait in that of the first.
-    first, *firsts = (min(operations.index(each.load) for each in one.operands) for one in (arrival, *others))
+    # Beside loops and branches the producer fills stages in the order of the steps' last loads (`Group.ahead`), and
+    # consumers wait in the order of their first loads. The two have to be the same.
+    first, *firsts = (min(operations.index(x.load) for x in step.operands) for step in (arrival, *others))
     swapped = first < max(firsts) and any(op.regions for op in operations)
     read = {value for op in operations[: operations.index(arrival.dots[0].op)] for value in op.operands}
     return not swapped and sum(not read.issuperset(dot.op.result for dot in other.dots) for other in others) <= 1
 
 
-def _forms(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], ...]:
+def _buffers(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], ...]:
     """The layouts of operands in shared memory, with their dtypes."""
     return tuple((operand.smem_layout, operand.load.x.tensor.dtype) for operand in operands)
 
 
-def _holds(block: Block, nests: Sequence[Op]) -> bool:
-    """Whether one of these loops and branches stands in a block."""
-    return any(op in block.operations for op in nests)
+def _holds_around(outer: _Arrival, inner: _Arrival, kernel: Kernel) -> bool:
+    """Whether a stage is held while a loop or branch with the inner loads runs.
+
+    If both had one pipeline, the inner loads would come to that stage in their turn, and wait for its release.
+    """
+    return not outer.brief and any(op in outer.block.operations for op in kernel.parents[inner.operands[0].load])

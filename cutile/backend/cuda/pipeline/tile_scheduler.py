@@ -1,9 +1,9 @@
 """The persistent loop over tile blocks, carrying the counter of each pipeline.
 
-    for tile in first..all by step:          where tile blocks are alike
-    while tile < all: ... tile = next        where the producer takes them one by one, and sends their numbers
+    for tile in first..all by step:          where all tile blocks take the same time
+    while tile < all: ... tile = next        else: the producer takes one tile block at a time, and sends its number
 
-`schedule.py` decides on the order of the tile blocks.
+`schedule.py` decides which of the two it is, and the order of the tile blocks.
 
 A tile block's index is computed from its number by a few divisions, which take some 300 cycles. The tensor cores would
 be idle for as long between two tiles. Consumers need the index only in the epilogue, so they compute it while the main
@@ -63,10 +63,10 @@ class TileScheduler:
         self.total = count if split is None else split.units(count)
         along = {"cluster": self._walk.plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
-        # In a ping-pong kernel the warpgroups' tile blocks take turns at the stages of one pipeline. So a warpgroup's
-        # counter begins behind the iterations of the warpgroups before it, and skips those of the other one (there are
-        # two) behind each of its tile blocks. `trips`: the iterations of a tile block's main loop.
-        trips = None
+        # In a ping-pong kernel the two warpgroups' tile blocks take turns at the stages of one pipeline. So the counter
+        # of the second warpgroup begins behind the iterations of the first one's tile block. Behind each tile block, a
+        # warpgroup's counter skips the iterations of the other one's.
+        trips = None  # iterations of a tile block's main loop
         if groups > 1:
             assert self._walk.plan.mainloop is not None
             start, stop, step = self.hoist(self._walk.plan.mainloop)
@@ -116,15 +116,18 @@ class TileScheduler:
     def _next_tile(self, counter: Value) -> Value:
         """The next tile block: the producer takes it from a counter, consumers receive it.
 
-        The producer takes it behind the loads of the tile block before. Ahead of them all thread blocks would take
-        their second ones at once, also those with the longest first ones. Behind them, those that are free first do.
+        The producer takes it behind the loads of the tile block before. Ahead of those loads, all thread blocks would
+        take their second tile block at once, also those whose first one is the longest. Behind them, the thread block
+        that is free first takes the next one.
         """
         builder, limited = self._walk.builder, self._walk.plan.limited
         pipeline, through = self._walk.pipelines.tiles, self._walk.pipelines.numbers
         if self._walk.producing:
             taken = builder.value(ops.NextTile(total=self.total), "taken")
-            following = builder.value(Add(x=taken, y=self.step))  # all thread blocks have begun with one of their own
-            number = builder.value(ops.Uniform(x=following), "next_tile")  # indices of TMA are made from it
+            # The counter counts from 0, and the first `step` tile blocks were the thread blocks' first ones.
+            following = builder.value(Add(x=taken, y=self.step))
+            # Indices of TMA are made from it, and TMA reads them from uniform registers.
+            number = builder.value(ops.Uniform(x=following), "next_tile")
             builder.add(ops.SendTile(pipeline, through, counter, number, limited=limited))
             return number
         builder.add(ops.PipelineWait(pipeline, counter, limited=limited))
@@ -200,22 +203,25 @@ class Indices:
         late = self.late or []
         return [value for op in late for value in op.results if not isinstance(op, TileBlockId)]
 
-    def found(self, is_known: Value, values: Sequence[Value], number: Value) -> tuple[Value, ...]:
+    def computed(self, is_known: Value, values: Sequence[Value], number: Value) -> tuple[Value, ...]:
         """The late values: `values` if `is_known` holds, else computed now.
 
-        `number` is the tile block's.
+        Args:
+            is_known: whether an earlier iteration has computed them.
+            values: what it has computed.
+            number: the number of the tile block.
         """
         if self.late is None or not values:
             return ()
         context, builder = self._walk, self._walk.builder
 
-        def find() -> Sequence[Value]:
+        def compute() -> Sequence[Value]:
             self.add(number)
             context.operations(self.late or ())
             builder.location = None
             return (*context.block_ids.values(), *(context.lowered[value] for value in self._numbers()))
 
-        results = builder.branch(is_known, lambda: values, find)
+        results = builder.branch(is_known, lambda: values, compute)
         for result, value in zip(results, values, strict=True):
             result.name = value.name
         return results

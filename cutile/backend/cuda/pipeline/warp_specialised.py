@@ -329,7 +329,7 @@ class WarpSpecialised(LoweringContext):
         elif isinstance(op, ops.StoreSubtile):
             self.epilogue.store_part(op)
         elif isinstance(op, ops.ReducePartials) and self.split is not None:
-            self.lowered[op.result] = self.split.nearby_sums(self.lowered[op.x], self.lowered[op.part])
+            self.lowered[op.result] = self.split.reduced_part(self.lowered[op.x], self.lowered[op.part])
         else:
             # A store by TMA reads the matrix ahead of the operations that it `passed`, which are not lowered.
             through = [self.plan.stores[op].value] if op in self.plan.stores else []
