@@ -54,7 +54,7 @@ Each message costs several threads some 0.1 ms, in which this process does nothi
 """
 
 _MAX_PENDING = 64
-"""Calls; with more the device is asked whether the first of them is over, which costs a microsecond."""
+"""Calls; after as many more the device is asked whether the first of them is over."""
 
 
 @dataclass(slots=True)
@@ -280,8 +280,9 @@ class NcclEngine(Engine):
         """
         while self._pending and self._pending[0].is_done():
             self._pending.popleft()
-        while len(self._pending) > _MAX_PENDING and self._pending[0].is_over():
-            self._pending.popleft()
+        if len(self._pending) % _MAX_PENDING == _MAX_PENDING - 1:
+            while self._pending and self._pending[0].is_over():
+                self._pending.popleft()
         number = self._numbers.get(group, 0)
         self._numbers[group] = number + 1
         pending = _Pending(stream, stream.sequence, group, number, stream.recorder is not None)

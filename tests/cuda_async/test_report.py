@@ -342,6 +342,15 @@ def test_the_checks_of_a_long_run_are_looked_at_now_and_then(launches: Launches)
         assert len(launches.stream.errors.checks) < 200
 
 
+def test_checks_that_cannot_tell_are_looked_at_once_in_many_calls(launches: Launches) -> None:
+    """Of a collective the hub may answer only when somebody waits: until then each look is no use."""
+    looks: list[int] = []
+    for call in range(1000):
+        launches.stream.continue_run()
+        launches.stream.check_behind(lambda: bool(looks.append(call)))  # noqa: B023 - the call at which it is looked at
+    assert len(set(looks)) <= 1000 // 64 + 1
+
+
 def test_a_report_is_taken_by_nobody_else_before_its_launch_is_over(launches: Launches) -> None:
     launches.driver.over = False
     for _ in range(200):

@@ -218,8 +218,8 @@ class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
     __slots__ = (
-        "__weakref__", "_captured", "_context", "_driver", "_entered", "_swept", "_unfollowed", "ambient", "errors",
-        "handle",
+        "__weakref__", "_captured", "_context", "_driver", "_entered", "_room", "_swept", "_unfollowed", "ambient",
+        "errors", "handle",
     )  # fmt: skip
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
@@ -231,6 +231,7 @@ class CudaStream(DriverStream):
         self._unfollowed = Unfollowed()
         self._swept: CudaEvent | None = None  # recorded behind work that no waiter follows, to have its checks called
         self.errors = RunErrors(self._unfollowed)
+        self._room = _MAX_UNFOLLOWED  # checks that a run may have before it is divided
         self._captured: list[Check] | None = None  # the checks of a capture under way
         self._entered: list[bool] = []  # for each call of `enter` without its `leave`: whether the context was entered
 
@@ -265,8 +266,9 @@ class CudaStream(DriverStream):
 
     def continue_run(self) -> None:
         errors = self.errors
-        # A long run is divided, so that its checks are called now and then, as those of many short runs are.
-        if errors.used and (errors.followed or len(errors.checks) > _MAX_UNFOLLOWED):
+        # A long run is divided, so that its checks are called now and then, as those of many short runs are. Those that
+        # cannot tell yet stay: dividing at each call then would be no use, and takes some 10 us.
+        if errors.used and (errors.followed or len(errors.checks) > self._room):
             self._begin()
 
     def _begin(self) -> None:
@@ -277,6 +279,7 @@ class CudaStream(DriverStream):
                 self.errors.add((partial(raise_again, failure),))
             swept.close()
         self.errors = RunErrors(self._unfollowed)
+        self._room = len(self.errors.checks) + _MAX_UNFOLLOWED
         if len(self.errors.checks) > _MAX_UNFOLLOWED and self._swept is None:
             self._swept = CudaEvent(self._driver, timing=False)
             self.record(self._swept)
