@@ -32,7 +32,7 @@ from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_wea
 from cutile.ir import Block, Constant, TileType, Value
 
 MAX_ATTEMPTS = 8
-"""Builds of one loop. Types that change at every build end in an error."""
+"""Builds of one loop, besides one for each variable. Types that change at every build end in an error."""
 
 
 @dataclass
@@ -431,7 +431,7 @@ class Loop:
         block = self.frame.builder.current
         report = self.frame.report
         attempts = 0
-        while attempts < MAX_ATTEMPTS + len(self.dropped):  # an attempt may drop one variable, of however many
+        while attempts < MAX_ATTEMPTS + len(self.dropped) + len(self.leaves):  # each may drop or change one variable
             attempts += 1
             length, mark = len(block.operations), report.mark()
             # An error may be the fault of a guessed type: meanwhile a full report does not end the compilation.
