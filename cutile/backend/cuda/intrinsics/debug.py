@@ -261,7 +261,7 @@ def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, fla
         with b.if_then(failed if flag is None else b.and_(failed, speaks), likely=False):
             if flag is not None:
                 # Volatile: another warp reads the flag, behind a barrier at which this thread arrives later (PTX ISA,
-                # "st.volatile").
+                # "st").
                 text = "st.volatile.shared.b32 [$0], $1;"
                 asm(b, VOID, [address(b, flag), i32c(1)], text, "r,r,~{memory}", effect=True)
                 _report(b, report, site, told, numbers)
@@ -310,7 +310,7 @@ def has_failed(flag: int) -> Any:
 
     def generate(b: Any, _: list[Any]) -> Any:
         # Volatile: another warp sets the flag, ahead of an arrival for which this warp has waited (PTX ISA,
-        # "ld.volatile").
+        # "ld").
         text = "ld.volatile.shared.b32 $0, [$1];"
         word = asm(b, I32, [address(b, flag)], text, "=r,r,~{memory}", effect=True)
         return b.icmp_unsigned("!=", word, i32c(0))
