@@ -303,8 +303,9 @@ def run_of(pointers: Value, size: int, definitions: Mapping[Value, Op]) -> tuple
         definitions: the operation behind each value.
     """
     shape = pointers.tile.shape
+    growths: Growths = {}
     for axis in reversed(range(len(shape))):
-        growth = _growth(pointers, axis, definitions)
+        growth = _growth(pointers, axis, definitions, growths)
         if growth is None or growth.step != size or shape[axis] == 1:
             continue
         width = growth.divisor // size
@@ -319,8 +320,18 @@ def _lowest_bit(number: int) -> int:
     return min(number & -number, ACCESS_BYTES) if number else ACCESS_BYTES
 
 
-def _growth(value: Value, axis: int, definitions: Mapping[Value, Op]) -> Growth | None:
+Growths = dict[tuple[Value, int], Growth | None]
+"""How values grow along axes, so that what several sums share is looked at once."""
+
+
+def _growth(value: Value, axis: int, definitions: Mapping[Value, Op], growths: Growths) -> Growth | None:
     """How a value grows along an axis; None where it is not known."""
+    if (value, axis) not in growths:
+        growths[value, axis] = _new_growth(value, axis, definitions, growths)
+    return growths[value, axis]
+
+
+def _new_growth(value: Value, axis: int, definitions: Mapping[Value, Op], growths: Growths) -> Growth | None:
     op = definitions.get(value)
     shape = value.tile.shape
     if isinstance(op, Constant):
@@ -329,22 +340,22 @@ def _growth(value: Value, axis: int, definitions: Mapping[Value, Op]) -> Growth 
         return Growth(1, ACCESS_BYTES)  # from 0, which every power of two divides
     if isinstance(op, Convert) and value.tile.dtype.kind in ("int", "uint") and op.x.tile.dtype.kind in ("int", "uint"):
         # A narrow sum may wrap, but only where a run begins: all divisors divide 2**bits.
-        return _growth(op.x, axis, definitions) if value.tile.dtype.bits >= op.x.tile.dtype.bits else None
+        return _growth(op.x, axis, definitions, growths) if value.tile.dtype.bits >= op.x.tile.dtype.bits else None
     if isinstance(op, Broadcast):
         if op.x.tile.is_scalar:
-            return _growth(op.x, 0, definitions)
-        inner = _growth(op.x, axis, definitions)
+            return _growth(op.x, 0, definitions, growths)
+        inner = _growth(op.x, axis, definitions, growths)
         return Growth(0, inner.divisor if inner else 1) if op.x.tile.shape[axis] == 1 else inner
     if isinstance(op, Reshape) and not op.x.tile.is_scalar:
         wide = [at for at, extent in enumerate(shape) if extent != 1]
         source = [at for at, extent in enumerate(op.x.tile.shape) if extent != 1]
         same = [shape[at] for at in wide] == [op.x.tile.shape[at] for at in source]
         if same and axis in wide:
-            return _growth(op.x, source[wide.index(axis)], definitions)
+            return _growth(op.x, source[wide.index(axis)], definitions, growths)
     if isinstance(op, Add | Sub):
-        return _sum(op, axis, definitions)
+        return _sum(op, axis, definitions, growths)
     if isinstance(op, Mul):
-        return _product(op, axis, definitions)
+        return _product(op, axis, definitions, growths)
     if isinstance(op, TensorAddress):
         return Growth(0, _lowest_bit(op.x.tensor.alignment))
     if isinstance(op, TensorStride):
@@ -354,15 +365,15 @@ def _growth(value: Value, axis: int, definitions: Mapping[Value, Op]) -> Growth 
     return Growth(0, 1) if value.tile.is_scalar or shape[axis] == 1 else None
 
 
-def _sum(op: Add | Sub, axis: int, definitions: Mapping[Value, Op]) -> Growth | None:
-    x, y = (_growth(each, axis, definitions) for each in (op.x, op.y))
+def _sum(op: Add | Sub, axis: int, definitions: Mapping[Value, Op], growths: Growths) -> Growth | None:
+    x, y = (_growth(each, axis, definitions, growths) for each in (op.x, op.y))
     if x is None or y is None:
         return None
     return Growth(x.step - y.step if isinstance(op, Sub) else x.step + y.step, min(x.divisor, y.divisor))
 
 
-def _product(op: Mul, axis: int, definitions: Mapping[Value, Op]) -> Growth | None:
-    x, y = (_growth(each, axis, definitions) for each in (op.x, op.y))
+def _product(op: Mul, axis: int, definitions: Mapping[Value, Op], growths: Growths) -> Growth | None:
+    x, y = (_growth(each, axis, definitions, growths) for each in (op.x, op.y))
     if x is None or y is None:
         return None
     divisor = min(x.divisor * y.divisor, ACCESS_BYTES)

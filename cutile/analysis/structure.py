@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutile.errors import KernelTypeError, Location
-from cutile.ir import Block, Effect, For, Function, TensorType, Value, While
+from cutile.ir import Block, Effect, For, Function, If, TensorType, Value, While
 from cutile.ops.pointer import TensorAddress
 from cutile.ops.view import TensorView
 
@@ -89,6 +89,25 @@ def require_shallow(function: Function, own: int = 0) -> None:
             where,
             "Count several of the loops in one: for k in range(n * m): i, j = k // m, k % m.",
         )
+
+
+MAX_BRANCHES = 16
+"""Branches that generated text writes inside one another: CPython reads 100 levels of indentation, loops included."""
+
+
+def chained(op: If) -> list[If]:
+    """A branch, and those at the ends of one another, as a chain of `elif` has them.
+
+    Each is the last operation of a side of the one before, which gives its results as they are. Where both sides end in
+    branches, the longer chain counts.
+    """
+    longest: list[If] = []
+    for side in (op.orelse, op.then):
+        last = side.operations[-2] if len(side.operations) > 1 else None
+        passed = [value for value in side.terminator.operands if last is not None and value in last.results]
+        if isinstance(last, If) and sorted(map(id, passed)) == sorted(map(id, last.results)):
+            longest = max(longest, chained(last), key=len)
+    return [op, *longest]
 
 
 def _deepest(block: Block) -> tuple[int, Location | None]:

@@ -19,7 +19,7 @@ from cutile.dtypes import bool_, f32, i32, i64
 from cutile.errors import KernelTypeError
 from cutile.frontend import operators
 from cutile.frontend.flow import Exit, Flag, Flow
-from cutile.frontend.frame import RETURNED, Frame
+from cutile.frontend.frame import RETURNED, Frame, is_undefined
 from cutile.frontend.interval import Interval
 from cutile.frontend.operators import is_number, materialize, truth
 from cutile.frontend.structure import leaves, refill, same_constant, same_structure
@@ -149,8 +149,11 @@ class _Merge:
         """A variable that a loop carries, and that has no value on some side.
 
         The loop carries the value of the sides that have one. Where a side without a value goes on, a use is an error.
+
+        Raises:
+            PassOn: a side has the value that an inner loop could pass on.
         """
-        pair = [each.hidden if isinstance(each, Undefined) else each for each in (a, b)]
+        pair = [each.hidden if is_undefined(each, name) else each for each in (a, b)]
         if pair[0] is None or pair[1] is None:
             joined = self._one(name, pair[1], 1) if pair[0] is None else self._one(name, pair[0], 0)
         else:
@@ -218,7 +221,7 @@ class _Merge:
             else:
                 with builder.within(side.block):
                     if value is None:
-                        value = self.frame.emit(Constant(value=_zero(common), dtype=common.dtype, shape=common.shape))
+                        value = self.frame.emit(zeros(common))
                     else:
                         value = materialize(self.frame, value, common.dtype, common.shape)
             side.yields.append(value)
@@ -347,8 +350,10 @@ def _word(node: ast.AST) -> str:
     return "match" if isinstance(node, ast.Match) else "if"
 
 
-def _zero(type: TileType) -> bool | int | float:
-    return {"bool": False, "float": 0.0}.get(type.dtype.kind, 0)
+def zeros(type: TileType) -> Constant:
+    """A tile in the place of a value that nothing reads, or that is faulty."""
+    value: bool | int | float = {"bool": False, "float": 0.0}.get(type.dtype.kind, 0)
+    return Constant(value=value, dtype=type.dtype, shape=type.shape)
 
 
 def _common(x: Any, y: Any) -> TileType | None:
@@ -418,16 +423,14 @@ def guarded(
     """
     flow = frame.flow
     if not flow.falls:
+        frame.variables.update(otherwise)
         return
     if not flow.taken:
         action()
         return
     # None of the flags is True: an exit that every path takes leaves none that falls through.
     flags = cast("list[Value]", list(flow.taken.values()))
-    exited = flags[0]
-    for flag in flags[1:]:
-        exited = frame.emit(Or(x=exited, y=flag))
-    remaining = frame.emit(Not(x=exited))
+    remaining = frame.emit(Not(x=exited(frame, flags)))
     paths = dict(flow.taken)
 
     def skip() -> None:
@@ -435,6 +438,14 @@ def guarded(
         frame.flow = Flow(False, dict(paths))
 
     branch(frame, remaining, action, skip, node, guarding=paths)
+
+
+def exited(frame: Frame, flags: Sequence[Value]) -> Value:
+    """Whether any of the flags is set."""
+    result = flags[0]
+    for flag in flags[1:]:
+        result = frame.emit(Or(x=result, y=flag))
+    return result
 
 
 def if_statement(frame: Frame, node: ast.If) -> None:

@@ -90,6 +90,9 @@ def _values(frame: Frame, table: Table) -> Any:
 
 
 MAX_ITEMS = 1 << 16
+"""Items of a range that is spread while a kernel is compiled, each of which is compiled by itself.
+
+65536 sums of tiles took 16 s for the reference backend. A longer range is an error, which says to write a loop."""
 
 
 def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[Any, ...]:

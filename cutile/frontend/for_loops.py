@@ -6,13 +6,13 @@ import ast
 from typing import Any
 
 from cutile.dtypes import bool_, i32, i64, u8, u16, u32, u64
-from cutile.frontend.branches import guarded
+from cutile.frontend.branches import exited, guarded
 from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import Frame, LoopState
 from cutile.frontend.interval import I64, counted, length_of
 from cutile.frontend.logic import changed, conjunction
-from cutile.frontend.loops import Loop, exited
+from cutile.frontend.loops import Loop
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
 from cutile.frontend.simple_statements import assign
 from cutile.frontend.values import MutRef, PartitionRef, Range, Table, TensorRef, describe, is_tile, items_of

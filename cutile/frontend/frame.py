@@ -10,12 +10,12 @@ import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location, closest
 from cutile.frontend.captures import MISSING, Captures, compile_time
-from cutile.frontend.flow import Flow, assigned
+from cutile.frontend.flow import Exit, Flow, assigned
 from cutile.frontend.interval import Interval
 from cutile.frontend.shared_accesses import Reached
 from cutile.frontend.source import FunctionSource
@@ -99,6 +99,17 @@ class PassOn(Exception):
         self.key = (id(loop), name)
 
 
+def is_undefined(value: Any, name: str) -> TypeGuard[Undefined]:
+    """Whether a variable's meaning is that it has no value.
+
+    Raises:
+        PassOn: it has one that a loop could pass on.
+    """
+    if isinstance(value, Undefined) and value.late is not None:
+        raise PassOn(value.late, name)
+    return isinstance(value, Undefined)
+
+
 @dataclass
 class Compilation:
     """What the frames of one compilation share.
@@ -153,14 +164,29 @@ class LoopState:
     Attributes:
         carried: the variables that it carries from one iteration to the next; None for an unrolled loop, whose
             iterations see all variables.
-        at_break: the variables that have a value at every `break` so far, with their values at the first; None before
-            the first.
+        at: the variables that have a value at every `break` so far, and at every end of an iteration (`continue`, or
+            behind the last statement). The values are those of the first, unless a later one is of a loop that has to
+            pass it on. An exit that no path took has no entry.
         constants: the variables that are the same constant at every `break` so far.
     """
 
     carried: frozenset[str] | None
-    at_break: dict[str, Any] | None = None
+    at: dict[Exit, dict[str, Any]] = field(default_factory=dict[Exit, dict[str, Any]])
     constants: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def leave(self, exit: Exit, variables: dict[str, Any]) -> None:
+        """Note that a path takes `exit` with these variables.
+
+        A variable that an inner loop could pass on has a value.
+        """
+        late = {name: each for name, each in variables.items() if isinstance(each, Undefined) and each.late is not None}
+        here = {name: each for name, each in variables.items() if not isinstance(each, Undefined)} | late
+        before = self.at.get(exit, here)
+        self.at[exit] = {name: late.get(name, value) for name, value in before.items() if name in here}
+
+    def values(self, name: str, exits: Sequence[Exit]) -> list[Any]:
+        """A variable's values at those of `exits` that a path took, or MISSING."""
+        return [at.get(name, MISSING) for exit, at in self.at.items() if exit in exits]
 
 
 @dataclass
@@ -364,7 +390,7 @@ class Frame:
         value = self.local(name)
         if isinstance(value, Faulty):  # its error was reported where it was assigned
             raise Suppressed(f"{name!r} is faulty", self.locate(node))
-        if isinstance(value, Undefined):
+        if is_undefined(value, name):
             self._refuse(node, value)
         if value is not MISSING:
             return self.compilation.meaning(value)
@@ -384,8 +410,6 @@ class Frame:
         return self.compilation.meaning(compile_time(item, name, self.captures))
 
     def _refuse(self, node: ast.Name, value: Undefined) -> NoReturn:
-        if value.late is not None:
-            raise PassOn(value.late, node.id)
         if value.conflict:
             raise KernelTypeError(
                 f"{node.id!r} has no one type here: {value.why}",

@@ -72,6 +72,10 @@ class Form:
         return replace(self, high=self.high + count - 1)
 
 
+MAX_LEAVES = 64
+"""Leaves of a number that all tile blocks have alike: `a = a + (a - b)` in a chain has 2 to the chain's length."""
+
+
 class Forms:
     """The forms of a kernel's integers.
 
@@ -96,6 +100,7 @@ class Forms:
         self._loops = {op.induction: op for op in operations if isinstance(op, For)}
         self._carried = dict(_carried(operations))
         self._forms: dict[Value, Form | None] = {}
+        self._same: dict[Value, Any] = {}
         self._turns: dict[int, For] = {}
 
     def of(self, value: Value) -> Form | None:
@@ -217,8 +222,14 @@ class Forms:
     def _same_everywhere(self, value: Value) -> Any:
         """A key of a number that is the same in all tile blocks, all the time.
 
-        None for any other number.
+        None for any other number, and for one of more than `MAX_LEAVES`.
         """
+        if value not in self._same:
+            key = self._new_key(value)
+            self._same[value] = key if _leaves(key) <= MAX_LEAVES else None
+        return self._same[value]
+
+    def _new_key(self, value: Value) -> Any:
         if value in self._function.parameters:
             return value.name if isinstance(value.type, TileType) else None
         op = self._made_by.get(value)
@@ -236,6 +247,12 @@ class Forms:
                 return None if x is None or y is None else (op.name, x, y)
             case _:
                 return None
+
+
+def _leaves(key: Any) -> int:
+    """How many parameters, extents and constants a key is made of."""
+    operation = isinstance(key, tuple) and key[0] not in ("constant", "extent", "blocks")
+    return _leaves(key[1]) + _leaves(key[2]) if operation else 1  # pyright: ignore[reportUnknownArgumentType]
 
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floor_div": "//", "mod": "%"}

@@ -88,7 +88,10 @@ def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
 
 
 MAX_DEPTH = 16
-"""How deep a function may call itself; each call is compiled in place."""
+"""How deep a function may call itself; each call is compiled in place.
+
+A function that calls itself twice is compiled up to 2**16 times. CPython's own limit of 1000 frames lets a simple one
+call itself some 60 deep. Beyond it is an error with the place of the call."""
 
 # By function, with the code that the source belongs to: `function.__code__` may be assigned.
 _sources: weakref.WeakKeyDictionary[types.FunctionType, tuple[types.CodeType, FunctionSource]]

@@ -20,19 +20,19 @@ from typing import Any, NoReturn
 from cutile.dtypes import bool_, i64
 from cutile.errors import KernelError, KernelTypeError
 from cutile.frontend import operators
-from cutile.frontend.branches import WHOLE, guarded
+from cutile.frontend.branches import WHOLE, guarded, zeros
+from cutile.frontend.captures import MISSING
 from cutile.frontend.flow import Exit, Flow, assigned, is_only_overwritten, leaves_loop
-from cutile.frontend.frame import RETURNED, Frame, LoopState
-from cutile.frontend.operators import is_number, materialize
+from cutile.frontend.frame import RETURNED, Frame, LoopState, is_undefined
+from cutile.frontend.operators import is_number, is_tile_or_number, materialize
 from cutile.frontend.structure import leaves, mapped, refill, same_constant, same_constants, same_structure
 from cutile.frontend.tensor_parts import Form, is_tensor, joined_form, parts_of, put_together, taken_apart, tensors_in
 from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, describe, is_tile
 from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak
 from cutile.ir import Block, Constant, TileType, Value
-from cutile.ops.arith import Or
 
 MAX_ATTEMPTS = 8
-"""Builds of one loop. Types that change at every build end in an error."""
+"""Builds of one loop, besides one for each variable. Types that change at every build end in an error."""
 
 
 @dataclass
@@ -108,12 +108,11 @@ class Loop:
         self.target = node.target.id if isinstance(node, ast.For) and isinstance(node.target, ast.Name) else ""
         self.body_flow = Flow()
         for name in self.assigned:
-            value = self.before.get(name)
             # Each iteration sets the variable of a `for`. It is carried only if code after the loop was found to read
             # it, which compiles the kernel again (`PassOn`).
             needed = name != self.target or (id(node), name) in frame.compilation.passed_on
-            if needed and name in self.before and not isinstance(value, Undefined | Faulty):
-                self._carry(name, value)
+            if needed and not self._fresh(name):
+                self._carry(name, self.before[name])
 
     def _carry(self, name: str, value: Any) -> None:
         """Carry a variable with the value that it has before the loop."""
@@ -133,7 +132,7 @@ class Loop:
         self.forms[name] = forms
         template = self.templates[name] = taken_apart(value, forms)
         for leaf in leaves(template):
-            if is_tile(leaf) or is_number(leaf):
+            if is_tile_or_number(leaf):
                 number: Any = leaf
                 type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(number))
                 self.carried.append(_CarriedLeaf(name, None, type, fixed=False))
@@ -154,8 +153,7 @@ class Loop:
                 continue
             common = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
             if leaf.initial is None:  # never read: the variable has no value in the first iteration (`bind`)
-                zero = Constant(value=_zero(common), dtype=common.dtype, shape=common.shape)
-                initial.append(self.frame.emit(zero))
+                initial.append(self.frame.emit(zeros(common)))
             else:
                 initial.append(materialize(self.frame, leaf.initial, common.dtype, common.shape))
         return initial
@@ -192,7 +190,9 @@ class Loop:
         """
         rest = iter(values)
         for name, template in self.templates.items():
-            filled = refill(template, iter([next(rest) if _is_carried(leaf) else leaf for leaf in leaves(template)]))
+            filled = refill(
+                template, iter([next(rest) if is_tile_or_number(leaf) else leaf for leaf in leaves(template)])
+            )
             if self.forms.get(name):
                 filled = put_together(self.frame, filled, name)
             fresh = name not in self.before or isinstance(self.before[name], Undefined)
@@ -219,6 +219,8 @@ class Loop:
         try:
             prepare()
             frame.execute(self.node.body)
+            if frame.flow.falls:
+                self.state.leave(Exit.CONTINUE, frame.variables)
             frame.flow.rejoin(Exit.CONTINUE)
             self.body_flow = frame.flow
         finally:
@@ -307,18 +309,20 @@ class Loop:
             names.add(RETURNED)
         if missing := sorted(names - self.templates.keys()):
             for name in missing:
-                value = variables.get(name)
-                at_break = self.state.at_break or {}  # the end of the body may be out of reach, and have no value
-                self._begin(name, at_break.get(name) if value is None or isinstance(value, Undefined) else value)
+                # The end of the body may be out of reach, and have no value.
+                known = [variables.get(name, MISSING), *self.state.values(name, tuple(Exit))]
+                known = [each for each in known if each is not MISSING and not is_undefined(each, name)]
+                self._begin(name, known[0] if known else None)
             return None
         ends: list[Value | None] = []  # None: the leaf's type has changed
         rest = iter(self.carried)
         for name, template in self.templates.items():
             value = variables.get(name)
-            if isinstance(value, Undefined) and value.hidden is not None:  # no path of the body assigned it
+            if is_undefined(value, name) and value.hidden is not None:  # no path of the body assigned it
                 value = value.hidden
             if isinstance(value, Faulty):  # reported already
-                ends.extend(self.frame.emit(_stand_in(next(rest))) for leaf in leaves(template) if _is_carried(leaf))
+                carried = filter(is_tile_or_number, leaves(template))
+                ends += [self.frame.emit(zeros(next(rest).settled)) for _ in carried]
                 continue
             if isinstance(value, Undefined) and value.conflict:
                 self._drop_or_report_type(name, value.why, value.places)
@@ -327,7 +331,7 @@ class Loop:
                 how = f"it is {describe(template)} before, {describe(value)} at the end of the body"
                 self._drop_or_report_type(name, how)
             for old, new in zip(leaves(template), leaves(value), strict=True):
-                if not _is_carried(old):
+                if not is_tile_or_number(old):
                     if not same_constant(old, new):
                         self._drop_or_report_constant(name, old, new)
                     continue
@@ -432,7 +436,7 @@ class Loop:
         block = self.frame.builder.current
         report = self.frame.report
         attempts = 0
-        while attempts < MAX_ATTEMPTS + len(self.dropped):  # an attempt may drop one variable, of however many
+        while attempts < MAX_ATTEMPTS + len(self.dropped) + len(self.carried):  # each may drop or change one variable
             attempts += 1
             length, mark = len(block.operations), report.mark()
             # An error may be the fault of a guessed type: meanwhile a full report does not end the compilation.
@@ -498,11 +502,11 @@ class Loop:
             for name, template in self.templates.items():
                 value = self.frame.variables.get(name)
                 if not same_structure(template, value):
-                    for _ in filter(_is_carried, leaves(template)):
+                    for _ in filter(is_tile_or_number, leaves(template)):
                         next(rest)
                     continue
                 for old, new in zip(leaves(template), leaves(value), strict=True):
-                    leaf = next(rest) if _is_carried(old) else None
+                    leaf = next(rest) if is_tile_or_number(old) else None
                     if leaf is not None and not leaf.fixed and is_tile(new) and new.tile != leaf.type:
                         leaf.type, learnt = new.tile, True
         except KernelError:
@@ -533,9 +537,20 @@ class Loop:
         self.bind(results, inside=False)
         frame.variables.update({name: self.ends[name] for name in self.templates if self._constant(name)})
         frame.places.update({name: end_places[name] for name in self.templates if name in end_places})
+        # A constant range whose iterations all leave it never comes to its end.
+        endless = endless or (self.always and Exit.CONTINUE not in self.state.at)
+        ends = () if endless else (Exit.CONTINUE,)
+        # On the paths around `else`, variables with one constant at every `break` have that.
+        around = {name: value for name, value in self.state.constants.items() if name in self.templates}
         for name in self.assigned:
-            if name not in self.templates:
-                frame.variables[name] = self._after(name, end.get(name))
+            if name in self.templates and not self._fresh(name):
+                continue
+            carried = frame.variables.get(name)
+            if self.node.orelse:
+                around.setdefault(name, self._after(name, end.get(name), carried, (Exit.BREAK,)))
+                frame.variables[name] = self._after(name, end.get(name), carried, ends)
+            else:
+                frame.variables[name] = self._after(name, end.get(name), carried, (Exit.BREAK, *ends))
         paths: dict[Exit, Any] = dict(zip(self.exits, flags, strict=True))
         broken = paths.pop(Exit.BREAK, None)
         if broken is not None:  # a `break` of this loop: to code after it, no more than that `else` does not run
@@ -543,56 +558,43 @@ class Loop:
         frame.flow = Flow(not endless, paths)
         frame.flow.settle()
         if self.node.orelse:
-            # On the paths around `else`, variables with one constant at every `break` have that.
-            constants = {name: value for name, value in self.state.constants.items() if name in self.templates}
-            guarded(frame, lambda: frame.execute(self.node.orelse), self.node, constants)
+            guarded(frame, lambda: frame.execute(self.node.orelse), self.node, around)
         frame.flow.rejoin(Exit.ENDED)
 
-    def _after(self, name: str, end: Any) -> Any:
-        """The meaning after the loop of a variable that the loop does not carry.
+    def _after(self, name: str, end: Any, carried: Any, exits: Sequence[Exit]) -> Any:
+        """The meaning after the loop of a variable that has none by itself.
+
+        The variable has no value before the loop, or the loop does not carry it.
 
         Args:
             end: its meaning at the end of the body; None where it has none.
+            carried: the loop's result, if it carries the variable.
+            exits: how the paths left the loop: by `break`, or by the end of the last iteration.
         """
         if isinstance(end, Faulty):
             return FAULTY
         before = self.before.get(name)
-        defined = isinstance(self.node, ast.While) or not (end is None or isinstance(end, Undefined))
-        if self.state.at_break is not None:
-            defined = defined and name in self.state.at_break
-        is_known = name in self.before and not isinstance(before, Undefined | Faulty)
         if name in self.dropped and not self.always:
             places = [("in the loop it is assigned here", self.frame.locate(self.assigned[name]))]
             if (first := self.places.get(name)) is not None:
                 places.insert(0, ("before the loop it is assigned here", self.frame.locate(first)))
             how = f"it is {describe(before)} before the loop in line {self._line}, {describe(end)} after an iteration"
             return Undefined(how, conflict=True, places=tuple(places))
-        if defined and (self.always or is_known):
-            return Undefined("the loop does not pass it on", late=self.node)  # a use compiles the kernel again
-        place = self.frame.locate(self.assigned[name])
+        values = self.state.values(name, exits)
+        if may_not_run := Exit.CONTINUE in exits and not self.always:
+            values.append(MISSING if self._fresh(name) and getattr(before, "late", None) is None else before)
+        if all(value is not MISSING for value in values):
+            if name in self.templates:
+                return carried
+            # A use compiles the kernel again. A loop inside of this one, or before it, has to pass the value on first.
+            late = [value.late for value in values if isinstance(value, Undefined)]
+            return Undefined("the loop does not pass it on", late=late[0] if late else self.node)
+        how = "that may not run" if may_not_run else "not on every path"
         return Undefined(
-            f"only the loop in line {self._line} assigns it, and that may not run",
-            places=(("it is assigned here", place),),
+            f"only the loop in line {self._line} assigns it, and {how}",
+            places=(("it is assigned here", self.frame.locate(self.assigned[name])),),
         )
 
-
-def exited(frame: Frame, flags: Sequence[Value]) -> Value:
-    """Whether any of the flags is set."""
-    result = flags[0]
-    for flag in flags[1:]:
-        result = frame.emit(Or(x=result, y=flag))
-    return result
-
-
-def _is_carried(leaf: Any) -> bool:
-    return is_tile(leaf) or is_number(leaf)
-
-
-def _stand_in(leaf: _CarriedLeaf) -> Constant:
-    """A zero in the place of a faulty value, so that the rest of the loop is compiled."""
-    type = leaf.settled
-    return Constant(value=_zero(type), dtype=type.dtype, shape=type.shape)
-
-
-def _zero(type: TileType) -> bool | int | float:
-    return {"bool": False, "float": 0.0}.get(type.dtype.kind, 0)
+    def _fresh(self, name: str) -> bool:
+        """Whether the variable has no value before the loop."""
+        return name not in self.before or isinstance(self.before[name], Undefined | Faulty)

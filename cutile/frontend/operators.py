@@ -156,6 +156,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float)
 
 
+def is_tile_or_number(value: Any) -> bool:
+    """Whether a value is what operators compute with, and loops carry."""
+    return is_tile(value) or is_number(value)
+
+
 def default_dtype(value: float) -> DTypeLike:
     """The dtype of a number alone: bool, i32 (i64 for a larger integer), or f32."""
     if isinstance(value, bool):
@@ -517,7 +522,7 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
     if x is None or y is None:
         if not (is_tile(left) or is_tile(right)):
             return left == right
-        if not all(is_tile(each) or is_number(each) for each in (left, right)):
+        if not all(map(is_tile_or_number, (left, right))):
             return False  # a scalar equals no text, None or tuple
         result = comparison(frame, ast.Eq, left, right)
         if not result.tile.is_scalar:

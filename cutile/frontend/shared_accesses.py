@@ -105,6 +105,8 @@ class _Proof:
         self._reached = reached
         self._operations = list(function.walk())
         self._made_by = {value: op for op in self._operations for value in op.results}
+        self._keys: dict[Value, int] = {}
+        self._written: dict[Any, int] = {}
         self._forms = Forms(function, weak, self._counter)
         self._accesses: dict[Value, list[_Access]] = {}
         self.checks: list[tuple[str, int, int, str, str, str, tuple[str, ...], int]] = []
@@ -187,20 +189,29 @@ class _Proof:
         return self.accesses(tensor) if is_shared(tensor, self._function.parameters) else []
 
     def _leaves(self, mask: Value | None) -> set[Any]:
-        """The masks whose conjunction a mask is."""
-        if mask is None:
-            return set()
-        op = self._made_by.get(mask)
-        if isinstance(op, And):
-            return self._leaves(op.x) | self._leaves(op.y)
-        return {self._key(mask)}
+        """The masks whose conjunction a mask is, by their keys."""
+        leaves: set[Any] = set()
+        pending, seen = [mask] if mask is not None else [], {mask}
+        while pending:
+            value = pending.pop()
+            op = self._made_by.get(value)
+            if not isinstance(op, And):
+                leaves.add(self._key(value))
+                continue
+            parts = {op.x, op.y} - seen
+            pending += parts
+            seen |= parts
+        return leaves
 
-    def _key(self, value: Value) -> Any:
-        """A key that two expressions share if they are written alike, of the same values."""
-        op = self._made_by.get(value)
-        if op is None or op.effect is not Effect.NONE or op.regions or len(op.results) != 1:
-            return value
-        return op.name, value.type, repr(op.attributes), *(self._key(each) for each in op.operands)
+    def _key(self, value: Value) -> int:
+        """A number that expressions share if they are written alike, of the same values."""
+        if value not in self._keys:
+            op = self._made_by.get(value)
+            form: Any = value
+            if op is not None and op.effect is Effect.NONE and not op.regions and len(op.results) == 1:
+                form = op.name, value.type, repr(op.attributes), *(self._key(each) for each in op.operands)
+            self._keys[value] = self._written.setdefault(form, len(self._written))
+        return self._keys[value]
 
     def _claimed(self, symbol: Symbol, form: Form, access: _Access) -> bool:
         """Whether the lanes of an access have claimed their numbers, all of them."""

@@ -90,23 +90,27 @@ def break_statement(frame: Frame, node: ast.Break) -> None:
     del node
     loop = frame.loop
     assert loop is not None  # Python refuses the text otherwise
-    here = {name: value for name, value in frame.variables.items() if not isinstance(value, Undefined)}
-    constants = {name: value for name, value in here.items() if all(map(is_number, leaves(value)))}
-    if loop.at_break is not None:
+    constants = {
+        name: value
+        for name, value in frame.variables.items()
+        if not isinstance(value, Undefined) and all(map(is_number, leaves(value)))
+    }
+    if Exit.BREAK in loop.at:
         constants = {
             name: value
             for name, value in constants.items()
             if name in loop.constants and same_constants(value, loop.constants[name])
         }
     loop.constants = constants
-    before = here if loop.at_break is None else loop.at_break
-    loop.at_break = {name: value for name, value in before.items() if name in here}
+    loop.leave(Exit.BREAK, frame.variables)
     frame.flow.leave(Exit.BREAK)
 
 
 def continue_statement(frame: Frame, node: ast.Continue) -> None:
     """Go on with the next iteration of the innermost loop."""
     del node
+    assert frame.loop is not None  # Python refuses the text otherwise
+    frame.loop.leave(Exit.CONTINUE, frame.variables)
     frame.flow.leave(Exit.CONTINUE)
 
 

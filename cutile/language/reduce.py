@@ -78,7 +78,7 @@ def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
         keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axes, of the dtype of `x`.
+        A tile without the axes, of the dtype of `x`. Of 0.0 and -0.0 it may be either.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -105,7 +105,7 @@ def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
         keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axes, of the dtype of `x`.
+        A tile without the axes, of the dtype of `x`. Of 0.0 and -0.0 it may be either.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.

@@ -41,6 +41,9 @@ Checked = View | TiledView | OpenTiledView | Pointer | Number | None
 """A checked argument. None: an op that has yet to run yields it."""
 
 MAX_PARTITION_RANK = 8
+"""Axes of a partition, as in `host/partition.py`. A launch with more is refused, and told to reshape the tensor.
+
+The number is a choice: a grid has three axes in any case, whose last one counts the tiles of all others."""
 _VIEWS = (View, TiledView, OpenTiledView)  # a tuple: `isinstance` with a union is slower
 
 

@@ -38,10 +38,17 @@ def percent_format(spec: str, dtype: DTypeLike) -> str:
             f"print: {dtype} is for memory, and has no text", remedy="Convert it: ct.convert_tile(tile, ct.f32)."
         )
     if fields is None or (fields["kind"] and fields["kind"] not in kinds) or (spec and not kinds):
-        known = f"[<][+][0][width][.digits] and one of {', '.join(kinds)}" if kinds else "none"
+        known = f"[< or >][+][0][width][.digits] and one of {', '.join(kinds)}" if kinds else "none"
         raise KernelTypeError(f"print: no format {spec!r} for {dtype}", remedy=f"Known for {dtype}: {known}.")
     if fields["digits"] and not dtype.is_float:
         raise KernelTypeError(f"print: the format {spec!r} has digits after the point, but {dtype} has none")
+    if fields["zero"] and fields["align"]:
+        raise KernelTypeError(
+            f"print: the format {spec!r} aligns what zeros fill up",
+            remedy="Say one of them: < or >, or 0 before the width.",
+        )
+    if fields["sign"] and dtype.kind == "uint":
+        raise KernelTypeError(f"print: the format {spec!r} has a sign, but {dtype} has none", remedy="Leave out the +.")
     left = "-" if fields["align"] == "<" else ""
     kind = fields["kind"] or (kinds[0] if kinds else "s")
     return f"%{left}{fields['sign']}{fields['zero']}{fields['width']}{fields['digits']}{kind}"

@@ -57,6 +57,9 @@ class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",), accuracy=
 class ReduceExtreme(Reduce):
     """The largest or the smallest; exact, so in its own dtype.
 
+    Of 0.0 and -0.0 it may be either, as in NumPy. LLVM's reductions of vectors on the CPU keep no order of them, where
+    `Max` and `Min` have -0 below +0.
+
     Attributes:
         nan: whether a NaN propagates. If not, NaNs are ignored unless all elements are NaN.
     """

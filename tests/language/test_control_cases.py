@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import cutile as ct
 from cutile import Const, Mut, Tensor, bool_, f32, i32
 from cutile.entry import Kernel
 from tests.language.functions import relu, square
+from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS, launch
 
 
@@ -142,6 +144,17 @@ def test_a_kernel_may_return_early(backend: str) -> None:
     y = np.zeros(16, np.float32)
     launch(leaves_early, (y, (4,)), 1, backend=backend)
     assert y.tolist() == [1] * 8 + [0] * 8
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_a_type_goes_from_variable_to_variable(count: int) -> None:
+    names = [f"v{k}" for k in range(count)]
+    before = "".join(f"    {name} = 0\n" for name in names)
+    moves = "".join(f"        {one} = {other}\n" for one, other in itertools.pairwise(names))
+    body = f"{before}    for _ in range({count}):\n{moves}        {names[-1]} = t\n    y.store(2 * v0)\n"
+    y = np.full(4, 1.5, np.float32)
+    launch(kernel(f"def k(y: Mut):\n    t = y.load()\n{body}"), (y, (4,)))
+    assert y.tolist() == [3.0] * 4
 
 
 @ct.entry

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import numpy as np
 import pytest
 
 import cutile as ct
-from cutile import Mut, api, f32, i32
+from cutile import Mut, api, f32, f64, i32, i64, u64
 from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import KernelAssertionError, KernelTypeError
+from cutile.ops.debug import percent_format, text_of
 from tests.support.devices import on
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS
@@ -45,6 +47,38 @@ def test_the_text_is_the_same_everywhere(backend: str, capfd: pytest.CaptureFixt
     with on(backend):
         speak(api.zeros((2,)).partition((2,)), 12, 0.1, True).sync()
     assert capfd.readouterr().out == SAID
+
+
+@ct.entry
+def speak_padded(y: Mut, a: f32):
+    print(f"{a:06.1f}|{-a / 0.0:+09.2e}|{a / 0.0 - a / 0.0:08g}|{y.load() / 0.0:05}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_zeros_fill_up_what_is_no_number(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with on(backend):
+        speak_padded(api.zeros((2,)).partition((2,)), 2.5).sync()
+    assert capfd.readouterr().out == "0002.5|-00000inf|00000nan|[00nan, 00nan]\n"
+
+
+def test_formats_mean_what_they_do_in_python() -> None:
+    numbers = {
+        f64: (0.0, -0.0, 1.5, -2.25, 1e10, -1e-5, *map(float, ("nan", "inf", "-inf"))),
+        i64: (0, 5, -37),
+        u64: (9,),
+    }
+    formats = 0
+    for parts in itertools.product("<> ", "+ ", "0 ", ("1", "6", "12", ""), (".0", ".3", ""), "dxXeEfgG"):
+        spec = "".join(parts).replace(" ", "")
+        for dtype, values in numbers.items():
+            try:
+                form = percent_format(spec, dtype)
+            except KernelTypeError:
+                continue
+            formats += 1
+            for value in values:
+                assert text_of(np.asarray(value, dtype.numpy), form) == format(value, spec), spec
+    assert formats > 400
 
 
 @ct.entry
@@ -161,6 +195,8 @@ def test_a_failed_assertion_says_where(backend: str) -> None:
     ("body", "message"),
     [
         ("print(f'{n:s}')", "no format 's' for i32"),
+        ("print(f'{n:<06d}')", "aligns what zeros fill up"),
+        ("print(f'{ct.convert_tile(n, ct.u32):+x}')", "has a sign, but u32 has none"),
         ("print(y)", "cannot print Mut of i32"),
         ("print(ct.convert_tile(ct.convert_tile(n, f32), ct.f8e5m2))", "f8e5m2 is for memory, and has no text"),
         ("print(f'{n!r}')", "!r of scalar i32"),

@@ -6,6 +6,37 @@ from tests.samples.control_functions import FUNCTIONS
 from tests.samples.control_loops import LOOPS
 from tests.samples.control_sample import Sample
 
+MANY = 110
+"""Branches of one `if`, which Python reads; of as many levels of indentation it reads 100."""
+
+
+def elif_of_many() -> str:
+    """A chain with another one in it, whose sides assign the same variables, some, or none."""
+    lines = ["def f(x, n, m):", "    t, s = 1, 2"]
+    for k in range(MANY):
+        lines.append(f"    {'elif' if k else 'if'} n == {k}:")
+        if k == MANY // 2:
+            for j in range(MANY // 2):
+                lines += [f"        {'elif' if j else 'if'} m == {j}:", f"            s = {j}"]
+        elif k % 3 == 0:
+            lines.append(f"        t = m + {k}")
+        else:
+            lines.append(f"        s = {2 * k}")
+    return "\n".join([*lines, "    else:", "        t = 7", "    return x * t + s"]) + "\n"
+
+
+def returns_of_many() -> str:
+    """A function whose branches leave it, each behind a number that later ones use."""
+    lines = ["def g(n, m):", "    t_0 = m"]
+    for k in range(MANY):
+        lines += [
+            f"    t_{k + 1} = (t_{k} + t_{k // 2} + {k}) & 1023",
+            f"    if n == {k}:",
+            f"        return t_{k // 2} + {k}",
+        ]
+    return "\n".join([*lines, "    return n", "", "def f(x, n, m):", "    return x * g(n, m)"]) + "\n"
+
+
 SAMPLES: dict[str, Sample] = {
     **LOOPS,
     **FUNCTIONS,
@@ -30,6 +61,8 @@ def f(x, n, m):
     return x + t
 """,
     ),
+    "elif_of_many": Sample(elif_of_many(), ((0, 3), (1, 0), (38, 1), (55, 2), (55, 52), (108, 5), (109, 5), (110, 5))),
+    "returns_of_many": Sample(returns_of_many(), ((0, 2), (3, 1), (17, 0), (50, -1), (90, 3), (109, 1), (110, 1))),
     "if_local_names": Sample(
         """\
 def f(x, n, m):

@@ -110,6 +110,20 @@ ROWS = (  # `create` too: constants and iota are only of use in some shape
         result_shape=(2, 2),
     ),
     Row(
+        "extract",
+        "ct.extract(x, (ct.convert_tile(ct.get_tile_block_id()[0] - 7, ct.u64), ct.get_tile_block_id()[0]), (2, 2))",
+        lambda x, y: x[4:6, :2],
+        (f32,),
+        (6, 4),
+        result_shape=(2, 2),
+    ),
+    Row(
+        "insert",
+        "ct.insert(x, ct.extract(y, (0,), (6,)), (ct.convert_tile(ct.get_tile_block_id()[0] - 7, ct.u64),))",
+        lambda x, y: np.concatenate([x[:18], y[:6]]),
+        (i32,),
+    ),
+    Row(
         "broadcast",
         "x + ct.broadcast_scalar(ct.tile_to_scalar(ct.scalar_to_tile(ct.reduce_max(x, 0))), x.shape)",
         lambda x, y: x + x.max(),

@@ -33,6 +33,9 @@ from cutile.ops.shape import Broadcast
 MAX_BYTES = 1 << 16
 """Bytes of a tile in shared memory, so that a multiprocessor still holds three thread blocks."""
 
+MAX_TERMS = 64
+"""Terms of an index: `a = a + (a + b)` in a chain has as many as 2 to the chain's length."""
+
 LANES = 1 << LANE_BITS
 Definitions = Mapping[Value, Op]
 
@@ -118,13 +121,18 @@ def _scaled(tile: Value, size: int, definitions: Definitions) -> Value | None:
     return op.x if isinstance(op, Convert) else tile
 
 
-def _terms(tile: Value, definitions: Definitions, sign: int = 1) -> Iterator[tuple[int, Value]]:
-    op = definitions.get(tile)
-    if isinstance(op, Add | Sub):
-        yield from _terms(op.x, definitions, sign)
-        yield from _terms(op.y, definitions, sign if isinstance(op, Add) else -sign)
-    else:
-        yield sign, tile
+def _terms(tile: Value, definitions: Definitions) -> list[tuple[int, Value]]:
+    """The terms of a sum with their signs; none of a sum of more than `MAX_TERMS`."""
+    terms: list[tuple[int, Value]] = []
+    pending = [(1, tile)]
+    while pending and len(terms) <= MAX_TERMS:
+        sign, value = pending.pop()
+        op = definitions.get(value)
+        if isinstance(op, Add | Sub):
+            pending += [(sign if isinstance(op, Add) else -sign, op.y), (sign, op.x)]
+        else:
+            terms.append((sign, value))
+    return terms if len(terms) <= MAX_TERMS else []
 
 
 def _counted(places: Value, definitions: Definitions) -> Value | None:
@@ -146,8 +154,8 @@ def _limit(mask: Value, counted: Value, index: Value, definitions: Definitions) 
 
     None where the mask has further conditions.
     """
-    parts = set(_conjuncts(mask, definitions))
-    own = set(_conjuncts(counted, definitions))
+    parts = set(conjuncts(mask, definitions))
+    own = set(conjuncts(counted, definitions))
     limits: list[Value] = []
     above_zero = False
     if not own <= parts:
@@ -171,13 +179,21 @@ def _unconverted(tile: Value, definitions: Definitions) -> Value:
     return op.x if isinstance(op, Convert) else tile
 
 
-def _conjuncts(mask: Value, definitions: Definitions) -> Iterator[Value]:
-    op = definitions.get(mask)
-    if isinstance(op, And):
-        yield from _conjuncts(op.x, definitions)
-        yield from _conjuncts(op.y, definitions)
-    else:
-        yield mask
+def conjuncts(mask: Value, definitions: Definitions) -> Iterator[Value]:
+    """The terms of a conjunction, each once.
+
+    `a = a & (a & b)` in a chain has as many paths as 2 to the chain's length.
+    """
+    pending, seen = [mask], {mask}
+    while pending:
+        value = pending.pop()
+        op = definitions.get(value)
+        if not isinstance(op, And):
+            yield value
+            continue
+        parts = [part for part in dict.fromkeys((op.y, op.x)) if part not in seen]
+        pending += parts
+        seen.update(parts)
 
 
 class Compactions:

@@ -1,8 +1,8 @@
 """Layouts of the operands and results of matrix instructions, and of products.
 
 They say which thread has which element of an operand in registers, and which of the accumulator. The bases are those of
-the PTX ISA: "Matrix Fragments for mma.m16n8k16" for `mma.sync`, "Register Fragments and Shared Memory Matrix Layouts"
-for `wgmma`.
+the PTX ISA: "Matrix Fragments for mma.m16n8k16 with floating point type" for `mma.sync`, "Register Fragments and Shared
+Memory Matrix Layouts" for `wgmma`.
 """
 
 from collections.abc import Sequence

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.backend.cuda.compaction import Compactions
+from cutile.backend.cuda.compaction import Compactions, conjuncts
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_lowering import lower_operation
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.layout_assignment import LayoutAssignment
 from cutile.dtypes import i32, u32
 from cutile.ir import Block, Constant, For, Function, Op, Value, While
-from cutile.ops.arith import Add, And, Mul
+from cutile.ops.arith import Add, Mul
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Lt
@@ -200,14 +200,18 @@ class _Match:
 
         None where it has another form, or its parts have several layouts.
         """
-        place = self._place(op.pointers)
+        place = self._place(op.pointers, tensor)
         if place is None:
             return None
         wide = self._of(place)
         if not isinstance(wide, Convert) or wide.x.tile.dtype.bits > 32 or not wide.x.tile.dtype.is_integer:
             return None
         index = wide.x
-        conditions = [each for each in self._conditions(op.mask) if not self._is_bound(each, place, tensor)]
+        conditions = [
+            each
+            for each in conjuncts(op.mask, self._made_by)
+            if self._constant(each) is not True and not self._is_bound(each, place, tensor)
+        ]
         limits = [limit for each in conditions if (limit := self._limit(each)) is not None]
         masks = tuple(each for each in conditions if self._limit(each) is None)
         tiles = [index, op.value, *masks]
@@ -228,24 +232,19 @@ class _Match:
         op = self._of(value)
         return op.value if isinstance(op, Constant) else None
 
-    def _place(self, pointers: Value) -> Value | None:
-        """The index of the elements, in 64 bits."""
+    def _place(self, pointers: Value, tensor: Value) -> Value | None:
+        """The index of the elements, in 64 bits.
+
+        The addresses are the tensor's and a multiple of the index, and nothing else is added.
+        """
         total = self._of(pointers)
-        for one in (total.x, total.y) if isinstance(total, Add) else ():
-            moved = self._of(one)
+        for start, distance in ((total.x, total.y), (total.y, total.x)) if isinstance(total, Add) else ():
+            address, moved = self._of(start), self._of(distance)
             size = self._of(moved.x) if isinstance(moved, Convert) else None
-            if isinstance(size, Mul) and self._constant(size.y) == WORD:
+            starts = isinstance(address, TensorAddress) and address.x is tensor
+            if starts and isinstance(size, Mul) and self._constant(size.y) == WORD:
                 return size.x
         return None
-
-    def _conditions(self, mask: Value) -> Iterator[Value]:
-        """The terms of a conjunction."""
-        op = self._made_by.get(mask)
-        if isinstance(op, And):
-            yield from self._conditions(op.x)
-            yield from self._conditions(op.y)
-        elif self._constant(mask) is not True:
-            yield mask
 
     def _is_bound(self, mask: Value, place: Value, tensor: Value) -> bool:
         """Whether a condition says that an element is in the tensor."""

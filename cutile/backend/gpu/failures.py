@@ -36,11 +36,13 @@ def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[s
     Of `0 <= k and k < n` these are k and n, in this order. Numbers that stand in the kernel's text are left out.
     """
     compared: list[Value] = []
-    pending = [condition]
+    pending, seen = [condition], {condition}
     while pending:
         op = definitions.get(pending.pop(0))  # from the front: in the order of the text
         if isinstance(op, And):
-            pending += [op.x, op.y]
+            parts = [part for part in dict.fromkeys((op.x, op.y)) if part not in seen]
+            pending += parts
+            seen.update(parts)
         elif isinstance(op, _COMPARISONS):
             compared += [each for each in (op.x, op.y) if _is_told(each, definitions)]
     values = tuple(dict.fromkeys(compared))[:MAX_NUMBERS]

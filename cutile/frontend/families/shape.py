@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
-from cutile.dtypes import i32
+from cutile.dtypes import i32, u64
 from cutile.frontend.derived import Language, Term, composed, value_of
 from cutile.frontend.expect import axes_of, axis_of, constant_int, index_between, index_scalar, shape_of, tile_of
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
 from cutile.frontend.registry import METHODS, operation
-from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of, plain
 from cutile.frontend.weak import of_weak
 from cutile.ir.core import Value
+from cutile.ir.types import TileType
 from cutile.ops.shape import Cat, Extract, Permute, Reshape
 
 _WHOLE = slice(None)
@@ -28,10 +29,10 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
         KernelTypeError: there is anything else between the brackets.
     """
     shape = tile.tile.shape
-    plain = all(each is None or each is ... or (isinstance(each, slice) and each == _WHOLE) for each in items)
+    simple = all(each is None or each is ... or (isinstance(each, slice) and each == _WHOLE) for each in items)
     slices = sum(isinstance(each, slice) for each in items)
     dots = sum(each is ... for each in items)
-    if not plain or dots > 1 or slices > len(shape):
+    if not simple or dots > 1 or slices > len(shape):
         frame.type_error(
             f"{describe(tile)} cannot be indexed with [] but to add axes, as in tile[:, None]",
             node,
@@ -258,6 +259,10 @@ def extract(frame: Frame, x: Any, index: Any, shape: Any) -> Any:
     return frame.emit(extract_op(frame, x, index, shape, "extract"))
 
 
+def _is_u64(index: Any) -> TypeGuard[Value]:
+    return is_tile(index) and index.tile == TileType(u64)
+
+
 def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extract:
     """The part of a tile at an index; `what` is the call that names the part."""
     tile = tile_of(frame, x, what)
@@ -275,7 +280,8 @@ def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extra
                 f"{what}: index {at} along axis {axis}; there are {have // take} parts of {take}",
                 remedy="The index counts in parts, from 0.",
             )
-    scalars = [index_scalar(frame, each, what) for each in items]
+    # As an i64, a u64 from 2**63 on would be negative, and the nearest part the first one.
+    scalars = [each if _is_u64(each) else index_scalar(frame, each, what) for each in map(plain, items)]
     for axis, (have, take) in enumerate(zip(tile.tile.shape, part, strict=True)):
         if scalars[axis].tile.dtype is not i32:
             scalars[axis] = index_between(frame, scalars[axis], 0, max(have // take, 1) - 1)

@@ -60,6 +60,27 @@ def test_hundreds_of_statements_in_a_chain_compile(name: str, backend: str) -> N
     np.testing.assert_array_equal(y, t)
 
 
+CHAIN = """
+def chain(y: Mut, x: Tensor, n: i32):
+    t = ct.load_tile_like(x, y)
+    if n == 0:
+        t = t + 1
+    elif n == 1:
+        t = t * 2
+    elif n == 2:
+        t = t * t
+    y.store(t)
+"""
+
+
+def test_tiles_that_a_chain_of_branches_gives_have_one_place() -> None:
+    assert len(source(CHAIN, TYPES).facts["scratch"]) == 1
+    for n, meant in enumerate([4.0, 6.0, 9.0, 3.0]):
+        y = np.zeros(64, np.float32)
+        launch(kernel(CHAIN), (y, (64,)), np.full(64, 3, np.float32), n, backend="cpu")
+        np.testing.assert_array_equal(y, np.full(64, meant, np.float32))
+
+
 def loops(count: int, body: str) -> str:
     written = "".join(f"{'    ' * (at + 1)}for i{at} in range(n):\n" for at in range(count))
     return f"{written}{'    ' * (count + 1)}{body}\n"

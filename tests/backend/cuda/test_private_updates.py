@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cutile.backend.cuda.ops.memory import Barrier
@@ -9,8 +11,10 @@ from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpd
 from cutile.backend.cuda.private_updates import CELLS
 from cutile.dtypes import DTypeLike, i32, i64, u8
 from cutile.ir.core import Function
+from cutile.ir.text import parse, print_function
 from cutile.ir.types import TensorType
 from cutile.ops.atomic import AtomicRmw
+from cutile.ops.registry import OPS
 from tests.backend.cuda.programs import compiled, lowered, ptx, written
 from tests.support.programs import tensor
 
@@ -56,6 +60,15 @@ def test_a_loop_adds_in_shared_memory() -> None:
 def test_other_updates_are_made_where_the_elements_are(function: Function) -> None:
     """No thread waits: this kernel does not read the tensor."""
     assert kinds(function) == [AtomicRmw]
+
+
+def test_addresses_with_a_further_term_are_updated_where_they_are() -> None:
+    text = print_function(counting())
+    (address,) = re.finditer(r"(%\d+) = add\(%\d+, (%\d+)\) : u64<4096>.*\n", text)
+    total, distance = address.groups()
+    farther = f"{address[0]}%farther = add({total}, {distance}) : u64<4096>\n"
+    made = text.replace(address[0], farther).replace(f"atomic_rmw({total}", "atomic_rmw(%farther")
+    assert kinds(parse(made, OPS)) == [AtomicRmw]
 
 
 def test_updates_that_others_see_keep_their_order() -> None:

@@ -5,7 +5,8 @@ writing code does not import Numba.
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -130,6 +131,21 @@ class Printer(Protocol):
 
     def indented(self) -> Any:
         """A `with` block one level deeper."""
+        ...
+
+    @property
+    def chained(self) -> Mapping[Op, str]:
+        """The branches of the chain that is being written.
+
+        One that is written behind the others has the variable that says whether it runs, others an empty name.
+        """
+        ...
+
+    def in_chain(self, chain: Sequence[Op], behind: Sequence[Op]) -> AbstractContextManager[str]:
+        """A `with` block in which `chained` is `chain`.
+
+        It gives the variable of the branches that stand `behind` the others.
+        """
         ...
 
     def block(self, block: Block) -> None:

@@ -3,9 +3,11 @@
 Prints and assertions call functions in this process, with their number in the file.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 
+from cutile.analysis.structure import MAX_BRANCHES, chained
 from cutile.backend.cpu.emit._text import NOT, Expression, Printer, Statement, Text, call
 from cutile.backend.cpu.stage import FailUnless, GridSize, Say, TripCount
 from cutile.dtypes import i64
@@ -88,6 +90,35 @@ def _while(printer: Printer, op: While) -> None:
 
 
 def _if(printer: Printer, op: If) -> None:
+    """A branch.
+
+    Of a long chain, `MAX_BRANCHES` stand inside one another, and the next ones behind them.
+    """
+    flag = printer.chained.get(op, "")
+    if flag:
+        printer.line(f"{flag} = True")
+        return
+    chain = [op] if op in printer.chained else chained(op)
+    if len(chain) <= MAX_BRANCHES:
+        _branch(printer, op)
+        return
+    for outer, inner in itertools.pairwise(chain):
+        side = outer.orelse if inner in outer.orelse.operations else outer.then
+        for result, value in zip(outer.results, side.terminator.operands, strict=True):
+            if value in inner.results:  # all branches of the chain assign one variable
+                printer.alias(value, printer.name(result))
+    behind = chain[MAX_BRANCHES::MAX_BRANCHES]
+    with printer.in_chain(chain, behind) as flag:
+        printer.line(f"{flag} = False")
+        _branch(printer, op)
+        for branch in behind:
+            printer.line(f"if {flag}:")
+            with printer.indented():
+                printer.line(f"{flag} = False")
+                _branch(printer, branch)
+
+
+def _branch(printer: Printer, op: If) -> None:
     names = [printer.name(value) for value in op.results]
     printer.line(f"if {printer.operand(op.condition).text}:", op)
     _body(printer, op.then, names)

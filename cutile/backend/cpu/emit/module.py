@@ -5,7 +5,7 @@ value gets a variable, with the user's name if there is one. Each of the user's 
 """
 
 import keyword
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import PurePath
@@ -60,6 +60,7 @@ class ModulePrinter:
         self._used: set[str] = set()
         self._depth = 1
         self._quoted: set[int] = set()
+        self.chained: Mapping[Op, str] = {}  # see `_text.Printer`
         self._waiting: list[Op] = []  # written in place, and not quoted yet
         self._flags: frozenset[Value] = frozenset()
         self._in_place = self._plan(function)
@@ -186,7 +187,22 @@ class ModulePrinter:
         outside = set(self._taken)
         yield
         self._depth -= 1
-        self._taken &= outside  # names from in there may be given again
+        if not self.chained:  # else code behind it may read what is named in there
+            self._taken &= outside  # names from in there may be given again
+
+    @contextmanager
+    def in_chain(self, chain: Sequence[Op], behind: Sequence[Op]) -> Generator[str]:
+        """Let `chained` be `chain`.
+
+        Gives the variable of the branches that stand `behind` the others.
+        """
+        before, outside = self.chained, set(self._taken)
+        flag = self._unique("goes_on")
+        self.chained = {**before, **dict.fromkeys(chain, ""), **dict.fromkeys(behind, flag)}
+        yield flag
+        self.chained = before
+        if not before:
+            self._taken &= outside
 
     def block(self, block: Block) -> None:
         """The operations of a block, without its terminator."""

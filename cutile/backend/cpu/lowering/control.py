@@ -317,11 +317,27 @@ def _lower_while(lowering: Lowering, op: While) -> None:
     carried.bind(loop.results)
 
 
+def _pass_memory(lowering: Lowering, side: Block, memory: dict[int, Product]) -> None:
+    """Let a branch at the end of a side write to where the side's tiles are to be."""
+    yielded = side.terminator.operands
+    last = side.operations[-2] if len(side.operations) > 1 else None
+    for at, product in memory.items():
+        value = yielded[at]
+        if isinstance(last, If) and value in last.results and yielded.count(value) == 1:
+            lowering.passed[value] = _alias(product)
+
+
 def _lower_if(lowering: Lowering, op: If) -> None:
     condition = lowering.concrete(op.condition)
     lowering.flush()
     scope = lowering.scope
-    memory = {at: _product(value, lowering) for at, value in enumerate(op.results) if not value.tile.is_scalar}
+    memory = {
+        at: lowering.passed[value] if value in lowering.passed else _product(value, lowering)
+        for at, value in enumerate(op.results)
+        if not value.tile.is_scalar
+    }
+    for side in (op.then, op.orelse):
+        _pass_memory(lowering, side, memory)
 
     def leave(terminator: Op) -> list[Value]:
         scalars = [lowering.concrete(value) for at, value in enumerate(terminator.operands) if at not in memory]

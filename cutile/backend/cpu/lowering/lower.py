@@ -67,6 +67,7 @@ class Lowering:
         scope: where operations go.
         axes: what may be done with each tile axis.
         nodes: each value of the tile IR as a node.
+        passed: results of branches that have the memory of the branch around them.
         counters: indices that are never negative, though their values are not known.
         written: the tensors that the kernel stores tiles to.
         stored: stores that the loops of the stored value have done already.
@@ -79,6 +80,7 @@ class Lowering:
         self.function = function
         self.axes = Axes(function)
         self.nodes: dict[Value, Node] = {}
+        self.passed: dict[Value, Product] = {}
         self.counters: set[Value] = set()
         self.stored: set[Op] = set()
         self.accesses = Counter(

@@ -5,9 +5,11 @@ A value that a loop carries becomes one variable: assigned before the loop, and 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cutile.analysis.structure import MAX_BRANCHES, chained
 from cutile.backend.cuda.ops import Roles
 from cutile.backend.gpu.emitter import Call, Expression
 from cutile.ir import Block, For, If, Value, While
@@ -141,8 +143,43 @@ def while_(op: While, kernel: Kernel) -> None:
 
 
 def if_(op: If, kernel: Kernel) -> None:
-    """`if condition:`; a branch that does nothing is left out where it can be."""
-    names = [kernel.fresh(result, "chosen") for result in op.results]
+    """A branch.
+
+    Of a long chain, `MAX_BRANCHES` stand inside one another, and the next ones behind them.
+    """
+    flag = kernel.chained.get(op, "")
+    if flag:
+        kernel.body.write(f"{flag} = True")
+        return
+    chain = [op] if op in kernel.chained else chained(op)
+    if len(chain) <= MAX_BRANCHES:
+        _branch(op, kernel)
+        return
+    for result in op.results:
+        kernel.name(result, kernel.fresh(result, "chosen"))
+    for outer, inner in itertools.pairwise(chain):
+        side = outer.orelse if inner in outer.orelse.operations else outer.then
+        for result, value in zip(outer.results, side.terminator.operands, strict=True):
+            if value in inner.results:  # all branches of the chain assign one variable
+                kernel.name(value, str(kernel.use(result)))
+    behind = chain[MAX_BRANCHES::MAX_BRANCHES]
+    flag = kernel.names.invented("goes_on")
+    kernel.chained.update({**dict.fromkeys(chain, ""), **dict.fromkeys(behind, flag)})
+    kernel.body.write(f"{flag} = False")
+    _branch(op, kernel)
+    for branch in behind:
+        kernel.body.write(f"if {flag}:")
+        kernel.body.enter()
+        kernel.body.write(f"{flag} = False")
+        _branch(branch, kernel)
+        kernel.body.leave()
+
+
+def _branch(op: If, kernel: Kernel) -> None:
+    """`if condition:`; a side that does nothing is left out where it can be."""
+    names = [
+        str(kernel.use(result)) if kernel.has_name(result) else kernel.fresh(result, "chosen") for result in op.results
+    ]
     kernel.body.write("if ", kernel.use(op.condition), ":")
     _nested(op.then, kernel, names, ())
     if names or len(op.orelse.operations) > 1:

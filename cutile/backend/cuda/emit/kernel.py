@@ -135,6 +135,8 @@ class Kernel:
         layouts: by their names in the lowered IR.
         body: the function's lines.
         names: the identifiers.
+        chained: branches of long chains. One that is written behind the others has the variable that says whether it
+            runs, others have an empty name.
     """
 
     def __init__(self, function: Function, target: Target) -> None:
@@ -152,6 +154,7 @@ class Kernel:
         self._computed: set[Value] = set()
         self._values: dict[Value, str] = {}
         self._inline: dict[Value, Expression] = {}
+        self.chained: dict[Op, str] = {}
         self._bound: dict[str, str] = {}
         self._bindings: list[tuple[str, Call]] = []
         self._modules: set[str] = set()

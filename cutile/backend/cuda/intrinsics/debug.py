@@ -6,6 +6,7 @@ Output").
 """
 
 import math
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -81,20 +82,46 @@ def _say(b: Any, form: str, arguments: Sequence[Any]) -> None:
     call(b, "vprintf", I32, [text(b, form), block])
 
 
-def _argument(b: Any, spec: str, dtype: DTypeLike, value: Any) -> tuple[str, Any]:
-    """The C format and argument of a value."""
+_PADDED = re.compile(r"%(\+?)0(\d+)(\.\d+)?([eEfgG])")
+"""A `%` format of floats with zeros before the number."""
+PADDED_ARGUMENTS = 3
+"""Arguments of such a number: its sign and zeros, the width of the rest, the rest."""
+
+
+def _arguments(b: Any, spec: str, dtype: DTypeLike, value: Any) -> tuple[str, list[Any]]:
+    """The C format and arguments of a value."""
     if dtype is bool_:
-        return spec, b.select(value, text(b, "True"), text(b, "False"))
+        return spec, [b.select(value, text(b, "True"), text(b, "False"))]
     if dtype.is_float:
         wide = widen(b, dtype, value)
         wide = b.fpext(wide, F64) if wide.type == F32 else wide
         nan = b.fcmp_unordered("uno", wide, wide)
-        return spec, b.select(nan, const(F64, math.nan), wide)  # without a sign, which Python does not print
+        wide = b.select(nan, const(F64, math.nan), wide)  # without a sign, which Python does not print
+        padded = _PADDED.fullmatch(spec)
+        return _padded(b, wide, *padded.groups("")) if padded else (spec, [wide])
     width = I64 if dtype.bits == 64 else I32
     if dtype.bits < 32:
         value = b.sext(value, I32) if dtype.is_signed else b.zext(value, I32)
     kind = spec[-1] if dtype.is_signed or spec[-1] != "d" else "u"
-    return f"{spec[:-1]}{'ll' if width is I64 else ''}{kind}", value
+    return f"{spec[:-1]}{'ll' if width is I64 else ''}{kind}", [value]
+
+
+def _padded(b: Any, value: Any, plus: str, width: str, digits: str, kind: str) -> tuple[str, list[Any]]:
+    """The C format and arguments of a float with zeros before it.
+
+    Python puts them before NaN and infinity too, where C has blanks. So a text has the sign, and the zeros of these.
+    """
+    bits = b.bitcast(value, I64)
+    negative = b.icmp_signed("<", bits, const(I64, 0))
+    size = b.bitcast(b.and_(bits, const(I64, (1 << 63) - 1)), F64)  # bit 63 is the sign
+    finite = b.fcmp_ordered("<", size, const(F64, math.inf))
+    signs: list[Any] = []
+    widths: list[Any] = []
+    for sign in ("-", plus):
+        zeros = "0" * (int(width) - len(sign) - len("inf"))
+        signs.append(b.select(finite, text(b, sign), text(b, sign + zeros)))
+        widths.append(b.select(finite, i32c(max(int(width) - len(sign), 0)), i32c(0)))
+    return f"%s%0*{digits}{kind}", [b.select(negative, *signs), b.select(negative, *widths), size]
 
 
 def _put(b: Any, dtype: DTypeLike, layout: Layout, value: Any, offset: int) -> None:
@@ -133,8 +160,8 @@ def _say_tile(b: Any, spec: str, dtype: DTypeLike, shape: Sequence[int], offset:
         last = b.icmp_unsigned("==", b.urem(following, i32c(size)), i32c(0))
         opened = b.select(first, text(b, "[" * depth), opened)
         closed = b.select(last, text(b, "]" * depth + ("" if size == total else ", ")), closed)
-    form, argument = _argument(b, spec, dtype, element)
-    _say(b, f"%s{form}%s", [opened, argument, closed])
+    form, arguments = _arguments(b, spec, dtype, element)
+    _say(b, f"%s{form}%s", [opened, *arguments, closed])
     at.add_incoming(following, b.block)
     b.cbranch(b.icmp_unsigned("<", following, i32c(total)), loop, done)
     b.position_at_end(done)
@@ -157,23 +184,28 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
     def generate(b: Any, operands: list[Any]) -> None:
         form = _escaped(pieces[0])  # with a NUL for each argument, whose `%` format is known only when it is printed
         arguments: list[tuple[str, DTypeLike, Any]] = []
+        room = MAX_ARGUMENTS
         busy = fence
 
         def flush() -> None:
-            nonlocal form, arguments
+            nonlocal form, arguments, room
             with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
                 parts = form.split("\0")
-                formats = [_argument(b, *each) for each in arguments]
+                formats = [_arguments(b, *each) for each in arguments]
                 joined = parts[0] + "".join(spec + part for (spec, _), part in zip(formats, parts[1:], strict=True))
-                _say(b, joined, [value for _, value in formats])
-            form, arguments = "", []
+                _say(b, joined, [value for _, values in formats for value in values])
+            form, arguments, room = "", [], MAX_ARGUMENTS
 
         for (spec, dtype, layout), value, piece in zip(values, operands, pieces[1:], strict=True):
             if layout is None:
+                takes = PADDED_ARGUMENTS if _PADDED.fullmatch(spec) else 1
+                if takes > room:
+                    flush()
                 form += "\0"
                 arguments.append((spec, dtype, value))
                 form += _escaped(piece)
-                if len(arguments) == MAX_ARGUMENTS:
+                room -= takes
+                if not room:
                     flush()
                 continue
             flush()
@@ -229,7 +261,7 @@ def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, fla
         with b.if_then(failed if flag is None else b.and_(failed, speaks), likely=False):
             if flag is not None:
                 # Volatile: another warp reads the flag, behind a barrier at which this thread arrives later (PTX ISA,
-                # "st.volatile").
+                # "st").
                 text = "st.volatile.shared.b32 [$0], $1;"
                 asm(b, VOID, [address(b, flag), i32c(1)], text, "r,r,~{memory}", effect=True)
                 _report(b, report, site, told, numbers)
@@ -278,7 +310,7 @@ def has_failed(flag: int) -> Any:
 
     def generate(b: Any, _: list[Any]) -> Any:
         # Volatile: another warp sets the flag, ahead of an arrival for which this warp has waited (PTX ISA,
-        # "ld.volatile").
+        # "ld").
         text = "ld.volatile.shared.b32 $0, [$1];"
         word = asm(b, I32, [address(b, flag)], text, "=r,r,~{memory}", effect=True)
         return b.icmp_unsigned("!=", word, i32c(0))

@@ -144,7 +144,7 @@ def _instruction(
     whole = left_type in (i8, u8)
     sums, letter, kind = ("s32", "r", I32) if whole else ("f32", "f", F32)
     # 4 registers of the left operand, 2 of the right one, and 4 sums, which are tied to the results (PTX ISA, "Matrix
-    # Fragments for mma.m16n8k16", and the sections of the other shapes).
+    # Fragments for mma.m16n8k16 with floating point type", and the sections of the other shapes).
     text = (
         f"mma.sync.aligned.m16n8k{k}.row.col.{sums}.{left_name}.{right_name}.{sums} "
         "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
@@ -213,7 +213,7 @@ def _f64_product(
     """
     if capability >= F64_TALL_SINCE:
         # `$0` to `$3` are the sums. Then come the left operand, the right one, and the sums again, tied to
-        # the results (PTX ISA, "Matrix Fragments for mma.m16n8k4 with .f64 floating point type", and k8, k16).
+        # the results (PTX ISA, "Matrix Fragments for mma.m16n8k4", and those for k8 and k16).
         depth = len(right)
         operands = [*(each for pair in left for each in pair), *right, *acc]
         places = [f"${i}" for i in range(4 + len(operands))]

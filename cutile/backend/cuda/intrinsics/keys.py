@@ -137,7 +137,7 @@ class Keys:
         b, dtype = self._b, self._dtype
         if dtype not in (f32, bf16):
             return self.encode(value, place)
-        # The sum with 0.0 is 0.0 of either zero, and the hardware's only NaN of any NaN (PTX ISA, "add.f32").
+        # The sum with 0.0 is 0.0 of either zero, and the hardware's only NaN of any NaN (PTX ISA, "add").
         bits = b.bitcast(b.fadd(widen(b, dtype, value), const(F32, 0.0)), I32)
         sign = 1 << (WORD - 1)
         flips = b.or_(b.ashr(bits, i32c(WORD - 1)), i32c(sign))

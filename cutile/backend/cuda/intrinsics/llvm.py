@@ -165,7 +165,7 @@ def barrier_any(b: Any, flag: Any) -> Any:
     """As `barrier`; the result, in every thread: whether any thread's flag (i1) holds."""
     count = _BARRIER_THREADS.get()
     barrier_operands = f"1, {count}" if count else "0"
-    # One instruction waits and combines the flags (PTX ISA, "bar.red"); the barrier's number is that of `barrier`.
+    # One instruction waits and combines the flags (PTX ISA, "bar, barrier"); the barrier's number is that of `barrier`.
     text = (
         f"{{ .reg .pred p, q; setp.ne.b32 q, $1, 0; bar.red.or.pred p, {barrier_operands}, q; selp.b32 $0, 1, 0, p; }}"
     )

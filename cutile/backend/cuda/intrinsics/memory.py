@@ -319,7 +319,7 @@ def _load_wide(
     loaded = b.load(pointer(b, address, kind, GLOBAL))
     loaded.align = dtype.bits * width // 8
     if constant:
-        loaded.set_metadata("invariant.load", b.module.add_metadata([]))  # becomes `ld.global.nc` (PTX ISA)
+        loaded.set_metadata("invariant.load", b.module.add_metadata([]))  # becomes PTX's `ld.global.nc`
     return loaded
 
 

@@ -39,6 +39,9 @@ WARP_ROWS = 16
 # that a thread can have, fit anyway.
 REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 """Registers of a producer thread and of a consumer thread, by consumer warpgroups; 0 leaves the number as launched."""
+# Like (40, 232), 504 registers for three threads, which are launched with 168 each. The producer's part was raised with
+# clusters that share operands by multicast. Products of the library spill with neither pair, and no page has the times
+# of both.
 MAINLOOP_REGISTERS = (56, 224)
 """The same of two consumer warpgroups that share the tiles of a main loop."""
 WRITING_REGISTERS = (24, 240)

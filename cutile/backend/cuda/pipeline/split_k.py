@@ -164,6 +164,7 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
     return count if cluster_bytes(sums, count, pieces) <= MAX_CLUSTER_SUMS_BYTES else 0
 
 
+# Without 7: the share of clusters of seven was not measured. A launch takes six or eight pieces instead.
 CLUSTER_SHARES = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}
 """Pieces of a cluster, and the share of a GPU that such clusters fill. Of its 132 multiprocessors an H200 has 117 in
 clusters of three, 120 in those of four or eight, 110 of five, 102 of six."""
