@@ -159,6 +159,7 @@ class _Once(Generic[T]):
     def __del__(self) -> None:
         event = getattr(self, "_event", None)
         if event is not None and self._stream is not None:
+            event.forget()  # a failure's traceback would keep its frames alive
             self._stream.device.return_event(event)  # waits that are enqueued stay valid when it is recorded again
         parent = getattr(self, "_parent", None)
         if parent is not None and not sys.is_finalizing():
