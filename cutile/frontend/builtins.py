@@ -113,6 +113,15 @@ def _sorted(frame: Frame, items: Any, reverse: Any = False) -> Any:
     return tuple(sorted(values, reverse=bool(reverse)))
 
 
+def _str(frame: Frame, x: Any = "") -> Any:
+    if not is_constant(x):
+        frame.type_error(
+            f"str() of {describe(x)}",
+            remedy="print(f'{x}') formats values; other text has to be known when the kernel is compiled.",
+        )
+    return str(x)
+
+
 def _bool(frame: Frame, x: Any = False) -> Any:
     return truth(frame, x)
 
@@ -178,6 +187,7 @@ FOLDED.update(
         all: _all,
         sorted: _sorted,
         bool: _bool,
+        str: _str,
         isinstance: _isinstance,
         pow: _pow,
     }

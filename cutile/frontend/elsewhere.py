@@ -284,6 +284,12 @@ def of_mut(name: str, known: Iterable[str]) -> str:
     return f"Write {OUTPUTS[name]}." if name in OUTPUTS else of_tensor(name, known)
 
 
+def of_text(name: str, known: Iterable[str]) -> str:
+    """The remedy for a method or attribute that a string does not have."""
+    near = closest(name, list(known))
+    return f"Did you mean {near[0]!r}?" if near else "It has Python's methods that take and give constants, as split."
+
+
 def among(name: str, candidates: Iterable[str]) -> str:
     """The remedy for a name that is none of these.
 
@@ -302,8 +308,6 @@ def for_function(function: Any) -> str | None:
     name = getattr(function, "__name__", "")
     if isinstance(function, type) and issubclass(function, np.generic):
         return "Numbers take the dtype of the tile beside them; ct.f32(x) and its kin convert scalars and tiles."
-    if function is str:
-        return "print(f'{x}') formats values; other text has to be known when the kernel is compiled."
     if function is functools.partial:
         return "Write a lambda, lambda t: helper(2, t), or make the partial outside of the kernel."
     if function in (map, filter):

@@ -31,8 +31,8 @@ def for_loop(frame: Frame, node: ast.For) -> None:
     `for x in <tuple>` (or `ct.static_range`): the body once per item.
     """
     iterable = frame.evaluate(node.iter)
-    if isinstance(iterable, Table):
-        iterable = tuple(iterable.items)
+    if isinstance(iterable, Table | str):
+        iterable = tuple(iterable.items if isinstance(iterable, Table) else iterable)
     if isinstance(iterable, tuple):
         _unrolled(frame, node, items_of(iterable))
     elif isinstance(iterable, Range):

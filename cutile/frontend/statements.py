@@ -14,14 +14,14 @@ from cutile.frontend import operators
 from cutile.frontend.branches import branch, guarded, if_statement
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.families.debug import constant_text, require
-from cutile.frontend.flow import Flow, assigned
+from cutile.frontend.flow import Flow, assigned, changed_in_place, imported
 from cutile.frontend.for_loops import for_loop, while_loop
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import define, with_statement
 from cutile.frontend.operators import truth
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, field_names
-from cutile.frontend.values import FAULTY, Record, describe, is_tile
+from cutile.frontend.values import FAULTY, Record, Table, describe, is_tile
 from cutile.ops.arith import And, Or
 
 # `match`: patterns are decided now, but for scalars, which are compared at run time.
@@ -246,7 +246,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
         if frame.flow.taken:
             guarded(frame, lambda: execute(frame, body[position:]), node)  # noqa: B023 (called at once)
             return
-        before = dict(frame.variables)
+        before, count = dict(frame.variables), frame.report.found
         try:
             with frame.at(node):
                 _execute(frame, node)
@@ -255,8 +255,18 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
             if isinstance(error, RecursionError) and body is not frame.body:
                 raise
             frame.report.add(error if isinstance(error, KernelError) else _nested_too_deeply(frame, node))
-            frame.variables = before | dict.fromkeys(assigned([node]), FAULTY)
+            frame.variables = before | dict.fromkeys((*assigned([node]), *imported(node)), FAULTY)
             frame.flow = Flow()  # the statement may have jumped: the rest is read all the same
+        if frame.report.found != count:
+            _forget_changed(frame, node)
+
+
+def _forget_changed(frame: Frame, node: ast.stmt) -> None:
+    """Have nothing follow from the old values of lists, dicts and objects that a statement wanted to change."""
+    for name in changed_in_place(node):
+        value = frame.variables.get(name)
+        if isinstance(value, Table) or children(value) is not None:
+            frame.variables[name] = FAULTY
 
 
 def _nested_too_deeply(frame: Frame, node: ast.stmt) -> KernelError:

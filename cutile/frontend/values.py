@@ -165,13 +165,6 @@ class BoundFunction:
     owner: Any
 
 
-@dataclass(frozen=True, eq=False)
-class Keywords:
-    """The arguments in a function's `**keywords`, to be passed on as `**keywords`."""
-
-    items: Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class Range:
     """`range(...)`; bounds are integers or scalars."""
@@ -194,6 +187,10 @@ class Table:
     """A dict whose keys are constants. Nothing in it changes."""
 
     items: Mapping[Any, Any]
+
+
+class Keywords(Table):
+    """The arguments in a function's `**keywords`."""
 
 
 @dataclass(frozen=True)

@@ -359,7 +359,21 @@ BODIES: dict[str, str] = {
     "is_of_tiles": "t = y.load() is y",
     "string_arithmetic": "t = 'a' - 1",
     # functions
-    "function_with_keywords": "def f(t, **rest):\n    return t * rest['scale']\ny.store(f(y.load(), scale=2))",
+    "keyword_that_was_not_given": "def f(t, **rest):\n    return t * rest['scale']\ny.store(f(y.load(), size=2))",
+    "keywords_by_numbers": "y.store(half(**{1: 2}))",
+    "item_of_text_by_a_scalar": "t = 'relu6'[n]",
+    "item_of_text_beyond": "t = 'relu6'[5]",
+    "misspelt_method_of_text": "t = 'relu6'.startwith('relu')",
+    "method_of_text_with_bytes": "t = 'relu6'.encode()",
+    "method_of_text_that_raises": "t = 'relu6'.index('z')",
+    "item_of_a_dict_assigned": "d = {'a': 1}\nd['b'] = 2",
+    "captured_list": "y.store(y.load() * LIST[0])",
+    # what only follows from an error is not reported
+    "import_and_a_use": "import cmath\ny.store(y.load() * cmath.pi)",
+    "import_by_another_name_and_a_use": "from math import pi as PI, tau\ny.store(y.load() * PI * tau)",
+    "class_and_a_use": "class C:\n    pass\ny.store(C())",
+    "append_in_a_loop_and_a_use": "l = []\nfor i in range(n):\n    l.append(y.load())\ny.store(l[0])",
+    "item_assigned_and_a_use": "d = {}\nif n > 0:\n    d['a'] = 1\ny.store(y.load() * d['a'])",
     "keyword_given_twice": "def f(t, **rest):\n    return g(t, b=1, **rest)\ndef g(t, b):\n    return t * b\n"
     "y.store(f(y.load(), b=2))",
     "generator_of_lambdas": "fs = tuple(lambda t: t * j for j in (1, 2))\ny.store(fs[0](y.load()))",

@@ -71,7 +71,7 @@ def mistake(body: str) -> KernelError:
     """What compiling a kernel with this body raises."""
     text = HELPERS + HEAD + textwrap.indent(body, "    ") + "\n"
     names = {"table": np.zeros(3), "api": api, "Checked": Checked, "cdiv": cdiv, "checked_block": CHECKED_BLOCK}
-    names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED}
+    names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED, "LIST": [1, 2]}
     function = define(text, **names, operator=operator, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)
