@@ -56,7 +56,13 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
 
 def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any) -> None:
     if not isinstance(value, tuple | str):
-        remedy = "Only tuples unpack." + (" A tile has no items: reshape or reduce it." if is_tile(value) else "")
+        remedy = "Only tuples unpack." + (
+            ""
+            if not is_tile(value)
+            else " A scalar is one number."
+            if value.tile.is_scalar
+            else " A tile has no items: reshape or reduce it."
+        )
         frame.type_error(f"cannot unpack {describe(value)}", target, remedy)
     items = items_of(value)
     stars = [position for position, each in enumerate(target.elts) if isinstance(each, ast.Starred)]

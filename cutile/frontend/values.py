@@ -281,6 +281,20 @@ def describe(value: Any) -> str:
     return next(text(value) for kind, text in _DESCRIPTIONS if isinstance(value, kind))
 
 
+def noun(value: Any) -> str:
+    """What errors call a tile: `tile`, `scalar`, or `scalar 'n'` by its name."""
+    if not value.tile.is_scalar:
+        return "tile"
+    return f"scalar {value.name!r}" if value.name.isidentifier() else "scalar"
+
+
+def converted(value: Any, dtype: str, name: str = "tile") -> str:
+    """How a kernel converts a tile or scalar: `ct.f32(n)`, `ct.convert_tile(tile, ct.f32)`."""
+    if not value.tile.is_scalar:
+        return f"ct.convert_tile({name}, ct.{dtype})"
+    return f"ct.{dtype}({value.name if value.name.isidentifier() else 'x'})"
+
+
 _KEEPS = (Broadcast, Reshape, Permute, Select, Add, Sub, Mul, Div, Neg, Abs, Max, Min)
 """Operations whose results are as bare as their operands."""
 
