@@ -252,6 +252,8 @@ def invoke(
     if operator is not None:
         return _operate(frame, operator, name, args, kwargs)
     if isinstance(function, types.MethodType):
+        if elsewhere.library_of(function) is not None:
+            _refuse(frame, function, name, named, node)
         owner = compile_time(function.__self__, name, frame.captures)
         return invoke(frame, function.__func__, [owner, *args], kwargs, node)
     if isinstance(function, type) and field_names(function) is not None:

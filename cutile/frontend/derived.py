@@ -48,8 +48,9 @@ def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
         remedy = f"Convert first: {converted(tile, 'f32', 'x')}."
     else:
         remedy = f"The operators take any numbers; {what} takes {kinds.words}."
+    wanted = "a scalar" if tile.tile.is_scalar else "a tile"
     got = f"{noun(tile)} of {tile.tile.dtype}" if tile.tile.is_scalar else str(tile.type)
-    frame.type_error(f"{what}: expected a tile of {kinds.words}, got {got}", remedy=remedy)
+    frame.type_error(f"{what}: expected {wanted} of {kinds.words}, got {got}", remedy=remedy)
 
 
 def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:

@@ -38,6 +38,7 @@ from cutile.frontend.values import (
 )
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir import Constant, Op, Value, remedy
+from cutile.language.variable import DeviceVariable
 from cutile.ops import arith, compare, math
 from cutile.ops.cast import Convert
 from cutile.ops.shape import Broadcast, Reshape
@@ -148,6 +149,8 @@ def to_tile(value: Any) -> str:
         return "Call it: the parentheses are missing."
     if value is None:
         return "A function without `return` gives None: return the tile. To ask for None, write `is None`."
+    if isinstance(value, DeviceVariable):
+        return "Load its value first: value, _ = g.load()."
     if isinstance(value, str):
         return "Text is for print, whose f-strings format values."
     return "Operators take tiles, and numbers, strings and tuples that are known now."
@@ -377,6 +380,9 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if own is not None:
         return own(frame, left, right)
     spelling = SPELLING[kind]
+    if kind is ast.Mod and isinstance(left, str) and any(map(is_tile, leaves(right))):
+        what = "values that are known only when the kernel runs"
+        frame.type_error(f"%: text of {what}", remedy="Write an f-string, which print takes: print(f'{x:5d} {y:.3f}').")
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind is ast.MatMult:
@@ -608,7 +614,7 @@ def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
     if not isinstance(value, Value):
         if is_number(value) or isinstance(value, str | tuple | type(None)):
             return bool(value)  # pyright: ignore[reportUnknownArgumentType]
-        remedy = "Compare something."
+        remedy = to_tile(value) if isinstance(value, DeviceVariable) else "Compare something."
         if isinstance(value, _IN_MEMORY):
             name = ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else "x"
             remedy = f"Whether it was given is `{name} is not None`. Its elements are compared once they are loaded."

@@ -21,7 +21,7 @@ from cutile.frontend.inline import define, with_statement
 from cutile.frontend.operators import truth
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, field_names
-from cutile.frontend.values import FAULTY, Record, Table, describe, is_tile
+from cutile.frontend.values import FAULTY, MutRef, Record, Table, describe, is_tile
 from cutile.ops.arith import And, Or
 
 # `match`: patterns are decided now, but for scalars, which are compared at run time.
@@ -301,6 +301,10 @@ def _augmented(frame: Frame, node: ast.AugAssign) -> None:
         assign(frame, node.target, None)
         return
     old = frame.name(ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target))
+    if isinstance(old, MutRef):
+        name, operator = node.target.id, operators.SPELLING[type(node.op)]
+        remedy = f"Write {name}.store({name}.load() {operator} ...): the tile is loaded, and stored again."
+        frame.type_error(f"{operator}=: cannot use a {describe(old)}", node.target, remedy)
     value = operators.binary(frame, type(node.op), old, evaluate(frame, node.value))
     assign(frame, node.target, value)
 
