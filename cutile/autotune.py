@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from cutile.backend.interface import OPTIONS_ELSEWHERE
 from cutile.composite import Composite
 from cutile.entry import Kernel
 from cutile.errors import ArgumentTypeError, GenericsError, own_keywords
@@ -25,7 +24,7 @@ _EACH = 'write it into each configuration, {{"options": ct.CompileOptions({})}}'
 _KEYWORDS: dict[str, str] = {
     "cache": "results are kept on disk by themselves",
     "cache_results": "results are kept on disk by themselves",
-    "num_stages": OPTIONS_ELSEWHERE["num_stages"],
+    "num_stages": "how far loads run ahead the compiler decides",
     "num_warps": _EACH.format("num_worker_warps=4"),
     "options": _EACH.format("..."),
     "rep": _BENCH.format("rep_ms=100.0"),

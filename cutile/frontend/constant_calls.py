@@ -116,7 +116,7 @@ def methods_of(value: Any) -> tuple[str, ...]:
 
 
 def method_of(value: Any, name: str) -> Any:
-    """A method of Python's of a constant, such as `"relu6".startswith`; None without one."""
+    """A constant's method, such as `"relu6".startswith`; None without one."""
     return getattr(value, name) if name in methods_of(value) else None
 
 

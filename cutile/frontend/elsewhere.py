@@ -301,7 +301,7 @@ def library_of(function: Any) -> str | None:
 
 
 def in_language(name: str) -> str | None:
-    """The remedy for another library's name that the language has, or another one for it."""
+    """The counterpart of another library's name in the language; None without one."""
     if name in FUNCTIONS:
         return f"Write {FUNCTIONS[name]}."
     if hasattr(getattr(language, name, None), "__cutile__"):

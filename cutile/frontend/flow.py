@@ -100,11 +100,11 @@ def assigned(body: Sequence[ast.AST]) -> dict[str, ast.AST]:
 def imported(node: ast.AST) -> set[str]:
     """The names that a statement binds by syntax that no kernel has: imports, classes."""
     names: set[str] = set()
-    for each in _within(node):
-        if isinstance(each, ast.Import | ast.ImportFrom):
-            names |= {alias.asname or alias.name.partition(".")[0] for alias in each.names}
-        elif isinstance(each, ast.ClassDef | ast.AsyncFunctionDef | ast.ExceptHandler) and each.name is not None:
-            names.add(each.name)
+    for part in _within(node):
+        if isinstance(part, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in part.names}
+        elif isinstance(part, ast.ClassDef | ast.AsyncFunctionDef | ast.ExceptHandler) and part.name is not None:
+            names.add(part.name)
     return names
 
 
@@ -121,12 +121,12 @@ def changed_in_place(node: ast.AST) -> set[str]:
     `t.append(x)`, `t[i] = x` and `t.total = x` change `t`.
     """
     names: set[str] = set()
-    for each in _within(node):
+    for part in _within(node):
         owner = None
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _IN_PLACE:
-            owner = each.func.value
-        elif isinstance(each, ast.Subscript | ast.Attribute) and not isinstance(each.ctx, ast.Load):
-            owner = each.value
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _IN_PLACE:
+            owner = part.func.value
+        elif isinstance(part, ast.Subscript | ast.Attribute) and not isinstance(part.ctx, ast.Load):
+            owner = part.value
         while isinstance(owner, ast.Subscript | ast.Attribute):
             owner = owner.value
         if isinstance(owner, ast.Name):

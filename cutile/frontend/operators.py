@@ -23,7 +23,6 @@ from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import children, kind_of, leaves
 from cutile.frontend.values import (
     MappedRef,
-    Method,
     MutRef,
     PartitionRef,
     PointerRef,
@@ -33,8 +32,10 @@ from cutile.frontend.values import (
     describe,
     is_tile,
     items_of,
+    meeting,
     noun,
     plain,
+    to_tile,
 )
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir import Constant, Op, Value, remedy
@@ -133,27 +134,6 @@ def require_computed(frame: Frame, what: str, *values: Any) -> None:
     for value in values:
         if is_tile(value) and not value.tile.dtype.computes:
             frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
-
-
-def to_tile(value: Any) -> str:
-    """The remedy where a tile was expected: how to get one from `value`."""
-    if isinstance(value, TensorRef):
-        return "Load a tile of it first: x.load_tile(shape, index), or ct.load_tile_like(x, y)."
-    if isinstance(value, MutRef):
-        return "Load this block's tile first: y.load()."
-    if isinstance(value, PartitionRef):
-        return "Load one of its tiles first: part.load(index)."
-    if isinstance(value, tuple):
-        return "It is a tuple: take an item of it, or unpack it."
-    if isinstance(value, Method) or callable(value):
-        return "Call it: the parentheses are missing."
-    if value is None:
-        return "A function without `return` gives None: return the tile. To ask for None, write `is None`."
-    if isinstance(value, DeviceVariable):
-        return "Load its value first: value, _ = g.load()."
-    if isinstance(value, str):
-        return "Text is for print, whose f-strings format values."
-    return "Operators take tiles, and numbers, strings and tuples that are known now."
 
 
 def is_number(value: Any) -> bool:
@@ -270,23 +250,6 @@ def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:
     return frame.emit(Broadcast(x=value, shape=shape))
 
 
-def _meeting(one: Value, other: Value) -> str:
-    """The remedy where dtypes meet: convert to the dtype that loses least.
-
-    Floats come before integers, and more bits before fewer.
-    """
-    low, high = sorted(
-        (one, other),
-        key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),
-    )
-    a, b = low.tile.dtype, high.tile.dtype
-    equal = a.kind == b.kind and a.bits == b.bits
-    name = (
-        "one" if equal and not low.tile.is_scalar else f"the {noun(low)}" + ("" if low.tile.is_scalar else f" of {a}")
-    )
-    return f"Convert {name}: {converted(low, b.__name__)}."
-
-
 def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = None) -> list[Value]:
     """Tiles of one type for `values`: numbers take the tiles' dtype, shapes broadcast.
 
@@ -314,7 +277,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
             kinds = ("tiles", "a tile and a scalar", "scalars")[first.tile.is_scalar + tile.tile.is_scalar]
             frame.type_error(
                 f"{what}: {kinds} of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
-                remedy=_meeting(first, tile),
+                remedy=meeting(first, tile),
             )
     shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
     operands: list[Value] = []

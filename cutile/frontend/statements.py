@@ -262,7 +262,10 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
 
 
 def _forget_changed(frame: Frame, node: ast.stmt) -> None:
-    """Have nothing follow from the old values of lists, dicts and objects that a statement wanted to change."""
+    """Make values faulty that a statement wanted to change in place.
+
+    Nothing that follows from the old values is reported then.
+    """
     for name in changed_in_place(node):
         value = frame.variables.get(name)
         if isinstance(value, Table) or children(value) is not None:

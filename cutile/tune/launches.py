@@ -399,11 +399,12 @@ def _require_extents(launchable: Launchable, configurations: Sequence[Configurat
     """
     own = {each.name for each in launchable.kernel.signature.generics}
     common = [name for name in names if name not in own and any(name in each.extents for each in configurations)]
-    for each in configurations:
-        if missing := [name for name in common if name not in each.extents]:
+    for configuration in configurations:
+        if missing := [name for name in common if name not in configuration.extents]:
+            label, verb = dict(configuration.label), "is" if len(missing) == 1 else "are"
             raise GenericsError(
-                f"{launchable.name}: configuration {dict(each.label)!r} does not say what {' and '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'}, which a partition names and others say; write it into each"
+                f"{launchable.name}: configuration {label!r} does not say what {' and '.join(missing)} {verb}, "
+                "which a partition names and others say; write it into each"
             )
 
 
