@@ -288,9 +288,10 @@ def _misspelt(name: str, other: str, share: float) -> bool:
         return True
     if sorted(name) == sorted(other):
         return True
-    if len(name) == len(other) >= 4 and sum(a != b for a, b in zip(name, other, strict=True)) == 1:
+    same_begin = name[:1].lower() == other[:1].lower()
+    if same_begin and len(name) == len(other) >= 3 and sum(a != b for a, b in zip(name, other, strict=True)) == 1:
         return True
-    same_begin = name[:1].lower() == other[:1].lower() or other.endswith(name) or name.endswith(other)
+    same_begin = same_begin or other.endswith(name) or name.endswith(other)
     return share >= _MISSPELT and same_begin
 
 

@@ -309,14 +309,20 @@ def in_language(name: str) -> str | None:
     return None
 
 
+def dtype_named(name: str) -> str | None:
+    """The dtype behind another library's name: `ct.f32` for `float32`."""
+    with suppress(TypeError):
+        return f"ct.{as_dtype(name).__name__}" if _DTYPE.fullmatch(name) else None
+    return None
+
+
 def in_module(owner: types.ModuleType, name: str) -> str:
     """The remedy for a name that a module does not have."""
     if owner.__name__ == "cuda_async" or (owner.__name__ == "cutile.host.api" and name in _WAITS):
         return "Streams, devices and waits are the host's: a kernel has none of them."
     if owner.__name__ in ("cutile", "cutile.host.api"):
-        if _DTYPE.fullmatch(name):
-            with suppress(TypeError):
-                return f"Write ct.{as_dtype(name).__name__}."
+        if dtype := dtype_named(name):
+            return f"Write {dtype}."
         if owner.__name__ != "cutile" and (words := in_language(name)):
             return words
     public: Iterable[str] = dir(owner) if owner.__name__ == "cutile" else getattr(owner, "__all__", None) or dir(owner)
