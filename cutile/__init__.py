@@ -75,6 +75,7 @@ from cutile.errors import (
     closest as _closest,
 )
 from cutile.frontend.elsewhere import FUNCTIONS
+from cutile.frontend.elsewhere import dtype_named as _dtype_named
 from cutile.host import api
 from cutile.host.hints import LANGUAGE
 from cutile.host.variables import Global
@@ -97,7 +98,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        words = LANGUAGE.get(name) or FUNCTIONS.get(name)
+        words = LANGUAGE.get(name) or FUNCTIONS.get(name) or _dtype_named(name)
         if name in api.__all__:
             words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")
         near = _closest(name, __dir__())

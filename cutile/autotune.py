@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cutile.composite import Composite
 from cutile.entry import Kernel
-from cutile.errors import ArgumentTypeError, GenericsError
+from cutile.errors import ArgumentTypeError, GenericsError, own_keywords
 from cutile.launch.launchable import Launchable
 from cutile.launch.searching import Key, LaunchSearch, Space, is_search, register_search
 
@@ -19,6 +19,23 @@ __all__ = ("autotune",)
 K = TypeVar("K", bound=Kernel | Composite[..., Any])
 
 
+_BENCH = "write bench=BenchOptions({}), of cutile.bench"
+_EACH = 'write it into each configuration, {{"options": ct.CompileOptions({})}}'
+_KEYWORDS: dict[str, str] = {
+    "cache": "results are kept on disk by themselves",
+    "cache_results": "results are kept on disk by themselves",
+    "num_stages": "how far loads run ahead the compiler decides",
+    "num_warps": _EACH.format("num_worker_warps=4"),
+    "options": _EACH.format("..."),
+    "rep": _BENCH.format("rep_ms=100.0"),
+    "reset_to_zero": "trials run on copies of what the kernel writes",
+    "restore_value": "trials run on copies of what the kernel writes",
+    "warmup": _BENCH.format("warmup_ms=25.0"),
+}
+"""By keywords of other libraries' decorators: how to write the same here."""
+
+
+@own_keywords(_KEYWORDS)
 def autotune(
     configs: Sequence[Mapping[str, Any] | Sequence[Any]],
     *,
@@ -57,11 +74,13 @@ def autotune(
         >>> float(y.to_numpy().sync().sum()), len(double.choices)
         (8192.0, 1)
     """
-    if not is_search(list(configs), ()):
+    entries: tuple[Any, ...] = tuple(configs) if isinstance(cast("object", configs), Iterable) else ()
+    if isinstance(configs, Mapping) or not is_search(entries, ()):
         raise ArgumentTypeError(
             f'autotune: expected a list of configurations, such as [{{"BK": 32}}, {{"BK": 64}}], got {configs!r}'
+            + ('; write @ct.autotune([{"BK": 32}, {"BK": 64}]) above it' if callable(configs) else "")
         )
-    space = Space(tuple(configs), key, compare, bench)
+    space = Space(entries, key, compare, bench)
 
     def decorate(kernel: K) -> K:
         if not isinstance(kernel, Kernel | Composite):

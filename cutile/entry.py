@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, Self, TypedDict, Unpack, overload
 
-from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions
+from cutile.backend.interface import DEFAULT_OPTIONS, OPTIONS_ELSEWHERE, CompileOptions
 from cutile.compile.declared import AccessRules, Declared, checked_hints, checked_options
 from cutile.compile.kernels import KernelCache
-from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError
+from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, own_keywords
 from cutile.launch.arguments import give_back
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.launchable import Launchable, leaves_of
@@ -165,7 +165,16 @@ class Kernel:
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
                 + (f"; it has none called {strange}" if strange else "")
             )
-        generics = launchable.kernel.generics(None, named)
+        try:
+            generics = launchable.kernel.generics(None, named)
+        except GenericsError as error:
+            own = {each.name for each in signature.generics}
+            strange = next((name for name in named if name not in own), None)
+            if strange is None or "partition" not in str(error):
+                raise
+            raise GenericsError(
+                f"{error}; where that names its extents, {signature.name}(...).generics({strange}=...) gives them"
+            ) from None
         return *launchable.arranged(tuple(values[name] for name in names)), generics
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -369,6 +378,18 @@ class _Declaration(TypedDict, total=False):
     dump_dir: str | Path | None
 
 
+_OPTIONS = "write options=ct.CompileOptions({})"
+_KEYWORDS: dict[str, str] = {
+    **{name: remedy for name, remedy in OPTIONS_ELSEWHERE.items() if not remedy.startswith("write ")},
+    **{name: _OPTIONS.format(remedy[6:]) for name, remedy in OPTIONS_ELSEWHERE.items() if remedy.startswith("write ")},
+    **{name: _OPTIONS.format(f"{name}=...") for name in CompileOptions.__dataclass_fields__},
+    "grid": "a launch has it, from the partitions that it writes, or by k(...).grid((x, y, z))",
+    "num_warps": _OPTIONS.format("num_worker_warps=4"),
+    "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
+}
+"""By keywords of other libraries' decorators: how to write the same here."""
+
+
 @overload
 def entry(
     function: Callable[Concatenate[B1, B2, B3, B4, B5, B6, B7, B8, ...], None], **named: Unpack[_Declaration]
@@ -403,6 +424,7 @@ def entry(  # pyright: ignore[reportOverlappingOverload]  # for parameters that 
 ) -> Kernel: ...
 @overload
 def entry(**named: Unpack[_Declaration]) -> EntryDecorator: ...
+@own_keywords(_KEYWORDS)
 def entry(
     function: Callable[..., None] | None = None,
     *,

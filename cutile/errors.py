@@ -30,10 +30,12 @@ UserWarning
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,38 @@ class Location:
         margin = len(self.text) - len(stripped)
         start = max(self.column - margin, 0)
         width = max(min(self.end_column - margin, len(stripped)) - start, 1)
+        stripped, start, width = _cut(stripped, start, width)
         file = cell_of(self.file) or f'File "{self.file}"'
         lines = [f"  {file}, line {self.line}" + (f", in {self.function}" if self.function else "")]
         lines += [f"    {stripped}", "    " + " " * start + "^" * width]
         if self.caller is not None:
             lines += ["  inlined here:", self.caller.show()]
         return "\n".join(lines)
+
+
+_MAX_LINE = 200  # characters of a source line; of a longer one the part around the place is shown
+_MARGIN = 40  # characters before and behind the place in a line that is cut
+_DOTS = " ... "
+
+
+def _cut(text: str, start: int, width: int) -> tuple[str, int, int]:
+    """A long line without what is far from the place; with where the place is then.
+
+    >>> _cut("a" * 300 + "place" + "b" * 300, 300, 5)[0] == " ... " + "a" * 40 + "place" + "b" * 40 + " ... "
+    True
+    """
+    if len(text) <= _MAX_LINE:
+        return text, start, width
+    end = start + width
+    place = text[start:end]
+    most = _MAX_LINE - 2 * _MARGIN
+    if width > most:  # its two ends
+        half = (most - len(_DOTS)) // 2
+        place = place[:half] + _DOTS + place[-half:]
+    before = text[max(start - _MARGIN, 0) : start]
+    before = before if start <= _MARGIN else _DOTS + before
+    behind = text[end : end + _MARGIN] + (_DOTS if end + _MARGIN < len(text) else "")
+    return before + place + behind, len(before), len(place)
 
 
 def cell_of(file: str) -> str:
@@ -238,10 +266,73 @@ class SpillWarning(UserWarning):
 
 
 def closest(name: str, names: Iterable[str]) -> list[str]:
-    """A list of the name that `name` may be a misspelling of; empty without one."""
+    """A list of the name that `name` may be a misspelling of; empty without one.
+
+    >>> closest("atomicAdd", ["atomic_add"]), closest("opt", ["options"]), closest("lsat", ["last"])
+    (['atomic_add'], ['options'], ['last'])
+    >>> closest("norm", ["Tensor"]), closest("sum", ["cumsum"])
+    ([], [])
+    """
     import difflib  # here: a program without mistakes does not need it
 
-    return difflib.get_close_matches(name, list(names), n=1)
+    near = difflib.get_close_matches(name, list(names), n=3, cutoff=_SAME_LETTERS)
+    return [each for each in near if _misspelt(name, each, difflib.SequenceMatcher(None, each, name).ratio())][:1]
+
+
+_SAME_LETTERS = 0.6  # share of equal letters below which names are not compared further, as in difflib
+_MISSPELT = 0.77  # share of equal letters: one wrong letter of five, one too many of three
+
+
+def _misspelt(name: str, other: str, share: float) -> bool:
+    if len(name) >= 3 and other.startswith(name):
+        return True
+    if sorted(name) == sorted(other):
+        return True
+    same_begin = name[:1].lower() == other[:1].lower()
+    if same_begin and len(name) == len(other) >= 3 and sum(a != b for a, b in zip(name, other, strict=True)) == 1:
+        return True
+    same_begin = same_begin or other.endswith(name) or name.endswith(other)
+    return share >= _MISSPELT and same_begin
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def own_keywords(remedies: Mapping[str, str]) -> Callable[[F], F]:
+    """Have a function refuse keywords that it has not, with remedies for some.
+
+    Raises ArgumentTypeError when the function is called with such a keyword.
+
+    Args:
+        remedies: by keyword, the sentence behind the colon.
+
+    Example:
+        >>> @own_keywords({"size": "it is called extent"})
+        ... def cut(extent: int = 1) -> int:
+        ...     return extent
+        >>> cut(extent=2)
+        2
+        >>> cut(size=2)
+        Traceback (most recent call last):
+        ...
+        cutile.errors.ArgumentTypeError: cut takes no 'size': it is called extent
+    """
+
+    def decorate(function: F) -> F:
+        takes = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def checked(*args: Any, **named: Any) -> Any:
+            for name in named:
+                if name not in takes:
+                    near = closest(name, takes)
+                    remedy = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(takes)}"
+                    raise ArgumentTypeError(f"{function.__name__} takes no {name!r}: {remedies.get(name, remedy)}")
+            return function(*args, **named)
+
+        return cast("F", checked)
+
+    return decorate
 
 
 _MAX_TEXT = 1000  # characters of an object in a message

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from cutile.dtypes import DType, DTypeLike, DTypeMeta
+from cutile.dtypes import DType, DTypeLike, DTypeMeta, as_dtype
 from cutile.errors import GenericsError
 from cutile.frontend.captures import is_frozen
 from cutile.ops.memory import MAX_EXTENT
@@ -62,8 +62,22 @@ def _plain(value: Any, what: str) -> Any:
         return value
     raise GenericsError(
         f"{what} must be a constant (a bool, int, float, string, enum, dtype, function or None, a tuple or a frozen "
-        f"dataclass of them), got {type(value).__name__}: {value!r}"
+        f"dataclass of them), got {type(value).__name__}: {value!r}{_instead_of(value)}"
     )
+
+
+def _instead_of(value: Any) -> str:
+    """The remedy for a type or function of another library, behind a semicolon."""
+    from cutile.frontend import elsewhere  # here, since it imports the whole language, and errors alone need it
+
+    try:
+        return f"; give ct.{as_dtype(value).__name__}"
+    except (TypeError, ValueError):
+        remedy = elsewhere.for_function(value) if callable(value) else None
+    if remedy is None:
+        return ""
+    own = remedy.removeprefix("Write ct.").removesuffix(", the language's own.")
+    return f"; give ct.{own}" if own.isidentifier() else f"; {remedy[0].lower()}{remedy[1:].removesuffix('.')}"
 
 
 def _is_a(value: Any, kind: type) -> bool:

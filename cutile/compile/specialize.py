@@ -66,6 +66,11 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
     names = [generic.name for generic in signature.generics]
     values: dict[str, Any] = {}
     if flat is not None:
+        if isinstance(flat, Mapping):
+            raise GenericsError(
+                f"{signature.name}: .generics takes values by name, .generics(**{flat!r}), or configurations to be "
+                f"searched, .generics([{flat!r}, ...]); got one dictionary"
+            )
         if not isinstance(flat, Sequence) or isinstance(flat, str):
             raise GenericsError(
                 f"{signature.name}: .generics takes a list of values, in the order ({', '.join(names)}); got {flat!r}"

@@ -202,6 +202,12 @@ class Annotations:
         return dtype, tuple(self._extent(each, place) for each in facts[1:]) if len(facts) > 1 else None
 
     def _element(self, item: Any, place: Location) -> DTypeLike | str:
+        text = item.value if isinstance(item, ast.Constant) else item
+        if isinstance(text, str) and text.isidentifier() and text not in self._generics:
+            known = self._found(ast.Name(text))
+            if not is_dtype(known):
+                remedy = f'The first fact is a dtype, and extents follow: Tensor[f32, "{text}"].'
+                raise self._syntax(item, place, f"{text!r} is no element type", remedy)
         value = self._value(self._unquote(self._parsed(item, item) if isinstance(item, str) else item))
         if isinstance(value, _Ref):
             return value.name
@@ -341,6 +347,10 @@ class Annotations:
             owner = self._found(node.value)
             return MISSING if owner is MISSING else getattr(owner, node.attr, MISSING)
         return MISSING
+
+    def is_choice(self, node: ast.expr) -> bool:
+        """Whether an annotation is `A | B`."""
+        return self._sides(node) is not None
 
     def named(self, node: ast.expr) -> Any:
         """The object or `Generic` that an annotation names, its brackets aside."""

@@ -27,9 +27,11 @@ from cutile.frontend.values import (
     SharedRef,
     Table,
     TensorRef,
+    converted,
     describe,
     is_tile,
     items_of,
+    noun,
 )
 from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
 from cutile.language import MappedPartitionMut, Mut, Ptr, SharedMut, Tensor
@@ -113,6 +115,15 @@ def _sorted(frame: Frame, items: Any, reverse: Any = False) -> Any:
     return tuple(sorted(values, reverse=bool(reverse)))
 
 
+def _str(frame: Frame, x: Any = "") -> Any:
+    if not is_constant(x):
+        frame.type_error(
+            f"str() of {describe(x)}",
+            remedy="print(f'{x}') formats values; other text has to be known when the kernel is compiled.",
+        )
+    return str(x)
+
+
 def _bool(frame: Frame, x: Any = False) -> Any:
     return truth(frame, x)
 
@@ -149,11 +160,11 @@ def _round(frame: Frame, x: Any, digits: Any = None) -> Any:
     if digits is not None:
         frame.type_error(
             f"round() of {describe(x)} to {describe(digits)} digits",
-            remedy="A tile is rounded to whole numbers: round(x * 100.0) / 100.0 keeps two digits.",
+            remedy="It is rounded to whole numbers: round(x * 100.0) / 100.0 keeps two digits.",
         )
     require_computed(frame, "round", x)
     if x.tile.dtype.is_bool:
-        frame.type_error("round() of a tile of bool", remedy="Convert it first: ct.convert_tile(x, ct.i32).")
+        frame.type_error(f"round() of {_named(x)}", remedy=f"Convert it first: {converted(x, 'i32', 'x')}.")
     return of_weak(frame, frame.emit(Round(x=x)), x) if x.tile.dtype.is_float else x
 
 
@@ -178,6 +189,7 @@ FOLDED.update(
         all: _all,
         sorted: _sorted,
         bool: _bool,
+        str: _str,
         isinstance: _isinstance,
         pow: _pow,
     }
@@ -271,15 +283,19 @@ def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: 
     return result
 
 
+def _named(x: Any) -> str:
+    return f"a {noun(x)} of {x.tile.dtype}"
+
+
 def _float(frame: Frame, x: Any) -> Any:
     if is_tile(x):
-        frame.type_error("float() of a tile", remedy="Use ct.convert_tile(x, ct.f32).")
+        frame.type_error(f"float() of {_named(x)}", remedy=f"Use {converted(x, 'f32', 'x')}.")
     return float(x)
 
 
 def _int(frame: Frame, x: Any) -> Any:
     if is_tile(x):
-        frame.type_error("int() of a tile", remedy="Use ct.convert_tile(x, ct.i32).")
+        frame.type_error(f"int() of {_named(x)}", remedy=f"Use {converted(x, 'i32', 'x')}.")
     return int(x)
 
 

@@ -14,7 +14,14 @@ from cutile.dtypes import i32, i64, is_dtype, u64
 from cutile.errors import KernelError, closest
 from cutile.frontend import builtins, elsewhere, structure
 from cutile.frontend.captures import compile_time
-from cutile.frontend.constant_calls import NOT_CONSTANT, computed, is_constant, wrapped_by_cache
+from cutile.frontend.constant_calls import (
+    NOT_CONSTANT,
+    as_constant,
+    computed,
+    is_constant,
+    is_method_of_constant,
+    wrapped_by_cache,
+)
 from cutile.frontend.derived import derive
 from cutile.frontend.families import (
     atomic,
@@ -39,10 +46,10 @@ from cutile.frontend.families import (
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import Closure, inline, inline_closure
 from cutile.frontend.interval import Interval
-from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, to_tile, unary
+from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, unary
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.structure import construct, field_names
-from cutile.frontend.values import BoundFunction, Method, Record, describe, is_tile, plain
+from cutile.frontend.values import BoundFunction, Method, Record, describe, is_tile, plain, to_tile
 from cutile.ir.core import Value
 from cutile.language.declare import DECLARED
 from cutile.ops.cast import Convert
@@ -239,10 +246,14 @@ def invoke(
             frame.captures.read(function, "$.__wrapped__", inner)
             return invoke(frame, inner, args, kwargs, node)
         return result
+    if is_method_of_constant(function):
+        return _method_of_constant(frame, function, name, args, kwargs)
     operator = OPERATORS.get(function) if isinstance(function, types.BuiltinFunctionType) else None
     if operator is not None:
         return _operate(frame, operator, name, args, kwargs)
     if isinstance(function, types.MethodType):
+        if elsewhere.library_of(function) is not None:
+            _refuse(frame, function, name, named, node)
         owner = compile_time(function.__self__, name, frame.captures)
         return invoke(frame, function.__func__, [owner, *args], kwargs, node)
     if isinstance(function, type) and field_names(function) is not None:
@@ -333,6 +344,23 @@ def _invoke_partial(
         for key, each in part.keywords.items()
     }
     return invoke(frame, part.func, [*first, *args], {**named, **kwargs}, node)
+
+
+def _method_of_constant(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A method of a string or number, such as `"relu6".startswith`: computed now."""
+    for value in (*args, *kwargs.values()):
+        if not is_constant(value):
+            text = isinstance(function.__self__, str)
+            frame.type_error(
+                f"{name}: expected constants, got {describe(value)}",
+                remedy="print(f'{x}') formats values; other text has to be known when the kernel is compiled."
+                if text
+                else "Python computes it when the kernel is compiled.",
+            )
+    try:
+        return as_constant(function(*args, **kwargs))
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        frame.type_error(f"{name}(): {error}", remedy="It is computed now, by Python, which refuses these arguments.")
 
 
 def _is_folded(function: Any) -> bool:

@@ -204,8 +204,11 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
         )
     if callable(value):
         return value
+    remedy = "A kernel may use numbers, strings, tuples and dicts of them, dtypes, modules and functions from outside. "
+    remedy += "Pass arrays and tensors as arguments."
+    if isinstance(value, list | set | frozenset):
+        remedy = f"Make it a tuple, which does not change: {name} = (...)."
     raise KernelTypeError(
         f"{name!r} comes from outside the kernel and is of type {type(item_).__name__}, which a kernel cannot hold",
-        remedy="A kernel may use numbers, strings, tuples of them, dtypes, modules and functions from outside. "
-        "Pass arrays and tensors as arguments.",
+        remedy=remedy,
     )

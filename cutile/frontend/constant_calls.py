@@ -21,7 +21,7 @@ import itertools
 import linecache
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -100,6 +100,30 @@ def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[s
         for note in notes:
             note(frame.captures)
     return constant
+
+
+def methods_of(value: Any) -> tuple[str, ...]:
+    """The names of the methods of Python's that a constant has in a kernel."""
+    if isinstance(value, tuple):
+        kind = cast("type[Any]", type(value))  # pyright: ignore[reportUnknownArgumentType]
+        return ("count", "index") if is_constant(value) and field_names(kind) is None else ()
+    if not isinstance(value, str | int | float) or isinstance(value, enum.Enum):
+        return ()
+    public = (name for name in dir(type(value)) if name[0] != "_" and callable(getattr(value, name)))
+    # These take or give bytes or dicts, which are no constants; or the class itself calls them.
+    other = ("as_integer_ratio", "conjugate", "encode", "format_map", "from_bytes", "from_number", "fromhex")
+    return tuple(name for name in public if name not in (*other, "maketrans", "to_bytes", "translate"))
+
+
+def method_of(value: Any, name: str) -> Any:
+    """A constant's method, such as `"relu6".startswith`; None without one."""
+    return getattr(value, name) if name in methods_of(value) else None
+
+
+def is_method_of_constant(function: Any) -> bool:
+    """Whether a function is a `method_of` a constant."""
+    owner = getattr(function, "__self__", None)
+    return isinstance(function, types.BuiltinMethodType) and function.__name__ in methods_of(owner)
 
 
 class _Facts(ast.NodeTransformer):

@@ -29,7 +29,7 @@ from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, comparison, materialize, unary, unify
 from cutile.frontend.registry import BUILTINS, OPERATIONS, Handler
-from cutile.frontend.values import is_tile
+from cutile.frontend.values import converted, is_tile, noun
 from cutile.ir.core import Op, Value
 from cutile.language import markers
 from cutile.language.declare import DECLARED, FLOATS, Declaration, Kinds
@@ -45,10 +45,12 @@ def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
     if tile.tile.dtype.kind in kinds.names:
         return tile
     if kinds is FLOATS and is_tile(tile) and not tile.tile.dtype.is_bool:
-        remedy = "Convert first: ct.convert_tile(x, ct.f32)."
+        remedy = f"Convert first: {converted(tile, 'f32', 'x')}."
     else:
         remedy = f"The operators take any numbers; {what} takes {kinds.words}."
-    frame.type_error(f"{what}: expected a tile of {kinds.words}, got {tile.type}", remedy=remedy)
+    wanted = "a scalar" if tile.tile.is_scalar else "a tile"
+    got = f"{noun(tile)} of {tile.tile.dtype}" if tile.tile.is_scalar else str(tile.type)
+    frame.type_error(f"{what}: expected {wanted} of {kinds.words}, got {got}", remedy=remedy)
 
 
 def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:
@@ -120,7 +122,7 @@ class _Derived:
         if tiles[0].tile.dtype.bits == 16:
             frame.type_error(
                 f"{name}: a rounding other than NEAREST_EVEN, and ftz, are for f32 and f64, got {tiles[0].type}",
-                remedy="Convert first: ct.convert_tile(x, ct.f32).",
+                remedy=f"Convert first: {converted(tiles[0], 'f32', 'x')}.",
             )
         return frame.emit(rounded(*tiles, **facts))
 

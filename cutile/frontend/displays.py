@@ -176,7 +176,7 @@ _OF_TILES = {"any()": "Write tile.any(axis).", "all()": "Write tile.all(axis)."}
 
 def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a comprehension") -> tuple[Any, ...]:
     """The items of a tuple, or of a range whose bounds are constants."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | str):
         return items_of(value)
     if isinstance(value, Table):
         return tuple(value.items)

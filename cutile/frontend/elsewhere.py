@@ -6,13 +6,17 @@ A name in these tables is unknown all the same. A message says what to write in 
 from __future__ import annotations
 
 import functools
+import random
+import re
 import types
 from collections.abc import Iterable
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import numpy as np
 
 from cutile import language
+from cutile.dtypes import as_dtype
 from cutile.errors import closest
 
 _SUM, _MAX, _MIN = "ct.reduce_sum(tile, axis)", "ct.reduce_max(tile, axis)", "ct.reduce_min(tile, axis)"
@@ -23,6 +27,7 @@ _WRITTEN = "y.store(tile), or ct.scatter(y, index, value, mask=mask) for element
 _TILES = "x.partition(shape), whose tiles are loaded by their indices"
 _TOP = "ct.top_k(tile, k, axis)"
 _STACKED = "ct.cat(x, y, axis) of tiles reshaped to one more axis"
+_DIAGONAL = "ct.select(ct.iota(8)[:, None] {} ct.iota(8)[None, :], {}, 0.0)"
 _ORDERED = "nothing: a tile block's accesses are in program order"
 _PRINT = "print(...), also with f-strings"
 _THREAD = "ct.get_tile_block_id(): a kernel is written for tile blocks, the compiler spreads each over threads"
@@ -32,16 +37,27 @@ FUNCTIONS: dict[str, str] = {
     "add": "x + y",
     "advance": _TILES,
     "all": "tile.all(axis)",
+    "allclose": "(abs(x - y) <= 1e-6).all(axis)",
     "amax": _MAX,
     "amin": _MIN,
     "any": "tile.any(axis)",
     "arange": "ct.iota(shape, dtype, start, step)",
+    "array": _SHAPED,
     "asarray": _SHAPED,
     "associative_scan": "ct.scan(tile, axis, ct.reverse.FORWARD, value, lambda a, b: a + b)",
     "assume": "ct.assume_bounds(index, low, high), or ct.assume_div_by(index, divisor)",
     "astype": "ct.convert_tile(tile, dtype)",
+    "average": "ct.mean(tile, axis)",
     "barrier": _ORDERED,
     "bid": "ct.get_tile_block_id()[axis]",
+    "bincount": "ct.atomic_add(counts, values, 1), as docs/reaching_memory.md does",
+    "bitwise_and": "a & b",
+    "bitwise_invert": "~a",
+    "bitwise_left_shift": "a << b",
+    "bitwise_not": "~a",
+    "bitwise_or": "a | b",
+    "bitwise_right_shift": "a >> b",
+    "bitwise_xor": "a ^ b",
     "blockIdx": "ct.get_tile_block_id()",
     "bmm": "ct.matmul(a, b)",
     "broadcast_to": "ct.broadcast(tile, shape)",
@@ -50,28 +66,42 @@ FUNCTIONS: dict[str, str] = {
     "clip": "ct.clamp(tile, low, high)",
     "concat": "ct.cat((x, y), axis)",
     "concatenate": "ct.cat((x, y), axis)",
+    "copysign": "ct.select((x < 0.0) == (y < 0.0), x, -x)",
     "cummin": "-ct.cummax(-tile, axis)",
     "debug_barrier": _ORDERED,
+    "deg2rad": "tile * 0.017453292519943295",
     "device_print": _PRINT,
+    "diff": "tile - ct.roll(tile, 1, axis), whose first elements are to be left out",
     "div_rn": "x / y",
     "divide": "x / y",
     "dot": "ct.matmul(a, b), or ct.mma(a, b, acc), which adds to what there is",
     "dot_scaled": "ct.mmaf_scaled, which takes the scales behind the accumulator",
     "einsum": "ct.mma(a, b, acc) of tiles whose axes ct.permute and reshape have brought in place",
     "empty": _SHAPED,
+    "empty_like": "ct.constant(value, tile.shape, tile.dtype)",
     "equal": "x == y",
-    "expand_dims": "tile.reshape(shape), or tile[:, None]",
     "expand": "ct.broadcast(tile, shape)",
+    "expand_dims": "tile.reshape(shape), or tile[:, None]",
+    "eye": _DIAGONAL.format("==", "1.0"),
     "fdiv": "x / y",
     "floor_divide": "x // y",
+    "fmod": "x - y * ct.select(x / y < 0.0, ct.ceil(x / y), ct.floor(x / y))",
     "full": _SHAPED,
+    "full_like": "ct.constant(value, tile.shape, tile.dtype)",
     "gelu": "0.5 * x * (1.0 + ct.erf(x * 0.7071067811865476))",
     "greater": "x > y",
     "histogram": "ct.atomic_add(counts, values, 1), as docs/reaching_memory.md does",
+    "hypot": "ct.sqrt(x * x + y * y)",
+    "identity": _DIAGONAL.format("==", "1.0"),
     "inline_asm_elementwise": "it with the language's operations: there is no inline assembly",
     "interleave": _STACKED,
+    "invert": "~a",
+    "isclose": "abs(x - y) <= 1e-6",
     "join": _STACKED,
+    "leaky_relu": "ct.select(tile > 0.0, tile, 0.01 * tile)",
+    "left_shift": "a << b",
     "less": "x < y",
+    "linspace": "start + step * ct.iota(8).astype(ct.f32)",
     "load": _EXPECTED,
     "local_array": "a tile: ct.constant(0, shape, dtype)",
     "logical_and": "condition & mask",
@@ -93,6 +123,7 @@ FUNCTIONS: dict[str, str] = {
     "multiply": "x * y",
     "nan_to_num": "ct.select(ct.isnan(tile), 0.0, tile)",
     "negative": "-tile",
+    "norm": "ct.sqrt(ct.reduce_sum(tile * tile, axis))",
     "normal": "ct.randn(seed, counter)",
     "num_blocks": "ct.get_num_tile_blocks()[axis]",
     "num_ctas": "CompileOptions(num_cta_in_cga=...) on the host",
@@ -101,15 +132,19 @@ FUNCTIONS: dict[str, str] = {
     "ones": "ct.constant(1, shape, dtype)",
     "ones_like": "ct.constant(1, tile.shape, tile.dtype)",
     "outer": "x[:, None] * y[None, :]",
+    "pad": "nothing: loads pad past the edges of a tensor, and padding=... says with which number",
     "power": "ct.pow(x, y)",
     "prod": "ct.reduce_prod(tile, axis)",
     "program_id": "ct.get_tile_block_id()[axis]",
+    "rad2deg": "tile * 57.29577951308232",
     "randint4x": "ct.philox(seed, counter)",
+    "random": "ct.rand(seed, counter)",
     "range": "for i in range(start, stop, step), Python's own",
     "ravel": "tile.reshape((-1,))",
     "reciprocal": "1.0 / tile",
     "relu": "max(tile, 0.0)",
     "remainder": "x % y",
+    "right_shift": "a >> b",
     "rint": "round(tile), Python's own",
     "round": "round(tile), Python's own",
     "searchsorted": "ct.reduce_sum((tile < value).astype(ct.i32), axis)",
@@ -117,6 +152,7 @@ FUNCTIONS: dict[str, str] = {
     "sign": "ct.select(tile > 0, 1.0, ct.select(tile < 0, -1.0, 0.0 * tile))",
     "silu": "tile * ct.sigmoid(tile)",
     "softmax": "the exponentials over their sum, as kernels/softmax.py does",
+    "softplus": "max(tile, 0.0) + ct.log1p(ct.exp(-abs(tile)))",
     "split": "ct.extract(tile, index, shape)",
     "square": "tile * tile",
     "squeeze": "tile.reshape(shape)",
@@ -127,15 +163,20 @@ FUNCTIONS: dict[str, str] = {
     "subtract": "x - y",
     "sum": _SUM,
     "swapaxes": "ct.permute(tile, axes)",
+    "sync": _ORDERED,
+    "synchronize": _ORDERED,
     "syncthreads": _ORDERED,
     "take": "ct.take_along_axis(tile, places, axis)",
     "take_along_dim": "ct.take_along_axis(tile, places, axis)",
     "threadIdx": _THREAD,
-    "unique": "ct.sort(tile, axis): how many differ is known only when the kernel runs",
-    "unsqueeze": "tile[:, None], or tile.reshape(shape)",
+    "to": "tile.astype(dtype)",
     "topk": _TOP,
     "trans": "tile.transpose()",
+    "tril": _DIAGONAL.format(">=", "tile"),
+    "triu": _DIAGONAL.format("<=", "tile"),
     "uniform": "ct.rand(seed, counter)",
+    "unique": "ct.sort(tile, axis): how many differ is known only when the kernel runs",
+    "unsqueeze": "tile[:, None], or tile.reshape(shape)",
     "view": "tile.reshape(shape)",
     "where": "ct.select(condition, a, b)",
     "zeros": "ct.constant(0, shape, dtype)",
@@ -246,7 +287,10 @@ ARGUMENTS: dict[str, str] = {
 """By the name of an argument that another library has."""
 
 
-LIBRARIES = ("cupy", "jax", "numpy", "scipy", "torch", "triton")
+_DTYPE = re.compile(r"half|double|bool|b?float\d\w*|u?int\d+")
+_WAITS = ("synchronize", "current_stream", "set_device", "stream", "wait")
+
+LIBRARIES = ("cupy", "jax", "numba", "numpy", "random", "scipy", "torch", "triton")
 """Libraries whose functions are not compiled with a kernel, though some are written in Python."""
 
 
@@ -256,8 +300,31 @@ def library_of(function: Any) -> str | None:
     return root if root in LIBRARIES else None
 
 
+def in_language(name: str) -> str | None:
+    """The counterpart of another library's name in the language; None without one."""
+    if name in FUNCTIONS:
+        return f"Write {FUNCTIONS[name]}."
+    if hasattr(getattr(language, name, None), "__cutile__"):
+        return f"Write ct.{name}, the language's own."
+    return None
+
+
+def dtype_named(name: str) -> str | None:
+    """The dtype behind another library's name: `ct.f32` for `float32`."""
+    with suppress(TypeError):
+        return f"ct.{as_dtype(name).__name__}" if _DTYPE.fullmatch(name) else None
+    return None
+
+
 def in_module(owner: types.ModuleType, name: str) -> str:
     """The remedy for a name that a module does not have."""
+    if owner.__name__ == "cuda_async" or (owner.__name__ == "cutile.host.api" and name in _WAITS):
+        return "Streams, devices and waits are the host's: a kernel has none of them."
+    if owner.__name__ in ("cutile", "cutile.host.api"):
+        if dtype := dtype_named(name):
+            return f"Write {dtype}."
+        if owner.__name__ != "cutile" and (words := in_language(name)):
+            return words
     public: Iterable[str] = dir(owner) if owner.__name__ == "cutile" else getattr(owner, "__all__", None) or dir(owner)
     if owner.__name__ == "cutile" and name in FUNCTIONS:
         return f"Write {FUNCTIONS[name]}."
@@ -284,6 +351,12 @@ def of_mut(name: str, known: Iterable[str]) -> str:
     return f"Write {OUTPUTS[name]}." if name in OUTPUTS else of_tensor(name, known)
 
 
+def of_text(name: str, known: Iterable[str]) -> str:
+    """The remedy for a method or attribute that a string does not have."""
+    near = closest(name, list(known))
+    return f"Did you mean {near[0]!r}?" if near else "It has Python's methods that take and give constants, as split."
+
+
 def among(name: str, candidates: Iterable[str]) -> str:
     """The remedy for a name that is none of these.
 
@@ -301,15 +374,15 @@ def for_function(function: Any) -> str | None:
     """
     name = getattr(function, "__name__", "")
     if isinstance(function, type) and issubclass(function, np.generic):
-        return "Numbers take the dtype of the tile beside them; ct.f32(x) and its kin convert scalars and tiles."
-    if function is str:
-        return "print(f'{x}') formats values; other text has to be known when the kernel is compiled."
+        with suppress(TypeError):
+            return f"Write ct.{as_dtype(function).__name__}(x), which converts scalars and tiles."
     if function is functools.partial:
         return "Write a lambda, lambda t: helper(2, t), or make the partial outside of the kernel."
     if function in (map, filter):
         return f"Write a comprehension: [helper(item) for item in items{' if wanted(item)' * (function is filter)}]."
-    if name in FUNCTIONS:
-        return f"Write {FUNCTIONS[name]}."
-    if hasattr(getattr(language, name, None), "__cutile__"):
-        return f"Write ct.{name}, the language's own."
-    return None
+    wrapped = cast("Any", function)
+    if isinstance(getattr(wrapped, "py_func", None), types.FunctionType):
+        return "A kernel compiles plain functions: have it call the one behind, function.py_func, named outside of it."
+    if isinstance(getattr(wrapped, "__self__", None), random.Random):
+        return "Write ct.rand(seed, counter), ct.randn or ct.randint: each counter has a number of its own."
+    return in_language(name)

@@ -14,7 +14,7 @@ from cutile.frontend import elsewhere, operators
 from cutile.frontend.branches import if_expression
 from cutile.frontend.calls import invoke
 from cutile.frontend.captures import compile_time
-from cutile.frontend.constant_calls import NOT_CONSTANT, evaluated
+from cutile.frontend.constant_calls import NOT_CONSTANT, evaluated, method_of, methods_of
 from cutile.frontend.displays import comprehension, dictionary, item_of, static_items, table_method
 from cutile.frontend.families.debug import f_string
 from cutile.frontend.families.grid import own_index
@@ -29,7 +29,6 @@ from cutile.frontend.structure import attribute, children
 from cutile.frontend.tensor_parts import one_of
 from cutile.frontend.values import (
     IndexComponent,
-    Keywords,
     MappedRef,
     Method,
     MutRef,
@@ -80,7 +79,7 @@ def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
     for child in node.elts:
         if isinstance(child, ast.Starred):
             value = evaluate(frame, child.value)
-            if isinstance(value, Range):
+            if isinstance(value, Range | str | Table):
                 value = static_items(frame, value, child, "*")
             if not isinstance(value, tuple):
                 frame.type_error(f"* takes a tuple, got {describe(value)}", child, "Only tuples have items to spread.")
@@ -126,6 +125,9 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
         return owner.value if name == "value" else attribute_of(frame, owner.value, name, node)
     if isinstance(owner, Table):
         return table_method(frame, owner, name, node)
+    method = method_of(owner, name)
+    if method is not None:
+        return method
     if isinstance(owner, tuple | Record):
         return attribute(frame, owner, name, node)
     # Constants of the user's classes and enums. Names with underscores are Python's own, which a kernel does not have.
@@ -136,7 +138,7 @@ def attribute_of(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     frame.type_error(
         f"{describe(owner)} has no attribute {name!r} in a kernel",
         node,
-        operators.to_tile(owner)
+        elsewhere.of_text(name, methods_of(owner))
         if isinstance(owner, str)
         else "Tiles, tensors, partitions, dtypes, tuples and dataclasses have attributes in a kernel, and modules.",
     )
@@ -202,6 +204,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
         return with_new_axes(frame, owner, [_axis(frame, item) for item in _items(node.slice)], node)
     if isinstance(owner, Table):
         return item_of(frame, owner, evaluate(frame, node.slice), node)
+    if isinstance(owner, str):
+        return _item(frame, owner, "string", node.slice)
     # A dataclass with a `__getitem__` of the user's. `getattr_static` finds it without running the user's descriptors.
     getitem = inspect.getattr_static(owner.kind, "__getitem__", None) if isinstance(owner, Record) else None
     if isinstance(getitem, types.FunctionType):
@@ -209,31 +213,43 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
         return invoke(frame, getitem, [owner, evaluate(frame, node.slice)], {}, node)
     items = children(owner) if isinstance(owner, tuple) else None
     if items is not None:
-        if isinstance(node.slice, ast.Slice):
-            bounds = [None if bound is None else evaluate(frame, bound) for bound in _bounds(node.slice)]
-            if bounds[2] == 0:
-                frame.type_error("the step of this slice is 0", node.slice, "Use a step above or below 0.")
-            if all(bound is None or isinstance(bound, int) for bound in bounds):
-                return items[slice(*bounds)]
-            frame.type_error(
-                "the bounds of a slice must be constant integers",
-                node.slice,
-                "The number of items is fixed when the kernel is compiled: use numbers or generics.",
-            )
-        index = plain(evaluate(frame, node.slice))
-        if is_tile(index) and (tensor := one_of(frame, items, index)) is not None:
-            return tensor
-        if not isinstance(index, int):
-            frame.type_error(
-                f"a tuple's index must be a constant integer, got {describe(index)}",
-                node.slice,
-                "Its items may be of different types: loop over it, or compare the index with each constant.",
-            )
-        if not -len(items) <= index < len(items):
-            remedy = f"Its indices are {-len(items)} to {len(items) - 1}." if items else "It is empty."
-            frame.type_error(f"index {index} of a tuple of {len(items)}", node.slice, remedy)
-        return items[index]
+        if not isinstance(node.slice, ast.Slice):
+            index = plain(evaluate(frame, node.slice))
+            if is_tile(index) and (tensor := one_of(frame, items, index)) is not None:
+                return tensor
+            return _at(frame, items, index, "tuple", node.slice)
+        return _item(frame, items, "tuple", node.slice)
     frame.type_error(f"{describe(owner)} cannot be indexed with []", node, _in_place_of_brackets(owner))
+
+
+def _item(frame: Frame, items: Any, what: str, node: ast.expr) -> Any:
+    """`items[index]` or `items[start:stop:step]`, of a tuple or string."""
+    if not isinstance(node, ast.Slice):
+        return _at(frame, items, plain(evaluate(frame, node)), what, node)
+    bounds = [None if bound is None else evaluate(frame, bound) for bound in _bounds(node)]
+    if bounds[2] == 0:
+        frame.type_error("the step of this slice is 0", node, "Use a step above or below 0.")
+    if all(bound is None or isinstance(bound, int) for bound in bounds):
+        return items[slice(*bounds)]
+    frame.type_error(
+        "the bounds of a slice must be constant integers",
+        node,
+        "The number of items is fixed when the kernel is compiled: use numbers or generics.",
+    )
+
+
+def _at(frame: Frame, items: Any, index: Any, what: str, node: ast.expr) -> Any:
+    if not isinstance(index, int):
+        remedy = "Its items may be of different types: loop over it, or compare the index with each constant."
+        frame.type_error(
+            f"a {what}'s index must be a constant integer, got {describe(index)}",
+            node,
+            remedy if what == "tuple" else "Text is known when the kernel is compiled: use a number or generic.",
+        )
+    if not -len(items) <= index < len(items):
+        remedy = f"Its indices are {-len(items)} to {len(items) - 1}." if items else "It is empty."
+        frame.type_error(f"index {index} of a {what} of {len(items)}", node, remedy)
+    return items[index]
 
 
 def _items(node: ast.expr) -> list[ast.expr]:
@@ -252,8 +268,6 @@ def _in_place_of_brackets(owner: Any) -> str:
         return "x.load_tile(shape, index) loads a tile, ct.gather(x, index) single elements."
     if isinstance(owner, MutRef):
         return "y.load() loads the block's own tile, ct.gather(y, index) single elements."
-    if isinstance(owner, Keywords):
-        return "A kernel has no dicts: name each keyword parameter that is used, and pass the others on as **keywords."
     return "Load a tile first."
 
 
@@ -302,10 +316,11 @@ def _call(frame: Frame, node: ast.Call) -> Any:
 
 
 def _keywords(frame: Frame, node: ast.expr) -> Mapping[str, Any]:
-    """`**keywords` in a call: only a function's own `**keywords` can be passed on."""
-    value = evaluate(frame, node) if isinstance(node, ast.Name) else None
-    if not isinstance(value, Keywords):
-        refuse(frame, node, "**kwargs in a call", "Write the keywords out: a kernel has no dicts.")
+    """`**keywords` in a call, of a dict whose keys are strings."""
+    value = evaluate(frame, node)
+    if not isinstance(value, Table) or not all(isinstance(key, str) for key in value.items):
+        remedy = "Only a dict has keywords, one for each of its keys, which are strings."
+        frame.type_error(f"** takes a dict of keywords, got {describe(value)}", node, remedy)
     return value.items
 
 

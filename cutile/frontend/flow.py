@@ -97,6 +97,43 @@ def assigned(body: Sequence[ast.AST]) -> dict[str, ast.AST]:
     return names
 
 
+def imported(node: ast.AST) -> set[str]:
+    """The names that a statement binds by syntax that no kernel has: imports, classes."""
+    names: set[str] = set()
+    for part in _within(node):
+        if isinstance(part, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in part.names}
+        elif isinstance(part, ast.ClassDef | ast.AsyncFunctionDef | ast.ExceptHandler) and part.name is not None:
+            names.add(part.name)
+    return names
+
+
+_IN_PLACE = {
+    *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
+    *("update", "setdefault", "popitem", "add", "discard"),
+}
+"""Methods by which Python changes a list, dict or set."""
+
+
+def changed_in_place(node: ast.AST) -> set[str]:
+    """The names whose values a statement would change in Python.
+
+    `t.append(x)`, `t[i] = x` and `t.total = x` change `t`.
+    """
+    names: set[str] = set()
+    for part in _within(node):
+        owner = None
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _IN_PLACE:
+            owner = part.func.value
+        elif isinstance(part, ast.Subscript | ast.Attribute) and not isinstance(part.ctx, ast.Load):
+            owner = part.value
+        while isinstance(owner, ast.Subscript | ast.Attribute):
+            owner = owner.value
+        if isinstance(owner, ast.Name):
+            names.add(owner.id)
+    return names
+
+
 def leaves_loop(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
     """Whether a loop's body has a `break` of that loop, and whether it has a `return`."""
     breaks = returns = False

@@ -15,7 +15,18 @@ from cutile.frontend.logic import changed, conjunction
 from cutile.frontend.loops import Loop
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
 from cutile.frontend.simple_statements import assign
-from cutile.frontend.values import MutRef, PartitionRef, Range, Table, TensorRef, describe, is_tile, items_of
+from cutile.frontend.values import (
+    MutRef,
+    PartitionRef,
+    Range,
+    Table,
+    TensorRef,
+    converted,
+    describe,
+    is_tile,
+    items_of,
+    noun,
+)
 from cutile.frontend.weak import dtype_of_weak, interval_of, weak
 from cutile.ir import Constant, For, Value, While
 from cutile.ops.arith import Add, And, Not, Sub
@@ -31,8 +42,8 @@ def for_loop(frame: Frame, node: ast.For) -> None:
     `for x in <tuple>` (or `ct.static_range`): the body once per item.
     """
     iterable = frame.evaluate(node.iter)
-    if isinstance(iterable, Table):
-        iterable = tuple(iterable.items)
+    if isinstance(iterable, Table | str):
+        iterable = tuple(iterable.items if isinstance(iterable, Table) else iterable)
     if isinstance(iterable, tuple):
         _unrolled(frame, node, items_of(iterable))
     elif isinstance(iterable, Range):
@@ -77,6 +88,10 @@ def _integers(values: list[Any]) -> bool:
     return all(each.tile.dtype.is_integer if is_tile(each) else True for each in values)
 
 
+def _is_integer_scalar(value: Value) -> bool:
+    return value.tile.is_scalar and value.tile.dtype.is_integer
+
+
 class _RangeLoop:
     """A loop over `range(start, stop, step)`."""
 
@@ -92,7 +107,7 @@ class _RangeLoop:
         limits = [bounds.start, bounds.stop, bounds.step]
         for limit in limits:
             if not is_tile(limit) and (not isinstance(limit, int) or isinstance(limit, bool)):
-                remedy = "Round and convert it: int(x) for numbers, ct.convert_tile(x, ct.i32) for scalars."
+                remedy = "Round and convert it: int(x) for numbers, ct.i32(x) for scalars."
                 frame.type_error(f"range: the bounds must be integers, got {describe(limit)}", node.iter, remedy)
         constant = not any(map(is_tile, limits))
         if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in limits):
@@ -105,8 +120,12 @@ class _RangeLoop:
         self.start, self.stop, self.step = unify(frame, widened(frame, limits), "range", dtype)
         type = self.start.tile
         if not type.is_scalar or not type.dtype.is_integer:
-            remedy = "Convert it: ct.convert_tile(x, ct.i32); reduce a tile to a scalar first."
-            frame.type_error(f"range: the bounds must be integer scalars, got {self.start.type}", node.iter, remedy)
+            bad = next(each for each in limits if is_tile(each) and not _is_integer_scalar(each))
+            remedy = "Reduce it to a scalar first, as with ct.reduce_max(tile, axis)."
+            if bad.tile.is_scalar:
+                remedy = f"Convert it: {converted(bad, 'i32')}."
+            got = f"{noun(bad)} of {bad.tile.dtype}" if bad.tile.is_scalar else str(bad.type)
+            frame.type_error(f"range: the bounds must be integer scalars, got {got}", node.iter, remedy)
         # A range whose step is 0 is an error in Python; here it is empty. The step of a stream, which is the number of
         # tile blocks, is never 0.
         if is_tile(bounds.step) and self.minted is None:

@@ -23,19 +23,23 @@ from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import children, kind_of, leaves
 from cutile.frontend.values import (
     MappedRef,
-    Method,
     MutRef,
     PartitionRef,
     PointerRef,
     Table,
     TensorRef,
+    converted,
     describe,
     is_tile,
     items_of,
+    meeting,
+    noun,
     plain,
+    to_tile,
 )
 from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir import Constant, Op, Value, remedy
+from cutile.language.variable import DeviceVariable
 from cutile.ops import arith, compare, math
 from cutile.ops.cast import Convert
 from cutile.ops.shape import Broadcast, Reshape
@@ -132,25 +136,6 @@ def require_computed(frame: Frame, what: str, *values: Any) -> None:
             frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
 
 
-def to_tile(value: Any) -> str:
-    """The remedy where a tile was expected: how to get one from `value`."""
-    if isinstance(value, TensorRef):
-        return "Load a tile of it first: x.load_tile(shape, index), or ct.load_tile_like(x, y)."
-    if isinstance(value, MutRef):
-        return "Load this block's tile first: y.load()."
-    if isinstance(value, PartitionRef):
-        return "Load one of its tiles first: part.load(index)."
-    if isinstance(value, tuple):
-        return "It is a tuple: take an item of it, or unpack it."
-    if isinstance(value, Method) or callable(value):
-        return "Call it: the parentheses are missing."
-    if value is None:
-        return "A function without `return` gives None: return the tile. To ask for None, write `is None`."
-    if isinstance(value, str):
-        return "Text is for print, whose f-strings format values."
-    return "Operators take tiles, and numbers, strings and tuples that are known now."
-
-
 def is_number(value: Any) -> bool:
     """Whether `value` is a compile-time number."""
     return isinstance(value, bool | int | float)
@@ -171,13 +156,20 @@ def default_dtype(value: float) -> DTypeLike:
 
 
 def materialize(
-    frame: Frame, value: Any, dtype: DTypeLike | None = None, shape: tuple[int, ...] = (), *, bare: bool = False
+    frame: Frame,
+    value: Any,
+    dtype: DTypeLike | None = None,
+    shape: tuple[int, ...] = (),
+    *,
+    bare: bool = False,
+    neighbour: Value | None = None,
 ) -> Value:
     """A tile for `value`: itself, or a constant of `dtype` and `shape` for a number.
 
     Args:
         dtype: None for `default_dtype`.
         bare: whether nothing that the author wrote says `dtype`; see `Bare`.
+        neighbour: the tile or scalar that has `dtype`, for errors.
 
     Raises:
         KernelTypeError: a number that `dtype` cannot mean, or nothing that could be a tile.
@@ -191,28 +183,33 @@ def materialize(
         )
     kind = dtype.kind if dtype is not None else ""
     element = dtype or default_dtype(value)
+    beside = "tile" if neighbour is None else noun(neighbour)
+
+    def conversion(wanted: str) -> str:
+        return f"ct.convert_tile(tile, ct.{wanted})" if neighbour is None else converted(neighbour, wanted)
+
     if isinstance(value, float) and kind in ("int", "uint", "bool"):
         frame.type_error(
-            f"the number {value!r} does not fit beside a tile of {element}",
-            remedy="Convert the tile to a float dtype first: ct.convert_tile(tile, ct.f32).",
+            f"the number {value!r} does not fit beside a {beside} of {element}",
+            remedy=f"Convert the {beside} to a float dtype first: {conversion('f32')}.",
         )
     if kind == "bool" and not isinstance(value, bool):
         frame.type_error(
-            f"the number {value!r} does not fit beside a tile of bool",
-            remedy="Use True or False, or convert the tile first: ct.convert_tile(tile, ct.i32).",
+            f"the number {value!r} does not fit beside a {beside} of bool",
+            remedy=f"Use True or False, or convert the {beside} first: {conversion('i32')}.",
         )
     if kind in ("int", "uint"):
         info = np.iinfo(element.numpy)
         if not info.min <= value <= info.max:
             frame.type_error(
                 f"the number {value} does not fit {element} ({info.min} to {info.max})",
-                remedy="Convert the tile to a wider dtype first: ct.convert_tile(tile, ct.i64).",
+                remedy=f"Convert the {beside} to a wider dtype first: {conversion('i64')}.",
             )
     if not fits(value, element):
         frame.type_error(
             f"the number {short(value)} does not fit {element}, whose largest is {element.max:.8g}",
-            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant, or convert the tile to a wider "
-            "dtype first: ct.convert_tile(tile, ct.f64).",
+            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant, or convert the {beside} to a "
+            f"wider dtype first: {conversion('f64')}.",
         )
     if kind in ("float", "storage"):
         value = float(value)
@@ -258,16 +255,6 @@ def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:
     return frame.emit(Broadcast(x=value, shape=shape))
 
 
-def _meeting(*dtypes: Any) -> str:
-    """The remedy where dtypes meet: convert to the dtype that loses least.
-
-    Floats come before integers, and more bits before fewer.
-    """
-    low, high = sorted(dtypes, key=lambda each: (each.kind == "float", each.kind != "bool", each.bits))
-    one = "one" if low.kind == high.kind and low.bits == high.bits else f"the tile of {low}"
-    return f"Convert {one}: ct.convert_tile(tile, ct.{high.__name__})."
-
-
 def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = None) -> list[Value]:
     """Tiles of one type for `values`: numbers take the tiles' dtype, shapes broadcast.
 
@@ -291,9 +278,11 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
         tiles = [value for value in values if is_tile(value)]
     for tile in tiles:
         if tile.tile.dtype is not dtype:
+            first = next((each for each in tiles if each.tile.dtype is dtype), tile)
+            kinds = ("tiles", "a tile and a scalar", "scalars")[first.tile.is_scalar + tile.tile.is_scalar]
             frame.type_error(
-                f"{what}: tiles of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
-                remedy=_meeting(dtype, tile.tile.dtype),
+                f"{what}: {kinds} of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
+                remedy=meeting(first, tile),
             )
     shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
     operands: list[Value] = []
@@ -301,7 +290,8 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
         if is_tile(value):
             operands.append(broadcast_to(frame, value, shape))
         else:
-            operands.append(materialize(frame, value, dtype, shape, bare=not strong))
+            neighbour = next((each for each in strong or tiles if each.tile.dtype is dtype), None)
+            operands.append(materialize(frame, value, dtype, shape, bare=not strong, neighbour=neighbour))
     return operands
 
 
@@ -333,7 +323,7 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
             frame.type_error(
                 f"**: the exponent of integers must be a constant from 1 to {MAX_UNROLLED_POWER}, "
                 f"got {describe(exponent)}",
-                remedy="Convert to floats first: ct.convert_tile(x, ct.f32), or multiply in a loop.",
+                remedy=f"Convert to floats first: {_first_converted('f32', base, exponent)}, or multiply in a loop.",
             )
         return frame.emit(math.Pow(x=x, y=y))
     result = None
@@ -358,6 +348,9 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if own is not None:
         return own(frame, left, right)
     spelling = SPELLING[kind]
+    if kind is ast.Mod and isinstance(left, str) and any(map(is_tile, leaves(right))):
+        what = "values that are known only when the kernel runs"
+        frame.type_error(f"%: text of {what}", remedy="Write an f-string, which print takes: print(f'{x:5d} {y:.3f}').")
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind is ast.MatMult:
@@ -375,18 +368,24 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     dtype = x.tile.dtype
     if kind is ast.Div and not dtype.is_float:
         frame.type_error(
-            f"/: the tiles are {dtype}, and / divides floats",
-            remedy="Use // to divide integers, or convert with ct.convert_tile.",
+            f"/: the {'scalars' if x.tile.is_scalar else 'tiles'} are {dtype}, and / divides floats",
+            remedy=f"Use // to divide integers, or convert: {_first_converted('f32', left, right)}.",
         )
     if kind in (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift) and dtype.is_float:
         frame.type_error(
             f"{spelling}: bit operations take integers or bools, got {dtype}",
-            remedy="Convert first: ct.convert_tile(x, ct.i32).",
+            remedy=f"Convert first: {_first_converted('i32', left, right)}.",
         )
     if dtype.is_bool and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
-        frame.type_error(f"{spelling}: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
+        remedy = f"Convert first: {_first_converted('i32', left, right)}."
+        frame.type_error(f"{spelling}: arithmetic on bool", remedy=remedy)
     result = frame.emit(TILE_BINARY[kind](x=x, y=y))
     return of_weak(frame, narrowed(frame, result, left, right), left, right)
+
+
+def _first_converted(dtype: str, *values: Any) -> str:
+    """How a kernel converts the first operand that is a tile or scalar."""
+    return converted(next(filter(is_tile, values)), dtype, "x")
 
 
 def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
@@ -449,6 +448,8 @@ def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right:
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     """`<op> value`."""
     value = plain(value)
+    if kind is ast.Not and isinstance(value, _IN_MEMORY):
+        truth(frame, value)  # raises, as `if x:` does
     if not is_tile(value):
         return _fold(frame, kind, value)
     require_computed(frame, SPELLING[kind], value)
@@ -459,7 +460,7 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
         return computed(frame, op, interval(interval_of(frame, value)), value)
     if kind is ast.USub:
         if value.tile.dtype.is_bool:
-            frame.type_error("-: arithmetic on bool", remedy="Convert first: ct.convert_tile(x, ct.i32).")
+            frame.type_error("-: arithmetic on bool", remedy=f"Convert first: {converted(value, 'i32', 'x')}.")
         return of_weak(frame, frame.emit(arith.Neg(x=value)), value)
     if kind is ast.Not:
         if not value.tile.is_scalar:
@@ -468,7 +469,7 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     if value.tile.dtype.is_float:
         frame.type_error(
             f"~: bit operations take integers or bools, got {value.tile.dtype}",
-            remedy="Convert first: ct.convert_tile(x, ct.i32).",
+            remedy=f"Convert first: {converted(value, 'i32', 'x')}.",
         )
     return frame.emit(arith.Not(x=value))
 
@@ -581,7 +582,11 @@ def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
     if not isinstance(value, Value):
         if is_number(value) or isinstance(value, str | tuple | type(None)):
             return bool(value)  # pyright: ignore[reportUnknownArgumentType]
-        frame.type_error(f"a condition must be a bool, got {describe(value)}", node, "Compare something.")
+        remedy = to_tile(value) if isinstance(value, DeviceVariable) else "Compare something."
+        if isinstance(value, _IN_MEMORY):
+            name = ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else "x"
+            remedy = f"Whether it was given is `{name} is not None`. Its elements are compared once they are loaded."
+        frame.type_error(f"a condition must be a bool, got {describe(value)}", node, remedy)
     if not value.tile.is_scalar:
         frame.type_error(
             f"a condition must be a scalar, got a tile of shape {value.tile.shape}",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from cutile.dtypes import DType
-from cutile.errors import KernelSyntaxError, KernelTypeError
+from cutile.errors import KernelError, KernelSyntaxError, KernelTypeError
 from cutile.frontend.annotations import Annotations
 from cutile.frontend.parameters import REQUIRED, Arranged, Declared, Generic, NamedExtent, Parameter
 from cutile.frontend.source import FunctionSource, take_source
@@ -171,7 +171,11 @@ class _Reader:
             return self._annotations.named(node)
 
     def _add_generic(self, node: ast.AST, name: str, annotation: ast.expr | None, default: Any) -> None:
-        bound = None if annotation is None else self._annotations.named(annotation)
+        bound = (
+            None
+            if annotation is None or self._annotations.is_choice(annotation)
+            else self._annotations.named(annotation)
+        )
         types: tuple[type, ...] = ()
         if bound is Const or bound is int:
             kind: Literal["const", "dtype", "shape"] = "const"
@@ -183,9 +187,19 @@ class _Reader:
             kind = "shape"
         else:
             raise self._syntax(
-                node, f"generic {name!r} is neither a Const, nor a DType, nor a Shape", f"Write `{name}: Const`."
+                node,
+                f"generic {name!r} is neither a Const, nor a DType, nor a Shape",
+                self._instead_of_generic(name, annotation, bound),
             )
         self._generics[name] = Generic(name, kind, default, self._source.locate(node), types)
+
+    def _instead_of_generic(self, name: str, annotation: ast.expr | None, bound: Any) -> str:
+        """The remedy for a generic's annotation: a parameter's is moved before the `*`."""
+        with suppress(KernelError):
+            if annotation is not None and bound not in (float, str, bool):
+                self._annotations.parameter(name, annotation, self._source.locate(annotation))
+                return f"Move {name!r} before the `*`; a constant is annotated with Const."
+        return f"Write `{name}: Const`."
 
     def _parameter(self, node: ast.arg) -> Declared:
         place = self._source.locate(node)

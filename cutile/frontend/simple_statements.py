@@ -15,7 +15,7 @@ from cutile.frontend.flow import Exit
 from cutile.frontend.frame import RETURNED, Frame
 from cutile.frontend.operators import is_number
 from cutile.frontend.structure import children, leaves, same_constants
-from cutile.frontend.values import TensorRef, Undefined, describe, is_tile, items_of
+from cutile.frontend.values import Table, TensorRef, Undefined, describe, is_tile, items_of
 from cutile.ir.core import Value
 
 
@@ -46,6 +46,8 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
             if is_tile(owner)
             else "Values do not change: build a new tuple, t = (*t[:i], value, *t[i + 1:])."
             if children(owner) is not None
+            else "Values do not change: write the dict with all its items, d = {key: value, ...}."
+            if isinstance(owner, Table)
             else "Tensors are written through a Mut parameter: y.store(tile)."
         )
         frame.syntax_error(target, "an assignment to an element is not compiled in a kernel", remedy)
@@ -53,8 +55,14 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
 
 
 def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any) -> None:
-    if not isinstance(value, tuple):
-        remedy = "Only tuples unpack." + (" A tile has no items: reshape or reduce it." if is_tile(value) else "")
+    if not isinstance(value, tuple | str):
+        remedy = "Only tuples unpack." + (
+            ""
+            if not is_tile(value)
+            else " A scalar is one number."
+            if value.tile.is_scalar
+            else " A tile has no items: reshape or reduce it."
+        )
         frame.type_error(f"cannot unpack {describe(value)}", target, remedy)
     items = items_of(value)
     stars = [position for position, each in enumerate(target.elts) if isinstance(each, ast.Starred)]

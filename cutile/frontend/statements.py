@@ -14,14 +14,14 @@ from cutile.frontend import operators
 from cutile.frontend.branches import branch, guarded, if_statement
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.families.debug import constant_text, require
-from cutile.frontend.flow import Flow, assigned
+from cutile.frontend.flow import Flow, assigned, changed_in_place, imported
 from cutile.frontend.for_loops import for_loop, while_loop
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import define, with_statement
 from cutile.frontend.operators import truth
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, field_names
-from cutile.frontend.values import FAULTY, Record, describe, is_tile
+from cutile.frontend.values import FAULTY, MutRef, Record, Table, describe, is_tile
 from cutile.ops.arith import And, Or
 
 # `match`: patterns are decided now, but for scalars, which are compared at run time.
@@ -246,7 +246,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
         if frame.flow.taken:
             guarded(frame, lambda: execute(frame, body[position:]), node)  # noqa: B023 (called at once)
             return
-        before = dict(frame.variables)
+        before, count = dict(frame.variables), frame.report.found
         try:
             with frame.at(node):
                 _execute(frame, node)
@@ -255,8 +255,21 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
             if isinstance(error, RecursionError) and body is not frame.body:
                 raise
             frame.report.add(error if isinstance(error, KernelError) else _nested_too_deeply(frame, node))
-            frame.variables = before | dict.fromkeys(assigned([node]), FAULTY)
+            frame.variables = before | dict.fromkeys((*assigned([node]), *imported(node)), FAULTY)
             frame.flow = Flow()  # the statement may have jumped: the rest is read all the same
+        if frame.report.found != count:
+            _forget_changed(frame, node)
+
+
+def _forget_changed(frame: Frame, node: ast.stmt) -> None:
+    """Make values faulty that a statement wanted to change in place.
+
+    Nothing that follows from the old values is reported then.
+    """
+    for name in changed_in_place(node):
+        value = frame.variables.get(name)
+        if isinstance(value, Table) or children(value) is not None:
+            frame.variables[name] = FAULTY
 
 
 def _nested_too_deeply(frame: Frame, node: ast.stmt) -> KernelError:
@@ -291,6 +304,10 @@ def _augmented(frame: Frame, node: ast.AugAssign) -> None:
         assign(frame, node.target, None)
         return
     old = frame.name(ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target))
+    if isinstance(old, MutRef):
+        name, operator = node.target.id, operators.SPELLING[type(node.op)]
+        remedy = f"Write {name}.store({name}.load() {operator} ...): the tile is loaded, and stored again."
+        frame.type_error(f"{operator}=: cannot use a {describe(old)}", node.target, remedy)
     value = operators.binary(frame, type(node.op), old, evaluate(frame, node.value))
     assign(frame, node.target, value)
 

@@ -165,13 +165,6 @@ class BoundFunction:
     owner: Any
 
 
-@dataclass(frozen=True, eq=False)
-class Keywords:
-    """The arguments in a function's `**keywords`, to be passed on as `**keywords`."""
-
-    items: Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class Range:
     """`range(...)`; bounds are integers or scalars."""
@@ -194,6 +187,10 @@ class Table:
     """A dict whose keys are constants. Nothing in it changes."""
 
     items: Mapping[Any, Any]
+
+
+class Keywords(Table):
+    """The arguments in a function's `**keywords`."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +279,55 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any], str]], ...] = (
 def describe(value: Any) -> str:
     """A short description for errors."""
     return next(text(value) for kind, text in _DESCRIPTIONS if isinstance(value, kind))
+
+
+def noun(value: Any) -> str:
+    """What errors call a tile: `tile`, `scalar`, or `scalar 'n'` by its name."""
+    if not value.tile.is_scalar:
+        return "tile"
+    return f"scalar {value.name!r}" if value.name.isidentifier() else "scalar"
+
+
+def converted(value: Any, dtype: str, name: str = "tile") -> str:
+    """How a kernel converts a value: `ct.f32(n)`, `ct.convert_tile(tile, ct.f32)`."""
+    if not value.tile.is_scalar:
+        return f"ct.convert_tile({name}, ct.{dtype})"
+    return f"ct.{dtype}({value.name if value.name.isidentifier() else 'x'})"
+
+
+def meeting(first: Value, second: Value) -> str:
+    """The remedy where dtypes meet: convert to the dtype that loses least.
+
+    Floats come before integers, and more bits before fewer.
+    """
+    low, high = sorted(
+        (first, second),
+        key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),
+    )
+    a, b = low.tile.dtype, high.tile.dtype
+    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"
+    return f"Convert {f'the {noun(low)}' if low.tile.is_scalar else name}: {converted(low, b.__name__)}."
+
+
+def to_tile(value: Any) -> str:
+    """The remedy where a tile was expected: how to get one from `value`."""
+    if isinstance(value, TensorRef):
+        return "Load a tile of it first: x.load_tile(shape, index), or ct.load_tile_like(x, y)."
+    if isinstance(value, MutRef):
+        return "Load this block's tile first: y.load()."
+    if isinstance(value, PartitionRef):
+        return "Load one of its tiles first: part.load(index)."
+    if isinstance(value, tuple):
+        return "It is a tuple: take an item of it, or unpack it."
+    if isinstance(value, Method) or callable(value):
+        return "Call it: the parentheses are missing."
+    if value is None:
+        return "A function without `return` gives None: return the tile. To ask for None, write `is None`."
+    if isinstance(value, DeviceVariable):
+        return "Load its value first: value, _ = g.load()."
+    if isinstance(value, str):
+        return "Text is for print, whose f-strings format values."
+    return "Operators take tiles, and numbers, strings and tuples that are known now."
 
 
 _KEEPS = (Broadcast, Reshape, Permute, Select, Add, Sub, Mul, Div, Neg, Abs, Max, Min)

@@ -17,7 +17,8 @@ def load_tile(
     Args:
         x: a tensor.
         shape: constant extents, each at least 1. One for each axis of `x`.
-        index: one integer scalar for each axis, counted in tiles. It is checked, by default.
+        index: one integer scalar for each axis, counted in tiles. It is not checked: what lies outside of the tensor is
+            padding. `op.interpret()` reports it.
         padding: the elements past the edges.
 
     Returns:

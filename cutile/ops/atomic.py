@@ -61,6 +61,20 @@ def takes(kind: str, dtype: DTypeLike) -> bool:
     return kind == "xchg" and dtype.bits in (32, 64)
 
 
+def _instead_of(kind: str, dtype: DTypeLike) -> str:
+    """The remedy where there is no update of a kind for a dtype."""
+    if kind in ("max", "min") and dtype.is_float and dtype.bits == 32:
+        return (
+            f"Update i32 words of the same order: bits = ct.bitcast(x, ct.i32), then ct.atomic_{kind} of "
+            "ct.select(bits < 0, bits ^ 0x7FFFFFFF, bits), which also takes words back to their bits. Or reduce within "
+            "a tile, by ct.reduce_max and its kin, and store one result for each tile block."
+        )
+    return (
+        "add, and, or, xor, max, min, umax and umin take i32, i64, u32 and u64; addf takes floats; xchg takes anything "
+        "of 32 or 64 bits. Convert to such a dtype."
+    )
+
+
 class AtomicRmw(
     Op,
     name="atomic_rmw",
@@ -112,11 +126,7 @@ class AtomicRmw(
         check_words(self, self.order, ORDERS, self.scope)
         dtype = self.value.tile.dtype
         if not takes(self.kind, dtype):
-            raise KernelTypeError(
-                f"atomic {self.kind} of {dtype}: there is none",
-                remedy="add, and, or, xor, max, min, umax and umin take i32, i64, u32 and u64; addf takes floats; "
-                "xchg takes anything of 32 or 64 bits.",
-            )
+            raise KernelTypeError(f"atomic {self.kind} of {dtype}: there is none", remedy=_instead_of(self.kind, dtype))
         return (self.value.type,)
 
     @property

@@ -70,13 +70,12 @@ SUMS = Accuracy(note="products and sums round in the accumulator's dtype, in any
 
 
 class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), accuracy=SUMS):
-    """`a @ b + acc`, with the sums in the accumulator's dtype.
+    """The product of matrices, with the sums in the accumulator's dtype.
 
-    For an accumulator of f16 the sums are f32, and rounded once.
+    `x @ y` is `matmul(x, y)`: its sums begin with zeros, and it multiplies vectors and batches, too.
 
-    `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as their first axis.
-
-    `x @ y` is `matmul(x, y)`: it begins with zeros, and multiplies vectors and batches, too.
+    `mma(a, b, acc)` is `a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as
+    their first axis. For an accumulator of f16 the sums are f32, and rounded once.
 
     | a and b | acc |
     | --- | --- |

@@ -82,9 +82,17 @@ class LoadView(
         if self.padding in _FLOATS_ONLY and not dtype.is_float:
             raise KernelTypeError(
                 f"load: the padding {self.padding!r} is a float's, and the tensor's dtype is {dtype}",
-                remedy="Tensors of integers and bools are padded with zeros: ct.padding.ZERO.",
+                remedy="Tensors of integers and bools are padded with zeros. Another number takes their place by "
+                f"ct.select(x.partition(shape).inside(index), tile, {_limit(self.padding, dtype)}).",
             )
         return (TileType(dtype, self.shape),)
+
+
+def _limit(padding: str, dtype: DTypeLike) -> str:
+    """What a padding for floats means for other dtypes, as a kernel writes it."""
+    if not dtype.is_integer or padding not in ("neg_inf", "pos_inf"):
+        return "number"
+    return f"ct.{dtype.__name__}.{'min' if padding == 'neg_inf' else 'max'}"
 
 
 class StoreView(

@@ -60,6 +60,7 @@ class KernelSearch:
     def __init__(self, launchable: Launchable, space: Space, names: Sequence[str]) -> None:
         self._space = space
         self._configurations = configurations(launchable, space, names)
+        _require_extents(launchable, self._configurations, names)
         self._labels = repr([dict(each.label) for each in self._configurations])
         self._configs = dict(_named(self._configurations))
         self._key = _key_function(launchable, space.key)
@@ -386,6 +387,25 @@ def _variables_kept(
 
 
 # -- names and keys ---------------------------------------------------------------------------
+
+
+def _require_extents(launchable: Launchable, configurations: Sequence[Configuration], names: Sequence[str]) -> None:
+    """Refuse a configuration that lacks an extent which others have.
+
+    An extent that none has, or that is a generic, may be given beside the configurations.
+
+    Raises:
+        GenericsError: there is one; says which.
+    """
+    own = {each.name for each in launchable.kernel.signature.generics}
+    common = [name for name in names if name not in own and any(name in each.extents for each in configurations)]
+    for configuration in configurations:
+        if missing := [name for name in common if name not in configuration.extents]:
+            label, verb = dict(configuration.label), "is" if len(missing) == 1 else "are"
+            raise GenericsError(
+                f"{launchable.name}: configuration {label!r} does not say what {' and '.join(missing)} {verb}, "
+                "which a partition names and others say; write it into each"
+            )
 
 
 def _named(configurations: Sequence[Configuration]) -> Iterator[tuple[Config, Configuration]]:

@@ -3,6 +3,7 @@
 import linecache
 import operator
 import os
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pytest
 
+import cutile as ct
 from cutile import api, entry
 from cutile.dtypes import i32
 from cutile.errors import KernelError
@@ -56,6 +58,15 @@ class ChangingObject:
         return t
 
 
+class Dispatched:
+    """A function that another compiler has wrapped, as `numba.njit` does."""
+
+    def __init__(self) -> None:
+        self.py_func = message_of
+
+    __call__: Any = int.__add__
+
+
 def message_of(error: KernelError) -> str:
     return re.sub(r"<kernel \d+>", "<kernel>", f"{type(error).__name__}: {error}")
 
@@ -71,7 +82,8 @@ def mistake(body: str) -> KernelError:
     """What compiling a kernel with this body raises."""
     text = HELPERS + HEAD + textwrap.indent(body, "    ") + "\n"
     names = {"table": np.zeros(3), "api": api, "Checked": Checked, "cdiv": cdiv, "checked_block": CHECKED_BLOCK}
-    names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED}
+    names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED, "LIST": [1, 2]}
+    names |= {"random": random, "dispatched": Dispatched(), "VARIABLE": ct.Global(i32, 0)}
     function = define(text, **names, operator=operator, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)

@@ -221,7 +221,8 @@ def test_names_of_the_language_of_other_libraries() -> None:
         ("from_numpy", "; write api.from_numpy"),
         ("where", "; write ct.select(condition, a, b)"),
         ("expp", "no attribute 'expp'; did you mean 'exp'?"),
-        ("float32", "no attribute 'float32'; did you mean 'f32'?"),
+        ("float32", "no attribute 'float32'; write ct.f32"),
+        ("norm", "no attribute 'norm'; write ct.sqrt(ct.reduce_sum(tile * tile, axis))"),
         ("qqqq", "no attribute 'qqqq'"),
     ):
         with pytest.raises(AttributeError, match=re.escape(words) + "$"):

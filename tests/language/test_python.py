@@ -174,6 +174,33 @@ def test_objects_dicts_recursion_and_context_managers(backend: str) -> None:
             np.testing.assert_array_equal(got, np.array([a, a + 1, a + 2, 25, 26, 27, t, a**5], np.float32))
 
 
+def with_keywords(t: Any, **more: Any) -> Any:
+    return t * more.get("by", 1.0) + (more["plus"] if len(more) == 2 else 0.0) + len(more)
+
+
+SAME: Any = {"by": 3.0}
+
+
+@ct.entry
+def spelled(y: Mut, *, MODE: Const[str] = "relu6"):
+    ct.static_assert(MODE[0] == "r" and MODE[1:-1] == "elu" and MODE.upper().startswith("RELU"))
+    ct.static_assert(tuple(MODE) == (*"relu", "6") and "-".join([c.upper() for c in MODE[:2]]) == "R-E")
+    ct.static_assert(len(MODE.split("l")) == 2 and str(3) + MODE.ljust(6, "z") == "3relu6z" and (3).bit_length() == 2)
+    ct.static_assert((1, 2, 2).index(2) == 1 and (1, 2, 2).count(2) == 2)
+    first, *_ = MODE
+    most = 0 if first == "r" else 1
+    for letter in MODE:
+        most = most + int(letter) if letter.isdigit() else most
+    t = y.load() + most
+    y.store(with_keywords(t) + with_keywords(t, by=2.0, plus=0.5) + with_keywords(t, **SAME))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_text_and_keywords_are_as_in_python(backend: str) -> None:
+    with on(backend):
+        np.testing.assert_array_equal(result(spelled(part())), np.full(8, 6 + 12 + 0.5 + 2 + 18 + 1, np.float32))
+
+
 def test_a_dict_that_changes_is_seen() -> None:
     table = {"a": 1.0}
     reading = kernel("def reading(y: Mut):\n    y.store(table['a'] * len(table))\n", table=table)

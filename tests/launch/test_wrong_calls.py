@@ -153,6 +153,45 @@ def test_what_other_launches_take_by_name() -> None:
         SCALE(part(), 2.0, 3)
 
 
+def test_what_other_decorators_take() -> None:
+    decorator: Any = ct.entry
+    for name, remedy in (
+        ("num_warps", r"write options=ct\.CompileOptions\(num_worker_warps=4\)"),
+        ("occupancy", r"write options=ct\.CompileOptions\(occupancy=\.\.\.\)"),
+        ("grid", r"k\(\.\.\.\)\.grid"),
+        ("optoins", r"did you mean 'options'\?"),
+        ("xyz", "it takes function, options"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=rf"entry takes no '{name}': .*{remedy}"):
+            decorator(**{name: 4})
+
+
+def test_extents_that_a_partition_names() -> None:
+    plain = kernel("def plain(y: Mut):\n    y.store(y.load() + 1)\n")
+    y = api.zeros((8,)).sync()
+    with pytest.raises(GenericsError, match=r"no generic 'BM'.*names its extents, plain\(\.\.\.\)\.generics\(BM="):
+        plain(y.mut.partition("BM"), BM=4)
+    with pytest.raises(GenericsError, match=r"\.generics\(\*\*{'BM': 4}\), or .* \.generics\(\[{'BM': 4}, \.\.\.\]\)"):
+        plain(y.mut.partition("BM")).generics({"BM": 4})  # type: ignore[arg-type]
+    assert plain(y.mut.partition("BM")).generics(BM=4).sync() is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        (np.exp, r"give ct\.exp$"),
+        (np.float32, r"give ct\.f32$"),
+        (np.dtype("f4"), r"give ct\.f32$"),
+        (np.hypot, r"write ct\.sqrt"),
+        (np.zeros(1), r"got ndarray: array\(\[0\.\]\)$"),
+    ],
+)
+def test_constants_of_another_library(value: Any, remedy: str) -> None:
+    mode = kernel("def mode(y: Mut, *, F: Const):\n    y.store(F(y.load()))\n")
+    with pytest.raises(GenericsError, match=rf"'F' must be a constant .*{remedy}"):
+        mode(part(), F=value)
+
+
 def test_generics_by_name_are_the_same_as_in_the_call() -> None:
     assert SCALE(part(), 2.0).generics(K=3).sync().y.unpartition().to_numpy().sync().tolist() == [6] * 8
     with pytest.raises(GenericsError, match=r"'K' was set to 2 before, and \.generics says 3"):

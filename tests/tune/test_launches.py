@@ -296,6 +296,33 @@ def test_autotune_gives_a_kernel_a_search_of_its_own() -> None:
     assert len(tuned.choices) == 2
 
 
+def test_an_extent_may_be_given_beside_the_configurations() -> None:
+    typed = kernel("def typed(y: Mut[Tensor[f32, B]], *, B: Const, N: Const = 1):\n    y.store(y.load() + N)\n")
+    y = api.zeros((16,), f32).sync()
+    typed(y.mut.partition("B"), B=4).generics([{"N": 2}, {"N": 2, "options": ct.CompileOptions(occupancy=1)}]).sync()
+    assert (values(y) == 2).all()
+
+
+def test_what_autotune_takes() -> None:
+    wrong: Any = autotune
+    with pytest.raises(ArgumentTypeError, match=r"expected a list.*got <kernel .*; write @ct\.autotune"):
+        wrong(kernel(ADD_TWO))
+    for given in ([], 3, {"B": 3}, [1, 2]):
+        with pytest.raises(ArgumentTypeError, match="expected a list of configurations"):
+            wrong(given)
+    for name, remedy in (
+        ("warmup", r"bench=BenchOptions\(warmup_ms"),
+        ("keys", "did you mean 'key'"),
+        ("xyz", "it takes"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=f"autotune takes no '{name}': .*{remedy}"):
+            wrong([{"N": 1}], **{name: 3})
+    tuned = wrong(({"N": n} for n in (1, 8)), bench=QUICK)(kernel(ADD_TWO))
+    y = api.zeros((1000,), f32).sync()
+    tuned(y.mut.partition((64,))).sync()
+    assert len(tuned.choices) == 1
+
+
 def test_the_key_of_a_function_may_have_lists_at_any_depth() -> None:
     def nested(_: Any) -> object:
         return 1, [2, [3]]
@@ -353,6 +380,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ([{"B": 2}, {"options": 3}], ArgumentTypeError, r"configuration 1: 'options'"),
     ([{"B": "many"}, {"B": 0}], TuningError, r"'B' is an extent of its tiles, a positive int; got 'many'"),
     ([{"N": 1}, {"N": 2}], TuningError, r"nothing says what B is; give it with .generics\(B=...\)"),
+    ([{"N": 1, "B": 2}, {"N": 2}], GenericsError, r"configuration {'N': 2} does not say what B is, which a partition"),
     ([[1, 2], [3]], GenericsError, r"takes 1 value,"),
     ([[1], 3], GenericsError, r"takes 1 value,"),
 ]

@@ -196,7 +196,7 @@ def randint(ct: Language, seed: Any, counter: Any, low: Any, high: Any, subseque
         if not integer and not (isinstance(value, Value) and value.tile.dtype is i32):
             ct.frame.type_error(
                 f"randint: {name} must be a number or i32, got {describe(value)}",
-                remedy="Convert it: ct.convert_tile(bound, ct.i32).",
+                remedy="Convert it: ct.i32(bound).",
             )
         bounds.append(Term(ct.frame, materialize(ct.frame, value, i32)))
     if isinstance(low, int) and isinstance(high, int) and low >= high:

@@ -18,12 +18,11 @@ from cutile.frontend.operators import (
     broadcast_to,
     is_number,
     narrowed,
-    to_tile,
     unify,
     widened,
 )
 from cutile.frontend.registry import OPERATIONS, operation
-from cutile.frontend.values import describe, is_tile
+from cutile.frontend.values import describe, is_tile, to_tile
 from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
 from cutile.ir.core import Op, Value
 from cutile.language import markers

@@ -62,9 +62,7 @@ def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int
             constants.append(item)
             continue
         if not is_tile(item) or not item.tile.is_scalar or not item.tile.dtype.is_integer:
-            frame.type_error(
-                f"{what} must be integers, got {describe(item)}", remedy="Convert it: ct.convert_tile(x, ct.i64)."
-            )
+            frame.type_error(f"{what} must be integers, got {describe(item)}", remedy="Convert it: ct.i64(x).")
         constants.append(None)
         open_.append(item if item.tile.dtype is dtype else frame.emit(Convert(x=item, dtype=dtype)))
     return tuple(constants), open_
