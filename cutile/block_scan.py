@@ -21,11 +21,14 @@ from cutile.dtypes import bool_, i32, u8, u16, u32, u64
 from cutile.language.atomic import atomic_xchg
 from cutile.language.cast import bitcast
 from cutile.language.compare import select
+from cutile.language.control import static_assert
 from cutile.language.create import constant, iota
+from cutile.language.debug import cuda_tile_assert
 from cutile.language.element import gather
 from cutile.language.grid import get_num_tile_blocks, get_tile_block_id
 from cutile.language.markers import ordering
 from cutile.language.reduce import reduce, reduce_min
+from cutile.language.shape import broadcast
 from cutile.language.shared_mut import SharedMut
 from cutile.tile import Tile
 
@@ -55,7 +58,9 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
         For the first one it is `identity`.
 
     Raises:
-        KernelAssertionError: `state` is too small. Waiting for the launch raises it.
+        KernelTypeError: `state` is not of u64.
+        KernelAssertionError: `state` is too small, or not zeros: each launch takes new ones. Waiting for the launch
+            raises it.
 
     Example:
         >>> import numpy as np, operator
@@ -68,20 +73,44 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
         >>> running_sums(y, x, state).first().unpartition().to_numpy().sync().tolist()
         [0, 1, 3, 6, 10, 15]
     """
+    if state.dtype is not u64:
+        static_assert(False, f"scan_blocks: state must be u64, got {state.dtype}: api.zeros((n,), u64)")
+        return total
+    if len(state.shape) != 1:
+        static_assert(False, f"scan_blocks: state must have one axis, got {len(state.shape)}: api.zeros((n,), u64)")
+        return total
+    words = 4 if total.dtype.bits == 64 else 2
     _, blocks = _place()
     # A block would wait for ever for a word that lies outside of the tensor.
-    assert blocks <= _capacity(state, total), "scan_blocks: state has less than 2 words for each tile block"
-    return scan_unchecked(state, total, identity, function)
+    cuda_tile_assert(
+        blocks <= _capacity(state, total),
+        f"scan_blocks: state is too small: it has less than {words} words for each tile block of the grid; pass "
+        f"api.zeros(({words} * blocks,), u64)",
+    )
+    return _scan(state, total, identity, function, True)
 
 
 def scan_unchecked(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any]) -> Tile:
-    """`scan_blocks` without the check that `state` is large enough."""
+    """`scan_blocks` without the checks that `state` is large enough, and zeros."""
+    return _scan(state, total, identity, function, False)
+
+
+def _scan(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any], checked: bool) -> Tile:
+    """`scan_blocks`; if `checked`, with a check that `state` is zeros."""
     block, _ = _place()
-    capacity, size = _capacity(state, total), LANES - 1
+    capacity, size, lanes = _capacity(state, total), LANES - 1, iota((LANES,))
     group, at = block // size, block % size
-    _leave(state, capacity, block, total)
+    replaced: Any = None
+    if checked:
+        # By a lane of a tile: what a scalar replaces would pass through shared memory to all threads, which would wait.
+        bits = _bits_of(total)
+        word = broadcast((bits & (READY - 1)) | READY, (LANES,))
+        replaced = (atomic_xchg(state, broadcast(block, (LANES,)), word, mask=lanes == 0) >> 32).astype(i32)
+        if total.dtype.bits == 64:
+            atomic_xchg(state, block + 2 * capacity, (bits >> 32) | READY)
+    else:
+        _leave(state, capacity, block, total)
     # Blocks start in the order of their indices, so that all that this one waits for have started.
-    lanes = iota((LANES,))
     needed = (lanes <= at) & ((lanes > 0) | (group > 0))
     places = select(lanes == 0, capacity + group - 1, group * size + lanes - 1)
     bits = _words(state, places, needed)
@@ -91,6 +120,12 @@ def scan_unchecked(state: SharedMut, total: Tile, identity: Any, function: Calla
     before = reduce(values, 0, identity, function)
     if at == size - 1:
         _leave(state, capacity, capacity + group, function(before, total))
+    if checked:
+        # Last: blocks that wait for this one must find its words, or they would wait for ever.
+        cuda_tile_assert(
+            replaced == 0,
+            "scan_blocks: state is not zeros: an earlier launch, or another call, has used it; pass new zeros for each",
+        )
     return before
 
 

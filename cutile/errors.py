@@ -30,10 +30,15 @@ UserWarning
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
+
+_PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,13 @@ class Location:
             lines += ["  inlined here:", self.caller.show()]
         return "\n".join(lines)
 
+    def of_user(self) -> Location:
+        """The place without this package's own functions, where user code has called them."""
+        caller = None if self.caller is None else self.caller.of_user()
+        if caller is not None and self.file.startswith(_PACKAGE) and not caller.file.startswith(_PACKAGE):
+            return caller
+        return self if caller is self.caller else dataclasses.replace(self, caller=caller)
+
 
 def cell_of(file: str) -> str:
     """IPython's name of the cell with this file name: `Cell In[9]`; "" for a file."""
@@ -95,6 +107,7 @@ class KernelError(CutileError):
         remedy: str = "",
         places: tuple[tuple[str, Location], ...] = (),
     ) -> None:
+        location = None if location is None else location.of_user()
         self.message = message
         self.location = location
         self.remedy = remedy
