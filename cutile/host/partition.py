@@ -166,7 +166,7 @@ class _TiledTensor(language.Partition):
 
         Raises:
             OwnershipError: an operation that has not finished writes the tensor.
-            ReentrancyError: called inside a function given to then(), map() or inspect().
+            NotReadyError: called inside a function given to then(), map() or inspect().
 
         Example:
             >>> import cutile as ct
@@ -465,6 +465,21 @@ class MutBorrow:
         Raises OwnershipError where the tensor is held.
         """
         return self._tensor._writable("write")  # pyright: ignore[reportPrivateUsage]
+
+    def __getitem__(self, key: object) -> NoReturn:
+        """Refused: the elements are chosen first.
+
+        Raises:
+            ArgumentTypeError: always.
+        """
+        raise ArgumentTypeError(f"{self!r} has no items; choose the elements first, then borrow: tensor[...].mut")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = not name.startswith("_") and hasattr(self._tensor, name)
+            remedy = f", but its tensor has: tensor.{name}" if known else ""
+            raise AttributeError(f"'MutBorrow' object has no attribute {name!r}{remedy}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"{self._tensor!r}.mut"
