@@ -43,7 +43,7 @@ def allow_nested() -> Generator[None]:
 
 
 def is_closure() -> bool:
-    """Whether this thread runs a function given to `then()`, `map()` or `inspect()`, or an `execute()`."""
+    """Whether this thread runs a function given to `then()`, `map()` or `inspect()`."""
     holder = current_holder()
     return holder is not None and holder is not _nesting.inside and not isinstance(holder, OneByOne)
 

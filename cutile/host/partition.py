@@ -9,6 +9,7 @@ a fixed number of tile blocks, for persistent kernels.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, cast
 
@@ -39,6 +40,10 @@ TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
 """The extents of a tile. A name stands for an extent that each launch's generics give."""
 
 _MAX_AXES = 8  # axes of a partition; a grid has three, and its last one counts the tiles of all further axes
+
+
+_MIN_WARNED = 1 << 20  # elements of a tile
+_MAX_PADDING = 64  # elements of a tile for each one of the tensor; a larger tile is most likely a mistake
 
 
 class Holder(Protocol):
@@ -77,6 +82,13 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
         raise ArgumentError(
             f"partition shape: it must have {len(extents)} extent{'s' * (len(extents) != 1)}, one for each axis of the "
             f"tensor of shape {extents}, got {tile}. Give as many, or reshape the tensor first."
+        )
+    if math.prod(tile) >= _MIN_WARNED and math.prod(tile) > _MAX_PADDING * math.prod(extents):
+        warnings.warn_explicit(
+            f"partition shape: a tile of {tile} has {math.prod(tile)} elements, of which the tensor of shape {extents} "
+            "has few; kernels compute with all of them, which takes long. Take a smaller tile.",
+            RuntimeWarning,
+            *user_site(),
         )
     return tile
 

@@ -127,7 +127,7 @@ def _check_scalar(kernel: str, parameter: Parameter, argument: Any) -> Number:
 
 
 def check_position(signature: Signature, position: int, argument: Any) -> Checked:
-    """`check_argument`, with an error that tells the parameters' order where arguments may be exchanged."""
+    """`check_argument`; the error tells the parameters' order where it may help."""
     parameter = signature.parameters[position]
     try:
         return check_argument(signature.name, parameter, argument)
