@@ -28,7 +28,6 @@ from cutile.language.element import gather
 from cutile.language.grid import get_num_tile_blocks, get_tile_block_id
 from cutile.language.markers import ordering
 from cutile.language.reduce import reduce, reduce_min
-from cutile.language.shape import broadcast
 from cutile.language.shared_mut import SharedMut
 from cutile.tile import Tile
 
@@ -59,8 +58,8 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
 
     Raises:
         KernelTypeError: `state` is not of u64.
-        KernelAssertionError: `state` is too small, or not zeros: each launch takes new ones. Waiting for the launch
-            raises it.
+        KernelAssertionError: `state` is too small. Waiting for the launch raises it. With a state that an earlier
+            launch has used, results are wrong: nothing looks for that.
 
     Example:
         >>> import numpy as np, operator
@@ -87,30 +86,17 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
         f"scan_blocks: state is too small: it has less than {words} words for each tile block of the grid; pass "
         f"api.zeros(({words} * blocks,), u64)",
     )
-    return _scan(state, total, identity, function, True)
+    return scan_unchecked(state, total, identity, function)
 
 
 def scan_unchecked(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any]) -> Tile:
-    """`scan_blocks` without the checks that `state` is large enough, and zeros."""
-    return _scan(state, total, identity, function, False)
-
-
-def _scan(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any, Any], Any], checked: bool) -> Tile:
-    """`scan_blocks`; if `checked`, with a check that `state` is zeros."""
+    """`scan_blocks` without the check that `state` is large enough."""
     block, _ = _place()
-    capacity, size, lanes = _capacity(state, total), LANES - 1, iota((LANES,))
+    capacity, size = _capacity(state, total), LANES - 1
     group, at = block // size, block % size
-    replaced: Any = None
-    if checked:
-        # By a lane of a tile: what a scalar replaces would pass through shared memory to all threads, which would wait.
-        bits = _bits_of(total)
-        word = broadcast((bits & (READY - 1)) | READY, (LANES,))
-        replaced = (atomic_xchg(state, broadcast(block, (LANES,)), word, mask=lanes == 0) >> 32).astype(i32)
-        if total.dtype.bits == 64:
-            atomic_xchg(state, block + 2 * capacity, (bits >> 32) | READY)
-    else:
-        _leave(state, capacity, block, total)
+    _leave(state, capacity, block, total)
     # Blocks start in the order of their indices, so that all that this one waits for have started.
+    lanes = iota((LANES,))
     needed = (lanes <= at) & ((lanes > 0) | (group > 0))
     places = select(lanes == 0, capacity + group - 1, group * size + lanes - 1)
     bits = _words(state, places, needed)
@@ -120,12 +106,6 @@ def _scan(state: SharedMut, total: Tile, identity: Any, function: Callable[[Any,
     before = reduce(values, 0, identity, function)
     if at == size - 1:
         _leave(state, capacity, capacity + group, function(before, total))
-    if checked:
-        # Last: blocks that wait for this one must find its words, or they would wait for ever.
-        cuda_tile_assert(
-            replaced == 0,
-            "scan_blocks: state is not zeros: an earlier launch, or another call, has used it; pass new zeros for each",
-        )
     return before
 
 

@@ -106,26 +106,6 @@ def test_a_state_that_is_too_small_is_an_error(backend: str) -> None:
     assert "y.store(ct.scan_blocks(state, t.reshape(()), 0, operator.add)" in str(caught.value)
 
 
-@pytest.mark.parametrize("backend", EVERYWHERE)
-@pytest.mark.parametrize("dtype", [u32, i64], ids=str)
-def test_a_state_that_was_used_before_is_an_error(backend: str, dtype: Any) -> None:
-    with on(backend):
-        state = api.zeros((36,), u64).sync()
-        totals(api.zeros((9,), dtype).partition((1,)), api.zeros((9,), dtype), state).sync()
-        with pytest.raises(KernelAssertionError, match=r"state is not zeros.*pass new zeros for each") as caught:
-            totals(api.zeros((9,), dtype).partition((1,)), api.zeros((9,), dtype), state).sync()
-    assert __file__ in str(caught.value)
-
-
-@pytest.mark.parametrize("check", [True, False])
-def test_the_interpreter_tells_a_state_that_was_used_before(check: bool) -> None:
-    with on("cpu"):
-        state = api.zeros((18,), u64).sync()
-        totals(api.zeros((9,), u32).partition((1,)), api.ones((9,), u32), state).interpret(check=check).sync()
-        with pytest.raises(KernelAssertionError, match="pass new zeros for each"):
-            totals(api.zeros((9,), u32).partition((1,)), api.ones((9,), u32), state).interpret(check=check).sync()
-
-
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_a_state_of_another_dtype_is_refused_at_the_call(interpreted: bool) -> None:
     for state in (api.zeros((18,), i64), api.zeros((18,), i32), api.zeros((2, 18), u64)):
