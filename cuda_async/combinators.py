@@ -15,7 +15,7 @@ from cuda_async.core.context import ExecutionContext
 from cuda_async.errors import ArgumentTypeError
 from cuda_async.op import DeviceOp, into_op
 
-__all__ = ("Inspect", "Map", "Select", "Then", "Value", "Zip", "empty", "value", "with_context", "zip")
+__all__ = ("Inspect", "Map", "Select", "Then", "Titled", "Value", "Zip", "empty", "value", "with_context", "zip")
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -176,6 +176,24 @@ class Map(_Applied[U]):
         if isinstance(mapped, DeviceOp):
             raise ArgumentTypeError("map: the function returned an operation, which would never run; use then().")
         return mapped
+
+
+class Titled(Map[U]):
+    """A `Map` at the end of a library's composition.
+
+    It has the name of the function that the user has called.
+    """
+
+    __slots__ = ("_title",)
+
+    titled = True
+
+    def __init__(self, parent: DeviceOp[T], function: Callable[[T], object], title: str) -> None:
+        self._title = title
+        super().__init__(parent, function)
+
+    def label(self) -> str:
+        return self._title
 
 
 class Inspect(_Applied[T]):

@@ -21,7 +21,9 @@ from cutile.dtypes import bool_, i32, u8, u16, u32, u64
 from cutile.language.atomic import atomic_xchg
 from cutile.language.cast import bitcast
 from cutile.language.compare import select
+from cutile.language.control import static_assert
 from cutile.language.create import constant, iota
+from cutile.language.debug import cuda_tile_assert
 from cutile.language.element import gather
 from cutile.language.grid import get_num_tile_blocks, get_tile_block_id
 from cutile.language.markers import ordering
@@ -55,7 +57,9 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
         For the first one it is `identity`.
 
     Raises:
-        KernelAssertionError: `state` is too small. Waiting for the launch raises it.
+        KernelTypeError: `state` is not of u64.
+        KernelAssertionError: `state` is too small. Waiting for the launch raises it. With a state that an earlier
+            launch has used, results are wrong: nothing looks for that.
 
     Example:
         >>> import numpy as np, operator
@@ -68,9 +72,20 @@ def scan_blocks(state: SharedMut, total: Tile, identity: Any, function: Callable
         >>> running_sums(y, x, state).first().unpartition().to_numpy().sync().tolist()
         [0, 1, 3, 6, 10, 15]
     """
+    if state.dtype is not u64:
+        static_assert(False, f"scan_blocks: state must be u64, got {state.dtype}: api.zeros((n,), u64)")
+        return total
+    if len(state.shape) != 1:
+        static_assert(False, f"scan_blocks: state must have one axis, got {len(state.shape)}: api.zeros((n,), u64)")
+        return total
+    words = 4 if total.dtype.bits == 64 else 2
     _, blocks = _place()
     # A block would wait for ever for a word that lies outside of the tensor.
-    assert blocks <= _capacity(state, total), "scan_blocks: state has less than 2 words for each tile block"
+    cuda_tile_assert(
+        blocks <= _capacity(state, total),
+        f"scan_blocks: state is too small: it has less than {words} words for each tile block of the grid; pass "
+        f"api.zeros(({words} * blocks,), u64)",
+    )
     return scan_unchecked(state, total, identity, function)
 
 

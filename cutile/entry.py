@@ -5,6 +5,7 @@ Calling the kernel makes a `KernelOp`, and runs nothing.
 
 from __future__ import annotations
 
+import ast
 import collections
 import functools
 import inspect
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, Self, TypedDict, U
 from cutile.backend.interface import DEFAULT_OPTIONS, OPTIONS_ELSEWHERE, CompileOptions
 from cutile.compile.declared import AccessRules, Declared, checked_hints, checked_options
 from cutile.compile.kernels import KernelCache
-from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, own_keywords
-from cutile.launch.arguments import give_back
+from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, KernelTypeError, own_keywords
+from cutile.launch.arguments import check_argument, give_back
 from cutile.launch.kernel_op import KernelOp
 from cutile.launch.launchable import Launchable, leaves_of
 from cutile.launch.notebook import Listing, kernel_html, kernel_text, result_html, result_text
@@ -79,6 +80,7 @@ class Kernel:
     def _renew(self) -> Launchable:
         """Read the function as it is now."""
         cache = KernelCache(self._function, self._declared)
+        _check_declaration(cache, self._function.__defaults__ or (), self._declared.rules.preconditions)
         launchable = self._launchable = Launchable(cache, _result(cache.source.name, tuple(cache.signature.declared)))
         return launchable
 
@@ -315,6 +317,38 @@ class Kernel:
         signature = self.cache.signature
         generics = ", ".join(generic.name for generic in signature.generics)
         return f"<kernel {signature.name}({', '.join(signature.declared)}{'; ' + generics if generics else ''})>"
+
+
+def _check_declaration(cache: KernelCache, defaults: Sequence[Any], preconditions: Sequence[str]) -> None:
+    """Refuse defaults that do not fit, and preconditions over unknown names.
+
+    Raises:
+        KernelTypeError: shows the line of `def`.
+    """
+    signature, place = cache.signature, cache.source.locate(cache.source.tree)
+    scalars = {each.name: each for each in signature.parameters if each.kind == "scalar"}
+    for name, default in zip(signature.optional, defaults, strict=False):
+        parameter = scalars.get(name)
+        if parameter is not None and isinstance(default, bool | int | float):
+            try:
+                check_argument(signature.name, parameter, default)
+            except ArgumentError as error:
+                raise KernelTypeError(f"{error}, its default", place) from None
+    generics = (each.name for each in signature.generics)
+    vocabulary = {*signature.names, *signature.declared, *generics, "grid", "min", "max"}
+    for text in preconditions:
+        try:
+            names = [each.id for each in ast.walk(ast.parse(text, mode="eval")) if isinstance(each, ast.Name)]
+        except SyntaxError:
+            continue  # reported with its form, when the kernel is compiled
+        for name in names:
+            if name not in vocabulary:
+                raise KernelTypeError(
+                    f"{signature.name}: the precondition {text!r} has {name!r}, which is no parameter",
+                    place,
+                    f"Preconditions are about extents (x.shape[0]), integer scalars and generics; the parameters are "
+                    f"{', '.join(signature.names)}.",
+                )
 
 
 def _has(launchable: Launchable, name: str) -> bool:

@@ -30,12 +30,17 @@ UserWarning
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, cast
+
+_PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,13 @@ class Location:
         if self.caller is not None:
             lines += ["  inlined here:", self.caller.show()]
         return "\n".join(lines)
+
+    def of_user(self) -> Location:
+        """The place without this package's own functions, where user code has called them."""
+        caller = None if self.caller is None else self.caller.of_user()
+        if caller is not None and self.file.startswith(_PACKAGE) and not caller.file.startswith(_PACKAGE):
+            return caller
+        return self if caller is self.caller else dataclasses.replace(self, caller=caller)
 
 
 _MAX_LINE = 200  # characters of a source line; of a longer one the part around the place is shown
@@ -123,6 +135,7 @@ class KernelError(CutileError):
         remedy: str = "",
         places: tuple[tuple[str, Location], ...] = (),
     ) -> None:
+        location = None if location is None else location.of_user()
         self.message = message
         self.location = location
         self.remedy = remedy

@@ -134,6 +134,13 @@ class Sharded:
         """
         return self.reshard(None).then(lambda whole: whole.parts[0].to_numpy())
 
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """The whole tensor as a NumPy array, now: waits for it.
+
+        All processes of the mesh must call it.
+        """
+        return self.to_numpy().sync()
+
     def __repr__(self) -> str:
         how = "replicated" if self.layout is None else f"split along axis {self.layout}"
         how = "partial sums" if self.layout == PARTIAL else how

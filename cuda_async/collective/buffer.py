@@ -12,7 +12,7 @@ from cuda_async.core.context import ExecutionContext
 from cuda_async.core.lease import Use
 from cuda_async.core.pending import Pending
 from cuda_async.core.storage import Storage
-from cuda_async.errors import ArgumentError, ArgumentTypeError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, as_text
 from cuda_async.op import DeviceOp
 from cuda_async.staging import download, upload
 
@@ -149,6 +149,12 @@ def buffer_of(operand: object, name: str, *, write: bool) -> Buffer:
         return operand
     if isinstance(operand, HasBuffer):
         return operand.__collective__(write)
+    remedy = ""
+    if isinstance(operand, DeviceOp):
+        remedy = ", an operation that has not run: run it first (sync(), await), and pass the tensor"
+    elif isinstance(operand, np.ndarray | list):
+        remedy = "; make a tensor of it: cutile.api.from_numpy(array).sync()"
     raise ArgumentTypeError(
-        f"{name}: expected a tensor, or a Buffer(storage, dtype), got {type(operand).__name__}: {operand!r}"
+        f"{name}: expected a tensor, or a Buffer(storage, dtype), got {type(cast('object', operand)).__name__}: "
+        f"{as_text(cast('object', operand))}{remedy}"
     )

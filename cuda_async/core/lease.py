@@ -376,9 +376,14 @@ def _refusal(use: Use, lease: Lease, held: Use, *, same_operation: bool) -> Owne
             f"{format_site(lease.site)}, which {holds} it. Delete what was made of it there first, or pass a copy "
             "(dup())."
         )
+    remedy = "Run it or wait for it (sync(), await), discard() it if it has not run, or pass a copy (dup())."
+    if isinstance(lease.run, Settling):  # at work: perhaps nobody has it any more, after Ctrl-C or a cancelled `await`
+        remedy = (
+            "It is at work: await its future, if there is one, or wait for all work of the device "
+            "(tensor.device.synchronize()), or pass a copy (dup())."
+        )
     return OwnershipError(
         f"argument {use.argument!r} would be {verb}, but the operation made at {format_site(lease.site)} "
-        f"{holds} the same memory as its argument {held.argument!r} and has not finished. Run it or wait for it "
-        "(sync(), await), discard() it if it has not run, or pass a copy (dup())."
+        f"{holds} the same memory as its argument {held.argument!r} and has not finished. {remedy}"
         f"{kept_by_notebook(lease.site)}"
     )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from cuda_async.core.lease import current_holder
 from cuda_async.errors import ReentrancyError
 
-__all__ = ("OneByOne", "allow_nested", "refuse_nested")
+__all__ = ("OneByOne", "allow_nested", "is_closure", "refuse_nested")
 
 
 class OneByOne:
@@ -40,6 +40,12 @@ def allow_nested() -> Generator[None]:
         yield
     finally:
         _nesting.inside = before
+
+
+def is_closure() -> bool:
+    """Whether this thread runs a function given to `then()`, `map()` or `inspect()`."""
+    holder = current_holder()
+    return holder is not None and holder is not _nesting.inside and not isinstance(holder, OneByOne)
 
 
 def refuse_nested(what: str) -> None:

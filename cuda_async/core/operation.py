@@ -42,6 +42,9 @@ class Operation(ABC, Generic[T_co]):
     has_effects: ClassVar[bool] = False
     """Whether dropping an operation of this class without running it is likely a mistake."""
 
+    titled: ClassVar[bool] = False
+    """Whether its label is the user's call, so that a warning names it and not its parts."""
+
     graph_node: bool = False
     """Whether it can be recorded in a graph scope: it neither allocates nor frees memory."""
 
@@ -279,8 +282,10 @@ class Operation(ABC, Generic[T_co]):
         self._give_back()
         # No warning while an exception is handled, because of which the operation was dropped.
         if state == BUILT and self.warns() and sys.exc_info()[1] is None:
+            # Not a step that follows it, such as a map.
+            label = next((op.label() for op in whole(self) if op.titled or op.has_effects), self.label())
             warnings.warn_explicit(
-                f"the operation {self.label()} made here was never run. "
+                f"the operation {label} made here was never run. "
                 "Run it (.sync(), .sync_on(stream), await), or call .discard().",
                 UnrunOperationWarning,
                 *self.site,

@@ -7,7 +7,6 @@ arguments: a change of them does not recompile.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,19 +103,14 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
         if not isinstance(flat[begin], tuple | list):
             end = begin + extra + 1
             flat = [*flat[:begin], tuple(flat[begin:end]), *flat[end:]]
-            return [_number(each) for each in flat]
+            return list(flat)
     if extra and not count:
         raise GenericsError(f"{signature.name} has no generics; got {list(flat)!r}")
     if extra:
         names = ", ".join(each.name for each in signature.generics)
         values = f"{count} value{'s' * (count > 1)}, in the order ({names})"
         raise GenericsError(f"{signature.name}: .generics takes {values}; got {len(flat)}: {list(flat)!r}")
-    return [_number(each) for each in flat]
-
-
-def _number(value: Any) -> Any:
-    """A value of a flat list, with texts of integers as integers."""
-    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
+    return list(flat)
 
 
 def _generic(signature: Signature, name: str) -> Generic:

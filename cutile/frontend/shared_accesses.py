@@ -109,7 +109,7 @@ class _Proof:
         self._written: dict[Any, int] = {}
         self._forms = Forms(function, weak, self._counter)
         self._accesses: dict[Value, list[_Access]] = {}
-        self.checks: list[tuple[str, int, int, str, str, str, tuple[str, ...], int]] = []
+        self.checks: list[tuple[str, int, int, str, str, str, tuple[str, ...], str]] = []
 
     def check(self, tensor: Value) -> None:
         """Check the accesses of one tensor. Raises KernelTypeError."""
@@ -240,14 +240,14 @@ class _Proof:
         if not axes:
             return why
         name = tensor.name
-        line = first.op.location.line if first.op.location is not None else 0
+        place = first.op.location.of_user().show() if first.op.location is not None else ""
         # Tile blocks that differ along another axis of the grid alone would meet: the launch checks that it has none.
         for axis in sorted({0, 1, 2} - axes):
             said = (
                 f"{name!r} is written by a plain store whose index does not tell tile blocks along axis {axis} of the "
                 f"grid apart; launch a grid with one block along that axis, or count it in the index"
             )
-            self.checks.append((said, _WHOLE_SENTENCE, 0, "", f"grid[{axis}] - 1", "1", (), line))
+            self.checks.append((said, _WHOLE_SENTENCE, 0, "", f"grid[{axis}] - 1", "1", (), place))
         return ""
 
     def _along(self, axis: int, accesses: Sequence[_Access]) -> tuple[Any, ...] | str:
@@ -301,13 +301,13 @@ class _Proof:
         most = self._forms.most(symbol)
         if most is None or any(other[0] == "same" for other, _ in form.terms):
             return False
-        line = access.op.location.line if access.op.location is not None else 0
+        place = access.op.location.of_user().show() if access.op.location is not None else ""
         said = (
             "an index, which is multiplied in 32 bits, may become too large for them; convert one factor: "
             "ct.convert_tile(..., ct.i64)"
         )
         highest = f"{abs(factor)} * {most} + {max(abs(form.low), abs(form.high))}"
-        self.checks.append((said, _WHOLE_SENTENCE, 0, "", highest, f"{2**31}", (), line))
+        self.checks.append((said, _WHOLE_SENTENCE, 0, "", highest, f"{2**31}", (), place))
         return True
 
     def _refuse(self, tensor: Value, first: _Access, accesses: Sequence[_Access], why: str) -> None:

@@ -320,6 +320,8 @@ def _holds(body: ast.expr, places: Sequence[_Place]) -> bool:
 def _missing(name: str, file: str) -> KernelSyntaxError:
     return KernelSyntaxError(
         f"kernel {name!r}: its source text cannot be found (it says it was defined in {file!r})",
-        remedy="Define it in a file or a notebook cell. For text run with exec(), compile it under a file name and "
+        remedy="Save it to a file, or from Python 3.13 on use python -c: text of standard input is not kept."
+        if file == "<stdin>"
+        else "Define it in a file or a notebook cell. For text run with exec(), compile it under a file name and "
         "register that in linecache first: linecache.cache[name] = (len(text), None, text.splitlines(True), name).",
     )

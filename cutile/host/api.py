@@ -14,14 +14,14 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 
 from cuda_async import DeviceOp
 from cutile.conversion import convert as converted
 from cutile.dtypes import DTYPES, DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
-from cutile.errors import ArgumentError, ArgumentTypeError, closest
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text, closest
 from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace, meta
 from cutile.host.device_vec import DeviceVec, device_vec
 from cutile.host.exchange import from_dlpack, from_foreign, partition
@@ -369,7 +369,7 @@ def memcpy(dst: Writable, src: Tensor) -> DeviceOp[None]:
 # -- scans ------------------------------------------------------------------------------------
 
 
-def cumsum(x: Tensor, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
+def cumsum(x: Tensor, dtype: DTypeSpec | None = None, *, axis: int = 0) -> DeviceOp[Tensor]:
     """An op that yields the running sums of a tensor of one axis.
 
     The sum at an element includes that element. Memory is read and written once. Floats are added in the same order in
@@ -378,19 +378,25 @@ def cumsum(x: Tensor, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     Args:
         x: numbers, of shape (n,); lent to the op.
         dtype: the dtype of the sums, to which elements are converted first; by default the dtype of `x`.
+        axis: 0 or -1, the only axis.
 
     Returns:
         A tensor of shape (n,). Sums of f16 and bf16 run in f32, and are rounded once; integers wrap.
 
     Raises:
         ArgumentTypeError: `x` is no tensor, or `dtype` is bool or a storage dtype.
-        ArgumentError: `x` has another number of axes.
+        ArgumentError: `x` has another number of axes, or `axis` is another one.
 
     Example:
         >>> from cutile import api, i32
         >>> cumsum(api.full(3, (4,), i32).sync()).to_numpy().sync()
         array([ 3,  6,  9, 12], dtype=int32)
     """
+    if axis not in (0, -1):
+        raise ArgumentError(
+            f"cumsum: axis: expected 0, the axis of a tensor of one axis, got {as_text(axis)}; scan rows in a kernel: "
+            "ct.cumsum(tile, 1)"
+        )
     return _scan(x, operator.add, 0, dtype, "cumsum")
 
 
@@ -413,8 +419,9 @@ def scan(
         A tensor of shape (n,). f16 and bf16 are combined in f32, and rounded once.
 
     Raises:
-        ArgumentTypeError: `x` is no tensor, or kernels do not compute with `dtype`.
-        ArgumentError: `x` has another number of axes.
+        ArgumentTypeError: `x` is no tensor, `identity` is no number, or kernels do not compute with `dtype`.
+        ArgumentError: `x` has another number of axes, `dtype` cannot hold `identity`, or `function` is a well-known one
+            with another identity: a sum, a product, a minimum, a maximum, and, or, xor.
 
     Example:
         >>> import cutile as ct
@@ -428,7 +435,7 @@ def scan(
 def _scan(
     x: Any, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeSpec | None, what: str
 ) -> DeviceOp[Tensor]:
-    from cutile.host.kernels import scan_op  # late: kernels take a moment to import
+    from cutile.host.kernels import check_scan, scan_op  # late: kernels take a moment to import
 
     tensor = _tensor(x, what, "x")
     element = tensor.dtype if dtype is None else element_type(dtype, what)
@@ -436,6 +443,7 @@ def _scan(
         raise ArgumentTypeError(
             f"{what}: dtype: nothing is added in {element}; give the dtype of the results, such as dtype=i32 or f32"
         )
+    check_scan(function, identity, element, what)
     return scan_op(tensor, function, identity, element, what)
 
 
@@ -454,7 +462,8 @@ def _destination(argument: Any, function: str, name: str) -> View:
 def _kind(argument: Any) -> str:
     kind = type(argument).__name__
     if isinstance(argument, DeviceOp):
-        return f"{kind}, an op that has not run; run it first, or build this in its then()"
+        label = cast("DeviceOp[Any]", argument).label()
+        return f"the op {label}, which has not run; run it first (sync(), await), or build this in its then()"
     if isinstance(argument, np.ndarray | list):
-        return f"{kind}; api.from_numpy(array) makes one of it"
+        return f"{kind}; api.from_numpy(array).sync() makes one of it"
     return f"{kind}; unpartition() it first" if isinstance(argument, Partition) else kind

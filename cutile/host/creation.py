@@ -60,7 +60,7 @@ _MAX_PATTERN_BYTES = 4  # bytes that cuMemsetD32 repeats
 MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less time than a kernel takes to load
 
 
-def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
+def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value") -> Array:
     """A number as an array of no axes and this dtype.
 
     Raises:
@@ -69,17 +69,17 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
     """
     if isinstance(value, int) and not -(2**63) <= value < 2**64:  # NumPy would make an array of objects
         if not dtype.is_float:
-            raise ArgumentError(f"{function}: value: {as_text(value)} is no value of {dtype.name}")
+            raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
         try:
             value = float(value)
         except OverflowError:
-            raise ArgumentError(f"{function}: value: {as_text(value)} is out of the range of {dtype.name}") from None
+            raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}") from None
     array = np.asarray(value)
     if array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:  # np.void: a record
-        raise ArgumentTypeError(f"{function}: value: expected a number, got {as_text(value)}")
+        raise ArgumentTypeError(f"{function}: {name}: expected a number, got {as_text(value)}")
     if dtype is f4e2m1fnx2 and array != 0:
         raise ArgumentError(
-            f"{function}: value: f4e2m1fnx2 holds pairs, and one number is none, but for 0; give the bytes: "
+            f"{function}: {name}: f4e2m1fnx2 holds pairs, and one number is none, but for 0; give the bytes: "
             "api.from_numpy(np.full(shape, 0x22, np.uint8), f4e2m1fnx2)"
         )
     with np.errstate(over="ignore", invalid="ignore"):
@@ -92,13 +92,13 @@ def as_element(value: Any, dtype: DTypeLike, function: str) -> Array:
         limit, least = dtype.format.largest, 2.0**dtype.format.least_exponent
         lost = bool(np.isnan(back) != np.isnan(exact)) or (dtype.format.nan is None and bool(np.isnan(exact)))
         if lost or bool(np.abs(exact) > limit) or (dtype.format.positive and exact < least):
-            raise ArgumentError(f"{function}: value: {as_text(value)} is no value of {dtype.name}")
+            raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
     elif not dtype.is_float:
         whole = bool(np.isfinite(exact)) and exact == np.floor(exact)
         if not whole or int(value) != int(stored):  # `exact` has 53 bits: integers of 64 are compared as Python's
-            raise ArgumentError(f"{function}: value: {as_text(value)} is no value of {dtype.name}")
+            raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
     elif bool(np.isinf(back)) and not bool(np.isinf(exact)):
-        raise ArgumentError(f"{function}: value: {as_text(value)} is out of the range of {dtype.name}")
+        raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}")
     return stored
 
 

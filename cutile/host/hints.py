@@ -184,6 +184,12 @@ class NotItsValues:
                 f"tensor.to_numpy().sync(), or a kernel (@cutile.entry){_IN_KERNELS.get(name, '')}"
             )
 
+        def __await__(self) -> NoReturn:
+            raise ArgumentTypeError(
+                f"{self!r} is not awaited: it is there, since the operation that makes it was run; write "
+                "await tensor.to_numpy() for its values"
+            )
+
         def __eq__(self, other: object) -> bool:
             if isinstance(other, Number) or (hasattr(other, "__array__") and not isinstance(other, NotItsValues)):
                 raise ArgumentTypeError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cuda_async import DeviceOp
+from cuda_async.combinators import Titled
 from cutile.backend.interface import CompileOptions
 from cutile.block_scan import scan_unchecked
 from cutile.dtypes import DTypeLike, f32, f64, u64
 from cutile.entry import Kernel, entry
-from cutile.errors import ArgumentError
-from cutile.host.creation import Empty, Full
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
+from cutile.host.creation import Empty, Full, as_element
 from cutile.host.shapes import is_contiguous, row_major_strides
 from cutile.host.tensor import Tensor as HostTensor
 from cutile.host.transfer import fresh_op
@@ -31,14 +32,27 @@ from cutile.language import (
     Mut,
     SharedMut,
     Tensor,
+    addf,
+    addi,
+    andi,
     constant,
     convert_tile,
     extract,
     get_tile_block_id,
     iota,
     load_tile_like,
+    max_tile,
+    maxf,
+    maxi,
+    min_tile,
+    minf,
+    mini,
+    mulf,
+    muli,
+    ori,
     reverse,
     select,
+    xori,
 )
 from cutile.language import scan as scan_of_tile
 from cutile.launch.kernel_op import KernelOp
@@ -50,6 +64,7 @@ __all__ = (
     "ScanTiles",
     "below_one",
     "cast",
+    "check_scan",
     "convert_to_new",
     "count",
     "count_onto",
@@ -170,7 +185,7 @@ def gather_onto(destination: View, source: View) -> DeviceOp[None]:
         ArgumentError: they have more than 3 axes.
         OwnershipError: they overlap, or an operation that has not finished uses one of the two.
     """
-    return gather(_Elements(destination), _Elements(source)).map(lambda done: None)
+    return Titled(gather(_Elements(destination), _Elements(source)), lambda done: None, "memcpy")
 
 
 def gather_to_new(source: View, make: Callable[[View], T]) -> DeviceOp[T]:
@@ -182,7 +197,7 @@ def gather_to_new(source: View, make: Callable[[View], T]) -> DeviceOp[T]:
     """
     _tile(source)
     new = fresh_op(source.dtype, source.shape).map(_Elements)
-    return gather(new, _Elements(source)).first().map(lambda elements: make(elements.view))
+    return Titled(gather(new, _Elements(source)).first(), lambda elements: make(elements.view), "dup")
 
 
 def convert_to_new(source: View, dtype: DTypeLike, make: Callable[[View], T]) -> DeviceOp[T]:
@@ -205,7 +220,7 @@ def convert_to_new(source: View, dtype: DTypeLike, make: Callable[[View], T]) ->
         view = elements.view
         return make(View(view.storage, view.offset, view.dtype, shape, row_major_strides(shape)))
 
-    return cast(new, _Elements(source)).first().map(shaped)
+    return Titled(cast(new, _Elements(source)).first(), shaped, "convert")
 
 
 @dataclass(frozen=True)
@@ -268,7 +283,58 @@ def scan_op(
     sizes = scan_sizes(x.shape[0], dtype, x.device.shared_memory_bytes)
     state = Full((sizes.words,), u64, np.zeros((), np.uint64), "zeros")
     tiles = result.partition((sizes.tile,))
-    return scan_launch(tiles, x, state, function, identity, dtype, sizes.occupancy).first().unpartition()
+    launch = scan_launch(tiles, x, state, function, identity, dtype, sizes.occupancy)
+    return Titled(launch.first(), lambda part: part.unpartition(), what)
+
+
+_operator: Any = operator  # `and_` and its kind have no types
+_IDENTITIES: dict[Any, str] = {
+    **dict.fromkeys((_operator.add, _operator.or_, _operator.xor, addi, addf, ori, xori), "0"),
+    **dict.fromkeys((_operator.mul, muli, mulf), "1"),
+    **dict.fromkeys((max, maxi, maxf, max_tile), "lowest"),
+    **dict.fromkeys((min, mini, minf, min_tile), "highest"),
+    **dict.fromkeys((_operator.and_, andi), "ones"),
+}
+"""The identities of functions that are known by name."""
+
+_OF_NUMPY = {
+    "add": "operator.add", "multiply": "operator.mul", "maximum": "ct.max_tile", "minimum": "ct.min_tile",
+    "bitwise_and": "operator.and_", "bitwise_or": "operator.or_", "bitwise_xor": "operator.xor",
+    "logical_and": "operator.and_", "logical_or": "operator.or_", "logical_xor": "operator.xor",
+}  # fmt: skip
+"""Functions of the language, by their names in NumPy."""
+
+
+def check_scan(function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeLike, what: str) -> None:
+    """Refuse a function or an identity that a scan of `dtype` cannot use.
+
+    Raises:
+        ArgumentTypeError: the function is none that a kernel calls, or the identity is no number.
+        ArgumentError: the dtype cannot hold the identity, or the function is known to have another one.
+    """
+    if not callable(function) or isinstance(function, np.ufunc):
+        name = getattr(function, "__name__", "")
+        remedy = _OF_NUMPY.get(name, "a def, a lambda, or a function of operator or of cutile")
+        words = f"kernels do not call np.{name}" if callable(function) else f"expected one, got {as_text(function)}"
+        raise ArgumentTypeError(f"{what}: function: {words}; write {remedy}")
+    element = as_element(
+        identity, f32 if dtype.is_half else dtype, what, "identity"
+    ).item()  # halves are scanned in f32
+    kind = _IDENTITIES.get(function) if isinstance(function, Hashable) else None
+    if kind in ("lowest", "highest") and dtype.is_float:
+        fits = element <= dtype.min if kind == "lowest" else element >= dtype.max
+        right = "float('-inf')" if kind == "lowest" else "float('inf')"
+    elif kind is not None:
+        ones = -1 if dtype.is_signed else dtype.max
+        number = {"0": 0, "1": 1, "lowest": dtype.min, "highest": dtype.max, "ones": ones}[kind]
+        fits, right = element == number, repr(bool(number) if dtype.is_bool else number)
+    else:
+        return
+    if not fits:
+        raise ArgumentError(
+            f"{what}: identity: {as_text(identity)} would change elements of {dtype}; the identity of "
+            f"{getattr(function, '__name__', 'the function')} is {right}"
+        )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ a fixed number of tile blocks, for persistent kernels.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, cast
 
@@ -39,6 +40,10 @@ TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
 """The extents of a tile. A name stands for an extent that each launch's generics give."""
 
 _MAX_AXES = 8  # axes of a partition; a grid has three, and its last one counts the tiles of all further axes
+
+
+_MIN_WARNED = 1 << 20  # elements of a tile
+_MAX_PADDING = 64  # elements of a tile for each one of the tensor; a larger tile is most likely a mistake
 
 
 class Holder(Protocol):
@@ -77,6 +82,13 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
         raise ArgumentError(
             f"partition shape: it must have {len(extents)} extent{'s' * (len(extents) != 1)}, one for each axis of the "
             f"tensor of shape {extents}, got {tile}. Give as many, or reshape the tensor first."
+        )
+    if math.prod(tile) >= _MIN_WARNED and math.prod(tile) > _MAX_PADDING * math.prod(extents):
+        warnings.warn_explicit(
+            f"partition shape: a tile of {tile} has {math.prod(tile)} elements, of which the tensor of shape {extents} "
+            "has few; kernels compute with all of them, which takes long. Take a smaller tile.",
+            RuntimeWarning,
+            *user_site(),
         )
     return tile
 
@@ -166,7 +178,7 @@ class _TiledTensor(language.Partition):
 
         Raises:
             OwnershipError: an operation that has not finished writes the tensor.
-            ReentrancyError: called inside a function given to then(), map() or inspect().
+            NotReadyError: called inside a function given to then(), map() or inspect().
 
         Example:
             >>> import cutile as ct
@@ -465,6 +477,21 @@ class MutBorrow:
         Raises OwnershipError where the tensor is held.
         """
         return self._tensor._writable("write")  # pyright: ignore[reportPrivateUsage]
+
+    def __getitem__(self, key: object) -> NoReturn:
+        """Refused: the elements are chosen first.
+
+        Raises:
+            ArgumentTypeError: always.
+        """
+        raise ArgumentTypeError(f"{self!r} has no items; choose the elements first, then borrow: tensor[...].mut")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = not name.startswith("_") and hasattr(self._tensor, name)
+            remedy = f", but its tensor has: tensor.{name}" if known else ""
+            raise AttributeError(f"'MutBorrow' object has no attribute {name!r}{remedy}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"{self._tensor!r}.mut"

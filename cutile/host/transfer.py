@@ -25,6 +25,7 @@ from cuda_async import (
     Device,
     DeviceOp,
     ExecutionContext,
+    NotReadyError,
     Pending,
     Storage,
     Use,
@@ -34,6 +35,7 @@ from cuda_async import (
     upload,
 )
 from cuda_async.core.capture import refuse_in_trace
+from cuda_async.core.nesting import is_closure
 from cuda_async.foreign import import_stream, wait_for_writer
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
@@ -175,7 +177,17 @@ class ToHost(DeviceOp[Array]):
 
 
 def values_now(view: View) -> Array:
-    """The elements as a new array of the host; waits for them."""
+    """The elements as a new array of the host; waits for them.
+
+    Raises:
+        NotReadyError: inside a function given to then(), map() or inspect().
+    """
+    if is_closure():
+        raise NotReadyError(
+            "numpy: the values were read inside a function given to then(), map() or inspect(): it is called at "
+            "submission, before the device has computed the values. Read them after sync() or await, or with "
+            ".then(lambda tensor: tensor.to_numpy())."
+        )
     return ToHost(view, view.shape, "numpy").sync_on(global_policy(view.storage.device).next_stream())
 
 
@@ -460,8 +472,8 @@ class ReadsValues:
 
         Raises:
             OwnershipError: the tensor is held, or an operation that has not finished writes it.
-            ReentrancyError: called inside a function given to then(), map() or inspect().
-            NotReadyError: the tensor is one of `api.meta`, without memory.
+            NotReadyError: called inside a function given to then(), map() or inspect(); or the tensor is one of
+                `api.meta`, without memory.
 
         Example:
             >>> from cutile import api, f32

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from cutile.dtypes import i32, i64, u64
-from cutile.errors import KernelNameError, KernelTypeError, Location
+from cutile.errors import KernelNameError, KernelTypeError, Location, closest
 from cutile.frontend import elsewhere, operators
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
@@ -240,15 +240,27 @@ def current_place() -> Location:
 
 @contextmanager
 def misspelt_names() -> Generator[None]:
-    """Raise the compiler's error for a name that a module lacks.
+    """Raise the compiler's error for an undefined name, or one that a module lacks.
 
-    It takes the place of AttributeError.
+    It takes the place of NameError and AttributeError.
 
     Raises:
         KernelNameError: with the line, and the nearest name.
     """
     try:
         yield
+    except NameError as error:
+        if isinstance(error, KernelNameError) or error.name is None or error.__traceback__ is None:
+            raise
+        last = error.__traceback__
+        while last.tb_next is not None:
+            last = last.tb_next
+        if last.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # a fault of this package
+            raise
+        near = closest(error.name, [*last.tb_frame.f_locals, *last.tb_frame.f_globals])
+        remedy = f"Did you mean {near[0]!r}?" if near else "Define it before, or import it."
+        where = _place(last.tb_frame.f_code, last.tb_lasti, last.tb_lineno)
+        raise KernelNameError(str(error), where, remedy) from error
     except AttributeError as error:
         if not isinstance(error.obj, ModuleType) or error.name is None:
             raise

@@ -270,8 +270,11 @@ class Watch:
             touched, outside = _loaded(op, tensor, elements, walker)
             self._outside = tensor.name, outside
         if not touched.size:
+            index: Any = getattr(op, "index", ())
+            numbers = tuple(int(walker.values[each]) for each in index) if hasattr(index, "__len__") else ()
+            at = f", at the tile index {numbers}" if numbers else ""
             raise OutOfBoundsError(
-                f"this access of {tensor.name!r}, of shape {elements.shape}, lies outside of it altogether "
+                f"this access of {tensor.name!r}, of shape {elements.shape}{at}, lies outside of it altogether "
                 f"(tile block {self._index})",
                 op.location,
                 "Compare the index with ct.num_tiles, or interpret(check=False) if reading padding is meant.",

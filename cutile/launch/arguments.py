@@ -15,6 +15,7 @@ from cutile.conversion import fits, short
 from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, as_text
 from cutile.frontend.parameters import Parameter
+from cutile.frontend.signature import Signature
 from cutile.launch.views import KernelInput, KernelOutput, OpenTiledView, SharedView, TiledView, View
 
 Number = bool | int | float
@@ -128,6 +129,21 @@ def _check_scalar(kernel: str, parameter: Parameter, argument: Any) -> Number:
     return plain_scalar(argument, parameter.dtype, kernel, parameter.title)
 
 
+def check_position(signature: Signature, position: int, argument: Any) -> Checked:
+    """`check_argument`; the error tells the parameters' order where it may help."""
+    parameter = signature.parameters[position]
+    try:
+        return check_argument(signature.name, parameter, argument)
+    except ArgumentTypeError as error:
+        kinds = {each.kind for each in signature.parameters}
+        number = isinstance(argument, bool | int | float) and "scalar" in kinds
+        array = getattr(argument, "size", 1) != 1 and len(kinds) > 1
+        if not (array if parameter.kind == "scalar" else number):
+            raise
+        names = ", ".join(signature.names)
+        raise ArgumentTypeError(f"{error}; the parameters in their order are ({names})") from None
+
+
 def words_of_argument(checked: Checked) -> str:
     """An argument as text: what a launch's time may depend on, hence no addresses."""
     if isinstance(checked, OpenTiledView):
@@ -184,6 +200,11 @@ def _partition_error(kernel: str, parameter: Parameter, argument: Any) -> Argume
             f"which a kernel on {default_device()} cannot write; write a tensor there, "
             f"api.from_numpy({name}).sync().partition({_example_tile(argument)}), and read it with out.{name}.numpy()"
         )
+    if _is_borrow(argument):
+        return ArgumentTypeError(
+            f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got tensor.mut; cut it into "
+            f"tiles: tensor.mut.partition({_example_tile(argument)}), or tensor.partition({_example_tile(argument)})"
+        )
     if foreign and not isinstance(argument, KernelInput):
         return ArgumentTypeError(
             f"{kernel}: argument {name!r} must be a partition, since the kernel writes it; got {what}; "
@@ -223,8 +244,14 @@ _ARRAY: type = np.ndarray  # a plain `type`: pyright narrows `np.ndarray` itself
 
 def _example_tile(argument: Any) -> tuple[int, ...]:
     """The tile of a remedy's example, of the argument's rank."""
-    rank = min(max(len(getattr(argument, "shape", (64, 64))), 1), MAX_PARTITION_RANK)
+    whole = argument.__kernel_destination__() if _is_borrow(argument) else argument
+    rank = min(max(len(getattr(whole, "shape", (64, 64))), 1), MAX_PARTITION_RANK)
     return (*(1,) * (rank - 2), 64, 64)[-rank:]
+
+
+def _is_borrow(argument: Any) -> bool:
+    """Whether an argument is `tensor.mut`, which was not cut."""
+    return hasattr(argument, "__kernel_destination__") and not hasattr(argument, "shape")
 
 
 def _item_remedy(argument: Any, example: str) -> str | None:
@@ -373,7 +400,7 @@ def _remedy(value: object) -> str:
     """The remedy for an array of one element in place of a scalar."""
     if hasattr(value, "__kernel_input__"):
         return "; what is on the device is loaded in the kernel: annotate the parameter with Tensor"
-    has_item = hasattr(value, "item") and not isinstance(value, np.generic)
+    has_item = hasattr(value, "item") and not isinstance(value, np.generic) and getattr(value, "size", 1) == 1
     return "; an array of one element has .item()" if has_item else ""
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cuda_async import Storage, Stream, Use
 from cuda_async.core.lease import refuse_conflicts
 from cuda_async.site import user_site
-from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError
+from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, as_text
 from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar
 from cutile.launch.checks import refuse_disagreement, verify
 from cutile.launch.compiled_kernel import chooser_of
@@ -137,13 +137,20 @@ class BoundLaunch:
         """Where it launches."""
         return self._stream
 
-    def __call__(self) -> None:
+    def __call__(self, *others: object) -> None:
         """Enqueue the kernel; does not wait.
 
         Raises:
+            ArgumentTypeError: there are arguments; `set` changes those of the launch.
             OwnershipError: another operation holds an argument in a conflicting way.
             DeviceError: the device was lost, or an earlier operation that was to write an argument failed.
         """
+        if others:
+            names = ", ".join(f"{name}=..." for name in self._kernel.signature.names)
+            raise ArgumentTypeError(
+                f"{self._kernel.signature.name}: a bound launch takes no arguments, got {as_text(others)}; change them "
+                f"by name before: bound.set({names})"
+            )
         stream = self._stream
         submission = stream.submission
         try:  # as `with submission:`, in a third of the time

@@ -61,7 +61,8 @@ def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str
             raise LaunchError(
                 f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} {what}, "
                 f"{name!r} has {grid}. Give each tile block one tile of every output; what all of them add to "
-                "is a ct.Global, or an output with one element for each, summed afterwards"
+                "is a ct.Global, or an output with one element for each, summed afterwards. An output that all tile "
+                "blocks write is a ct.SharedMut parameter, with grid=... in the call"
             )
         inferred, source = grid, name
     prefixes = [(name, view.grid) for name, view in outputs if not view.exact]
@@ -235,29 +236,31 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
 
 def _explain_indices(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
     kernel = compiled.program.function.name
-    for name, axis, step, low, high, count, guards, line in compiled.facts.get("launch_checks", ()):
+    for name, axis, step, low, high, count, guards, place in compiled.facts.get("launch_checks", ()):
         if not all(_value(guard, names, checked, grid) for guard in guards):
             continue
+        shown = f"\n{place}" if place else ""
         tiles = _value(count, names, checked, grid)
         if axis < -1:  # -2: a check whose name is the whole message
             if _value(high, names, checked, grid) >= tiles:
-                raise LaunchError(f"{kernel}: in line {line} {name} (the grid is {grid})")
+                raise LaunchError(f"{kernel}: {name} (the grid is {grid}){shown}")
             continue
         if axis < 0:  # -1: an index of something else than a tensor's axis; `name` describes it
             ends = [_value(end, names, checked, grid) for end in (low, high) if end]
             value = next((each for each in ends if not 0 <= each < tiles), None)
             if value is None:
                 continue
-            raise LaunchError(f"{kernel}: in line {line}: {name} is {value}; it must be at least 0 and below {tiles}")
+            raise LaunchError(f"{kernel}: {name} is {value}; it must be at least 0 and below {tiles}{shown}")
         extent = getattr(checked[names.index(name)], "shape", ())[axis]
         there = f"argument {name!r} has {tiles} tiles of {step} along axis {axis} (extent {extent})"
         if low and (first := _value(low, names, checked, grid)) < 0:
-            raise LaunchError(f"{kernel}: in line {line} a tile index goes down to {first}, and {there}")
+            raise LaunchError(f"{kernel}: a tile index goes down to {first}, and {there}{shown}")
         if high and (last := _value(high, names, checked, grid)) >= tiles:
             reason = "" if str(high) == str(last) else f" ({high})"
             raise LaunchError(
-                f"{kernel}: in line {line} a tile index goes up to {last}{reason}, and {there}"
+                f"{kernel}: a tile index goes up to {last}{reason}, and {there}"
                 + (f"; the last one is {tiles - 1}" if tiles else "")
+                + shown
             )
 
 

@@ -34,7 +34,7 @@ from cuda_async.core.lease import Lease
 from cutile.backend.interface import Argument, Parameter
 from cutile.compile.driver import Compiled
 from cutile.dtypes import f64
-from cutile.launch.arguments import EVERY_FLOAT, Checked, check_argument, is_op
+from cutile.launch.arguments import EVERY_FLOAT, Checked, check_position, is_op
 from cutile.launch.views import Grid
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Recogn
     signature = kernel.signature
 
     def scalar(position: int, argument: Any) -> Checked:
-        return None if is_op(argument) else check_argument(signature.name, signature.parameters[position], argument)
+        return None if is_op(argument) else check_position(signature, position, argument)
 
     scope = {"OwnershipError": OwnershipError, "plans": kernel.plans, "scalar": scalar}
     return define(f"recognize arguments of {signature.name}", recognizer_text(signature), scope)

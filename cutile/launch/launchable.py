@@ -33,7 +33,7 @@ from cutile.frontend.parameters import (
     assembled,
 )
 from cutile.frontend.signature import Signature
-from cutile.launch.arguments import Checked, Pointer, check_argument, give_back, is_op, plain_scalar, words_of_argument
+from cutile.launch.arguments import Checked, Pointer, check_position, give_back, is_op, plain_scalar, words_of_argument
 from cutile.launch.checks import launch_grid, refuse_disagreement
 from cutile.launch.compiled_kernel import plan_of_launch
 from cutile.launch.fastpath import ViewUse, recognizer
@@ -230,9 +230,9 @@ class Launchable:
     def check(self, position: int, argument: Any) -> Checked:
         """Check one argument against its parameter.
 
-        Raises as `check_argument` does.
+        Raises as `check_position` does.
         """
-        return check_argument(self.name, self.kernel.signature.parameters[position], argument)
+        return check_position(self.kernel.signature, position, argument)
 
     def uses(self, checked: Sequence[Any]) -> list[ViewUse]:
         """The memory that a launch reads and writes.

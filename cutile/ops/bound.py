@@ -25,7 +25,7 @@ class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.
         ...     y.store(x.partition((2,)).load(n))
         >>> pick(ct.api.zeros((2,)).sync().partition((2,)), ct.api.ones((4,)).sync(), 2).sync()
         Traceback (most recent call last):
-        cutile.errors.LaunchError: pick: in line 3 a tile index goes up to 2 (n), and argument 'x' has 2 tiles of 2...
+        cutile.errors.LaunchError: pick: a tile index goes up to 2 (n), and argument 'x' has 2 tiles of 2...
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -49,7 +49,7 @@ class CheckIndex(Op, name="check_index", spelled=("Mut.partition_mut",), effect=
         ...     y.partition_mut((2,)).store(1.0, n)
         >>> put(ct.api.zeros((4,)).sync().partition((4,)), -1).sync()
         Traceback (most recent call last):
-        cutile.errors.LaunchError: put: in line 3: store: the index along axis 0 into the nested partition of...
+        cutile.errors.LaunchError: put: store: the index along axis 0 into the nested partition of...
     """
 
     index: Value = operand(SCALAR_INT)

@@ -175,10 +175,10 @@ def _at_most(builder: Builder, limit: Value) -> Value:
     return builder.value(Min(x=limit, y=builder.constant(_MAX_I32, limit.tile.dtype)))
 
 
-LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], int]
+LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], str]
 """What the launch verifies: the tensor's name, the axis, the step between tiles (of another index: what it is, -1, 0;
 of the grid: the error's words, -2, 0); the lowest index (empty: known to be right), the highest (likewise), the number
-of tiles; the guards, which all hold where the check counts; the line."""
+of tiles; the guards, which all hold where the check counts; the place, as an error shows it."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,8 @@ def bounds(function: Function) -> Function:
         checks = pass_.launch_checks(op, context)
         if checks is not None:
             dropped.add(id(op))
-            launch_checks += [check for check in checks if check not in launch_checks]
+            known = {each[:-1] for each in launch_checks}  # without the place
+            launch_checks += [check for check in checks if check[:-1] not in known]
         elif mode == "deny":
             raise KernelTypeError(
                 f"{function.name}: this access is checked in the kernel, which deny_in_kernel_checks refuses: "
@@ -263,11 +264,11 @@ class _Bounds:
             return None
         low = "" if low_holds else index.low.text
         high = "" if high_holds else index.high.text
-        line = op.location.line if op.location is not None else 0
+        place = op.location.of_user().show() if op.location is not None else ""
         name, axis, step = self._about(op)
         if any(ONLY_IN_THE_KERNEL in text for text in (low, high, count.text, *guards)):
             return None
-        return [(name, axis, step, low, high, count.text, guards, line)]
+        return [(name, axis, step, low, high, count.text, guards, place)]
 
     def _about(self, op: CheckTile | CheckIndex) -> tuple[str, int, int]:
         """The first three entries of a `LaunchCheck`."""

@@ -420,6 +420,8 @@ def test_bad_arguments_are_refused_when_an_operation_is_built():
         (lambda: rank.broadcast(x, root=3), ArgumentError, "a rank from 0 to 2"),
         (lambda: rank.send(x, to=0), ArgumentError, "to itself"),
         (lambda: rank.all_reduce([1, 2]), ArgumentTypeError, "expected a tensor, or a Buffer"),
+        (lambda: rank.all_reduce(np.ones(2)), ArgumentTypeError, r"make a tensor of it: .*from_numpy\(array\).sync"),
+        (lambda: rank.all_reduce(value(1)), ArgumentTypeError, "an operation that has not run: run it first"),
         (lambda: together.all_reduce(x), ArgumentTypeError, "a list of 3 operands"),
         (lambda: together.send(x, to=1), ArgumentError, "several local ranks"),
         (lambda: Communicator.of([]), ArgumentError, "one or more"),

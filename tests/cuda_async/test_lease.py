@@ -140,7 +140,8 @@ def test_leases_last_until_the_device_is_done(sim_device: Device, sim: Any) -> N
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        with pytest.raises(OwnershipError):  # cancelled is not finished
+        # Cancelled is not finished, and nobody has the operation.
+        with pytest.raises(OwnershipError, match=r"It is at work: .*tensor\.device\.synchronize\(\)"):
             Read(storage)
         sim.automatic = True
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cutile as ct
-from cuda_async import Device, ReentrancyError
+from cuda_async import Device, NotReadyError
 from cutile import ArgumentTypeError, LaunchError, Mut, api, f32
 
 
@@ -87,8 +87,11 @@ def test_values_are_read_in_one_call(host: Device) -> None:
     assert x.mut.partition((1, 1)).numpy().shape == (2, 3)
     with x.shared() as handle:
         assert handle.numpy().sum() == 15
-    with pytest.raises(ReentrancyError, match="inside the submission"):
-        x.dup().map(lambda copy: copy.numpy()).sync()
+    readers: list[Any] = [lambda copy: copy.numpy(), lambda copy: copy.partition((1, 3)).numpy()]  # pyright: ignore
+    for read in readers:
+        for step in (x.dup().map, x.dup().then, x.dup().inspect):
+            with pytest.raises(NotReadyError, match=r"at submission.*Read them after sync\(\) or await"):
+                step(read).sync()
 
 
 def test_a_bound_launch_takes_tensors(sim_device: Device) -> None:

@@ -94,6 +94,22 @@ class Mistake:
 
 
 MISTAKES: dict[str, Mistake] = {
+    "await a tensor": Mistake(
+        lambda b: b.x.__await__(), TypeError, "Tensor.* is not awaited", r"await tensor\.to_numpy"
+    ),
+    "a borrow to be written": Mistake(
+        lambda b: saxpy(b.y.mut, 2.0, b.x), TypeError, "'y' .* got tensor.mut", r"tensor\.mut\.partition\(\(64,\)\)"
+    ),
+    "items of a borrow": Mistake(lambda b: b.x.mut[2:6], TypeError, "mut has no items", r"tensor\[\.\.\.\]\.mut"),
+    "exchanged arguments": Mistake(
+        lambda b: saxpy(b.y.mut.partition((4,)), np.ones(8), 2.0), TypeError, "'a' must be a scalar", r"\(y, a, x\)"
+    ),
+    "a number for a tensor": Mistake(
+        lambda b: saxpy(b.y.mut.partition((4,)), 1.0, 2.0), TypeError, "'x' must be a tensor", r"\(y, a, x\)"
+    ),
+    "arguments of a bound launch": Mistake(
+        lambda b: b.launch().bind(b.stream)(2.0), TypeError, "no arguments, got", r"bound\.set\(y=\.\.\., a="
+    ),
     "no stream": Mistake(lambda b: value(1).sync_on(5), TypeError, "a stream.* got int: 5", r"new_stream\(\)"),
     "no policy": Mistake(lambda b: value(1).schedule(5), TypeError, "a policy.* got int: 5", "StreamPool"),
     "no stream for a graph": Mistake(lambda b: b.op().graph_on(5), TypeError, "a stream.* int", r"new_stream\(\)"),

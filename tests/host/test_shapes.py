@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from cutile import api
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.shapes import (
     Layout,
@@ -151,3 +152,12 @@ def test_a_bad_index_is_refused(key: Any, error: type[Exception], words: str) ->
 def test_axes_that_are_no_permutation_are_refused() -> None:
     with pytest.raises(ArgumentError, match="no permutation of the 2 axes"):
         transpose_layout((0, 0), (4, 8), (8, 1))
+
+
+def test_a_tile_far_larger_than_its_tensor_is_warned_of() -> None:
+    y = api.zeros((8,)).sync()
+    with pytest.warns(RuntimeWarning, match=r"a tile of \(268435456,\) .* tensor of shape \(8,\)") as caught:
+        y.partition((1 << 28,))
+    assert caught[0].filename == __file__
+    y.reclaim()
+    y.partition((1 << 19,))

@@ -102,7 +102,7 @@ def test_data_may_be_converted_on_the_way(host: Device) -> None:
         (lambda: api.copy_host_vec_to_device([[1]]), ArgumentError, "expected one axis, got shape (1, 1)"),
         (lambda: api.copy_host_to_device([1], "f33"), ArgumentTypeError, "copy_host_to_device: 'f33' names no element"),
         (lambda: untyped.dup(np.ones(3)), ArgumentTypeError, "dup: tensor: expected a tensor, got ndarray"),
-        (lambda: untyped.dup(value(3)), ArgumentTypeError, "an op that has not run"),
+        (lambda: untyped.dup(value(3)), ArgumentTypeError, "the op value, which has not run"),
     ],
 )  # fmt: skip
 def test_what_is_no_array_is_refused(build: Any, error: type[Exception], words: str) -> None:

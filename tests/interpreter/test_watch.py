@@ -63,7 +63,7 @@ def test_a_load_outside_of_the_tensor_is_found() -> None:
     def op() -> ct.KernelOp:
         return shifted(api.zeros((8,), i32).sync().partition((4,)), api.arange(8, i32).sync())
 
-    with pytest.raises(ct.OutOfBoundsError, match=r"'x', of shape \(8,\), lies outside .*tile block \(1, 0, 0\)"):
+    with pytest.raises(ct.OutOfBoundsError, match=r"'x', of shape \(8,\), at the tile index \(2,\), .*\(1, 0, 0\)"):
         op().interpret().sync()
     op().interpret(check=False).sync()
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import cutile as ct
+from cuda_async import UnrunOperationWarning
 from cutile import Mut, SharedMut, Tensor, api, bf16, f32, i32, i64, u32, u64
-from cutile.errors import ArgumentError, ArgumentTypeError, KernelAssertionError
+from cutile.errors import ArgumentError, ArgumentTypeError, KernelAssertionError, KernelTypeError
 from tests.support.devices import EVERYWHERE, on
 
 
@@ -97,10 +98,24 @@ def test_every_width_of_a_total(dtype: str) -> None:
     np.testing.assert_array_equal(y[1:].astype(np.float64), scan(x.astype(np.float64))[:-1])
 
 
-@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("backend", EVERYWHERE)
 def test_a_state_that_is_too_small_is_an_error(backend: str) -> None:
-    with on(backend), pytest.raises(KernelAssertionError, match="less than 2 words for each tile block"):
+    with on(backend), pytest.raises(KernelAssertionError, match="less than 2 words for each tile block") as caught:
         totals(api.zeros((9,), u32).partition((1,)), api.zeros((9,), u32), api.zeros((17,), u64)).sync()
+    assert __file__ in str(caught.value)
+    assert "y.store(ct.scan_blocks(state, t.reshape(()), 0, operator.add)" in str(caught.value)
+
+
+@pytest.mark.parametrize("interpreted", [False, True])
+def test_a_state_of_another_dtype_is_refused_at_the_call(interpreted: bool) -> None:
+    for state in (api.zeros((18,), i64), api.zeros((18,), i32), api.zeros((2, 18), u64)):
+        op = totals(api.zeros((9,), u32).partition((1,)), api.zeros((9,), u32), state)
+        op = op.interpret() if interpreted else op
+        with on("cpu"), pytest.raises(KernelTypeError, match=r"scan_blocks: state must (be u64|have one)") as caught:
+            op.sync()
+        assert caught.value.location is not None
+        assert caught.value.location.file == __file__
+        assert "block_scan.py" not in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -144,3 +159,66 @@ def test_arrays_that_are_no_array() -> None:
         api.scan(np.zeros(3), operator.add, 0)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="cumsum: dtype: nothing is added in bool"):
         api.cumsum(api.zeros((3,), ct.bool_).sync())
+    with pytest.raises(ArgumentTypeError, match=r"cumsum: x: .* api.from_numpy\(array\).sync\(\) makes one of it"):
+        api.cumsum([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="cumsum: x: expected a tensor, got the op zeros, which has not run"):
+        api.cumsum(api.zeros((3,)))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"cumsum: axis: .* got 1; scan rows in a kernel"):
+        api.cumsum(api.zeros((3,)).sync(), axis=1)
+
+
+known: Any = operator  # `and_` and its kind have no types
+
+
+@pytest.mark.parametrize(
+    ("function", "identity", "dtype", "right"),
+    [
+        (known.add, 1.0, f32, "0"),
+        (known.mul, 0, i32, "1"),
+        (known.or_, 1, u32, "0"),
+        (known.xor, -1, i32, "0"),
+        (known.and_, 0, i32, "-1"),
+        (known.and_, 1, u32, str(2**32 - 1)),
+        (ct.maxi, 0, i32, str(-(2**31))),
+        (max, -1e9, f32, r"float\('-inf'\)"),
+        (min, 0, u32, str(2**32 - 1)),
+        (ct.min_tile, float("nan"), f32, r"float\('inf'\)"),
+    ],
+)
+def test_a_wrong_identity_of_a_known_function_is_refused(function: Any, identity: Any, dtype: Any, right: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"scan: identity: .* would change elements.* is {right}$"):
+        api.scan(api.zeros((3,), dtype).sync(), function, identity)
+
+
+def test_identities_that_are_right() -> None:
+    x = np.array([3, 1, 2])
+    cases: list[tuple[Any, ...]] = [
+        (max, float(np.finfo(np.float32).min), f32, np.maximum),
+        (min, float("inf"), bf16, np.minimum),
+        (ct.maxi, 0, u32, np.maximum),
+        (known.mul, True, i32, np.multiply),
+        (known.and_, -1, i64, np.bitwise_and),
+    ]
+    for function, identity, dtype, ufunc in cases:
+        y = api.scan(api.from_numpy(x, dtype).sync(), function, identity).sync().numpy()
+        np.testing.assert_array_equal(y, ufunc.accumulate(x.astype(dtype.numpy)))
+
+
+def test_functions_and_identities_that_are_none() -> None:
+    x = api.zeros((3,), i32).sync()
+    with pytest.raises(ArgumentTypeError, match=r"kernels do not call np.maximum; write ct.max_tile"):
+        api.scan(x, np.maximum, -1e9)
+    with pytest.raises(ArgumentTypeError, match="scan: function: expected one, got 3"):
+        api.scan(x, 3, 0)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="scan: identity: expected a number, got 'a'"):
+        api.scan(x, operator.add, "a")
+    with pytest.raises(ArgumentError, match=r"scan: identity: 0.5 is no value of i32"):
+        api.scan(x, either, 0.5)
+
+
+def test_a_scan_that_is_dropped_is_named_by_the_call() -> None:
+    with pytest.warns(UnrunOperationWarning, match="the operation cumsum made here was never run"):
+        api.cumsum(api.zeros((3,)).sync())
+    ops = [totals(api.zeros((9,), u32).partition((1,)), api.zeros((9,), u32), api.zeros((18,), u64)).first()]
+    with pytest.warns(UnrunOperationWarning, match="the operation totals made here was never run"):
+        ops.clear()

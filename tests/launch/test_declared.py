@@ -80,3 +80,35 @@ def test_options_that_a_target_does_not_read_make_no_other_kernel() -> None:
 def negate_in_place(y: ct.Mut):
     """y = -y."""
     y.store(-y.load())
+
+
+def test_preconditions_and_defaults_are_checked_at_the_declaration() -> None:
+    with pytest.raises(ct.KernelTypeError, match=r"has 'q', which is no parameter(.|\n)*def k") as wrong:
+
+        @ct.entry(preconditions=("q.shape[0] == 8",))
+        def k(y: ct.Mut):
+            y.store(y.load())
+
+    assert wrong.value.location is not None
+    assert wrong.value.location.file == __file__
+    with pytest.raises(ct.KernelTypeError, match=r"argument 'a' must be an integer .*, its default(.|\n)*def"):
+
+        @ct.entry
+        def m(y: ct.Mut, a: ct.i32 = 1.5):  # type: ignore[assignment]
+            y.store(y.load() + a)
+
+
+def test_an_interpreted_kernel_names_what_is_undefined_as_a_compiled_one() -> None:
+    def undefined() -> ct.KernelOp:
+        return misspelt(ct.api.zeros((8,)).partition((4,)))
+
+    for op in (undefined(), undefined().interpret()):
+        with pytest.raises(ct.KernelNameError, match=r"name 'nowhere' is not defined(.|\n)*\^\^") as caught:
+            op.sync()
+        assert caught.value.location is not None
+        assert caught.value.location.file == __file__
+
+
+@ct.entry
+def misspelt(y: ct.Mut):
+    y.store(y.load() + nowhere)  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore

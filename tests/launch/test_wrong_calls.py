@@ -85,7 +85,9 @@ def test_other_wrong_things() -> None:
     plain = kernel("def plain(y: Mut):\n    y.store(y.load() + 1)\n")
     with pytest.raises(GenericsError, match=r"plain has no generics; got \[3\]"):
         plain(part()).generics([3])
-    with pytest.raises(ArgumentTypeError, match=r"memcpy: src: .* got ndarray; api\.from_numpy\(array\) makes one"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"memcpy: src: .* got ndarray; api\.from_numpy\(array\)\.sync\(\) makes one"
+    ):
         api.memcpy(api.ones((4,)).sync(), np.ones(4, np.float32))  # type: ignore[arg-type]
 
 

@@ -32,6 +32,7 @@ def test_every_layout_is_the_same_tensor(world: int, dtype: Any) -> None:
                 y = x.reshard(second).sync()
                 assert y.layout == (None if second is None else second % 3)
                 np.testing.assert_array_equal(y.to_numpy().sync(), array)
+                np.testing.assert_array_equal(y.numpy(), array)
                 if second is not None:
                     extents = [part.shape[second] for part in y.parts]
                     assert max(extents) - min(extents) <= 1

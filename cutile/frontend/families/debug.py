@@ -193,6 +193,7 @@ def require(frame: Frame, condition: Value, message: Any, what: str) -> None:
             remedy="Print the values before, and say here what is wrong.",
         )
     place = frame.builder.location
+    place = None if place is None else place.of_user()
     where = (frame.kernel, "", 0, "") if place is None else (frame.kernel, place.file, place.line, place.text.strip())
     frame.builder.add(Assert(condition=_all(frame, condition), message=message, where=where))
 
