@@ -166,7 +166,7 @@ class ArgumentTypeError(ArgumentError, TypeError):
 
 
 class ArgumentIndexError(ArgumentError, IndexError):
-    """An index of a tensor is out of bounds, or there are more indices than axes."""
+    """An index is out of bounds, or there are more indices than axes."""
 
 
 class LaunchError(CutileError, ValueError):

@@ -88,7 +88,7 @@ def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, 
 
 
 class StreamingVariants:
-    """The variants of a kernel: ordinary stores, or streaming stores for large results.
+    """A kernel's variants: ordinary stores, or streaming ones for large results.
 
     Args:
         results: the kernel's results that may be streamed; at least one.

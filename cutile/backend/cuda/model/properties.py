@@ -163,8 +163,8 @@ def check_stores(function: Function) -> None:
     if not any(isinstance(op, TmaStore) for op in function.walk()):
         return
     delayed = any(isinstance(op, TmaStore) and op.packed for op in function.walk())
-    # No iterations; 1 and 2, no more than a pipeline has stages; 9, more than a pipeline of up to 8. One tile block, and
-    # several.
+    # No iterations; 1 and 2, no more than a pipeline has stages; 9, more than a pipeline of up to 8. One tile block,
+    # and several.
     for tiles, iterations in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
         events = first_group(function, tiles, iterations)
         _check_places(events)
