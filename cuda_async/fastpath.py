@@ -228,8 +228,8 @@ class _FastFuture(DeviceFuture[T]):
         enqueue_on = fast_path(op, stream, waited=True)
         if enqueue_on is None:
             return super()._begin()
-        if self._set_aside is not None:
-            self._lend_again(self._set_aside)
+        if self._ended_leases is not None:
+            self._renew_leases(self._ended_leases)
         self._op, self._started = None, True
         enqueued: Enqueued[T] | Run[T] | None = None
         try:

@@ -4,14 +4,14 @@ CutileError
   KernelSyntaxError (SyntaxError)     the kernel uses Python that cutile does not compile
   KernelNameError (NameError)         a name in the kernel means nothing
   KernelTypeError (TypeError)         types, dtypes or shapes in the kernel do not fit
-  CheckError (RuntimeError)           an interpreted kernel did what a device would not have told
+  CheckError (RuntimeError)           a fault of an interpreted kernel that a device would not report
     RaceError                         two tile blocks use an element, and one writes it
     UninitialisedReadError            an element is read that nothing has written
     OutOfBoundsError (IndexError)     an access lies outside of a tensor
     IdentityError (ValueError)        a reduction or scan begins with a number that changes elements
   ArgumentError (ValueError)          a launch argument has the wrong rank, extent, partition or value
     ArgumentTypeError (TypeError)     a launch argument has the wrong type or dtype
-    ArgumentIndexError (IndexError)   an index names nothing: it is out of bounds, or there are more than axes
+    ArgumentIndexError (IndexError)   an index is out of bounds, or there are more indices than axes
   LaunchError (ValueError)            the grid or the launch's parts contradict one another
   GenericsError (ValueError)          generics are too many, or contradict the arguments
     MissingGenericsError              nothing tells the value of a generic
@@ -62,9 +62,9 @@ class Location:
     def show(self) -> str:
         """The line with a caret under the expression, and the chain of inlined calls."""
         stripped = self.text.lstrip()
-        margin = len(self.text) - len(stripped)
-        start = max(self.column - margin, 0)
-        width = max(min(self.end_column - margin, len(stripped)) - start, 1)
+        indent = len(self.text) - len(stripped)
+        start = max(self.column - indent, 0)
+        width = max(min(self.end_column - indent, len(stripped)) - start, 1)
         stripped, start, width = _cut(stripped, start, width)
         file = cell_of(self.file) or f'File "{self.file}"'
         lines = [f"  {file}, line {self.line}" + (f", in {self.function}" if self.function else "")]
@@ -109,8 +109,8 @@ def _cut(text: str, start: int, width: int) -> tuple[str, int, int]:
 def cell_of(file: str) -> str:
     """IPython's name of the cell with this file name: `Cell In[9]`; "" for a file."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    named = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None
-    return " ".join(named) if named else ""
+    words = shell.compile.format_code_name(file) if hasattr(shell, "compile") else None  # ("Cell", "In[9]"), or None
+    return " ".join(words) if words else ""
 
 
 class CutileError(Exception):
@@ -144,8 +144,8 @@ class KernelError(CutileError):
         parts = [message]
         if location is not None:
             parts.append(location.show())
-        for what, place in places:
-            parts += [f"{what}:", place.show()]
+        for title, place in places:
+            parts += [f"{title}:", place.show()]
         if remedy:
             parts.append(remedy)
         super().__init__("\n".join(parts))
@@ -155,14 +155,14 @@ class KernelError(CutileError):
         """One error that lists several; of their class if they share it."""
         if len(errors) == 1:
             return errors[0]
-        kinds = {type(each) for each in errors}
-        kind = kinds.pop() if len(kinds) == 1 else KernelError
-        listed = [f"{number}. {each}" for number, each in enumerate(errors, 1)]
-        error = kind("\n\n".join([f"kernel {kernel!r} has {len(errors)} errors", *listed]))
+        classes = {type(error) for error in errors}
+        common = classes.pop() if len(classes) == 1 else KernelError
+        texts = [f"{number}. {error}" for number, error in enumerate(errors, 1)]
+        error = common("\n\n".join([f"kernel {kernel!r} has {len(errors)} errors", *texts]))
         error.errors = errors
         return error
 
-    def __str__(self) -> str:
+    def __str__(self) -> str:  # the text alone: `SyntaxError` would add its own file and line
         return str(self.args[0]) if self.args else ""
 
 
@@ -179,7 +179,7 @@ class KernelTypeError(KernelError, TypeError):
 
 
 class CheckError(KernelError, RuntimeError):
-    """An interpreted kernel did what a device would not have told; shows the line."""
+    """A fault of an interpreted kernel that a device would not report; with the line."""
 
 
 class RaceError(CheckError):
@@ -207,10 +207,7 @@ class ArgumentTypeError(ArgumentError, TypeError):
 
 
 class ArgumentIndexError(ArgumentError, IndexError):
-    """An index of a tensor names nothing.
-
-    It is out of bounds, or there are more of them than axes.
-    """
+    """An index is out of bounds, or there are more indices than axes."""
 
 
 class LaunchError(CutileError, ValueError):
@@ -259,7 +256,7 @@ class ForeignLogError(TuningError, ValueError):
 
 
 class StaleRecordError(TuningError, ValueError):
-    """A record of a search says nothing about this kernel, arguments or device."""
+    """A record of a search is of another kernel, other arguments or another device."""
 
 
 class PaddingWarning(UserWarning):
@@ -279,7 +276,7 @@ class SpillWarning(UserWarning):
 
 
 def closest(name: str, names: Iterable[str]) -> list[str]:
-    """A list of the name that `name` may be a misspelling of; empty without one.
+    """The likeliest right spelling of a name, as a list of one; else empty.
 
     >>> closest("atomicAdd", ["atomic_add"]), closest("opt", ["options"]), closest("lsat", ["last"])
     (['atomic_add'], ['options'], ['last'])
@@ -348,25 +345,26 @@ def own_keywords(remedies: Mapping[str, str]) -> Callable[[F], F]:
     return decorate
 
 
-_MAX_TEXT = 1000  # characters of an object in a message
+_MAX_TEXT = 1000  # characters of an object in a message; a longer text is cut there
+_MAX_ITEMS = 8  # items of a tuple whose `repr` fails that a message shows; of a longer one it tells the length
 
 
 def as_text(value: Any) -> str:
-    """An object's `repr` for a message: of any object, and of few lines.
+    """An object's `repr` for a message. It never fails, and is cut where it is long.
 
     >>> as_text([1, 2]), as_text(-(10**5000))
     ('[1, 2]', '<negative int of 16610 bits>')
     """
     try:
         text = repr(value)
-    except Exception:  # a `repr` of a user's that fails, lists that nest too deeply, or an int of too many digits:
-        if isinstance(value, int):  # Python writes 4300 of them (`sys.set_int_max_str_digits`)
+    except Exception:  # a `repr` of the user's that fails, lists that nest too deeply, or a long integer
+        if isinstance(value, int):  # Python writes at most 4300 digits (`sys.set_int_max_str_digits`)
             return f"<{'negative ' if value < 0 else ''}int of {value.bit_length()} bits>"
         name = type(cast("object", value)).__name__
         if not isinstance(value, tuple | list):
             return f"<{name}>"
         items = cast("list[Any]", value)
-        if len(items) > 8 or any(isinstance(item, tuple | list | dict) for item in items):
+        if len(items) > _MAX_ITEMS or any(isinstance(item, tuple | list | dict) for item in items):
             return f"<{name} of {len(items)}>"
         return f"{name}({', '.join(map(as_text, items))})"
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"

@@ -26,13 +26,21 @@ from cuda_async.threads import start_thread
 __all__ = ("Hub",)
 
 _EXIT_S = 1.0
-"""Seconds that rank 0's process waits at its exit for the other ranks to leave."""
+"""Seconds that rank 0's process waits at its exit for the other ranks to leave.
 
-_GREETING_S = 0.01
-"""Seconds between two looks at handshakes that are under way."""
+A rank leaves within `_LEAVE_S` of `processes.py`, which is as long. One that stays longer loses its hub, and its calls
+end with an error.
+"""
+
+_HANDSHAKE_POLL_S = 0.01
+"""Seconds between two polls for the result of a handshake.
+
+A result in `_greeted` does not wake the hub's thread, which waits for the listener. So this delays a rank's joining at
+most.
+"""
 
 _Token = str | bytes
-"""A rank's elements, as a message has them: the name of a file, or the bytes themselves."""
+"""The elements of a rank in a message: the name of a file that holds them, or their bytes."""
 
 
 class Hub:
@@ -56,12 +64,13 @@ class Hub:
         self._claim = claim_folder(self._folder)
         self._ranks: dict[int, Link] = {}
         self._greeted: queue.SimpleQueue[tuple[Link, int, int, bool] | None] = queue.SimpleQueue()
-        self._greeting = 0  # handshakes that are under way
-        self._all_see = True  # whether all ranks so far can write the folder
-        self._readers: dict[Key, set[int]] = {}  # of each meeting, the ranks that still read the others' elements
+        self._handshakes = 0  # handshakes that are under way
+        self._refusal = ""  # the reason that no further process may join; empty while ranks may
+        self._shared_folder = True  # whether all ranks so far can write the folder
+        self._readers: dict[Key, set[int]] = {}  # the ranks that still read the others' elements, by meeting
         self._board: Board[tuple[Key, int, _Token]] = Board(world, limit_s, self._go, self._refuse)
         self._log = CallLog(world)
-        self._leaving: set[int] = set()  # ranks that have said so before their connection ends
+        self._leaving: set[int] = set()  # ranks that have sent `leave`: the end of their connection is no failure
         self._process = os.getpid()
         self.thread = threading.Thread(target=self._run, name="cuda_async-collective-hub", daemon=True)
 
@@ -79,50 +88,53 @@ class Hub:
 
     def end(self) -> None:
         """At exit: wait a moment for the other ranks to leave, and remove the folder."""
-        if os.getpid() != self._process:  # a child of `fork`, which must not remove it
+        if os.getpid() != self._process:  # a child of `fork`: the folder is its parent's
             return
         self.thread.join(_EXIT_S)
-        shutil.rmtree(self._folder, ignore_errors=True)  # again: the thread, a daemon, may not have come to it
+        # The thread removes it too. But the thread is a daemon, and the process may end before it does so.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _gather(self) -> bool:
         """Let the ranks join; return whether all came and can work together."""
-        end = None if self._limit_s is None else time.monotonic() + self._limit_s
-        why, seen = "", 0
+        deadline = None if self._limit_s is None else time.monotonic() + self._limit_s
+        why, count = "", 0
         # All are waited for, even if the ranks cannot work together: each is told why.
-        while seen < self._world:
-            before, rank = why, self._next(end)
+        while count < self._world:
+            before, rank = why, self._next_rank(deadline)
             if rank is None:
                 missing = names_of(sorted(set(range(self._world)) - self._ranks.keys()))
                 why = why or f"{missing} did not join within {self._limit_s:g} s"
-                seen = self._world
+                count = self._world
             else:
-                why, seen = self._admit(*rank, why), seen + 1
+                why, count = self._admit(*rank, why), count + 1
             if why and not before:
                 self._tell_all(why)
         self._listener.close()  # before a rank goes on: its next communicator may have the same address
+        self._refusal = why or f"all {self._world} ranks have joined; each process needs a rank of its own"
+        self._turn_away()
         if why:
             return False
-        for link in self._ranks.values():
-            link.send("welcome", self._all_see)
+        for rank in _own_last(self._ranks):
+            self._send(rank, "welcome", self._shared_folder)
         return True
 
-    def _next(self, end: float | None) -> tuple[Link, int, int, bool] | None:
-        """The next rank that has told its number; None when time is up."""
+    def _next_rank(self, deadline: float | None) -> tuple[Link, int, int, bool] | None:
+        """The arguments of `_admit` for the next rank; None when time is up."""
         while True:
             with contextlib.suppress(queue.Empty):
                 rank = self._greeted.get_nowait()
-                self._greeting -= 1
+                self._handshakes -= 1
                 if rank is not None:
                     return rank
                 continue
-            pause = None if end is None else end - time.monotonic()
+            pause = None if deadline is None else deadline - time.monotonic()
             if pause is not None and pause <= 0:
                 return None
-            if self._greeting:
-                pause = _GREETING_S if pause is None else min(_GREETING_S, pause)
+            if self._handshakes:
+                pause = _HANDSHAKE_POLL_S if pause is None else min(_HANDSHAKE_POLL_S, pause)
             if wait([self._listener], pause):
                 peer, _ = self._listener.accept()
-                self._greeting += 1
+                self._handshakes += 1
                 # On a thread: a process that is no rank may connect, and neither send nor leave.
                 start_thread(threading.Thread(target=self._greet, args=(peer,), daemon=True))
 
@@ -132,24 +144,35 @@ class Hub:
             link = Link(peer)
             link.greet(self._key)
             link.send("hello", str(self._folder))
-            rank, world, sees = link.recv()
+            rank, world, can_write = link.recv()
         except (AuthenticationError, EOFError, OSError, ValueError):
             self._greeted.put(None)  # a process without the key, or one that died meanwhile
         else:
-            self._greeted.put((link, rank, world, sees))
+            self._greeted.put((link, rank, world, can_write))
+            if self._refusal:  # read behind the `put`: else neither this thread nor the hub's would turn it away
+                self._turn_away()
 
-    def _admit(self, link: Link, rank: int, world: int, sees: bool, why: str) -> str:
+    def _turn_away(self) -> None:
+        """Tell processes whose handshake ends too late that they cannot join."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                process = self._greeted.get_nowait()
+                if process is not None:
+                    with contextlib.suppress(OSError):
+                        process[0].send("broken", self._refusal)
+
+    def _admit(self, link: Link, rank: int, world: int, can_write: bool, why: str) -> str:
         """Let one rank join.
 
         Args:
             link: the connection to it.
             rank: its number.
             world: the number of ranks, as it says.
-            sees: whether it can write the folder.
-            why: why the ranks cannot work together, as known before; else empty.
+            can_write: whether it can write the folder.
+            why: the reason that the ranks before it cannot work together; empty if they can.
 
         Returns:
-            Why the ranks cannot work together, with this rank; else empty.
+            The reason that the ranks cannot work together, this one included; empty if they can.
         """
         if not why and rank in self._ranks:
             why = f"rank {rank} has joined twice"
@@ -157,9 +180,10 @@ class Hub:
             why = f"rank {rank} says that there are {world} ranks, rank 0 that there are {self._world}"
         if not why:
             self._ranks[rank] = link
-            self._all_see = self._all_see and sees
+            self._shared_folder = self._shared_folder and can_write
         else:
-            link.send("broken", why)
+            with contextlib.suppress(OSError):  # it is gone, and has no use for the reason
+                link.send("broken", why)
         return why
 
     def _serve(self) -> None:
@@ -197,44 +221,46 @@ class Hub:
             self._board.time_out(oldest[1])
             self._tell_waiting()
 
-    def _hear(self, rank: int, what: str, key: Any, *rest: Any) -> None:
-        """Act on a rank's message; `key` is its first part, which is not always a key."""
-        if what == "arrive":
+    def _hear(self, rank: int, kind: str, first: Any, *rest: Any) -> None:
+        """Act on a rank's message. `first` and `rest` are its parts behind its kind."""
+        if kind == "arrive":
             call, token, failure = rest
-            self._board.arrive(key, rank, Arrival(call, time.monotonic(), (key, rank, token), failure))
-        elif what == "done":
-            left = self._readers[key]
-            left.discard(rank)
-            if not left:
-                del self._readers[key]
-                for other in self._ranks if key[0] < 0 else key[:2]:
-                    self._send(other, "free", key)
-        elif what == "called":
-            self._compare(rank, key, *rest)
-        elif what == "abort":
-            self._board.break_up(key)
+            self._board.arrive(first, rank, Arrival(call, time.monotonic(), (first, rank, token), failure))
+        elif kind == "done":
+            readers = self._readers[first]
+            readers.discard(rank)
+            if not readers:
+                del self._readers[first]
+                # A meeting of all ranks, whose key begins with `ALL`; or the sender and the receiver of a message.
+                for other in self._ranks if first[0] < 0 else first[:2]:
+                    self._send(other, "free", first)
+        elif kind == "called":
+            self._compare(rank, first, *rest)
+        elif kind == "abort":
+            self._board.break_up(first)
             self._tell_waiting()
-        else:  # "leave": it has ended its own calls
+        else:  # "leave": the rank has ended its own calls
             self._leaving.add(rank)
             self._board.break_up_without(rank, "it closed its communicator")
             self._tell_waiting()
 
-    def _compare(self, rank: int, table: Sequence[tuple[Group, Call, str]], places: Sequence[int]) -> None:
-        """Compare a rank's calls, of which it tells in their order, with the other ranks'.
+    def _compare(self, rank: int, table: Sequence[tuple[Group, Call, str]], indices: Sequence[int]) -> None:
+        """Compare the newest calls of a rank with the other ranks' calls.
 
         Args:
             rank: the rank.
             table: its different calls, with their groups and failures.
-            places: the index of each call in the table.
+            indices: its calls in their order, at least one, as indices into the table.
         """
         if self._board.broken is not None:
             self._send(rank, "broken", str(self._board.broken))
             return
-        calls = [table[place] for place in places]
+        calls = [table[index] for index in indices]
         self._board.note_last(rank, calls[-1][1])
         agreement = self._log.add(rank, calls, time.monotonic())
         for other in _own_last(self._ranks):
-            for group, number, why in agreement.failures:  # first: once a call is agreed, its rank reads the failure
+            # Failures before counts: a rank looks for the failure of a call as soon as the counts include the call.
+            for group, number, why in agreement.failures:
                 if other in self._log.members(group):
                     self._send(other, "failed", (*group, number), why)
             counts = [(*group, n) for group, n in agreement.counts.items() if other in self._log.members(group)]
@@ -245,7 +271,7 @@ class Hub:
             self._tell_waiting()
 
     def _tell_waiting(self) -> None:
-        """Tell ranks with calls that others have not made that these will not come."""
+        """Tell the ranks whose calls wait for other ranks' that they wait in vain."""
         for rank in _own_last(self._log.waiting()):
             self._send(rank, "broken", str(self._board.broken))
 
@@ -269,7 +295,7 @@ class Hub:
             self._send(rank, "broken", why)
 
     def _send(self, rank: int, *message: Any) -> None:
-        with contextlib.suppress(OSError):  # the rank is gone, which `_serve` finds out
+        with contextlib.suppress(OSError):  # the rank is gone: `_serve` meets the end of its connection
             self._ranks[rank].send(*message)
 
 

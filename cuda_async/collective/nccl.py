@@ -29,7 +29,7 @@ _TYPES = {
 _BYTES = _TYPES["uint8"]
 
 _REDUCTIONS = {"": 0, "sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
-"""ncclRedOp_t, by the names of `semantics.REDUCTIONS`."""
+"""ncclRedOp_t, by the names of `semantics.REDUCTIONS`; calls without a reduction ("") do not pass it on."""
 
 _IN_PROGRESS = 7
 """ncclInProgress, of ncclResult_t: no failure."""
@@ -37,12 +37,12 @@ _IN_PROGRESS = 7
 
 @functools.cache  # the name of a dtype takes NumPy some microseconds
 def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
-    """The ncclDataType_t for a dtype, and the number of these that one element is.
+    """The ncclDataType_t for a dtype, and how many of them make one element.
 
     Elements of a dtype that NCCL lacks, or of the other byte order, are moved as bytes. They cannot be reduced.
 
     Raises:
-        ValueError: NCCL reduces no elements of this dtype.
+        ArgumentError: NCCL reduces no elements of this dtype.
     """
     code = _TYPES.get(dtype.name) if dtype.isnative else None  # the name is that of both byte orders
     if code is not None:
@@ -95,14 +95,15 @@ class Nccl:
         """Enqueue the parts of a call as one group: none waits for a later one.
 
         Args:
-            parts: of each local rank the communicator, the part, and a stream of its GPU.
+            parts: for each local rank its communicator, its part, and a stream of its GPU.
             world: the number of ranks.
 
         Raises:
             CollectiveError: NCCL refuses one of them.
         """
         ((comm, seat, stream), *others) = parts
-        # One collective needs no group around it: NCCL makes one of its own.
+        # NCCL makes a group of its own around one collective. An `all_to_all` is many messages, and needs ours. A
+        # message gets one too.
         grouped = bool(others) or seat.call.kind == "all_to_all" or seat.peer is not None
         try:
             if not grouped:
@@ -113,7 +114,7 @@ class Nccl:
                 for comm, seat, stream in parts:
                     self._issue(comm, world, seat, stream)
             finally:
-                self._bindings.group_end()
+                self._bindings.group_end()  # also after an error: else later calls of this thread would never begin
         except self._bindings.NCCLError as error:
             raise CollectiveError(f"NCCL refuses the call: {error}") from error
 
@@ -126,29 +127,30 @@ class Nccl:
             seat: the part.
             stream: a stream of the rank's GPU.
         """
-        nccl, where = self._bindings, self._handle(stream)
+        nccl, stream_handle = self._bindings, self._handle(stream)
         code, width = element_type(seat.dtype, bool(seat.op))
         op, count, room = _REDUCTIONS[seat.op], seat.count * width, seat.room * width
         kind = seat.call.kind
         if kind == "all_reduce":
-            nccl.all_reduce(seat.source, seat.target, count, code, op, comm, where)
+            nccl.all_reduce(seat.source, seat.target, count, code, op, comm, stream_handle)
         elif kind == "reduce":
-            nccl.reduce(seat.source, seat.target, count, code, op, seat.root, comm, where)
+            nccl.reduce(seat.source, seat.target, count, code, op, seat.root, comm, stream_handle)
         elif kind == "broadcast":
-            nccl.broadcast(seat.source, seat.target, count, code, seat.root, comm, where)
+            nccl.broadcast(seat.source, seat.target, count, code, seat.root, comm, stream_handle)
         elif kind == "all_gather":
-            nccl.all_gather(seat.source, seat.target, count, code, comm, where)
+            nccl.all_gather(seat.source, seat.target, count, code, comm, stream_handle)
         elif kind == "reduce_scatter":
-            nccl.reduce_scatter(seat.source, seat.target, room, code, op, comm, where)
+            nccl.reduce_scatter(seat.source, seat.target, room, code, op, comm, stream_handle)
         elif kind == "all_to_all":
             part = seat.count // world
             size = part * seat.dtype.itemsize
             for rank in range(world):  # within one group, so that a `send` does not wait for its `recv`
-                nccl.send(seat.source + rank * size, part * width, code, rank, comm, where)
-                nccl.recv(seat.target + rank * size, part * width, code, rank, comm, where)
+                nccl.send(seat.source + rank * size, part * width, code, rank, comm, stream_handle)
+                nccl.recv(seat.target + rank * size, part * width, code, rank, comm, stream_handle)
         elif seat.peer is not None:
+            # `source` is the buffer of a message on both sides: a `recv` has no operand beside its result.
             transfer = nccl.send if seat.rank == seat.root else nccl.recv
-            transfer(seat.source, count, code, seat.peer, comm, where)
+            transfer(seat.source, count, code, seat.peer, comm, stream_handle)
         else:
             raise AssertionError(kind)
 
@@ -168,7 +170,7 @@ class Nccl:
 def load_nccl() -> Nccl:
     """Load NCCL.
 
-    Sums within NVLink's switches stay off unless the environment asks for them.
+    NVLink multicast stays off unless the environment asks for it: see `leave_multicast_off`.
 
     Raises:
         LaunchError: it is not installed.

@@ -4,14 +4,14 @@ Rank 0's process has the hub, a thread with the board. Each rank has a thread th
 messages, in the order of a call's life:
 
     hub -> rank    hello folder                      the folder for files, on rank 0's machine
-    rank -> hub    rank world sees                   its number, the number of ranks, whether it can write the folder
-    hub -> rank    welcome all_see                   all ranks have joined; whether all can write the folder
+    rank -> hub    rank world can_write              its number, the number of ranks, whether it can write the folder
+    hub -> rank    welcome shared_folder             all ranks have joined; whether all can write the folder
     rank -> hub    arrive key call token failure     its elements: the name of a file, or the bytes themselves
     hub -> rank    go key {rank: token}              all ranks have arrived: each computes its own result
     hub -> rank    refused key why                   this call failed on all ranks; later ones may succeed
     rank -> hub    done key                          it has read the other ranks' elements
     hub -> rank    free key                          all ranks have read: its file may be used again
-    rank -> hub    called calls places               NCCL moves its data: its calls, each once, and their order
+    rank -> hub    called table indices              NCCL moves its data: its calls, each once, and their order
     hub -> rank    failed (*group, number) why       the work before this call failed on some rank
     hub -> rank    agreed ((*group, count), ...)     so many calls of these groups are the same on all ranks
     rank -> hub    abort why                         end every call, on all ranks
@@ -157,14 +157,13 @@ class ProcessEngine(HostEngine):
             _, name = link.recv()
             folder = Path(name)
             link.send(self._rank, self.world, os.access(folder, os.W_OK))
-            answer, detail = link.recv()  # `welcome all_see`, or `broken why`
+            answer, detail = link.recv()  # `welcome shared_folder`, or `broken why`
         except (EOFError, OSError):
             answer, detail = "broken", "rank 0 ended before all ranks had joined"
         if answer != "welcome":
             link.close()
             raise CollectiveError(str(detail))
-        all_see = bool(detail)
-        return link, folder, Pages(folder, self._rank) if all_see else Inline()
+        return link, folder, Pages(folder, self._rank) if detail else Inline()
 
     def _send(self, *message: object) -> None:
         """Send a message to the hub. The caller holds the lock: messages do not mix."""
@@ -230,9 +229,9 @@ class ProcessEngine(HostEngine):
             calls: the group of each call, the call, and the error of the work that makes its operands; empty for none.
         """
         table: dict[tuple[Group, Call, str], int] = {}  # a program makes few different calls, and these often
-        places = tuple(table.setdefault(call, len(table)) for call in calls)
+        indices = tuple(table.setdefault(call, len(table)) for call in calls)
         with contextlib.suppress(OSError), self._lock:  # the hub is gone, which the receiving thread finds out
-            self._send("called", tuple(table), places)
+            self._send("called", tuple(table), indices)
 
     def arrive(self, key: Key, seat: Seat, party: Party, failure: str) -> None:
         """Tell the hub that this rank has come to a meeting.

@@ -37,7 +37,7 @@ __all__ = ("DeviceFuture", "FutureState")
 
 T = TypeVar("T")
 
-_GLANCE_S = 20e-6  # between two looks at another thread's spin, which takes about as long
+_SPIN_POLL_S = 20e-6  # seconds between two polls for the end of another thread's spin, which takes about as long
 
 
 class FutureState(Enum):
@@ -68,8 +68,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_drivers", "_finished", "_leases", "_op", "_preparing", "_result", "_run", "_set_aside",
-        "_started", "_stream",
+        "__weakref__", "_ended_leases", "_finished", "_leases", "_op", "_result", "_run", "_started", "_stream",
+        "_waits",
     )  # fmt: skip
 
     def __init__(self, op: Operation[T], stream: Stream) -> None:
@@ -78,12 +78,12 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         self._leases = op.begin(composed=False, site=site)
         self._op: Operation[T] | None = op
         self._stream = stream
-        self._started = self._preparing = self._finished = False
+        self._started = self._finished = False
         self._run: Run[T] | None = None
         self._result: Any = None
-        self._drivers: dict[object, Generator[Any, Any, T]] | None = None
+        self._waits: dict[object, Generator[Any, Any, T]] | None = None  # `__await__` of each task
         # Leases that were ended when a task was cancelled before its first step, each with its uses and guards.
-        self._set_aside: list[tuple[Lease, Sequence[Use | PlainUse], Any]] | None = None
+        self._ended_leases: list[tuple[Lease, Sequence[Use | PlainUse], Any]] | None = None
 
     @property
     def stream(self) -> Stream:
@@ -126,7 +126,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         """The run, enqueued now if it was not; None where the operation has finished.
 
         Args:
-            waited: whether the caller waits anyway, so that prerequisites may be made here.
+            waited: whether the caller waits for the run. Then slow prerequisites may be done on its thread.
         """
         if self._started:
             return self._find_run()
@@ -147,17 +147,20 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
     def _make_run(self) -> Run[T]:
         op = self._op
         assert op is not None, "it was started before"
-        if self._set_aside is not None:
-            self._lend_again(self._set_aside)
+        if self._ended_leases is not None:
+            self._renew_leases(self._ended_leases)
         run = Run(op, self._stream, self._leases)
-        # One statement without calls, where a signal could come: the operation is the future's or the run's.
+        # One statement without calls: a signal cannot come amid it, so the future or the run owns the operation.
         self._run, self._started, self._op = run, True, None
         return run
 
     def _find_run(self) -> Run[T] | None:
-        """The run of a future that was started; None if it finished without one."""
+        """The run of a future that was started; None if it finished without one.
+
+        Waits while another thread spins for it.
+        """
         while self._run is None and not self._finished:
-            time.sleep(_GLANCE_S)  # another thread is in its spin, and makes a run if that takes too long
+            time.sleep(_SPIN_POLL_S)  # another thread is in its spin, and makes a run if that takes too long
         return self._run
 
     # -- awaiting -----------------------------------------------------------------------------
@@ -168,10 +171,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         if run is None:
             return self._result
         if not run.done:
-            if not loop_is_busy():
+            if not loop_is_busy():  # nothing else to do: checks may ask other processes now
                 self._stream.driver.awaited()
             run.watch()
-            run.raise_interrupt()
+            run.raise_interrupt()  # Ctrl-C during the submission is raised now, not when the device is done
             yield from suspend(run)
         return run.outcome()
 
@@ -195,31 +198,31 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
 
     # -- cancelled before it began ------------------------------------------------------------
 
-    def _lend_back(self) -> None:
+    def _end_leases(self) -> None:
         """End the operation's leases: its task was cancelled before the first step.
 
-        Another task may await the future all the same: `_lend_again` then enters them again.
+        If another task awaits the future all the same, `_renew_leases` enters them again.
         """
         op = self._op
-        if op is not None and self._set_aside is None:
+        if op is not None and self._ended_leases is None:
             leases = [lease for part in whole(op) for lease in part.leases]
-            self._set_aside = [(lease, lease.uses, lease.guarded) for lease in leases if lease.active]
+            self._ended_leases = [(lease, lease.uses, lease.guarded) for lease in leases if lease.active]
             end(leases)
 
-    def _lend_again(self, set_aside: list[tuple[Lease, Sequence[Use | PlainUse], Any]]) -> None:
-        """Enter leases that `_lend_back` ended.
+    def _renew_leases(self, ended: list[tuple[Lease, Sequence[Use | PlainUse], Any]]) -> None:
+        """Enter leases that `_end_leases` ended.
 
         Raises:
             OwnershipError: another operation uses the memory meanwhile.
         """
-        for lease, uses, guarded in set_aside:
+        for lease, uses, guarded in ended:
             lease.uses, lease.guarded, lease.active = uses, guarded, True
             try:
                 enter(lease)
             except BaseException:
-                end([entered for entered, *_ in set_aside])
+                end([lease for lease, *_ in ended])
                 raise
-        self._set_aside = None
+        self._ended_leases = None
 
     def _may_spin(self) -> bool:
         """Whether a brief spin delays neither another task nor a thread of the device."""
@@ -227,7 +230,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
 
     @staticmethod
     def _spin(is_done: Callable[[], bool]) -> bool:
-        """Ask `is_done` until it says so or the spin budget is spent. Its last answer."""
+        """Call `is_done` until it returns True, or the spin budget is spent.
+
+        Returns the last answer.
+        """
         clock = time.perf_counter
         end = clock() + config().spin_budget_us * 1e-6
         while not is_done():
@@ -239,7 +245,6 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         """Have a new thread do slow host work (compiling), and then enqueue the operation."""
         run = self._make_run()
         try:
-            self._preparing = True
             context = contextvars.copy_context()  # functions given to then() see the task's variables
             thread = threading.Thread(
                 target=context.run,
@@ -257,7 +262,7 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
 
     def send(self, value: Any) -> Any:
         """Advance the current task's wait; for event loops."""
-        return self._step(lambda driver: driver.send(value))
+        return self._step(lambda wait: wait.send(value))
 
     def throw(
         self,
@@ -268,31 +273,31 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         """Throw into the current task's wait; for event loops."""
         error = thrown(kind, value, trace)
         if not self._started and not self._in_progress():
-            self._lend_back()
-        return self._step(lambda driver: driver.throw(error))
+            self._end_leases()
+        return self._step(lambda wait: wait.throw(error))
 
     def close(self) -> None:
         """End the current task's wait; the work goes on."""
-        driver = self._drivers.pop(current_task(), None) if self._drivers else None
-        if driver is not None:
-            driver.close()
+        wait = self._waits.pop(current_task(), None) if self._waits else None
+        if wait is not None:
+            wait.close()
         elif not self._started:
-            self._lend_back()
+            self._end_leases()
 
     def _in_progress(self) -> bool:
-        return bool(self._drivers) and current_task() in self._drivers
+        return bool(self._waits) and current_task() in self._waits
 
     def _step(self, advance: Callable[[Generator[Any, Any, T]], Any]) -> Any:
-        task, drivers = current_task(), self._drivers
-        if drivers is None:
-            drivers = self._drivers = {}
-        driver = drivers.get(task)
-        if driver is None:
-            driver = drivers[task] = self.__await__()
+        task, waits = current_task(), self._waits
+        if waits is None:
+            waits = self._waits = {}
+        wait = waits.get(task)
+        if wait is None:
+            wait = waits[task] = self.__await__()
         try:
-            return advance(driver)
-        except BaseException:
-            drivers.pop(task, None)
+            return advance(wait)
+        except BaseException:  # StopIteration included, by which a generator returns
+            waits.pop(task, None)
             raise
 
     def __del__(self) -> None:
@@ -300,7 +305,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         if op is None or self._started:
             return
         abandon(op, self._leases)
-        if self._set_aside is None and op.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
+        # No warning where the future was cancelled, or an exception is why the program did not come to it.
+        if self._ended_leases is None and op.warns() and not sys.is_finalizing() and sys.exc_info()[1] is None:
             warnings.warn_explicit(
                 "the operation made here was scheduled but never run. Await its future, or call .start().",
                 UnrunOperationWarning,

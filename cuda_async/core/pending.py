@@ -84,7 +84,8 @@ class Pending(Generic[T]):
         return f"<Pending {self._what}>"
 
 
-_LOOKED_INTO = frozenset((Pending, tuple, list, dict))
+_SEARCHED = frozenset((Pending, tuple, list, dict))
+"""Types of items for which a tuple or list is searched further, besides subclasses of tuple."""
 
 
 def resolve(result: Any) -> Any:
@@ -97,16 +98,17 @@ def resolve(result: Any) -> Any:
     if kind is Pending:
         return result.value
     if kind is list or isinstance(result, tuple):
-        for item in cast("tuple[Any, ...] | list[Any]", result):  # in a loop here, since most results end with it
-            if type(item) in _LOOKED_INTO or isinstance(item, tuple):
+        for item in cast("tuple[Any, ...] | list[Any]", result):  # most results have none of these
+            if type(item) in _SEARCHED or isinstance(item, tuple):
                 break
         else:
             return cast("Any", result)
     elif kind is not dict:
         return result
-    # By `id`: each container, its items, and the object that takes its place. Until that is known it is the container.
+    # By the container's `id`: the container, its items, and its replacement. The replacement is the container itself
+    # until all items within it are resolved, and stays so where a container holds itself.
     containers: dict[int, tuple[Any, list[Any], Any]] = {}
-    closed: set[int] = set()
+    resolved: set[int] = set()
     stack: list[Any] = [result]
     while stack:
         container = stack[-1]
@@ -116,15 +118,19 @@ def resolve(result: Any) -> Any:
             stack += [item for item in items if _is_searched(item) and id(item) not in containers]
             continue
         stack.pop()
-        if id(container) not in closed:  # two containers may have the same one
-            closed.add(id(container))
+        if id(container) not in resolved:  # else it was in two containers, and on the stack twice
+            resolved.add(id(container))
             items = containers[id(container)][1]
             containers[id(container)] = (container, items, _rebuilt(container, items, containers))
     return containers[id(cast("Any", result))][2]
 
 
 def _is_searched(item: Any) -> bool:
-    """Whether it is a container in which there may be a `Pending`."""
+    """Whether an item is a container in which a `Pending` is looked for.
+
+    Subclasses of tuple are, such as named tuples: `_make` builds another one. Other subclasses of list and dict may
+    have state of their own, which a copy would lose.
+    """
     return type(item) in (list, dict) or isinstance(item, tuple)
 
 

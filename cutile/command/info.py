@@ -31,7 +31,7 @@ class Trial:
         backend: its name.
         works: whether the kernel was compiled, and computed the right numbers if it ran.
         says: the times, or the failure and its remedy.
-        installed: False if the extra with its compiler was left out: nothing is broken then.
+        installed: False if the user did not install the extra with its compiler. That is no failure.
     """
 
     backend: str
@@ -53,19 +53,19 @@ def run(options: argparse.Namespace) -> int:
     """Print the report; 1 where a backend that is installed does not work."""
     facts = collect()
     print(json.dumps(facts, indent=1) if options.json else _text(facts))
-    return 0 if all(each["works"] or not each["installed"] for each in facts["backends"]) else 1
+    return 0 if all(row["works"] or not row["installed"] for row in facts["backends"]) else 1
 
 
 def collect() -> dict[str, Any]:
     """The report as plain data, for JSON."""
-    names = {each.distribution for needs in NEEDS.values() for each in needs}
-    versions = {each.distribution: each.version for needs in NEEDS.values() for each in needs}
+    names = {need.distribution for needs in NEEDS.values() for need in needs}
+    versions = {need.distribution: need.version for needs in NEEDS.values() for need in needs}
     return {
-        "cutile": Need("cutile", "").version or "used from its checkout",
+        "cutile": Need("cutile", "").version or "used from its checkout",  # the checkout has no installed version
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: versions[name] for name in sorted(names)},
-        "devices": [_device(each) for each in _devices()],
+        "devices": [_device(device) for device in _devices()],
         "cache": str(disk_store(config.load().cache_directory).folder),
         "backends": [asdict(trial(name)) for name in BACKENDS],
     }
@@ -76,13 +76,13 @@ def _devices() -> list[Device]:
 
 
 def _device(device: Device) -> dict[str, Any]:
-    what = device.properties
+    properties = device.properties
     return {
         "device": str(device),
-        "name": what.name,
-        "arch": what.arch,
+        "name": properties.name,
+        "arch": properties.arch,
         "processors": device.multiprocessor_count,
-        "memory_bytes": what.total_memory_bytes,
+        "memory_bytes": properties.total_memory_bytes,
     }
 
 
@@ -100,22 +100,22 @@ def trial(backend: str) -> Trial:
     try:
         kind, arch = row_of(backend).devices[0], row_of(backend).example
         if device_count(kind) == 0:
-            increment.inspect(_zeros(Device.host()), stage="log", arch=arch)
+            increment.inspect(_zeros(Device.host()), stage="log", arch=arch)  # compiles, as below
             return Trial(backend, True, f"compiles for {arch} in {_since(start)}; no GPU here")
         device = Device.of_kind(kind)
         with device, use_backend(backend):
-            increment.inspect(_zeros(device), stage="log")  # builds, whatever the disk cache holds
+            increment.inspect(_zeros(device), stage="log")  # the log is the compiler's: the disk cache has none
             compiled = _since(start)
             result = increment(_zeros(device)).first().unpartition().sync().to_numpy().sync()
         if result.tolist() != [1.0] * 8:
             return Trial(backend, False, f"computes {result.tolist()} in place of ones")
         return Trial(backend, True, f"compiles in {compiled} and runs on {device}")
     except Exception as error:  # any failure is a result of the trial
-        what = f"{type(error).__name__}: {error}"
+        failure = f"{type(error).__name__}: {error}"
         if not smells_of_installation(error):
-            return Trial(backend, False, what)
-        lacking = [each.distribution for each in missing(backend)]
-        first = f"{', '.join(lacking)}: not installed" if lacking else what
+            return Trial(backend, False, failure)
+        packages = [need.distribution for need in missing(backend)]
+        first = f"{', '.join(packages)}: not installed" if packages else failure
         return Trial(backend, False, "\n".join([first, *needed(backend)]))
 
 
@@ -130,10 +130,12 @@ def _since(start: float) -> str:
 
 def _text(facts: dict[str, Any]) -> str:
     lines = [f"cutile {facts['cutile']}, Python {facts['python']}, {facts['platform']}", ""]
-    for each in facts["devices"]:
-        size = f", {each['memory_bytes'] / 2**30:.0f} GiB" if each["memory_bytes"] else ""
-        lines.append(f"  {each['device']:8} {each['name']} ({each['arch']}), {each['processors']} processors{size}")
-    lines += ["", *(f"  {name:18} {found or 'not installed'}" for name, found in facts["packages"].items()), ""]
+    for device in facts["devices"]:
+        size = f", {device['memory_bytes'] / 2**30:.0f} GiB" if device["memory_bytes"] else ""
+        lines.append(
+            f"  {device['device']:8} {device['name']} ({device['arch']}), {device['processors']} processors{size}"
+        )
+    lines += ["", *(f"  {name:18} {version or 'not installed'}" for name, version in facts["packages"].items()), ""]
     lines += [f"  compiled kernels are kept in {facts['cache']}", ""]
     for row in facts["backends"]:
         first, *rest = row["says"].splitlines()

@@ -6,7 +6,7 @@
   is compiled before the block, the rest behind it. Nothing in a kernel raises, so `finally` around the `yield` means
   the same as no `finally`.
 
-`may_store` reads the same bodies, also the lines that a launch's arguments leave out.
+`may_store` reads the same bodies. It reads all lines: also those that a constant condition leaves uncompiled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import inspect
 import re
 import types
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +88,11 @@ def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
 
 
 MAX_DEPTH = 16
-"""How deep a function may call itself; each call is compiled in place.
+"""Calls of a function within its own calls; each is compiled in place.
 
-A function that calls itself twice is compiled up to 2**16 times. CPython's own limit of 1000 frames lets a simple one
-call itself some 60 deep. Beyond it is an error with the place of the call."""
+It bounds the compile time: a function that calls itself twice is compiled up to 2**16 times. It also keeps the compiler
+far from CPython's limit of 1000 frames, at which a simple function calls itself some 60 deep. A call beyond it is an
+error at the place of the call."""
 
 # By function, with the code that the source belongs to: `function.__code__` may be assigned.
 _sources: weakref.WeakKeyDictionary[types.FunctionType, tuple[types.CodeType, FunctionSource]]
@@ -99,11 +100,11 @@ _sources = weakref.WeakKeyDictionary()
 
 
 def source_of(function: types.FunctionType) -> FunctionSource:
-    """The source of a helper, read when its code is first met."""
-    known = _sources.get(function)
-    if known is None or known[0] is not function.__code__:
-        known = _sources[function] = (function.__code__, take_source(function, imported=True))
-    return known[1]
+    """The source of a helper, read once for each code that the helper has."""
+    entry = _sources.get(function)
+    if entry is None or entry[0] is not function.__code__:
+        entry = _sources[function] = (function.__code__, take_source(function, imported=True))
+    return entry[1]
 
 
 def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -125,15 +126,11 @@ def entered(
     source = source_of(function)
 
     def default(parameter: inspect.Parameter) -> Any:
-        """A parameter's default, noted as read: it may be replaced."""
-        of = (
-            "$.__defaults__"
-            if parameter.kind is not parameter.KEYWORD_ONLY
-            else f"$.__kwdefaults__[{parameter.name!r}]"
-        )
-        frame.captures.read(
-            function, of, parameter.default if parameter.kind is parameter.KEYWORD_ONLY else function.__defaults__
-        )
+        """A parameter's default, noted as read: the user may replace it later."""
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            frame.captures.read(function, f"$.__kwdefaults__[{parameter.name!r}]", parameter.default)
+        else:
+            frame.captures.read(function, "$.__defaults__", function.__defaults__)
         return compile_time(parameter.default, parameter.name, frame.captures)
 
     variables = _bind(frame, own_signature(function), function.__name__, node, args, kwargs, default)
@@ -169,8 +166,10 @@ def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[An
 
 
 def _refuse_endless(frame: Frame, function: Any, name: str, node: ast.AST) -> None:
-    """Refuse recursion that no constant ends."""
-    depths = [depth for each, depth in frame.active if each is function]
+    """Refuse recursion that no compile-time condition ends."""
+    depths = [depth for active, depth in frame.active if active is function]
+    # `dynamic_depth` counts the conditions and loops around a place that only the running kernel decides. If this call
+    # has more of them than the call before, the kernel decides on it, and the compiler would inline it without end.
     if depths and frame.dynamic_depth > depths[-1]:
         raise KernelSyntaxError(
             f"{name!r} calls itself under a condition or in a loop that is decided when the kernel runs",
@@ -187,7 +186,7 @@ def _refuse_endless(frame: Frame, function: Any, name: str, node: ast.AST) -> No
 
 
 def _once(place: Location) -> Location:
-    """The place of a call, without the calls of the same function that led there."""
+    """The place of a recursive call, without the recursive calls around it."""
     caller = place.caller
     while caller is not None and caller.function == place.function:
         caller = caller.caller
@@ -240,8 +239,8 @@ def _nothing() -> Generator[None, None, None]:
     yield
 
 
-_MAKER = contextlib.contextmanager(_nothing).__code__  # functions that `contextmanager` makes share it
-_WHAT = "Write a function with one `yield`, and decorate it with @contextlib.contextmanager."
+_MANAGER_CODE = contextlib.contextmanager(_nothing).__code__  # all functions that `contextmanager` makes share it
+_REMEDY = "Write a function with one `yield`, and decorate it with @contextlib.contextmanager."
 
 
 def with_statement(frame: Frame, node: ast.With) -> None:
@@ -256,8 +255,8 @@ def _enter(frame: Frame, node: ast.With, position: int) -> None:
     item = node.items[position]
     call = item.context_expr
     function = frame.evaluate(call.func) if isinstance(call, ast.Call) else None
-    if not isinstance(call, ast.Call) or getattr(function, "__code__", None) is not _MAKER:
-        refuse(frame, call, "a context manager other than a generator of the user's", _WHAT)
+    if not isinstance(call, ast.Call) or getattr(function, "__code__", None) is not _MANAGER_CODE:
+        refuse(frame, call, "a context manager other than a generator of the user's", _REMEDY)
     if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
         refuse(frame, call, "a context manager's call with * or **", "Write the arguments out.")
     generator = _generator(frame, function)
@@ -270,6 +269,7 @@ def _enter(frame: Frame, node: ast.With, position: int) -> None:
     if item.optional_vars is not None:
         assign(frame, item.optional_vars, yielded)
     _enter(frame, node, position + 1)
+    # `falls`: the end of the block is reached at all. `taken`: on some paths it was left before.
     if after and (not frame.flow.falls or frame.flow.taken):
         frame.syntax_error(
             node,
@@ -283,26 +283,32 @@ def _generator(frame: Frame, function: Any) -> types.FunctionType:
     """The generator function that `contextmanager` has wrapped."""
     wrapped = frame.captures.read(function, "$.__wrapped__", function.__wrapped__)
     if not isinstance(wrapped, types.FunctionType):
-        frame.type_error("a context manager must be a plain generator function", remedy=_WHAT)
+        frame.type_error("a context manager must be a plain generator function", remedy=_REMEDY)
     return wrapped
 
 
 def _parts(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt]]:
     """The statements before the `yield`, its operand, and the statements behind it."""
-    body = list(inner.body)
-    for k, statement in enumerate(body):
-        if isinstance(statement, ast.Try) and not statement.handlers and not statement.orelse:
-            body[k : k + 1] = [*statement.body, *statement.finalbody]
-    places = [k for k, each in enumerate(body) if any(isinstance(node, ast.Yield) for node in ast.walk(each))]
-    place = places[0] if len(places) == 1 else None
-    statement = None if place is None else body[place]
-    if place is None or not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Yield):
+    body = list(_without_finally(inner.body))
+    yielding = [k for k, item in enumerate(body) if any(isinstance(node, ast.Yield) for node in ast.walk(item))]
+    position = yielding[0] if len(yielding) == 1 else None
+    statement = None if position is None else body[position]
+    if position is None or not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Yield):
         inner.syntax_error(
             inner.source.tree,
             "a context manager that does not have one `yield` as a statement of its own is not compiled",
-            _WHAT,
+            _REMEDY,
         )
-    return body[:place], statement.value.value, body[place + 1 :]
+    return body[:position], statement.value.value, body[position + 1 :]
+
+
+def _without_finally(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements, in place of each `try` with a `finally` alone its own statements."""
+    for statement in statements:
+        if isinstance(statement, ast.Try) and not statement.handlers and not statement.orelse:
+            yield from _without_finally([*statement.body, *statement.finalbody])
+        else:
+            yield statement
 
 
 _EFFECT = "store|scatter|atomic|print|assert|copy|write"
@@ -326,7 +332,7 @@ def _may(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
         if isinstance(called, types.FunctionType) and called not in seen and not hasattr(called, "__cutile__"):
             try:
                 inner = source_of(called).tree
-            except KernelError:  # the text of a function that was not compiled need not be known
+            except KernelError:  # it has no source: a kernel that calls it is refused when it is compiled
                 continue
             if _may(called, inner, seen):
                 return True

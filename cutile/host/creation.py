@@ -55,7 +55,8 @@ __all__ = (
 
 T = TypeVar("T")
 
-_BLOCK_BYTES = 1 << 16  # bytes of the first block of a fill by doubling
+# Bytes that the host writes of a fill by doubling. The device then takes log2(size / 64 KiB) copies: 14 for 1 GiB.
+_BLOCK_BYTES = 1 << 16
 _MAX_PATTERN_BYTES = 4  # bytes that cuMemsetD32 repeats
 MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less time than a kernel takes to load
 
@@ -83,7 +84,7 @@ def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value")
             "api.from_numpy(np.full(shape, 0x22, np.uint8), f4e2m1fnx2)"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        # A float of more than 64 bits stays as it is: as a float64 a finite one may be infinite, a fraction whole.
+        # A float of more than 64 bits is not rounded to float64, where it may become infinite or a whole number.
         exact = array if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.astype(np.float64)
         stored = element(array, dtype)
         back = stored.astype(np.float64)
@@ -170,7 +171,7 @@ class Arange(Create):
 
 
 def _count(array: Array, dtype: DTypeLike) -> Callable[[int, int], None]:
-    """A body that gives elements their own positions."""
+    """The function of `for_rows` that writes to each element its position."""
 
     def count(start: int, stop: int) -> None:
         array[start:stop] = converted(np.arange(start, stop), i64, dtype)
@@ -214,16 +215,16 @@ def fill_elements(view: View, element: Array, result: T) -> DeviceOp[T]:
 
 
 def _pattern(element: Array) -> bytes:
-    """The shortest run of bytes that, repeated, makes the element."""
-    text = element.tobytes()
-    for length in (1, 2, 4):
-        if length < len(text) and text == text[:length] * (len(text) // length):
-            return text[:length]
-    return text
+    """The element's shortest period of 1, 2 or 4 bytes; else all its bytes."""
+    content = element.tobytes()
+    for length in (1, 2, 4):  # the widths of cuMemsetD8, D16 and D32
+        if length < len(content) and content == content[:length] * (len(content) // length):
+            return content[:length]
+    return content
 
 
 def enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
-    """Enqueue giving every element the same value; on a GPU contiguous elements only."""
+    """Enqueue a fill with one value. On a GPU the elements must be contiguous."""
     if 0 in view.shape:
         return
     stream = context.stream
@@ -244,7 +245,7 @@ def enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
 
 
 def _assign(array: Array, element: Array) -> Callable[[int, int], None]:
-    """A body that fills rows."""
+    """The function of `for_rows` that fills rows."""
 
     def assign(start: int, stop: int) -> None:
         array[start:stop] = element
@@ -329,7 +330,7 @@ class _Linspace(Create):
             enqueue_fill(context, last, element(self._stop, view.dtype))
 
     def _ramp(self, array: Array) -> Callable[[int, int], None]:
-        """A body that writes numbers."""
+        """The function of `for_rows` that writes the numbers."""
         count = array.shape[0]
         first, step, last, dtype = self._start, self._step, self._stop, self._dtype
 
@@ -405,14 +406,14 @@ class _Eye(Create):
 
 
 def _diagonal(array: Array, number: Array) -> Callable[[int, int], None]:
-    """A body that writes rows."""
+    """The function of `for_rows` that writes rows of zeros with ones on the diagonal."""
 
-    def write(start: int, stop: int) -> None:
+    def write_rows(start: int, stop: int) -> None:
         array[start:stop] = 0
         ones = np.arange(start, min(stop, array.shape[1]))
         array[ones, ones] = number
 
-    return write
+    return write_rows
 
 
 def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
@@ -477,7 +478,7 @@ class _Convert(DeviceOp[Tensor]):
 
 
 def _cast(destination: Array, source: Array, source_type: DTypeLike, dtype: DTypeLike) -> Callable[[int, int], None]:
-    """A body that converts rows."""
+    """The function of `for_rows` that converts rows."""
 
     def cast(start: int, stop: int) -> None:
         rows = ... if destination.ndim == 0 else slice(start, stop)  # an array of no axes takes no slice

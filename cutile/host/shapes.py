@@ -116,9 +116,9 @@ def as_shape(shape: ShapeLike, argument: str = "shape", *, least: int = 0) -> tu
 
 
 def is_same_shape(shape: tuple[int, ...], request: Any) -> bool:
-    """Whether a result cached for `shape` serves `request`, which is not checked.
+    """Whether `request`, which nothing has checked yet, is `shape`, as integers.
 
-    Equality alone does not make it valid: (4.0, 8) equals (4, 8).
+    A launch then takes the result that was cached for `shape`. Equality is not enough: (4.0, 8) equals (4, 8).
 
     >>> is_same_shape((4, 8), (4, 8)), is_same_shape((4, 8), (4.0, 8)), is_same_shape((4, 8), [4, 8])
     (True, False, False)
@@ -173,9 +173,9 @@ def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...]
     request = _integers(new, "shape")
     size = math.prod(old)
     unknown = request.count(-1)
-    known = -math.prod(request)  # with one -1: the product of the other extents, since -1 changes the sign
-    missing = size // known if unknown == 1 and known > 0 and size % known == 0 else -1
-    extents = tuple(missing if extent == -1 else extent for extent in request)
+    rest = -math.prod(request)  # with one -1: the product of the other extents, since -1 changes the sign
+    inferred = size // rest if unknown == 1 and rest > 0 and size % rest == 0 else -1
+    extents = tuple(inferred if extent == -1 else extent for extent in request)
     if -1 not in extents:
         as_shape(extents)
     if math.prod(extents) != size or -1 in extents:
@@ -241,24 +241,30 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
 
 
 def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
-    pair: Any = span
-    ends = (pair.start, pair.stop) if isinstance(span, slice) else pair if isinstance(span, tuple | list) else ()
-    if any(end is not None and not hasattr(end, "__index__") for end in ends):
-        raise ArgumentTypeError(f"slice: axis {axis}: expected whole numbers, as in (2, 6), got {as_text(span)}")
+    part: Any = span
     if isinstance(span, range | slice):
-        start, stop, step = pair.start, pair.stop, pair.step
-        if step not in (None, 1):
-            raise ArgumentError(
-                f"slice: axis {axis} has a step of {as_text(step)}; write tensor[start:stop:step] for that"
-            )
-        return (0 if start is None else operator.index(start), extent if stop is None else operator.index(stop))
-    if isinstance(span, tuple | list) and len(pair) == 2:
-        return operator.index(pair[0]), operator.index(pair[1])
-    raise ArgumentTypeError(f"slice: axis {axis}: expected range(start, stop) or (start, stop), got {as_text(span)}")
+        start = 0 if part.start is None else part.start
+        stop = extent if part.stop is None else part.stop
+        step = 1 if part.step is None else part.step
+    elif isinstance(span, tuple | list) and len(part) == 2:
+        (start, stop), step = part, 1
+    else:
+        raise ArgumentTypeError(
+            f"slice: axis {axis}: expected range(start, stop) or (start, stop), got {as_text(span)}"
+        )
+    try:
+        start, stop, step = map(operator.index, (start, stop, step))
+    except TypeError:  # also of an array of several numbers, although it has `__index__`
+        raise ArgumentTypeError(
+            f"slice: axis {axis}: expected whole numbers, as in (2, 6), got {as_text(span)}"
+        ) from None
+    if step != 1:
+        raise ArgumentError(f"slice: axis {axis} has a step of {as_text(step)}; write tensor[start:stop:step] for that")
+    return start, stop
 
 
 def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, stop: Any = None) -> tuple[slice, ...]:
-    """The key that cuts one axis, as `tensor[:, start:stop]` does.
+    """The key of `tensor[:, start:stop]`, for any axis.
 
     Raises:
         ArgumentError: there is no such axis.
@@ -283,13 +289,14 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     """
     items = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
     count = sum(item is not None and item is not Ellipsis for item in items)
-    if items.count(Ellipsis) > 1:
+    ellipses = sum(item is Ellipsis for item in items)  # by `is`: arrays compare their elements by `==`
+    if ellipses > 1:
         raise ArgumentTypeError("a tensor's index may hold one `...`")
     if count > len(shape):
         raise ArgumentIndexError(
             f"{count} indices for the {len(shape)} axes of shape {show_shape(shape)}; at most one each"
         )
-    if Ellipsis not in items:
+    if not ellipses:
         items.append(Ellipsis)
     offset, axis = 0, 0
     extents: list[int] = []
@@ -299,10 +306,10 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
             extents.append(1)
             steps.append(0)  # any stride would do for an extent of 1
         elif item is Ellipsis:
-            until = axis + len(shape) - count
-            extents += shape[axis:until]
-            steps += strides[axis:until]
-            axis = until
+            end = axis + len(shape) - count
+            extents += shape[axis:end]
+            steps += strides[axis:end]
+            axis = end
         elif isinstance(item, slice):
             start, stop, step = item.indices(shape[axis])
             extent = len(range(start, stop, step))
@@ -317,12 +324,15 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
 
 
 def _position(item: Any, extent: int, axis: int) -> int:
-    if isinstance(item, bool) or not hasattr(item, "__index__"):
+    try:
+        if isinstance(item, bool):  # NumPy's masks
+            raise TypeError
+        position = operator.index(item)
+    except TypeError:  # also of an array of several numbers, although it has `__index__`
         raise ArgumentTypeError(
             f"index {as_text(item)} of axis {axis}: expected an integer, a slice, ... or None; a tensor is not indexed "
             "by arrays on the host (write a kernel, or index what to_numpy() gives)"
-        )
-    position = operator.index(item)
+        ) from None
     if not -extent <= position < extent:
         raise ArgumentIndexError(
             f"index {as_text(position)} of axis {axis} is out of bounds: it has {extent} elements, {-extent} to "

@@ -1,8 +1,8 @@
 """Checks of indices, and assumptions of the author.
 
-A check stands before the access that it guards. `cutile/passes/bounds.py` proves it, or moves it to the launch;
-`checks.py` there makes an assertion of each one that is left. An assumption gives its operand back, and serves those
-proofs. In the debug mode it is asserted, too.
+A check stands before the access that it guards. `cutile/passes/bounds.py` proves it, or moves it to the launch. For
+each other check, `cutile/passes/checks.py` makes an assertion. An assumption returns its operand, and the proofs rely
+on it. In the debug mode an assumption is asserted, too.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.
 
     def infer(self) -> tuple[Type, ...]:
         rank = self.x.tensor.rank
-        if not 0 <= self.axis < rank or self.step < 1:
+        if not 0 <= self.axis < rank:
             raise KernelTypeError(f"check_tile: axis {self.axis} of a tensor with {rank} axes")
+        if self.step < 1:
+            raise KernelTypeError(f"check_tile: a step of {self.step} elements")
         return ()
 
 
 class CheckIndex(Op, name="check_index", spelled=("Mut.partition_mut",), effect=Effect.WRITE):
     """`0 <= index < count`; `what` names the index in the error.
+
+    The effect of a write keeps it before its access, as that of `check_tile`.
 
     Examples:
         >>> @ct.entry
@@ -104,9 +108,9 @@ class AssumeWithin(
         "PartitionIndex.coords", "PartitionIndex.components",
     ),
 ):  # fmt: skip
-    """`low <= x < high`, of an index that a mapped partition minted.
+    """`low <= x < high`, for an index that comes from a mapped partition.
 
-    With `reached`, `low` and `high - 1` are among its values.
+    `reached` says that the bounds are tight: the kernel also runs with x = low, and with x = high - 1.
 
     Examples:
         >>> @ct.entry
@@ -127,8 +131,8 @@ class AssumeWithin(
 class AssumeDivisible(Assumption, name="assume_div_by", spelled=("assume_div_by", "assume_div_by_every_along")):
     """Every element is a multiple of `by`.
 
-    With `every` and `along`: the first of each group of `every` neighbours along an axis is, and the others count up
-    from it.
+    With `every` and `along`, the elements along the axis `along` form groups of `every` neighbours. Only the first
+    element of a group is a multiple of `by`. The others follow it in steps of 1.
     """
 
     x: Value = operand(INT_TILE)

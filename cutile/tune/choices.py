@@ -1,12 +1,13 @@
 """`Choice`: the fastest configuration that a search has found, and its file.
 
-    <cache folder>/tune/choices/<2 digits>/<digest>.json
+    <cache folder>/tune/choices/<first 2 digits>/<digest>.json
         {"cutile.tune.choice": 1, "kernel": "gemm", "config": {"BK": 64}, "median_ms": 0.41, "tried": 8, "key": ...}
 
 The digest covers the kernel's IR, generics and compile options, its arguments' dtypes and layouts, the key, the
-configurations, the device and the toolchain. A file that cannot be read counts as missing. An error while writing is
-ignored: the next process searches again. Files need not be trusted: `load` returns one of the caller's configurations,
-whatever the file holds.
+configurations, the device and the toolchain. Its first digits are a folder, so that no folder has too many files.
+
+A file that cannot be read counts as missing. An error while writing is ignored: the next process searches again. Files
+need not be trusted, since `load` returns one of the caller's configurations.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from cutile.tune.table import Tuned
 __all__ = ("Choice", "digest_of", "load", "save")
 
 FORMAT = 1
+"""Version of the file's format. Files of another version count as missing."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Choice:
         kernel: the kernel's name.
         configuration: the winner.
         key: the device, and each tensor's dtype and extents, as text.
-        median_ms: milliseconds of the winner; None where a file says none.
+        median_ms: milliseconds of the winner; None if the file has null there.
         tried: the number of configurations that were tried.
         tuned: the table of all trials; None where the choice was read from disk.
     """
@@ -53,10 +55,10 @@ class Choice:
     tuned: Tuned | None = None
 
     def __repr__(self) -> str:
-        words = ", ".join(f"{name}={value}" for name, value in self.configuration.label.items())
+        label = ", ".join(f"{name}={value}" for name, value in self.configuration.label.items())
         time = "" if self.median_ms is None else f", {self.median_ms:.4g} ms"
         origin = "kept on disk" if self.tuned is None else f"the fastest of {self.tried}"
-        return f"<{self.kernel} with {words}{time}, {origin}, for {self.key}>"
+        return f"<{self.kernel} with {label}{time}, {origin}, for {self.key}>"
 
 
 def digest_of(parts: Sequence[str]) -> str:
@@ -82,7 +84,7 @@ def _path(digest: str) -> Path | None:
 
 
 def load(digest: str, kernel: str, key: str, configurations: Sequence[Configuration]) -> Choice | None:
-    """Read a choice; None if no choice of these configurations is there."""
+    """Read a choice; None if there is no file, or its winner is none of these."""
     path = _path(digest)
     if path is None:
         return None
@@ -94,8 +96,8 @@ def load(digest: str, kernel: str, key: str, configurations: Sequence[Configurat
         winner = next(item for item in configurations if _as_json(item.label) == label)
         median_ms = fields["median_ms"]
         return Choice(kernel, winner, key, None if median_ms is None else float(median_ms), int(fields["tried"]))
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        return None
+    except (OSError, ValueError, KeyError, TypeError, StopIteration, OverflowError, RecursionError):
+        return None  # OverflowError: a number that no float holds, or `Infinity`. RecursionError: lists of lists
 
 
 def save(digest: str, choice: Choice) -> None:
@@ -111,7 +113,7 @@ def save(digest: str, choice: Choice) -> None:
         "tried": choice.tried,
         "key": choice.key,
     }
-    # A name of its own, which no other process and no other thread writes to.
+    # A name that no other process and no other thread writes to: the process's number, and 32 random bits.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with suppress(OSError):  # the next process searches again
         make_private(path.parent)

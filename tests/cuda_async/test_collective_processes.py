@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from cuda_async import Device
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.hub import Hub
 from cuda_async.collective.processes import ProcessEngine
-from cuda_async.collective.transport import new_folder
+from cuda_async.collective.transport import Address, Link, connect, new_folder
 from cuda_async.errors import ArgumentError
 
 ROOT = Path(__file__).parents[2]
@@ -201,6 +202,55 @@ def test_a_port_that_is_none_is_refused(port: int):
 def test_ranks_that_never_join_are_named():
     with pytest.raises(CollectiveError, match="ranks 1 and 2 did not join within"):
         Communicator.join(0, 3, Communicator.unique_id(), limit_s=0.3)
+
+
+def linked(name: str) -> Link:
+    """A link to the hub, as soon as it listens."""
+    while True:
+        with contextlib.suppress(OSError):
+            return connect(Address.parse(name))
+        time.sleep(0.01)
+
+
+def test_a_process_too_many_is_told_so() -> None:
+    name = Communicator.unique_id()
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [pool.submit(Communicator.join, 0, 2, name, limit_s=10)]
+        link = linked(name)  # before all have joined; it tells its rank when they have
+        ranks.append(pool.submit(Communicator.join, 1, 2, name, limit_s=10))
+        joined = [rank.result() for rank in ranks]
+    link.recv()
+    link.send(1, 2, True)
+    assert link.poll(10), "it waits for ever"
+    assert link.recv() == ["broken", "all 2 ranks have joined; each process needs a rank of its own"]
+    for rank in joined:
+        rank.close()
+
+
+@pytest.mark.parametrize("number", [1, 0], ids=["before all have joined", "as a second rank 0"])
+def test_a_rank_that_dies_after_its_handshake_is_named(number: int) -> None:
+    name = Communicator.unique_id()
+    answers: list[str] = []
+
+    def join(rank: int) -> None:
+        try:
+            with Communicator.join(rank, 3, name, device=Device.host(), limit_s=10) as joined:
+                joined.barrier().sync()
+        except CollectiveError as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in (0, 2)]
+    threads[0].start()
+    link = linked(name)
+    link.recv()
+    link.send(number, 3, True)
+    link.close()
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    words = "rank 1 is gone (its process ended)" if number else "rank 0 has joined twice"
+    assert answers
+    assert all(words in answer for answer in answers)
 
 
 def test_the_hubs_own_rank_hears_last(monkeypatch: pytest.MonkeyPatch) -> None:

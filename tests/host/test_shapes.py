@@ -126,6 +126,13 @@ def test_a_shape_that_does_not_fit_is_refused(
         ([(-1, 2)], ArgumentError, "is out of bounds"),
         ([range(0, 4, 2)], ArgumentError, "step of 2; write tensor[start:stop:step]"),
         ([3], ArgumentTypeError, "axis 0: expected range(start, stop) or (start, stop), got 3"),
+        ([(None, 3)], ArgumentTypeError, "axis 0: expected whole numbers, as in (2, 6), got (None, 3)"),
+        (
+            [(np.arange(2), 3)],
+            ArgumentTypeError,
+            "axis 0: expected whole numbers, as in (2, 6), got (array([0, 1]), 3)",
+        ),
+        ([slice(0, 2, np.arange(2))], ArgumentTypeError, "axis 0: expected whole numbers"),
     ],
 )
 def test_a_range_outside_its_axis_is_refused(spans: list[Any], error: type[Exception], words: str) -> None:
@@ -140,6 +147,8 @@ def test_a_range_outside_its_axis_is_refused(spans: list[Any], error: type[Excep
         ((0, -9), IndexError, "index -9 of axis 1"),
         ((0, 0, 0), IndexError, "3 indices for the 2 axes"),
         (([0, 1],), ArgumentTypeError, "not indexed by arrays"),
+        (np.array([0, 1]), ArgumentTypeError, "not indexed by arrays"),
+        ((0, np.array([True, False])), ArgumentTypeError, "not indexed by arrays"),
         (True, ArgumentTypeError, "expected an integer"),
         ((..., ...), ArgumentTypeError, "one `...`"),
     ],

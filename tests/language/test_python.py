@@ -150,6 +150,30 @@ def framed(part: Any, value: Any, at: int = 0) -> Any:
         part.store(value + 2, at + 2)
 
 
+@contextlib.contextmanager
+def doubly_framed(part: Any) -> Any:
+    try:
+        try:
+            yield 5.0
+        finally:
+            part.store(6.0, 1)
+    finally:
+        part.store(7.0, 2)
+
+
+@ct.entry
+def nested_finally(y: Mut):
+    r = y.partition_mut((1,))
+    with doubly_framed(r) as first:
+        r.store(first, 0)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_a_finally_within_a_finally(backend: str) -> None:
+    with on(backend):
+        np.testing.assert_array_equal(result(nested_finally(part()))[:3], [5, 6, 7])
+
+
 @ct.entry
 def objects(y: Mut, a: f32, *, MODE: Const[str] = "half"):
     r = y.partition_mut((1,))

@@ -31,7 +31,8 @@ from cutile import (
     f64,
 )
 from cutile.bench import BenchOptions
-from cutile.tune import Autotuner, DisagreementWarning
+from cutile.launch.searching import Configuration
+from cutile.tune import Autotuner, DisagreementWarning, choices
 from cutile.tune import launches as searches
 from cutile.tune.memory import Output, difference
 from tests.support.kernels import define, kernel
@@ -195,6 +196,25 @@ def test_another_process_measures_nothing(tmp_path: Path) -> None:
     first, fresh = run("first")
     assert fresh == "False"
     assert run("again") == [first, "True", "False", "True", "True"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"cutile.tune.choice": 1, "config": {"B": 1}, "tried": 1, "median_ms": 1' + "0" * 400 + "}",
+        '{"cutile.tune.choice": 1, "config": {"B": 1}, "tried": Infinity, "median_ms": 1}',
+        "[" * 100_000,
+    ],
+    ids=["a number beyond f64", "an infinite count", "deep lists"],
+)
+def test_a_file_that_is_no_choice_counts_as_missing(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "_folder", lambda: tmp_path)
+    configuration = Configuration({}, {"B": 1}, None, {"B": 1})
+    choices.save("ab", choices.Choice("add", configuration, "key", 1.0, 1))
+    assert choices.load("ab", "add", "key", [configuration]) is not None
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text(text)
+    assert choices.load("ab", "add", "key", [configuration]) is None
 
 
 def test_await_searches_beside_the_loop() -> None:

@@ -25,13 +25,13 @@ LINE = 64
 LOOPS, STREAMING = "cutile_loops", "cutile_streaming"
 """The functions with ordinary stores and with streaming stores."""
 
-_STORE = re.compile(r"^  store <(?P<count>\d+) x (?P<kind>\w+)> .*, align (?P<align>\d+)")
+_STORE = re.compile(r"^  store <(?P<count>\d+) x (?P<kind>i\d+|float|double|half)> .*, align (?P<align>\d+)")
 _BITS = {"float": 32, "double": 64, "half": 16}
-_SMALLEST = 16
-"""Bytes of the smallest vector that machines store past the caches."""
+_MIN_BYTES = 16
+"""Bytes of the smallest vector that machines store past the caches, such as x86 by `movntps`."""
 _MARK = ", !nontemporal !777777"
 _NODE = "\n!777777 = !{i32 1}\n"
-"""The node that the mark refers to; no module has so many."""
+"""The metadata node of the mark. LLVM numbers a module's own nodes from 0, and no module has so many."""
 
 
 Streamed = Mapping[int, tuple[str, int]]
@@ -52,12 +52,12 @@ class Result:
     rank: int
     element_bytes: int
 
-    def count(self) -> list[Any]:
-        """Its bytes, as data for a launch to count (`Executable`)."""
-        count: Any = self.element_bytes
+    def byte_count(self) -> list[Any]:
+        """The formula of its bytes, which a launch evaluates (`Executable`)."""
+        formula: Any = self.element_bytes
         for axis in range(self.rank):
-            count = ["*", ["extent", self.argument, axis], count]
-        return count
+            formula = ["*", ["extent", self.argument, axis], formula]
+        return formula
 
 
 def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, ...]:
@@ -66,7 +66,7 @@ def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, 
     Their elements lie side by side along an axis, and a tile's extent along it fills whole cache lines. So where a row
     of memory begins at a multiple of a line, each tile does.
     """
-    if not function.facts["noalias"]:
+    if not function.facts["noalias"]:  # a tensor that may alias another is read through that one
         return ()
     others: set[Value] = set()
     written: set[Value] = set()
@@ -88,7 +88,7 @@ def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, 
 
 
 class StreamingVariants:
-    """Launches whose results are larger than the last cache take streaming stores.
+    """A kernel's variants: ordinary stores, or streaming ones for large results.
 
     Args:
         results: the kernel's results that may be streamed; at least one.
@@ -97,15 +97,20 @@ class StreamingVariants:
     __slots__ = ("_bytes", "count", "max_blocks")
 
     def __init__(self, results: Sequence[Result]) -> None:
-        self.count: Any = results[0].count()
+        self.count: Any = results[0].byte_count()
         for result in results[1:]:
-            self.count = ["+", self.count, result.count()]
-        self.max_blocks = 2**63  # more than any launch has
+            self.count = ["+", self.count, result.byte_count()]
+        self.max_blocks = 2**63  # more than any launch has, so that each counts its bytes
         self._bytes = last_cache_bytes()
 
     def choose(self, blocks: int, count: int) -> Change:
-        """Streaming stores for launches that write as much as the last cache holds."""
-        # 0 is a size that is not known.
+        """Streaming stores for launches that write as much as the last cache holds.
+
+        Args:
+            blocks: tile blocks of the launch; they do not matter here.
+            count: bytes that it writes.
+        """
+        # A size of 0: the system does not tell it.
         return (("streaming_stores", True),) if 0 < self._bytes <= count else ()
 
 
@@ -129,7 +134,8 @@ def mark_streaming(text: str) -> str:
         elif inside and (store := _STORE.match(line)):
             bits = _BITS.get(store["kind"]) or int(store["kind"][1:])  # "i32"
             size = int(store["count"]) * bits // 8
-            if size >= _SMALLEST and int(store["align"]) >= min(size, LINE):
+            # LLVM splits a vector that is wider than the machine's: each part is a line at most, and as aligned.
+            if size >= _MIN_BYTES and int(store["align"]) >= min(size, LINE):
                 lines[number] = line[: store.end()] + _MARK + line[store.end() :]
     return "\n".join(lines) + _NODE
 
@@ -138,7 +144,7 @@ def streaming_parameters(parameters: Sequence[Parameter], results: Sequence[Resu
     """The parameters that decide whether results are aligned: addresses, strides."""
     by_argument = {result.argument: result for result in results}
     return {
-        place: (parameter.kind, by_argument[parameter.argument].element_bytes)
-        for place, parameter in enumerate(parameters)
+        position: (parameter.kind, by_argument[parameter.argument].element_bytes)
+        for position, parameter in enumerate(parameters)
         if parameter.argument in by_argument and parameter.kind in ("pointer", "stride")
     }

@@ -49,11 +49,11 @@ def lower_operation(context: LoweringContext, op: Op) -> None:
 @singledispatch
 def _lower(op: Op, context: LoweringContext) -> None:
     """Control flow, and operations that work register by register."""
-    looping = isinstance(op, For | While)
-    context.loops += looping
+    is_loop = isinstance(op, For | While)
+    context.loops += is_loop  # depth of the loops around the operations
     regions = [context.block(nested) for nested in op.regions]
-    context.loops -= looping
-    context.builder.location = op.location
+    context.loops -= is_loop
+    context.builder.location = op.location  # again: the nested operations have set their own
     copy = context.copied(op, regions)
     tiles = [value for value in op.results if is_tile(value)]
     if tiles and not isinstance(op, For | While | If):
@@ -116,7 +116,7 @@ def _store(op: StoreMut, context: LoweringContext) -> None:
 
 @_lower.register
 def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
-    """A tile at any step."""
+    """A tile of a view, whose tiles begin at multiples of any steps."""
     tile = op.result if isinstance(op, LoadView) else op.value
     layout = context.access_layout(op.x.tensor, tile, op.steps)
     operands = [context.lowered[value] for value in op.operands]
@@ -132,15 +132,16 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
         context.place(op.result, access.result, layout)
 
 
-# Accesses by address. A tile block is one thread of the program, and many threads of the machine. To keep the program's
-# order, these wait for one another before an access that is ordered after others, before a release, and after an
-# acquire.
+# Accesses by address. A tile block is one thread in the memory model of the language, and many threads of the device.
+# These keep the order of that one. They wait for one another before an access that is ordered after others, before a
+# release, and after an acquire.
 
 
 def accesses_by_one_lane(op: Access) -> bool:
     """Whether one thread alone accesses an element that several threads hold.
 
-    Else each does. All but weak loads are by one: the element may change between two threads' accesses.
+    All accesses but weak loads are by one thread, since the element may change between two threads' accesses. In a weak
+    load each thread loads it.
     """
     return not (isinstance(op, LoadPointer) and op.order == "weak")
 
@@ -166,12 +167,14 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
             access.attributes["layout"] = context.layout_name(layout)
     run = access_run(op, context.definitions) if layout is not None else None
     if run and layout and not broadcasts_result(op, layout, used=True):
+        # Elements of one instruction: neighbours in memory along axis `run[0]`, and in a thread's registers, too.
         access.attributes["width"] = min(run[1], layout.vector(run[0]))
     if isinstance(access, LoadPointer) and context.early:
         access.attributes["constant"] = False  # see `is_constant`
     used = bool(op.results) and context.uses[op.results[0]] > 0
     if isinstance(op, AtomicRmw):
         access.attributes["used"] = used
+        # Additions of bf16 are instructions from sm_90 on (PTX ISA, "atom").
         emulated = op.kind == "addf" and op.value.tile.dtype is bf16 and context.arch.major < 9
         access.attributes["native"] = not emulated  # one instruction
         # Wide updates exist from sm_90 on, without results (PTX ISA, "red").
@@ -228,18 +231,18 @@ for _kind, _lowering in (*CLUSTER, *HELD, *SORTS):
 
 
 @_lower.register
-def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
+def _cat_or_extract(op: Cat | Extract, context: LoweringContext) -> None:
     """Tiles side by side, or a part of one: through shared memory."""
     layout = context.name_of(op.result)
     if isinstance(op, Extract) and (columns := _columns_of(op, context)) is not None:
-        part = Subtile(x=context.lowered[op.x], part=columns, parts=op.x.tile.shape[1] // op.shape[1])
-        columns_of = context.add(part, source=context.name_of(op.x), layout=layout).result
-        context.place(op.result, columns_of, context.layouts[op.result])
+        subtile = Subtile(x=context.lowered[op.x], part=columns, parts=op.x.tile.shape[1] // op.shape[1])
+        result = context.add(subtile, source=context.name_of(op.x), layout=layout).result
+        context.place(op.result, result, context.layouts[op.result])
         return
     if isinstance(op, Cat):
         source: Any = (context.name_of(op.x), context.name_of(op.y))
         parts = {(part.type, extended(context.layouts[part], op.result.tile.shape)) for part in op.operands}
-        # Nothing moves where each thread has its own of both.
+        # No shared memory if a thread's elements of the result are its own elements of both operands.
         alike = parts == {(op.x.type, context.layouts[op.result])}
         size = 0 if alike else op.result.tile.size * op.result.tile.dtype.bits // 8
     else:
@@ -249,9 +252,9 @@ def _put_together(op: Cat | Extract, context: LoweringContext) -> None:
 
 
 def _columns_of(op: Extract, context: LoweringContext) -> int | None:
-    """The number of a part of a tile's columns.
+    """The number of a part, where a tile is cut by its columns into equal parts.
 
-    None unless each thread has the elements of its part in its registers.
+    None unless a thread's elements of the part are in its own registers.
     """
     source, target = context.layouts[op.x], context.layouts[op.result]
     index = [context.definitions.get(value) for value in op.index]
@@ -295,11 +298,12 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
         _between_number_and_tile(context, op)
         return
     old, new = context.layouts[op.x], context.layouts[op.result]
-    value, count = context.lowered[op.x], context.definitions.get(op.x)
+    value, origin = context.lowered[op.x], context.definitions.get(op.x)
+    # In kernels of products only axes of extent 1 come and go: cut axes were measured in kernels of rows.
     natural = old.permute(op.axes) if isinstance(op, Permute) else reshaped(old, new.shape, not context.products)
-    if natural != new and isinstance(count, Iota) and (lies := reshaped(new, old.shape, not context.products)):
-        # One `iota` counts the rows and the columns of a square tile. To move it takes barriers, to make it anew none.
-        value, old, natural = context.add_in(count.copy_with((), (), ()), lies), lies, new
+    if natural != new and isinstance(origin, Iota) and (source := reshaped(new, old.shape, not context.products)):
+        # One `iota` may count the rows and the columns of a square tile. A move takes barriers, a second `iota` none.
+        value, old, natural = context.add_in(origin.copy_with((), (), ()), source), source, new
     copy, names = op.copy_with([value], (), ()), context.names(old, natural or new)
     if natural is not None:
         context.add(copy, **names, how="keep")
@@ -311,7 +315,7 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
 def _between_number_and_tile(context: LoweringContext, op: Broadcast | Reshape | Permute) -> None:
     """Make a tile of one number, or a number of a tile's only element.
 
-    Every thread needs that element.
+    The number is in every thread. So the tile gets a layout first in which every thread has the element.
     """
     value = context.lowered[op.x]
     names: dict[str, Any] = {"how": "splat" if is_tile(op.result) else "keep"}

@@ -1,11 +1,12 @@
-"""The axis of a kernel's tiles that is a row which can be cut into slices.
+"""The row of a kernel: an axis of its tiles that can be cut into slices.
 
     t = load_tile(x, i, 0) : f32<1x65536>           in slice c of 8:
     s = reduce_sum(t, axis=1) : f32<1>              t = load_tile(x, i, c) : f32<1x8192>
     store_mut(y, t * s)                             s = the sum of the slices' sums
 
-Tiles of the row have it as one of their axes. A tile that was reduced along the row has no such axis, and is equal in
-all slices. Slice c of n elements has elements c * n to (c + 1) * n of the row. Pure; changes nothing.
+Tiles of the row have it as one of their axes. A tile that was reduced along the row has no such axis. Its elements are
+the same in all slices. Slice c of n elements has the row's elements from c * n to before (c + 1) * n. This analysis
+changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,12 +69,12 @@ class RowAxis:
         if isinstance(op, Load | Store):
             return builder.add(self._access(op, operands, parts, part, builder))
         if isinstance(op, Iota):
-            short = Iota(length=op.length // parts, dtype=op.dtype)
-            first = builder.value(Mul(x=part, y=builder.constant(short.length)))
+            counter = Iota(length=op.length // parts, dtype=op.dtype)
+            first = builder.value(Mul(x=part, y=builder.constant(counter.length)))
             if op.dtype is not first.tile.dtype:
                 first = builder.value(Convert(x=first, dtype=op.dtype))
-            shape = (short.length,)
-            return builder.add(Add(x=builder.value(short), y=builder.value(Broadcast(x=first, shape=shape))))
+            shape = (counter.length,)
+            return builder.add(Add(x=builder.value(counter), y=builder.value(Broadcast(x=first, shape=shape))))
         copy = op.copy_with(operands, (), ())
         if isinstance(op, Broadcast | Reshape | Constant):
             copy.attributes["shape"] = self.shape(op.result, parts)
@@ -135,11 +136,11 @@ def _can_be_repeated(operations: Sequence[Op]) -> bool:
     stored = set(stores)
     if len(stored) < len(stores):
         return False
-    begun = False
+    has_stored = False
     for op in operations:
-        begun |= isinstance(op, Store)
+        has_stored |= isinstance(op, Store)
         loaded = not isinstance(op, Store | TensorDim) and stored.intersection(op.operands)
-        if loaded and (begun or not isinstance(op, LoadMut)):
+        if loaded and (has_stored or not isinstance(op, LoadMut)):
             return False
     return True
 
@@ -147,7 +148,7 @@ def _can_be_repeated(operations: Sequence[Op]) -> bool:
 class _Rows:
     """Sets of the axes of a kernel's tiles (union-find).
 
-    An operation cuts all axes of a set, or none.
+    Either all axes of a set are cut, or none: operations join them.
     """
 
     def __init__(self, operations: Sequence[Op]) -> None:
@@ -183,7 +184,7 @@ class _Rows:
     def _joined(self, op: Op, values: Sequence[Value]) -> Iterator[tuple[TileAxis, TileAxis]]:
         """Axes that are cut together, or not at all."""
         elementwise = family(type(op)) in ELEMENTWISE or getattr(op, "elementwise", False)
-        # An operation of one of these families whose tiles differ in shape goes to the end, and is blocked.
+        # Element-wise operations on tiles of several shapes reach the last branch, which blocks their axes.
         if elementwise and len({value.tile.shape for value in values}) <= 1:
             for value in values[1:]:
                 yield from (((values[0], axis), (value, axis)) for axis in range(len(value.tile.shape)))
@@ -196,7 +197,7 @@ class _Rows:
             rest = [axis for axis in range(len(op.x.tile.shape)) if axis != op.axis]
             yield from (((op.x, axis), (op.result, new)) for new, axis in enumerate(rest))
         elif isinstance(op, Reshape):
-            # Axes of extent 1 come and go. They are no rows, which have more elements than a thread block holds.
+            # Axes of extent 1 come and go. None of them is a row: a row has more elements than a thread block holds.
             wide = [[axis for axis, extent in enumerate(each.tile.shape) if extent != 1] for each in (op.x, op.result)]
             if [op.x.tile.shape[axis] for axis in wide[0]] == [op.shape[axis] for axis in wide[1]]:
                 yield from (((op.x, x), (op.result, y)) for x, y in zip(*wide, strict=True))
@@ -220,5 +221,5 @@ class _Rows:
 
 
 def reduced_in(dtype: DTypeLike) -> DTypeLike:
-    """The dtype in which elements are reduced: f32 keeps what sums of halves lose."""
+    """The dtype of a reduction: f32 for halves, whose sums would lose small terms."""
     return f32 if dtype.is_half else dtype

@@ -186,7 +186,7 @@ def test_the_model_sees_what_the_copy_engine_is_given(form: str) -> None:
     tile, dtype, result, options = FORMS[form]
     lowering = lowered(asserted(tile, dtype, result), **options)
     _stored_in_front(lowering)
-    with pytest.raises(ProtocolError, match="before a tensor's begin"):
+    with pytest.raises(ProtocolError, match="before a tensor's first"):
         check_function(lowering)
 
 

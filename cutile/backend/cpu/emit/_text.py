@@ -1,4 +1,4 @@
-"""What emitters share: the printer, expressions, and the names of intrinsics.
+"""The printer's interface, expressions and names of intrinsics, for all emitters.
 
 No variable of generated code has the name of an intrinsic. These names are read from the text of `intrinsics/`, so that
 writing code does not import Numba.
@@ -24,40 +24,44 @@ FUNCTIONS = {name: _RENAMED.get(name, name) for name, op in OPS.items() if famil
 """The intrinsic of each operation on floats: it has the operation's name, unless Python has a function of that name."""
 
 
-def _listed(family: str) -> tuple[str, ...]:
+def _public_names(module: str) -> tuple[str, ...]:
     """`__all__` of a file of `intrinsics/`, read from its text."""
-    text = (_FOLDER / f"{family}.py").read_text(encoding="utf-8")
-    lists = (node for node in ast.parse(text).body if isinstance(node, ast.Assign))
-    return next(ast.literal_eval(node.value) for node in lists if ast.unparse(node.targets[0]) == "__all__")
+    text = (_FOLDER / f"{module}.py").read_text(encoding="utf-8")
+    assignments = (node for node in ast.parse(text).body if isinstance(node, ast.Assign))
+    return next(ast.literal_eval(node.value) for node in assignments if ast.unparse(node.targets[0]) == "__all__")
 
 
-def _offered() -> Iterator[str]:
-    """The names that `intrinsics/__init__.py` imports or assigns, but for its tables."""
+def _imported_names() -> Iterator[str]:
+    """The names that `intrinsics/__init__.py` imports or assigns, without its tables.
+
+    The names of tables are in capitals.
+    """
     for node in ast.parse((_FOLDER / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if alias.name == "*":
-                    yield from _listed((node.module or "").rpartition(".")[2])
+                    yield from _public_names((node.module or "").rpartition(".")[2])
                 elif not alias.name.isupper():
                     yield alias.name
         elif isinstance(node, ast.Assign):
             yield from (name.id for name in ast.walk(node.targets[0]) if isinstance(name, ast.Name))
 
 
-DIRECTIONS = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downward", ZERO: "_to_zero"}
-"""How the names of conversions end, by their rounding."""
+SUFFIXES = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downward", ZERO: "_to_zero"}
+"""The suffix of a conversion's name, by its rounding."""
 
 
 def _conversions() -> Iterator[str]:
-    """The names of the conversions.
+    """The names of the conversions, as `intrinsics/cast.py` defines them.
 
-    Those of types that are only stored, and those that round to a side, saturate, or keep the bits.
+    First come conversions of types that are only stored. Then come conversions that round to a side, saturate, truncate
+    or keep the bits.
     """
     for dtype in STORAGE_DTYPES:
         if dtype.format is not None:
             yield f"{dtype.name}_value"
-            yield from (f"{dtype.name}_bits{suffix}" for suffix in DIRECTIONS.values())
-    for suffix in filter(None, DIRECTIONS.values()):
+            yield from (f"{dtype.name}_bits{suffix}" for suffix in SUFFIXES.values())
+    for suffix in filter(None, SUFFIXES.values()):
         yield from (f"f16_round{suffix}", f"bf16_round{suffix}")
         yield from (f"f32{suffix}", f"f64{suffix}", f"f64{suffix}_unsigned")
     for bits in (8, 16, 32, 64):
@@ -70,7 +74,7 @@ CONVERSIONS = frozenset(_conversions())
 """The conversions that generated code may import: the keys of `CONVERSIONS` in `intrinsics/cast.py`."""
 
 
-RESERVED: frozenset[str] = frozenset((*_offered(), *FUNCTIONS.values(), *CONVERSIONS, "range"))
+RESERVED: frozenset[str] = frozenset((*_imported_names(), *FUNCTIONS.values(), *CONVERSIONS, "range"))
 """The names that generated code may import, and `range`, which it calls: no variable has one of these."""
 
 
@@ -103,7 +107,7 @@ class Printer(Protocol):
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines written so far."""
         ...
 
     def constant(self, value: Value) -> float | None:
@@ -115,9 +119,9 @@ class Printer(Protocol):
         ...
 
     def known(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
-        """The variable of a plain parameter of the kernel's own.
+        """The variable of one of the kernel's parameters, such as an extent.
 
-        That is an argument's, or the grid's where `x` is None.
+        It is a parameter of the argument `x`, or of the grid if `x` is None.
         """
         ...
 
@@ -137,14 +141,15 @@ class Printer(Protocol):
     def chained(self) -> Mapping[Op, str]:
         """The branches of the chain that is being written.
 
-        One that is written behind the others has the variable that says whether it runs, others an empty name.
+        A branch behind the others has the name of a variable, which says whether the branch runs. The other branches
+        have an empty name.
         """
         ...
 
     def in_chain(self, chain: Sequence[Op], behind: Sequence[Op]) -> AbstractContextManager[str]:
         """A `with` block in which `chained` is `chain`.
 
-        It gives the variable of the branches that stand `behind` the others.
+        Its value is the variable which says whether the branches `behind` the others run.
         """
         ...
 
@@ -157,7 +162,7 @@ class Printer(Protocol):
         ...
 
     def site(self, kind: str, facts: Any) -> int:
-        """The number of a print or an assertion among the file's, whose facts go with it."""
+        """The number of a print or an assertion within the file; `facts` are kept for it."""
         ...
 
 

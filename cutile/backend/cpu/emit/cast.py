@@ -7,8 +7,8 @@ their bits. They are converted by way of the f32 that the bits stand for, which 
 from cutile.backend.cpu.emit._text import (
     AND,
     COMPARE,
-    DIRECTIONS,
     OR,
+    SUFFIXES,
     Expression,
     Printer,
     Text,
@@ -50,7 +50,7 @@ def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
 
 
 def _to_float(printer: Printer, x: Text, source: DTypeLike, target: DTypeLike, rounding: str) -> Text:
-    suffix = DIRECTIONS[rounding]
+    suffix = SUFFIXES[rounding]
     if not target.computes:
         return call(printer, f"{target.name}_bits{suffix}", _single(printer, x, source))
     if target.is_half:

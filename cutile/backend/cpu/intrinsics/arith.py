@@ -59,16 +59,16 @@ def _index(x: Any, y: Any) -> Any:
     return x if x == y == types.int64 else None
 
 
-def _halves(x: Any, y: Any, z: Any) -> Any:
+def _all_f32(x: Any, y: Any, z: Any) -> Any:
     return x if x == y == z == types.float32 else None
 
 
-def _chosen(bit: Any, x: Any, y: Any) -> Any:
+def _choice_type(bit: Any, x: Any, y: Any) -> Any:
     return x if x == y and bit == types.boolean else None
 
 
 def _pick(operator: str) -> Any:
-    """The one of two indices, i64, for which `operator` holds."""
+    """An intrinsic of two i64: the first if `operator` holds, else the second."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return builder.select(builder.icmp_signed(operator, *arguments), *arguments)
@@ -83,9 +83,9 @@ larger = _pick(">")
 
 
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
-    """Two intrinsics, for signed integers and floats, and for unsigned integers.
+    """Two intrinsics: one for floats and signed integers, one for unsigned integers.
 
-    Of a number and NaN they give the number. They are LLVM's own, since it vectorises loops that fold by these.
+    Of a number and NaN the result is the number. LLVM has them as operations, and vectorises loops that fold by them.
     """
 
     def emitter(name_of_int: str) -> Any:
@@ -122,17 +122,17 @@ maximum, maximum_unsigned = _extreme("maximumnum", "smax", "umax")
 def _divisor(builder: Any, x: Any, y: Any, signed: bool) -> tuple[Any, Any]:
     """A divisor that never traps, and a bit: whether it was 0.
 
-    0 becomes 1, as -1 does where the lowest integer is divided by it: that quotient overflows.
+    A divisor of 0 becomes 1. So does -1 below the lowest integer: their quotient overflows, and x86 traps on it.
     """
     kind = y.type
     zero, one = ir.Constant(kind, 0), ir.Constant(kind, 1)
     is_zero = builder.icmp_unsigned("==", y, zero)
-    bad = is_zero
+    traps = is_zero
     if signed:
         lowest = builder.icmp_signed("==", x, ir.Constant(kind, -(1 << (kind.width - 1))))
         minus_one = builder.icmp_signed("==", y, ir.Constant(kind, -1))
-        bad = builder.or_(bad, builder.and_(lowest, minus_one))
-    return builder.select(bad, one, y), is_zero
+        traps = builder.or_(traps, builder.and_(lowest, minus_one))
+    return builder.select(traps, one, y), is_zero
 
 
 def _floor_div_signed(builder: Any, arguments: list[Any]) -> Any:
@@ -141,9 +141,9 @@ def _floor_div_signed(builder: Any, arguments: list[Any]) -> Any:
     divisor, is_zero = _divisor(builder, x, y, signed=True)
     quotient = builder.sdiv(x, divisor)
     rest = builder.sub(x, builder.mul(quotient, divisor))
-    apart = builder.icmp_signed("<", builder.xor(rest, divisor), zero)
-    down = builder.and_(builder.icmp_signed("!=", rest, zero), apart)
-    floored = builder.sub(quotient, builder.zext(down, x.type))
+    signs_differ = builder.icmp_signed("<", builder.xor(rest, divisor), zero)
+    round_down = builder.and_(builder.icmp_signed("!=", rest, zero), signs_differ)
+    floored = builder.sub(quotient, builder.zext(round_down, x.type))
     return builder.select(is_zero, zero, floored)  # lowest // -1 is lowest // 1: it wraps to itself
 
 
@@ -152,8 +152,8 @@ def _mod_signed(builder: Any, arguments: list[Any]) -> Any:
     zero = ir.Constant(x.type, 0)
     divisor, is_zero = _divisor(builder, x, y, signed=True)
     rest = builder.srem(x, divisor)
-    apart = builder.icmp_signed("<", builder.xor(rest, divisor), zero)
-    move = builder.and_(builder.icmp_signed("!=", rest, zero), apart)
+    signs_differ = builder.icmp_signed("<", builder.xor(rest, divisor), zero)
+    move = builder.and_(builder.icmp_signed("!=", rest, zero), signs_differ)
     return builder.select(is_zero, zero, builder.select(move, builder.add(rest, divisor), rest))
 
 
@@ -170,9 +170,9 @@ def _mod_unsigned(builder: Any, arguments: list[Any]) -> Any:
 
 
 def _truncated(builder: Any, arguments: list[Any], signed: bool) -> tuple[Any, Any, Any]:
-    """The quotient rounded toward zero, what it leaves, and where the divisor is 0.
+    """The quotient rounded toward zero, the remainder, and whether the divisor is 0.
 
-    There both are 0.
+    For a divisor of 0 quotient and remainder are 0.
     """
     x, y = arguments
     divisor, is_zero = _divisor(builder, x, y, signed=signed)
@@ -199,7 +199,7 @@ def _div_ceil(signed: bool) -> Any:
         zero = ir.Constant(x.type, 0)
         quotient, rest, _ = _truncated(builder, arguments, signed)
         up = builder.icmp_unsigned("!=", rest, zero)
-        if signed:  # of operands of one sign, whose quotient was rounded down
+        if signed:  # only a quotient above 0 was rounded down: both operands have one sign
             up = builder.and_(up, builder.icmp_signed(">=", builder.xor(x, y), zero))
         return builder.add(quotient, builder.zext(up, x.type))
 
@@ -217,16 +217,16 @@ def _mul_hi(extend: str) -> Any:
 
 
 def _mod_float(builder: Any, arguments: list[Any]) -> Any:
-    """The remainder moved to the sign of the divisor; a remainder of 0 has its sign."""
+    """The remainder with the sign of the divisor, also where the remainder is 0."""
     x, y = arguments
     zero = ir.Constant(x.type, 0.0)
     rest = builder.frem(x, y)
-    moved = builder.select(_apart(builder, rest, y), builder.fadd(rest, y), rest)
+    moved = builder.select(_signs_differ(builder, rest, y), builder.fadd(rest, y), rest)
     return builder.select(builder.fcmp_ordered("==", rest, zero), llvm(builder, "copysign", zero, y), moved)
 
 
-def _apart(builder: Any, rest: Any, y: Any) -> Any:
-    """Whether a remainder that is not 0 has another sign than the divisor."""
+def _signs_differ(builder: Any, rest: Any, y: Any) -> Any:
+    """Whether a remainder is not 0, and its sign is not the divisor's."""
     zero = ir.Constant(y.type, 0.0)
     signs = builder.xor(builder.fcmp_ordered("<", rest, zero), builder.fcmp_ordered("<", y, zero))
     return builder.and_(builder.fcmp_unordered("!=", rest, zero), signs)
@@ -239,7 +239,8 @@ def _floor_div_float(builder: Any, arguments: list[Any]) -> Any:
     rest = builder.frem(x, y)
     plain = builder.fdiv(x, y)
     quotient = builder.fdiv(builder.fsub(x, rest), y)
-    quotient = builder.select(_apart(builder, rest, y), builder.fsub(quotient, one), quotient)
+    quotient = builder.select(_signs_differ(builder, rest, y), builder.fsub(quotient, one), quotient)
+    # The quotient is near a whole number, which the division may have missed by a rounding: the nearest one is right.
     whole = llvm(builder, "floor", quotient)
     near = builder.fcmp_ordered(">", builder.fsub(quotient, whole), ir.Constant(x.type, 0.5))
     whole = builder.select(near, builder.fadd(whole, one), whole)
@@ -263,7 +264,7 @@ div_ceil = binary(define("div_ceil", _div_ceil(signed=True)), _signed)
 div_ceil_unsigned = binary(define("div_ceil_unsigned", _div_ceil(signed=False)), _unsigned)
 """`x / y` rounded up; 0 for a zero divisor; unsigned."""
 remainder = binary(define("remainder", _remainder), _signed_or_float)
-"""What the truncated quotient leaves, with the sign of `x`; 0 for a zero divisor of integers; signed, or floats."""
+"""The remainder of the truncated quotient, with the sign of `x`; 0 for a divisor of integer 0; signed, or floats."""
 mul_hi = binary(define("mul_hi", _mul_hi("sext")), _signed)
 """The upper half of the product; signed."""
 mul_hi_unsigned = binary(define("mul_hi_unsigned", _mul_hi("zext")), _unsigned)
@@ -282,24 +283,24 @@ mod_unsigned = binary(define("mod_unsigned", _mod_unsigned), _unsigned)
 """`x % y`; 0 for a zero divisor; unsigned."""
 
 
-def _shift(method: str, fill: bool) -> Any:
-    """A shift whose count may be at least the width: then 0, or the sign where `fill`."""
+def _shift(method: str, keeps_sign: bool) -> Any:
+    """A shift by any count: from the width on the result is 0, or the sign alone."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         x, count = arguments
         last = ir.Constant(x.type, x.type.width - 1)
         over = builder.icmp_unsigned(">", count, last)
         shifted = getattr(builder, method)(x, builder.select(over, last, count))
-        return shifted if fill else builder.select(over, ir.Constant(x.type, 0), shifted)
+        return shifted if keeps_sign else builder.select(over, ir.Constant(x.type, 0), shifted)
 
     return emit
 
 
-shift_left = binary(define("shift_left", _shift("shl", fill=False)), same_type)
+shift_left = binary(define("shift_left", _shift("shl", keeps_sign=False)), same_type)
 """`x << y`; 0 for counts of at least the width."""
-shift_right = binary(define("shift_right", _shift("ashr", fill=True)), _signed)
+shift_right = binary(define("shift_right", _shift("ashr", keeps_sign=True)), _signed)
 """`x >> y`, the sign kept; signed."""
-shift_right_unsigned = binary(define("shift_right_unsigned", _shift("lshr", fill=False)), _unsigned)
+shift_right_unsigned = binary(define("shift_right_unsigned", _shift("lshr", keeps_sign=False)), _unsigned)
 """`x >> y`; 0 for counts of at least the width; unsigned."""
 
 
@@ -310,7 +311,8 @@ def _fma(builder: Any, arguments: list[Any]) -> Any:
 def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
     """`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd.
 
-    The product is exact in f64. The sum is rounded to odd there, and once more to f32.
+    The product is exact in f64. The sum is rounded to odd there, and once more to f32. Two roundings to nearest could
+    move a sum to the middle of two 16-bit floats, and then to the wrong one. Rounding to odd moves no sum there.
     """
     double, wide = ir.DoubleType(), ir.IntType(64)
     x, y, z = (builder.fpext(each, double) for each in arguments)
@@ -327,13 +329,13 @@ def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
     outward = builder.icmp_signed(">=", builder.xor(builder.bitcast(rest, wide), bits), ir.Constant(wide, 0))
     moved = builder.select(outward, builder.add(bits, one), builder.sub(bits, one))
     inexact = builder.fcmp_ordered("!=", rest, zero)
-    finite = builder.fcmp_ordered("==", builder.fsub(total, total), zero)
+    finite = builder.fcmp_ordered("==", builder.fsub(total, total), zero)  # else `rest` is NaN or infinite
     even = builder.icmp_unsigned("==", builder.and_(bits, one), ir.Constant(wide, 0))
     move = builder.and_(builder.and_(inexact, finite), even)
     return to_odd_bits(builder, [builder.bitcast(builder.select(move, moved, bits), double)])
 
 
-fma_odd = ternary(define("fma_odd", _fma_odd), _halves)
+fma_odd = ternary(define("fma_odd", _fma_odd), _all_f32)
 """`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd: rounding that to 16 bits is right."""
 fma = ternary(_fma)
 """`x * y + z` of one float type with one rounding."""
@@ -355,7 +357,7 @@ def _choose(builder: Any, arguments: list[Any]) -> Any:
     return builder.select(*arguments)
 
 
-choose = ternary(_choose, _chosen)
+choose = ternary(_choose, _choice_type)
 """`x` where the bool is true, else `y`; both are computed."""
 
 
@@ -373,30 +375,31 @@ def _trip_count(signed: bool) -> Any:
         runs = builder.and_(compare("<", first, last), builder.icmp_unsigned("!=", step, zero))
         size = builder.select(runs, size, one)  # a divisor of 0 traps
         count = builder.add(builder.udiv(builder.sub(builder.sub(last, first), one), size), one)
-        most = ir.Constant(kind, 2 ** (kind.width - 1) - 1)  # the result is signed
-        count = builder.select(builder.icmp_unsigned("<", count, most), count, most)
+        max_count = ir.Constant(kind, 2 ** (kind.width - 1) - 1)  # the result is signed: no loop runs so often
+        count = builder.select(builder.icmp_unsigned("<", count, max_count), count, max_count)
         return builder.select(runs, count, zero)
 
     return emit
 
 
-def _counted(start: Any, stop: Any, step: Any) -> Any:
+def _count_type(start: Any, stop: Any, step: Any) -> Any:
     return types.int64 if start == stop == step and start in (types.int64, types.uint64) else None
 
 
-trip_count = ternary(define("trip_count", _trip_count(signed=True)), _counted)
-"""The iterations of a loop from one i64 to before another, by steps of either sign; 0 by steps of 0."""
-trip_count_unsigned = ternary(define("trip_count_unsigned", _trip_count(signed=False)), _counted)
-"""The iterations of a loop from one u64 to before another; 0 by steps of 0."""
+trip_count = ternary(define("trip_count", _trip_count(signed=True)), _count_type)
+"""The iterations of `range(start, stop, step)` of i64; 0 for a step of 0."""
+trip_count_unsigned = ternary(define("trip_count_unsigned", _trip_count(signed=False)), _count_type)
+"""The iterations of `range(start, stop, step)` of u64; 0 for a step of 0."""
 
 
-# Sums and products of a reduction may be reordered: LLVM then keeps several vector accumulators.
+# LLVM may reorder the sums and products of a reduction (`reassoc`), and keep several vector accumulators. It may ignore
+# the sign of a zero (`nsz`): an accumulator that begins with +0 makes +0 of a sum of -0.
 _ANY_ORDER = ("reassoc", "nsz")
 
 
 def _step(float_method: str, int_method: str) -> Any:
     def emit(builder: Any, arguments: list[Any]) -> Any:
-        if str(arguments[0].type) in ("float", "double"):
+        if _is_float(arguments[0]):
             return getattr(builder, float_method)(*arguments, flags=_ANY_ORDER)
         return getattr(builder, int_method)(*arguments)
 

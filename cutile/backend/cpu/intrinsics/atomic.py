@@ -46,24 +46,24 @@ def _update(operation: str) -> Emit:
     return emit
 
 
-def _updated(address: Any, mask: Any, value: Any) -> Any:
+def _result_type(address: Any, mask: Any, value: Any) -> Any:
     return value if address == types.uint64 and mask == types.boolean else None
 
 
-def _defined(name: str, operation: str) -> Any:
-    return ternary(define(name, _update(operation)), _updated)
+def _intrinsic(name: str, operation: str) -> Any:
+    return ternary(define(name, _update(operation)), _result_type)
 
 
-atomic_add = _defined("atomic_add", "add")
-atomic_addf = _defined("atomic_addf", "fadd")
-atomic_and = _defined("atomic_and", "and")
-atomic_or = _defined("atomic_or", "or")
-atomic_xor = _defined("atomic_xor", "xor")
-atomic_max = _defined("atomic_max", "max")
-atomic_min = _defined("atomic_min", "min")
-atomic_umax = _defined("atomic_umax", "umax")
-atomic_umin = _defined("atomic_umin", "umin")
-atomic_xchg = _defined("atomic_xchg", "xchg")
+atomic_add = _intrinsic("atomic_add", "add")
+atomic_addf = _intrinsic("atomic_addf", "fadd")
+atomic_and = _intrinsic("atomic_and", "and")
+atomic_or = _intrinsic("atomic_or", "or")
+atomic_xor = _intrinsic("atomic_xor", "xor")
+atomic_max = _intrinsic("atomic_max", "max")
+atomic_min = _intrinsic("atomic_min", "min")
+atomic_umax = _intrinsic("atomic_umax", "umax")
+atomic_umin = _intrinsic("atomic_umin", "umin")
+atomic_xchg = _intrinsic("atomic_xchg", "xchg")
 
 
 def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit:
@@ -77,6 +77,7 @@ def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit
 
         def make() -> Any:
             place = at(builder, address, _I16)
+            # "monotonic", in no order with other accesses: the exchange that succeeds orders them. 2: the alignment.
             first = builder.load_atomic(place, "monotonic", 2)
             start = builder.block
             loop, done = builder.append_basic_block("again"), builder.append_basic_block("done")
@@ -85,9 +86,10 @@ def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit
             old = builder.phi(_I16)
             old.add_incoming(first, start)
             total = builder.fadd(value_of(builder, [old]), value)
-            tried = builder.cmpxchg(place, old, bits_of(builder, [total]), ORDER, "monotonic")
-            old.add_incoming(builder.extract_value(tried, 0), builder.block)
-            builder.cbranch(builder.extract_value(tried, 1), done, loop)
+            # "monotonic" where it fails: nobody gets the element that it has read, and the loop tries again.
+            exchange = builder.cmpxchg(place, old, bits_of(builder, [total]), ORDER, "monotonic")
+            old.add_incoming(builder.extract_value(exchange, 0), builder.block)
+            builder.cbranch(builder.extract_value(exchange, 1), done, loop)
             builder.position_at_end(done)
             return value_of(builder, [old])
 
@@ -96,8 +98,8 @@ def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit
     return emit
 
 
-atomic_addf_f16 = ternary(define("atomic_addf_f16", _add_half(cast.f16_value_of, cast.f16_bits_of)), _updated)
-atomic_addf_bf16 = ternary(define("atomic_addf_bf16", _add_half(cast.bf16_value_of, cast.bf16_bits_of)), _updated)
+atomic_addf_f16 = ternary(define("atomic_addf_f16", _add_half(cast.f16_value_of, cast.f16_bits_of)), _result_type)
+atomic_addf_bf16 = ternary(define("atomic_addf_bf16", _add_half(cast.bf16_value_of, cast.bf16_bits_of)), _result_type)
 
 
 def _exchange(builder: Any, values: list[Any]) -> Any:
@@ -107,8 +109,9 @@ def _exchange(builder: Any, values: list[Any]) -> Any:
 
     def make() -> Any:
         operands = [builder.bitcast(each, bits) for each in (expected, value)]
-        tried = builder.cmpxchg(at(builder, address, bits), *operands, ORDER, "acquire")
-        return builder.bitcast(builder.extract_value(tried, 0), kind)
+        # "acquire" where it fails: the kernel gets the element, and may read memory that its writer has released.
+        exchange = builder.cmpxchg(at(builder, address, bits), *operands, ORDER, "acquire")
+        return builder.bitcast(builder.extract_value(exchange, 0), kind)
 
     return masked(builder, mask, ir.Constant(kind, None), make)
 

@@ -34,8 +34,12 @@ Steps = tuple[tuple[Any, tuple[int, ...]], ...]
 Row = list[Any]
 """One element of each tile."""
 
-MIN_SHARED_TOTALS = 8
-"""Warps from which on lanes share the totals of a scan: each thread has 64 numbers of 8 segments else."""
+MIN_WARPS_BY_LANES = 8
+"""Warps of a scan from which on their totals are scanned by lanes, one total to a lane.
+
+Else each thread reads all totals: 64 numbers for 8 warps and 8 segments. A scan of 6144 elements by 8 warps took 64
+registers of a thread so, and takes 56 by lanes.
+"""
 
 
 class _Function:
@@ -76,8 +80,8 @@ def fold(
 ) -> Any:
     """`f(*tiles)`: the reductions of tiles of `layout` along `axis`.
 
-    The results are in the registers of `layout.collapse(axis)`. Neighbours are folded first, then pairs of pairs: the
-    elements stay in order, so the function need not commute.
+    The results are in the registers of `layout.collapse(axis)`. Neighbours are folded first, then neighbouring pairs,
+    and so on. So the elements stay in order, and the function need not commute.
 
     Args:
         steps: of the function, as at the top of this file.
@@ -91,7 +95,7 @@ def fold(
     """
     target = layout.collapse(axis)
     order = fold_order(layout, axis)
-    count = target.registers if layout.rank > 1 else 0
+    count = target.registers if layout.rank > 1 else 0  # 0: the result of one axis is a scalar
 
     def generate(b: Any, values: list[Any]) -> Any:
         function = _Function(b, steps, results)
@@ -105,17 +109,17 @@ def fold(
                 inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
                 row = [b.select(inside, each, none) for each, none in zip(row, neutral, strict=True)]
             rows[layout.offsets[register]] = row
-        waiting = [bit for _, kind, bit in order if kind == "warp"]
+        warp_bits = [bit for _, kind, bit in order if kind == "warp"]
         for stride, kind, bit in order:
             if kind == "register":
                 rows = _in_registers(function, rows, axis, stride)
             elif kind == "lane":
                 rows = {each: _across_lanes(b, function, dtypes, row, bit) for each, row in rows.items()}
-            elif waiting:  # all bits of the warps' numbers at once, at the first of them
-                rows = _across_warps(b, function, dtypes, rows, waiting, layout, axis, offset, fence)
-                waiting = []
+            elif warp_bits:  # all bits of the warps' numbers at once, at the first of them
+                rows = _across_warps(b, function, dtypes, rows, warp_bits, layout, axis, offset, fence)
+                warp_bits = []
         folded: dict[tuple[int, ...], Row] = {}
-        for origin in sorted(rows):  # what is left are repeats of the core, one behind the other
+        for origin in sorted(rows):  # the rows that are left are repeats of the core, one behind the other
             place = tuple(0 if a == axis else o for a, o in enumerate(origin))
             folded[place] = function(folded[place], rows[origin]) if place in folded else rows[origin]
         totals = [folded[place] for place in target.offsets]
@@ -161,8 +165,8 @@ def _across_warps(
     fence: bool,
 ) -> dict[tuple[int, ...], Row]:
     """Fold the rows of all warps through shared memory, the lower warps first."""
-    number_ = thread(b)
-    lane, warp = lane_of(b, number_), b.lshr(number_, i32c(LANE_BITS))
+    index_in_block = thread(b)
+    lane, warp = lane_of(b, index_in_block), b.lshr(index_in_block, i32c(LANE_BITS))
     others = (LANES - 1) & ~lane_mask(layout, axis)
     lanes, warps = 1 << others.bit_count(), layout.warps
     slot = select_lanes(b, lane, others)
@@ -175,8 +179,8 @@ def _across_warps(
         return pointer(b, shared(b, place), memory_type(dtype), SHARED)
 
     if fence:
-        barrier(b)  # others may still use the memory
-    for index, row in enumerate(rows.values()):  # lanes that hold the same write the same
+        barrier(b)  # no warp writes before all warps are done with an earlier use of the memory
+    for index, row in enumerate(rows.values()):  # lanes that hold the same elements write the same number
         for position, value in enumerate(row):
             b.store(to_memory(b, dtypes[position], value), address(position, index, warp))
     barrier(b)  # all have written before anyone reads
@@ -187,22 +191,25 @@ def _across_warps(
     folded: dict[tuple[int, ...], Row] = {}
     for index, place in enumerate(rows):
         parts = [b.or_(rest, i32c(choice)) for choice in choices]
-        read = [
+        warp_rows = [
             [from_shared(b, dtype, address(position, index, part)) for position, dtype in enumerate(dtypes)]
             for part in parts
         ]
-        total = read[0]
-        for row in read[1:]:
+        total = warp_rows[0]
+        for row in warp_rows[1:]:
             total = function(total, row)
         folded[place] = total
     return folded
 
 
-def _spread(b: Any, number_: Any, bits: Sequence[int]) -> Any:
-    """The lowest bits of a number at the places `bits`: what `select_lanes` undoes."""
+def _spread(b: Any, value: Any, bits: Sequence[int]) -> Any:
+    """The lowest bits of a number, moved to the positions `bits`.
+
+    The inverse of `select_lanes`.
+    """
     moved: Any = i32c(0)
     for low, bit in enumerate(bits):
-        moved = b.or_(moved, b.shl(b.and_(b.lshr(number_, i32c(low)), i32c(1)), i32c(bit)))
+        moved = b.or_(moved, b.shl(b.and_(b.lshr(value, i32c(low)), i32c(1)), i32c(bit)))
     return moved
 
 
@@ -219,8 +226,8 @@ class _Part:
 
     Attributes:
         rows: their running results.
-        before: the fold of the elements before them that are known so far.
-        has: whether there are any; an i1 where threads differ.
+        before: the fold of the elements before them, as far as it is computed.
+        has: whether there are such elements; an i1 where threads differ.
     """
 
     rows: dict[Place, Row]
@@ -261,7 +268,7 @@ class _Scan:
         return [self._b.select(condition, x, y) for x, y in zip(first, second, strict=True)]
 
     def _put_before(self, part: _Part, total: Row, has: Any) -> None:
-        """Put elements, which fold to `total`, before a part, where `has` holds."""
+        """Fold `total`, of elements before a part, into its `before` where `has` holds."""
         if part.before is None:
             part.before, part.has = total, has
             return
@@ -284,7 +291,7 @@ class _Scan:
         for segment in segments[1:]:
             part = segment.parts[0]
             if len(parts) == len(segment.parts) == len(part.rows) == 1 and parts[0].before is part.before is None:
-                # One element behind a single part: folded at once, in place of a part of its own that is folded later.
+                # One element behind a single part: it joins that part. A part of its own would be folded again later.
                 ((place, row),) = part.rows.items()
                 total = self._function(total, row)
                 parts = [_Part({**parts[0].rows, place: total})]
@@ -337,7 +344,7 @@ class _Scan:
             place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(starts[position]))
             return pointer(b, shared(b, place), memory_type(dtype), SHARED)
 
-        for index, segment in enumerate(segments.values()):  # lanes that hold the same write the same
+        for index, segment in enumerate(segments.values()):  # lanes that hold the same elements write the same number
             for position, value in enumerate(segment.total):
                 b.store(to_memory(b, dtypes[position], value), address(position, index, warp))
         barrier(b)  # all have written before anyone reads
@@ -346,12 +353,13 @@ class _Scan:
             choices += [each | 1 << bit for each in choices]
         mask = sum(1 << bit for bit in run.bits)
         rest, mine = b.and_(warp, i32c(~mask & (warps - 1))), b.and_(warp, i32c(mask))
-        if lanes == 1 and len(choices) >= MIN_SHARED_TOTALS:
+        # `lanes == 1`: all lanes have one total of a segment, so that a lane may take another warp's in its place.
+        if lanes == 1 and len(choices) >= MIN_WARPS_BY_LANES:
 
             def total_of(index: Any, choice: Any) -> Row:
                 element = b.add(b.or_(rest, _spread(b, choice, run.bits)), b.mul(index, i32c(warps)))
                 row: Row = []
-                for dtype, start in zip(dtypes, starts, strict=False):  # behind the starts is the end
+                for dtype, start in zip(dtypes, starts, strict=False):  # the last of `starts` is the end
                     place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(start))
                     row.append(from_shared(b, dtype, pointer(b, shared(b, place), memory_type(dtype), SHARED)))
                 return row
@@ -364,11 +372,11 @@ class _Scan:
         for index, segment in enumerate(segments.values()):
             total: Row = []
             before: Row = []
-            for number_, choice in enumerate(ordered):
-                which = b.or_(rest, i32c(choice))
-                row = [from_shared(b, dtype, address(at, index, which)) for at, dtype in enumerate(dtypes)]
-                if number_:
-                    before = self._select(is_mine[number_], total, before)
+            for rank, choice in enumerate(ordered):
+                other = b.or_(rest, i32c(choice))
+                row = [from_shared(b, dtype, address(position, index, other)) for position, dtype in enumerate(dtypes)]
+                if rank:
+                    before = self._select(is_mine[rank], total, before)
                     total = self._function(total, row)
                 else:
                     before = total = row
@@ -381,7 +389,7 @@ class _Scan:
     ) -> None:
         """Scan the totals of `count` warps, one to a lane, several segments at a time.
 
-        So a thread holds two numbers in place of all warps' totals of each segment: 8 warps of 8 segments have 64.
+        So a thread holds two numbers, in place of all warps' totals of each segment: 64 for 8 warps and 8 segments.
 
         Args:
             segments: by place; each has a total in each warp.
@@ -398,7 +406,7 @@ class _Scan:
         steps = [1 << bit for bit in range(count.bit_length() - 1)]
         tests = [b.icmp_unsigned(">=", place, i32c(step)) for step in steps]
         behind = b.icmp_unsigned("!=", my_place, i32c(0))
-        # Of the first warp the neighbour is another segment's, or there is none; `behind` says that nothing is before.
+        # The first warp has none before it: `before_me` is another segment's lane or none, and `behind` false.
         before_me, last = b.add(mine, i32c(sign)), 0 if self._reverse else count - 1
         at_once = LANES // count
         ordered = list(segments.values())
@@ -412,19 +420,21 @@ class _Scan:
             for step, test in zip(steps, tests, strict=True):
                 other = self._from(total, sign * step)
                 total = self._select(test, self._function(other, total), total)
-            for number_, segment in enumerate(here):
-                before = self._from(total, b.add(before_me, i32c(number_ * count)))
+            for slot, segment in enumerate(here):
+                before = self._from(total, b.add(before_me, i32c(slot * count)))
                 for part in segment.parts:
                     self._put_before(part, before, behind)
-                segment.total = self._from(total, i32c(number_ * count + last))
+                segment.total = self._from(total, i32c(slot * count + last))
 
     def finished(self, segments: dict[Place, _Segment]) -> dict[Place, Row]:
         """The running results, with all elements before them folded in."""
         rows: dict[Place, Row] = {}
         for part in (part for segment in segments.values() for part in segment.parts):
             for place, row in part.rows.items():
-                behind = row if part.before is None else self._function(part.before, row)
-                rows[place] = row if part.before is None else self._select(part.has, behind, row)
+                if part.before is None:
+                    rows[place] = row
+                else:
+                    rows[place] = self._select(part.has, self._function(part.before, row), row)
         return rows
 
 
@@ -440,7 +450,7 @@ def scan(
     offset: int,
     fence: bool,
 ) -> Any:
-    """`f(*tiles)`: the running results along `axis`, in the same registers.
+    """`f(*tiles)`: the running results along `axis`, in the registers of the tiles.
 
     Neighbours of a thread are scanned first, then their totals across lanes, across warps, and over repeats of the
     core. The elements before a part are folded into its results once, at the end.
@@ -459,23 +469,25 @@ def scan(
         columns = [unpack(b, value, layout.registers) for value in values]
         for register, elements in enumerate(zip(*columns, strict=True)):
             row, place = list(elements), layout.offsets[register]
-            if reverse and axis in layout.edge_axes(register):  # elements past the edge come first then
+            # A scan from the last element begins with the elements past the edge. Other scans end with them.
+            if reverse and axis in layout.edge_axes(register):
                 inside = b.icmp_unsigned("<", at.element(register, axis), i32c(layout.shape[axis]))
                 neutral = [number(dtype, each) for dtype, each in zip(dtypes, identities, strict=True)]
                 row = [b.select(inside, each, none) for each, none in zip(row, neutral, strict=True)]
             segments[place] = _Segment([_Part({place: row})], row)
-        start, waits = offset, fence
+        start, in_use = offset, fence
         for run in runs:
             if run.kind == "register":
                 segments = work.in_registers(segments, run.mask)
             elif run.kind == "lane":
                 work.across_lanes(segments, run)
             else:
-                if waits:
-                    barrier(b)  # others may still use the memory
+                if in_use:
+                    barrier(b)  # no warp writes before all warps are done with an earlier use of the memory
                 work.across_warps(segments, run, start)
+                # The next run of warps has memory of its own: it needs no barrier for this one's reads.
                 start += totals_bytes(dtypes, layout, axis, len(segments))
-                waits = False
+                in_use = False
         segments = work.in_registers(segments, -1)  # all bits that are left: the repeats of the core
         rows = work.finished(segments)
         ordered = [rows[place] for place in layout.offsets]

@@ -4,14 +4,15 @@ The checks go through the events that `protocol.py` reads from the lowered IR, i
 
 - The order barrier of ping-pong kernels, warp by warp. Two warpgroups hand the tensor cores over to each other
   (`pipeline/mainloop_rules.py`). A warp that still writes its result may wait for the barrier later than the others of
-  its warpgroup. It must not miss a phase: the next phase but one has the same parity. The products keep the warps of a
-  warpgroup together, since all of them issue each.
+  its warpgroup. It must not miss a phase. A wait sees only whether a phase is odd or even, so two phases later it would
+  wait for the wrong one. The products keep the warps of a warpgroup together, since all of them issue each product.
 - Failed assertions: no warp leaves, and nothing more is stored.
-- Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first, and each
-  warp has places of its own. Only the sums that other thread blocks send lie across the places of all warps.
-- Operands that consumers write to shared memory, each a part. Barriers of all consumers stand between a write and the
-  products that read it, and between the wait for these products and the next write to the same stage. A barrier orders
-  the events of any two warpgroups, so the events of one, in their order, show this for all.
+- Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first. Each warp
+  has places of its own for results. The sums that other thread blocks send are the exception: all warps read them.
+- Operands that consumers write to shared memory, each consumer a part. Two barriers of all consumers are needed. One
+  stands between a write and the products that read it. The other stands between the wait for these products and the
+  next write to the same stage. A barrier orders the events of any two warpgroups. So the events of one warpgroup, in
+  their order, show this for all.
 """
 
 from collections.abc import Sequence
@@ -39,48 +40,49 @@ def check_handing_over(protocol: Protocol) -> None:
     Raises:
         ProtocolError: a warp may miss it.
     """
-    order, seen = Order(), list[tuple[int, int, Node]]()
+    order, waits = Order(), list[tuple[int, int, Node]]()
     for group in range(protocol.groups if protocol.pingpong else 0):
         for warp in range(WARPS):
-            _hand_over(protocol, group, warp, order, seen)
-    for group, count, node in seen:
-        # The next phase needs all arrivals: one of them behind this wait is enough.
-        again = [_handed(1 - group, warp, count + 1) for warp in range(protocol.handing)]
-        if order.knows(again[0]) and not any(order.follows(arrival, node) for arrival in again):
-            raise ProtocolError(f"a warp of group {group} may miss that it is handed over to for the {count}th time")
+            _add_warp(protocol, group, warp, order, waits)
+    for group, count, node in waits:
+        # The next phase ends when all warps have arrived. So it cannot end before this wait if one arrival follows it.
+        arrivals = [_hand_over(1 - group, warp, count + 1) for warp in range(protocol.handing)]
+        # Arrivals that the order does not know: the other warpgroup hands over no more.
+        if order.knows(arrivals[0]) and not any(order.follows(arrival, node) for arrival in arrivals):
+            raise ProtocolError(f"a warp of warpgroup {group} may miss phase {count} of its order barrier")
 
 
-def _hand_over(protocol: Protocol, group: int, warp: int, order: Order, seen: list[tuple[int, int, Node]]) -> None:
+def _add_warp(protocol: Protocol, group: int, warp: int, order: Order, waits: list[tuple[int, int, Node]]) -> None:
     """Add one warp's events to the order.
 
-    `seen` collects its waits for the order barrier: the warp's group, the number of the phase, and the event.
+    `waits` collects its waits for the order barrier: the warp's group, the number of the phase, and the event.
     """
     last: Node = ("starts", group * WARPS + warp, 0)
-    handed, under_way = 0, list[int]()
-    for place, event in enumerate(protocol.reads_of(group)):
-        node: Node = ("does", group * WARPS + warp, place)
+    phase, under_way = 0, list[int]()
+    for position, event in enumerate(protocol.reads_of(group)):
+        node: Node = ("does", group * WARPS + warp, position)
         order.edge(last, node)
         last = node
         if event.what == "begin":
-            under_way.append(place)
-        elif event.what == "finish":
+            under_way.append(position)
+        elif event.what == "finish":  # `event.count` products may still be under way, the last ones
             finished = max(0, len(under_way) - event.count)
             for begun in under_way[:finished]:  # a product is finished when all warps of the group have begun it
                 for other in range(WARPS):
                     order.edge(("does", group * WARPS + other, begun), node)
             del under_way[:finished]
         elif event.what == "hand over" and warp < protocol.handing:
-            order.edge(node, _handed(group, warp, handed))
-            handed += 1
+            order.edge(node, _hand_over(group, warp, phase))
+            phase += 1
         elif event.what == "take over" and (group or event.count):  # the first group's first wait ends at once
             count = event.count if group else event.count - 1
             for other in range(protocol.handing):
-                order.edge(_handed(1 - group, other, count), node)
-            seen.append((group, count, node))
+                order.edge(_hand_over(1 - group, other, count), node)
+            waits.append((group, count, node))
 
 
-def _handed(group: int, warp: int, count: int) -> Node:
-    """The event that a warp of `group` hands over for the `count`th time."""
+def _hand_over(group: int, warp: int, count: int) -> Node:
+    """The event that a warp of `group` hands over, as its number `count` from 0."""
     return ("hands over", group * WARPS + warp, count)
 
 
@@ -94,37 +96,37 @@ def check_failures(function: Function) -> int:
     Raises:
         ProtocolError: a warp leaves, or something is stored in spite of a failure.
     """
-    inside = [op for roles in function.walk() if isinstance(roles, Roles) for op in _inside(roles)]
-    assertions = [op for op in inside if isinstance(op, FailUnless)]
+    operations = [op for roles in function.walk() if isinstance(roles, Roles) for op in _nested(roles)]
+    assertions = [op for op in operations if isinstance(op, FailUnless)]
     if not assertions:
         return 0
     if any(op.leaves for op in assertions):
         raise ProtocolError("a warp leaves where an assertion fails, and others wait for it")
     (start,) = (op for op in function.walk() if isinstance(op, BarriersStart))
-    reads = [op for op in inside if isinstance(op, Failed)]
+    reads = [op for op in operations if isinstance(op, Failed)]
     if start.flag is None or {op.flag for op in (*assertions, *reads)} != {start.flag}:
         raise ProtocolError("the flag of failed assertions is not the one that is cleared, set and read")
     if not reads:
         raise ProtocolError("nobody asks whether an assertion failed")
     dependent = _dependent_on_failures(function)
-    behind = inside[inside.index(reads[0]) :]
-    for op in behind:
+    for op in operations[operations.index(reads[0]) :]:
+        # The flag goes into the first index alone: below zero there, a store is out of bounds whatever the others are.
         if isinstance(op, Store | StoreView | TmaStore) and op.index[0] not in dependent:
             raise ProtocolError(f"{op.name} stores where an assertion failed")
         if isinstance(op, TmaStore) and not op.dropped:
-            raise ProtocolError("TMA is given rows before a tensor's begin")
+            raise ProtocolError("a TMA store gets rows before a tensor's first, and must drop them")
     return len(assertions)
 
 
-def _inside(op: Op) -> list[Op]:
-    return [each for block in op.regions for each in block.walk()]
+def _nested(op: Op) -> list[Op]:
+    return [nested for block in op.regions for nested in block.walk()]
 
 
 def _dependent_on_failures(function: Function) -> set[Value]:
     """The values that depend on whether an assertion failed."""
     dependent: set[Value] = set()
-    count = -1
-    while count != len(dependent):  # until no more come: a loop carries a value back to its begin
+    count = -1  # unlike any length, for the first round
+    while count != len(dependent):  # again, since a loop carries a value back to its begin
         count = len(dependent)
         _add_dependent(function.body, dependent)
     return dependent
@@ -136,15 +138,16 @@ def _add_dependent(block: Block, dependent: set[Value]) -> None:
         for nested in op.regions:
             _add_dependent(nested, dependent)
         if isinstance(op, For):
-            ends = op.body.terminator.operands
-            for before, inside, end, result in zip(op.carried, op.body.arguments[1:], ends, op.results, strict=True):
-                if before in dependent or end in dependent:
-                    dependent.update((inside, result))
+            yielded = op.body.terminator.operands
+            arguments = op.body.arguments[1:]  # behind the induction variable
+            for initial, argument, end, result in zip(op.carried, arguments, yielded, op.results, strict=True):
+                if initial in dependent or end in dependent:
+                    dependent.update((argument, result))
         elif isinstance(op, If):
-            ends = zip(op.then.terminator.operands, op.orelse.terminator.operands, strict=True)
-            pairs = zip(op.results, ends, strict=True)
+            yielded = zip(op.then.terminator.operands, op.orelse.terminator.operands, strict=True)
+            pairs = zip(op.results, yielded, strict=True)
             dependent.update(result for result, pair in pairs if dependent.intersection(pair))
-        elif isinstance(op, Failed) or any(each in dependent for each in op.operands):
+        elif isinstance(op, Failed) or dependent.intersection(op.operands):
             dependent.update(op.results)
 
 
@@ -160,14 +163,15 @@ def check_stores(function: Function) -> None:
     if not any(isinstance(op, TmaStore) for op in function.walk()):
         return
     delayed = any(isinstance(op, TmaStore) and op.packed for op in function.walk())
-    # No iterations, fewer than a pipeline has stages, and more; one tile block, and several.
+    # No iterations; 1 and 2, no more than a pipeline has stages; 9, more than a pipeline of up to 8. One tile block,
+    # and several.
     for tiles, iterations in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
         events = first_group(function, tiles, iterations)
         _check_places(events)
         _check_subtiles(events, tiles, delayed)
     if any(isinstance(op, ScatterPartials) for op in function.walk()):
         splits = int(function.facts["persistent"])
-        for split in (0, splits - 1):
+        for split in (0, splits - 1):  # the first and the last: those between do the same; two iterations for each
             events = first_group(function, 1, 2 * splits, splits, split)
             _check_places(events)
             _check_sums(events)
@@ -189,13 +193,13 @@ def _check_places(events: Sequence[Event]) -> None:
             filled.remove(event.place)
             under_way.append(event.place)
     if filled:
-        raise ProtocolError(f"what was written to the places {filled} is not stored")
+        raise ProtocolError(f"the subtiles at the places {filled} are not stored")
 
 
 def _check_subtiles(events: Sequence[Event], tiles: int, delayed: bool) -> None:
     """Check that results are stored subtile by subtile, delayed ones before the next.
 
-    If none is delayed, a tile that is kept as words is the left operand of a product, and no result.
+    If none is delayed, a tile that is kept in registers (`keep`) is the left operand of a product, and no result.
     """
     stores = [event for event in events if event.what == "store" or (delayed and event.what == "keep")]
     results = count = 0
@@ -206,7 +210,7 @@ def _check_subtiles(events: Sequence[Event], tiles: int, delayed: bool) -> None:
             raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
     kept = [event.what == "keep" for event in stores]
     if any(kept) and kept != ([True] + [False] * count) * (tiles - 1) + [False] * count:
-        raise ProtocolError(f"of {tiles} results, all but one put off, {results} are stored, each before the next")
+        raise ProtocolError(f"of {tiles} results, all but the last delayed, {results} are stored before the next one")
 
 
 def _check_sums(events: Sequence[Event]) -> None:
