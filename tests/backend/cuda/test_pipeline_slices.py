@@ -288,7 +288,7 @@ def test_loads_that_are_held_over_a_loop_have_a_pipeline_of_their_own(behind: st
     assert sum(isinstance(op, Pipeline) for op in made.walk()) == 2
 
 
-STEPS = """
+PAIRS = """
 def steps(z: Mut, x: Tensor, y: Tensor):
     i, j, _ = ct.get_tile_block_id()
     acc = zeros = ct.constant(0, (128, 64), f32)
@@ -319,7 +319,7 @@ def test_a_step_of_k_waits_for_no_stage_that_is_held(pairs: str, first: str, beh
     operand = tensor(2, bf16)
     types: dict[str, Type] = {"z": mut(128, 64, dtype=bf16), "x": operand, "y": operand}
     left, right = pairs.split("; ")
-    text = STEPS.replace("LEFT", left).replace("RIGHT", right).replace("FIRST", first).replace("BEHIND", behind)
+    text = PAIRS.replace("LEFT", left).replace("RIGHT", right).replace("FIRST", first).replace("BEHIND", behind)
     function = lowered(written(text, types))
     check_function(function)
     assert sum(isinstance(op, Pipeline) for op in function.walk()) == alone
