@@ -105,7 +105,7 @@ def executed(case: RandomKernel, function: Function, blocks: int = 1, seed: int 
             arguments.append(argument.look(bases[argument.name]))
     out = next(argument for argument in case.arguments if isinstance(argument, Output))
     tiles = [-(-extent // step) for extent, step in zip(out.shape, out.tile, strict=True)]
-    x, y, z = (*tiles, 1, 1)[:3]
+    x, y, z = (out.blocks, 1, 1) if out.map else (*tiles, 1, 1)[:3]
     if any(isinstance(op, Roles) for op in function.walk()):
         execute(function, arguments, (x, y, z), blocks, seed)
     else:

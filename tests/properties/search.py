@@ -4,6 +4,7 @@
     python -m tests.properties.search --backend sm_90a --count 300          # compiles only: no GPU is needed
     python -m tests.properties.search --backend cuda --again kernel.txt     # one that was printed
     python -m tests.properties.search --draw loops --backend models,cpu     # several matrix products in loops
+    python -m tests.properties.search --draw interleaved --backend models   # products in another order than their loads
 
 Each batch of kernels has a seed of its own, so that a search repeats whatever the number of processes. Each kernel runs
 on the reference, and on all backends of a list. A failure is shrunk to a short kernel to paste, printed with the two

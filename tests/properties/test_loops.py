@@ -13,17 +13,19 @@ from tests.properties.generator import RandomKernel, loops
 from tests.properties.planned import PIPELINES, RING, executed, lower, prove
 from tests.properties.running import check, run
 from tests.properties.search import main
+from tests.properties.worker import DRAWN
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 @pytest.mark.slow
-def test_pipelines_of_random_loops_are_proved_and_right() -> None:
+@pytest.mark.parametrize(("drawn", "count"), [("loops", 15), ("interleaved", 50)])
+def test_pipelines_of_random_products_are_proved_and_right(drawn: str, count: int) -> None:
     plans: Counter[str] = Counter()
 
     @seed(1)
-    @settings(max_examples=15, suppress_health_check=UNHURRIED, phases=[Phase.generate])
-    @given(case=loops())
+    @settings(max_examples=count, suppress_health_check=UNHURRIED, phases=[Phase.generate], deadline=None)
+    @given(case=DRAWN[drawn]())
     def each(case: RandomKernel) -> None:
         note(str(case))
         lowered = lower(case)
@@ -33,7 +35,7 @@ def test_pipelines_of_random_loops_are_proved_and_right() -> None:
             check(case, run(case, "reference").arrays, executed(case, lowered.after, 2, case.seed))
 
     each()
-    assert plans[PIPELINES] > 2, plans  # what is not drawn is not shown
+    assert plans[PIPELINES] > count // 6, plans  # what is not drawn is not shown
 
 
 @pytest.mark.slow
@@ -62,7 +64,7 @@ def test_random_loops_are_right(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("drawn", ["loops", "eights"])
+@pytest.mark.parametrize("drawn", ["loops", "eights", "interleaved"])
 def test_random_loops_are_right_on_a_gpu(drawn: str) -> None:
     command = [sys.executable, "-m", "tests.properties.search", "--draw", drawn, "--backend", "cuda", "--count", "30"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)

@@ -359,9 +359,7 @@ class ThreadBlock:
         if isinstance(value, Words):
             raise Executed(f"{op.name} takes words of two elements for elements")
         if isinstance(value, Begun):
-            if not value.over:
-                raise Executed(f"{op.name} reads sums that are under way")
-            return value.value
+            raise Executed(f"{op.name} reads sums that are under way")
         return value
 
     # Stages.
@@ -547,7 +545,8 @@ class ThreadBlock:
         freed = [values[value] for value in op.left]
         if any(begun.left is words for begun in group.under_way for words in freed):
             raise Executed("registers of a left operand are given up while a product reads them")
-        return values[op.acc]
+        acc = values[op.acc]
+        return acc.value if isinstance(acc, Begun) and acc.over and not op.goes_on else acc
 
 
 def execute(function: Function, arguments: Sequence[Any], grid: Grid, blocks: int = 1, seed: int = 0) -> None:

@@ -111,6 +111,16 @@ def late_products(function: Function) -> Iterator[Fault]:
         yield lambda op=op: op.attributes.update(pending=op.attributes["pending"] + 1)
 
 
+def early_sums(function: Function) -> Iterator[Fault]:
+    """Threads read sums as they are ahead of the wait for their product."""
+    for _, wait in _of(function, DotWait):
+        readers = [op for op in function.walk() if wait.result in op.operands and not op.terminates]
+        for op in readers:
+            early = tuple(wait.operands[0] if value is wait.result else value for value in op.operands)
+            if not isinstance(op, Dot | DotWait):
+                yield lambda op=op, early=early: setattr(op, "operands", early)
+
+
 def swapped_counters(function: Function) -> Iterator[Fault]:
     """A stage is named by the counter of the one after it."""
     for block, op in _of(function, PipelineAcquire, PipelineWait, PipelineRelease):
@@ -191,8 +201,8 @@ def other_pipeline(function: Function) -> Iterator[Fault]:
 
 
 FAULTS = (
-    dropped_wait, dropped_release, dropped_acquire, dropped_load, early_release, late_products, swapped_counters,
-    lost_count, wrong_stages, wrong_arrivals, wrong_bytes, not_started, other_pipeline,
+    dropped_wait, dropped_release, dropped_acquire, dropped_load, early_release, late_products, early_sums,
+    swapped_counters, lost_count, wrong_stages, wrong_arrivals, wrong_bytes, not_started, other_pipeline,
 )  # fmt: skip
 
 

@@ -72,6 +72,17 @@ def interleaved(z: Mut, x: Tensor, y: Tensor, n: i32):
     z.store(ct.convert_tile(acc, z.dtype))
 """
 """Steps of K whose loads begin in one order and end in another, beside a loop that no load is moved across."""
+KEPT = """
+def kept(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = zeros = ct.constant(0, (64, 64), f32)
+    for k in range(n):
+        one = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(y, (64, 64), (k, j)), zeros)
+        two = ct.mma(ct.load_tile(x, (64, 64), (i, k + 1)), ct.load_tile(y, (64, 64), (k + 1, j)), one)
+        acc = acc + one * 3.0 + two
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""A product that adds to sums which are read behind it, too."""
 BEFORE = """
 def before(z: Mut, x: Tensor, y: Tensor, n: i32):
     i, j, _ = ct.get_tile_block_id()
@@ -167,7 +178,7 @@ def test_plain_products_are_what_the_kernel_means(tile: tuple[int, int], dtype: 
 @pytest.mark.parametrize("count", [0, 1, 5])
 @pytest.mark.parametrize(
     "text",
-    [NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED, INTERLEAVED],
+    [NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED, INTERLEAVED, KEPT],
     ids=lambda each: each.split("(")[0][5:],
 )
 def test_pipelines_compute_what_the_kernel_means(text: str, count: int) -> None:

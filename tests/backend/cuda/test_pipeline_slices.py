@@ -286,3 +286,40 @@ def test_loads_that_are_held_over_a_loop_have_a_pipeline_of_their_own(behind: st
     made = lowered(written(HELD.replace("BEHIND", behind), types))
     assert check_function(made) > 10
     assert sum(isinstance(op, Pipeline) for op in made.walk()) == 2
+
+
+PAIRS = """
+def steps(z: Mut, x: Tensor, y: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    acc = zeros = ct.constant(0, (128, 64), f32)
+    for k in range(ct.ceil_div(x.shape[1], 256)):
+        a, b = x.load_tile((128, 256), (i, k)), y.load_tile((256, 64), (k, j))
+        c, d = x.load_tile((128, 256), (i, k + 1)), y.load_tile((256, 64), (k + 1, j))
+        first = ct.mma(LEFT, zeros)
+        second = ct.mma(RIGHT, zeros)
+        acc = acc + FIRST
+        third = ct.mma(x.load_tile((128, 256), (i, k + 2)), y.load_tile((256, 64), (k + 2, j)), zeros)
+        acc = acc + second * 3.0 + third + BEHIND
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+@pytest.mark.parametrize(
+    ("pairs", "first", "behind", "alone"),
+    [
+        ("a, b; c, d", "first * 2.0", "1.0", True),
+        ("c, d; a, b", "first * 2.0", "1.0", False),
+        ("a, b; c, d", "1.0", "first * 2.0", False),
+        ("a, b; c, d", "first * 2.0", "ct.reduce_sum(ct.convert_tile(a, f32), 1).reshape((128, 1))", False),
+    ],
+    ids=["steps", "another order of products", "sums read late", "a tile read late"],
+)
+def test_a_step_of_k_waits_for_no_stage_that_is_held(pairs: str, first: str, behind: str, alone: bool) -> None:
+    """Two stages are for the last step and this one: one before them may hold none."""
+    operand = tensor(2, bf16)
+    types: dict[str, Type] = {"z": mut(128, 64, dtype=bf16), "x": operand, "y": operand}
+    left, right = pairs.split("; ")
+    text = PAIRS.replace("LEFT", left).replace("RIGHT", right).replace("FIRST", first).replace("BEHIND", behind)
+    function = lowered(written(text, types))
+    check_function(function)
+    assert sum(isinstance(op, Pipeline) for op in function.walk()) == alone

@@ -12,6 +12,7 @@
     writes         statements that write memory beside the result
     frames         what a block does with its tiles, and `kernels`, the strategy
     loops          `loops`, another strategy: several matrix products in loops, exact to the last bit
+    interleaved    `interleaved`, a third: loads and uses of products apart from the products, in any order
 
 Integers wrap and agree exactly. Float kernels are kept tame, so that what backends may round differently stays small:
 loops damp, functions of large values are bounded by tanh, and comparisons are made only on values as loaded, which no
@@ -19,7 +20,8 @@ backend rounds. The tolerance that remains is the dtype's.
 """
 
 from tests.properties.generator.frames import kernels
+from tests.properties.generator.interleaved import interleaved
 from tests.properties.generator.kernel import RandomKernel
 from tests.properties.generator.loops import loops
 
-__all__ = ("RandomKernel", "kernels", "loops")
+__all__ = ("RandomKernel", "interleaved", "kernels", "loops")

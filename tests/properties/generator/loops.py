@@ -48,6 +48,25 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """A tile of a tensor in memory.
+
+    Attributes:
+        tensor: the argument's name.
+        dtype: of the product.
+        tile: its shape in memory.
+        at: its index in memory.
+        turned: whether it is transposed once it is loaded.
+    """
+
+    tensor: str
+    dtype: DTypeLike
+    tile: tuple[int, int]
+    at: tuple[str, str]
+    turned: bool
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a statement stands.
 
@@ -131,14 +150,18 @@ class Loops:
     # Operands.
 
     def load(self, shape: tuple[int, int], index: tuple[str, str], k_axis: int, place: Place) -> str:
-        """A tile of a tensor, of one that is there already or of a new one.
+        """A tile of a tensor, of one that is there already or of a new one."""
+        return self.loaded(self.operand(shape, index, k_axis), place)
+
+    def operand(self, shape: tuple[int, int], index: tuple[str, str], k_axis: int) -> Operand:
+        """A tile of a tensor that is there already, or of a new one.
 
         `k_axis` is the tile's axis along which products add up, and along which tensors have `turns` tiles.
         """
         counts = [self.tiles[1 - k_axis]] * 2
         counts[k_axis] = self.turns
         turned = k_axis == 0 and not self.rarely(8) if self.dtype in ALONG_K else self.rarely()
-        tile, at = (shape[::-1], index[::-1]) if turned else (shape, index)
+        tile, at = ((shape[1], shape[0]), (index[1], index[0])) if turned else (shape, index)
         layout: Layout = self.pick(("rows", "rows", "rows", "inner"))
         if self.dtype in ALONG_K and turned != (k_axis == 0):
             layout = "columns"
@@ -152,24 +175,29 @@ class Loops:
             contiguous, vector = int(layout == "rows"), 128 // self.stored.bits
             extents[contiguous] = -(-extents[contiguous] // vector) * vector
         shape_in_memory = (*((2,) if self.batched else ()), *extents)
-        known = [each for each in self.tensors if each.shape == shape_in_memory]
+        known = [each for each in self.tensors if each.shape == shape_in_memory and each.dtype == self.stored]
         if known and not self.rarely(2):
             tensor = known[0]
         else:
             tensor = Input(f"x{len(self.tensors)}", self.stored, shape_in_memory, layout, small=True)
             self.tensors.append(tensor)
+        return Operand(tensor.name, self.dtype, tile, at, turned)
+
+    def loaded(self, operand: Operand, place: Place) -> str:
+        """The load of an operand."""
+        tile, at = operand.tile, operand.at
         whole = f"(1, {tile[0]}, {tile[1]}), (h, {at[0]}, {at[1]})" if self.batched else f"{tile}, ({at[0]}, {at[1]})"
         if place.inside and "+" not in whole and self.rarely():
             cut, where = whole.rsplit(", (", 1)
             hint = self.pick(("", ", 1", ", 2", ", 4", ", 8"))
-            text = f"{tensor.name}.partition({cut}).load{'_pipelined' if hint else ''}(({where}{hint})"
+            text = f"{operand.tensor}.partition({cut}).load{'_pipelined' if hint else ''}(({where}{hint})"
         else:
-            text = f"ct.load_tile({tensor.name}, {whole})"
+            text = f"ct.load_tile({operand.tensor}, {whole})"
         if self.batched:
             text = f"{text}.reshape({tile})"
-        if self.dtype is tf32:
+        if operand.dtype is tf32:
             text = f"ct.convert_tile({text}, ct.tf32)"
-        return f"{text}.transpose()" if turned else text
+        return f"{text}.transpose()" if operand.turned else text
 
     def loaded_left(self, depth: int, place: Place) -> str:
         """A left operand from memory: of the iteration's own place along K, or of one that stays the same."""
@@ -394,21 +422,34 @@ def loops(draw: st.DrawFn, operands: Sequence[DTypeLike] = OPERANDS) -> RandomKe
         d.depth = max(d.depth, 32)
     names = ("acc_0", "acc_1")[: pick((1, 2))]
     d.sums = [Sums(name, pick(columns)) for name in names]
-    lines = ["h, i, j = ct.get_tile_block_id()" if batched else "i, j, _ = ct.get_tile_block_id()"]
-    lines += [f"{each.name} = {d.zeros(each.columns)}" for each in d.sums]
+    lines: list[str] = []
     for number in range(3):
         if d.left > 0 and (number == 0 or d.rarely(3)):
             safe = (d.loop, d.loop, d.loop, d.loop, d.loop, d.branch, d.branch, d.steady, d.steady, d.add, d.steps)
             memory = (d.to_memory,) if d.dtype in (bf16, f16) and not batched else ()
             lines += pick((*safe, *memory))(Place())
-    lines += _stores(d)
-    body = "".join(f"    {line}\n" for line in lines)
-    numbers = (Scalar("n", i32, turns), Scalar("m", i32, pick((0, 1, 2, 4))))
-    outputs = [_output(d, name, columns, pick) for name, columns in _results(d)]
-    warps = {64: 4, 192: 12}.get(d.rows, 8) if d.rarely(8) else pick((None,) * 15 + (4,))
+    return kernel_of(d, lines)
+
+
+def kernel_of(d: Loops, lines: Sequence[str], stream: tuple[tuple[int, int], int] | None = None) -> RandomKernel:
+    """The kernel of these statements, between sums of nothing and their stores.
+
+    With `stream`, the map and the number of blocks, the kernel has a persistent loop over tiles of its only result.
+    """
+    body = [*(f"{acc.name} = {d.zeros(acc.columns)}" for acc in d.sums), *lines, *_stores(d, stream is not None)]
+    outputs = [_output(d, name, columns) for name, columns in _results(d)]
+    if stream is not None:
+        (group, blocks), (result,) = stream, outputs
+        body = ["for index in z.iter_indices():", *(f"    {line}" for line in ("i, j = index.coords()", *body))]
+        outputs = [replace(result, map=group, blocks=blocks)]
+    else:
+        body = ["h, i, j = ct.get_tile_block_id()" if d.batched else "i, j, _ = ct.get_tile_block_id()", *body]
+    numbers = (Scalar("n", i32, d.turns), Scalar("m", i32, d.pick((0, 1, 2, 4))))
+    warps = {64: 4, 192: 12}.get(d.rows, 8) if d.rarely(8) else d.pick((None,) * 15 + (4,))
     outputs += [d.added] if d.added is not None else []
-    arguments, seed = (*outputs, *d.tensors, *numbers), draw(st.integers(0, 2**31))
-    return RandomKernel(body, arguments, seed, unsafe=d.added is not None, warps=warps, exact=True)
+    arguments, seed = (*outputs, *d.tensors, *numbers), d.draw(st.integers(0, 2**31))
+    text = "".join(f"    {line}\n" for line in body)
+    return RandomKernel(text, arguments, seed, unsafe=d.added is not None, warps=warps, exact=True)
 
 
 def _results(d: Loops) -> list[tuple[str, int]]:
@@ -416,7 +457,7 @@ def _results(d: Loops) -> list[tuple[str, int]]:
     return [("z", d.sums[0].columns), *([("w", d.sums[1].columns)] if len(d.sums) > 1 else [])]
 
 
-def _stores(d: Loops) -> list[str]:
+def _stores(d: Loops, stream: bool) -> list[str]:
     """Each of the sums, stored as it is or with the other one's largest in each row."""
     lines: list[str] = []
     for (name, columns), acc in zip(_results(d), d.sums, strict=True):
@@ -424,13 +465,14 @@ def _stores(d: Loops) -> list[str]:
         if d.rarely():
             value = f"{value} + ct.reduce_max({d.sums[-1].name}, 1).reshape(({d.rows}, 1))"
         value = f"ct.convert_tile({value}, {name}.dtype)"
-        lines.append(f"{name}.store({f'{value}.reshape((1, {d.rows}, {columns}))' if d.batched else value})")
+        tile = f"{value}.reshape((1, {d.rows}, {columns}))" if d.batched else value
+        lines.append(f"{name}.store({tile}{', index' if stream else ''})")
     return lines
 
 
-def _output(d: Loops, name: str, columns: int, pick: Callable[[Sequence[DTypeLike]], DTypeLike]) -> Output:
+def _output(d: Loops, name: str, columns: int) -> Output:
     """A result of as many tiles as the grid has, or a little less than that."""
-    dtype = i32 if d.total is i32 else pick((bf16, f16, f32, i32))
+    dtype = i32 if d.total is i32 else d.pick((bf16, f16, f32, i32))
     extents = [max(t * (c - 1) + 1, t * c - d.pick(CUTS)) for t, c in zip((d.rows, columns), d.tiles, strict=True)]
     if not d.rarely():
         extents[1] = -(-extents[1] // 8) * 8

@@ -9,6 +9,8 @@ The checks go through the events that `protocol.py` reads from the lowered IR, i
 - Failed assertions: no warp leaves, and nothing more is stored.
 - Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first. Each warp
   has places of its own for results. The sums that other thread blocks send are the exception: all warps read them.
+- Sums of products under way, whose registers change until a wait. Nothing reads them, and one product at most adds to
+  them.
 - Operands that consumers write to shared memory, each consumer a part. Two barriers of all consumers are needed. One
   stands between a write and the products that read it. The other stands between the wait for these products and the
   next write to the same stage. A barrier orders the events of any two warpgroups. So the events of one warpgroup, in
@@ -21,6 +23,8 @@ from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.protocol import WARPS, Event, Protocol, ProtocolError, first_group
 from cutile.backend.cuda.ops import (
     BarriersStart,
+    Dot,
+    DotWait,
     Failed,
     FailUnless,
     Roles,
@@ -149,6 +153,28 @@ def _add_dependent(block: Block, dependent: set[Value]) -> None:
             dependent.update(result for result, pair in pairs if dependent.intersection(pair))
         elif isinstance(op, Failed) or dependent.intersection(op.operands):
             dependent.update(op.results)
+
+
+def check_sums(function: Function) -> None:
+    """Check that no sums are read while a product is under way.
+
+    If a product adds to the sums of another one, nothing else reads those.
+
+    Raises:
+        ProtocolError: they are read while a product is under way.
+    """
+    begun = {op.result for op in function.walk() if isinstance(op, Dot) or (isinstance(op, DotWait) and op.goes_on)}
+    for op in reversed([*function.walk()]):  # inner loops first: their products may be under way behind them
+        for block in op.regions if isinstance(op, For | If) else ():
+            places = [place for place, value in enumerate(block.terminator.operands) if value in begun]
+            begun.update(op.results[place] for place in places)
+            begun.update(value for place in places for value in block.arguments[place + 1 : place + 2])
+    added = set[Value]()  # the sums that a product has added to
+    for op in function.walk():
+        read = begun.intersection(op.operands)
+        if read & added or (read and not isinstance(op, Dot | DotWait) and not op.terminates):
+            raise ProtocolError(f"{op.name} reads the sums of a product under way")
+        added |= read if isinstance(op, Dot) else set()
 
 
 def check_stores(function: Function) -> None:

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutile.backend.cuda.model.happens_before import Node, Order
-from cutile.backend.cuda.model.properties import check_failures, check_handing_over, check_stores, check_written
+from cutile.backend.cuda.model.properties import (
+    check_failures,
+    check_handing_over,
+    check_stores,
+    check_sums,
+    check_written,
+)
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocols
 from cutile.backend.cuda.ops import KSplits, Roles, ScatterPartials
 from cutile.ir import Block, For, Function
@@ -219,6 +225,7 @@ def check_function(function: Function) -> int:
     """
     count = 0
     check_stores(function)
+    check_sums(function)
     check_written(function)
     check_failures(function)
     pipelines = protocols(function, 1, 0)

@@ -323,13 +323,13 @@ class Products:
     def _sums(self, dot: Dot) -> Value:
         """The accumulator that a product adds to, in its layout.
 
-        The product before may still be under way.
+        The product before may still be under way, unless its sums have another reader: this one writes their registers.
         """
         op, context = dot.op, self.walk
-        value = context.lowered[op.acc]
-        if any(other.value is value for other in self.under_way):
-            return value
-        return context.converted(value, context.layouts[op.acc], dot.accumulator)
+        self.settle([op.acc] if context.uses[op.acc] > 1 else [])
+        if any(other.value is context.lowered[op.acc] for other in self.under_way):
+            return context.lowered[op.acc]
+        return context.converted(context.lowered[op.acc], context.layouts[op.acc], dot.accumulator)
 
     def settle_all(self) -> None:
         """Wait for all products."""

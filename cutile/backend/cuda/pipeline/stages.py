@@ -76,6 +76,7 @@ class _Arrival:
         block: the block of the kernel.
         operands: the loaded operands.
         dots: the products that read them; empty where threads alone do.
+        readers: the products, and what else takes the tiles from registers. Written by `groups_of`.
         brief: whether all readers stand in the block, and no loop or branch with loads stands ahead of one: then no
             stage is filled in an inner block while this one is held. Written by `groups_of`.
     """
@@ -83,6 +84,7 @@ class _Arrival:
     block: Block
     operands: list[Operand]
     dots: list[Dot]
+    readers: Sequence[Op] = ()
     brief: bool = True
 
 
@@ -109,12 +111,12 @@ def groups_of(
         first, last = (block.operations.index(load) for load in (loads[0], loads[-1]))
         # The producer fills the stage at the last load, and consumers wait for it at the first. Both would wait for
         # each other at a loop of loads between the two.
-        nest_between = any(op in nests for op in block.operations[first:last])
-        require(not nest_between, "loads that arrive together stand ahead of a loop of other loads and behind it")
-        readers = [*(dot.op for dot in arrival.dots), *(op for load in loads for op in reads.users.get(load, ()))]
-        within = all(home[op] is block for op in readers)
-        end = max(map(block.operations.index, readers), default=first) if within else first
-        arrival.brief = within and nests.isdisjoint(block.operations[first:end])
+        apart = nests.isdisjoint(block.operations[first:last])
+        require(apart, "loads that arrive together stand ahead of a loop of other loads and behind it")
+        arrival.readers = [*(dot.op for dot in arrival.dots), *(op for x in loads for op in reads.users.get(x, ()))]
+        within = all(home[op] is block for op in arrival.readers)
+        places = map(block.operations.index, arrival.readers)
+        arrival.brief = within and nests.isdisjoint(block.operations[first : max(places, default=first)])
         number = _pipeline_of(kernel, arrival, pipelines)
         pipelines[number].append(arrival)
         ahead = first < last and not any(op.regions for op in block.operations)
@@ -144,9 +146,8 @@ def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arr
     assigned = loads_of(operand for arrival in arrivals for operand in arrival.operands)
     # The other tiles of a block that threads read arrive together. `dict.fromkeys` keeps the order of the program.
     others = [operand for load, operand in reads.operands.items() if load not in assigned]
-    for block in dict.fromkeys(home[operand.load] for operand in others):
-        arrivals.append(_Arrival(block, [operand for operand in others if home[operand.load] is block], []))
-    return arrivals
+    blocks = dict.fromkeys(home[operand.load] for operand in others)
+    return arrivals + [_Arrival(block, [of for of in others if home[of.load] is block], []) for block in blocks]
 
 
 def _pipeline_of(kernel: Kernel, arrival: _Arrival, pipelines: Mapping[int, Sequence[_Arrival]]) -> int:
@@ -156,8 +157,7 @@ def _pipeline_of(kernel: Kernel, arrival: _Arrival, pipelines: Mapping[int, Sequ
     """
     fitting = [number for number, others in pipelines.items() if _fits(kernel, arrival, others)]
     tensors = [operand.load.x for operand in arrival.operands]
-    same = [number for number in fitting if tensors == [operand.load.x for operand in pipelines[number][0].operands]]
-    return (same or fitting or [len(pipelines)])[0]
+    return min(fitting, key=lambda n: tensors != [x.load.x for x in pipelines[n][0].operands], default=len(pipelines))
 
 
 def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
@@ -176,9 +176,10 @@ def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool
 def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
     """Whether an arrival is a further step of K, behind others of its block.
 
-    The products of each step begin at zero, as where threads scale the sums of each step. The sums of at most one
-    earlier step have a reader behind this step's first product. So two stages are enough, and `with_stages` sees to it
-    that there are two: with one, consumers would wait for a stage that they hold themselves.
+    The products of each step begin at zero, as where threads scale the sums of each step. Ahead of this step's first
+    reader, the sums of the earlier steps are read and their stages released, apart from the stage that is filled last.
+    So two stages are enough, and `with_stages` sees to it that there are two: with one, consumers would wait for a
+    stage that they hold themselves.
     """
     arrivals, operations = [*others, arrival], arrival.block.operations
     tensors = {tuple(operand.load.x for operand in step.operands) for step in arrivals}
@@ -188,8 +189,9 @@ def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
     # consumers wait in the order of their first loads. The two have to be the same.
     first, *firsts = (min(operations.index(x.load) for x in step.operands) for step in (arrival, *others))
     swapped = first < max(firsts) and any(op.regions for op in operations)
-    read = {value for op in operations[: operations.index(arrival.dots[0].op)] for value in op.operands}
-    return not swapped and sum(not read.issuperset(dot.op.result for dot in other.dots) for other in others) <= 1
+    ahead = operations[: min(map(operations.index, arrival.readers))]
+    read = {*ahead, *(value for op in ahead for value in op.operands)}
+    return not swapped and all(read.issuperset((*of.readers, *(x.op.result for x in of.dots))) for of in others[:-1])
 
 
 def _buffers(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike], ...]:
