@@ -203,8 +203,8 @@ class Rank:
             op.sync_on(self.stream)
 
         def both(rank: Communicator) -> list[Tensor]:
-            made = (step() for _ in range(STEPS))
-            return list(self.runner.run(sum_gradients(rank, made, value, on=on[rank], last=self.communicator)))
+            steps = (step() for _ in range(STEPS))
+            return list(self.runner.run(sum_gradients(rank, steps, value, on=on[rank], last=self.communicator)))
 
         last = both(self.communicators[-1])[-1].to_numpy().sync_on(self.stream).astype(np.float32)
         total = float(np.abs(last.sum(axis=1) - self.communicator.world).max())

@@ -161,8 +161,7 @@ class Kernel:
             values = {**defaults, **values}
         missing = [name for name in names if name not in values]
         if missing:
-            generic_names = {each.name for each in signature.generics}
-            strange = ", ".join(name for name in named if name not in generic_names)
+            strange = ", ".join(name for name in named if name not in signature.generic_names)
             raise ArgumentError(
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
                 + (f"; it has none called {strange}" if strange else "")
@@ -170,8 +169,7 @@ class Kernel:
         try:
             generics = launchable.kernel.generics(None, named)
         except GenericsError as error:
-            own = {each.name for each in signature.generics}
-            strange = next((name for name in named if name not in own), None)
+            strange = next((name for name in named if name not in signature.generic_names), None)
             if strange is None or "partition" not in str(error):
                 raise
             raise GenericsError(
@@ -334,8 +332,7 @@ def _check_declaration(cache: KernelCache, defaults: Sequence[Any], precondition
                 check_argument(signature.name, parameter, default)
             except ArgumentError as error:
                 raise KernelTypeError(f"{error}, its default", place) from None
-    generics = (each.name for each in signature.generics)
-    vocabulary = {*signature.names, *signature.declared, *generics, "grid", "min", "max"}
+    vocabulary = {*signature.names, *signature.declared, *signature.generic_names, "grid", "min", "max"}
     for text in preconditions:
         try:
             names = [each.id for each in ast.walk(ast.parse(text, mode="eval")) if isinstance(each, ast.Name)]

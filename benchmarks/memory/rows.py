@@ -77,7 +77,8 @@ PIECE, PIECE_OPTIONS = 16384, CompileOptions(num_worker_warps=8)
 
 def cross_entropy(columns: int, rows: int = 4096, dtype: Kind = bf16, *, piece: int = 0) -> Case:
     """The loss of each row."""
-    piece, options = piece or PIECE, CompileOptions() if piece else PIECE_OPTIONS
+    options = CompileOptions() if piece else PIECE_OPTIONS
+    piece = piece or PIECE
 
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         loss = k.cross_entropy(outs[0].mut.partition((1,)), *ins, B=piece, T=min(256, piece // 8))

@@ -2,10 +2,10 @@
 
 It polls the event of the first run in flight on each stream, since a stream's runs complete in order.
 It polls, and does not wait for an event: one thread serves all streams, and a wait for one stream
-would delay the others. Each question takes the interpreter's lock from threads that submit work, which
-costs them up to 0.1 ms. So it asks seldom while more is submitted, and while a run is young beside the
-one before it; it blocks while nothing is in flight. It reaches event loops only through the waiters of runs
-(`call_soon_threadsafe`). Drivers with threads of their own (`host`) do not need it.
+would delay the others. Each question takes the interpreter's lock from threads that submit work. So it
+asks seldom while more is submitted, and while a run is young beside the one before it. It blocks while
+nothing is in flight. It reaches event loops only through the waiters of runs (`call_soon_threadsafe`).
+Drivers with threads of their own (`host`) do not need it.
 """
 
 from __future__ import annotations

@@ -55,6 +55,11 @@ class Signature:
         """The launch parameters' names."""
         return tuple(each.name for each in self.parameters)
 
+    @functools.cached_property
+    def generic_names(self) -> frozenset[str]:
+        """The generics' names."""
+        return frozenset(generic.name for generic in self.generics)
+
     @property
     def grouped(self) -> bool:
         """Whether some parameter is a group, or may be None.

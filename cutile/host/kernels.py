@@ -245,7 +245,7 @@ SCAN_TILES = (
     ScanTiles(0, {8: 6144, 16: 6144, 32: 6144, 64: 3072}, _THREE),
 )
 """From the most shared memory to the least. A tile is exchanged through shared memory, so that its bytes times the
-occupancy have to fit. Larger tiles are faster (H200, `docs/benchmarks/memory`), as long as no registers are spilled."""
+occupancy have to fit. Larger tiles of 32 bits are faster (H200, `docs/benchmarks/memory`); none spills registers."""
 
 
 @cache

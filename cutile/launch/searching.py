@@ -214,7 +214,7 @@ def configurations(launchable: Launchable, space: Space, names: Sequence[str]) -
 
 def _configuration(launchable: Launchable, number: int, entry: Any, names: Sequence[str]) -> Configuration:
     where = f"{launchable.name}: configuration {number}"
-    own = {each.name for each in launchable.kernel.signature.generics}
+    own = launchable.kernel.signature.generic_names
     if isinstance(entry, Mapping):
         values = dict(cast("Mapping[Any, Any]", entry))
         options = None
@@ -307,7 +307,7 @@ class SearchedOp:
 
         A name that is both is kept and returned; a name that is neither is returned, for the error.
         """
-        own = {each.name for each in self._launchable.kernel.signature.generics}
+        own = self._launchable.kernel.signature.generic_names
         # Ops may yet yield partitions with tiles of any names: `_put` checks the names then.
         names = [name for name in named if name not in own] if self._lazy else open_names(self._checked)
         if not names:

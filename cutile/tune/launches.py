@@ -397,7 +397,7 @@ def _require_extents(launchable: Launchable, configurations: Sequence[Configurat
     Raises:
         GenericsError: there is one; says which.
     """
-    own = {each.name for each in launchable.kernel.signature.generics}
+    own = launchable.kernel.signature.generic_names
     common = [name for name in names if name not in own and any(name in each.extents for each in configurations)]
     for configuration in configurations:
         if missing := [name for name in common if name not in configuration.extents]:

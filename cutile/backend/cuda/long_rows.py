@@ -576,5 +576,5 @@ def _spread(axes: Axes, old: Sequence[int], new: Sequence[int], reshaped: bool) 
         return tuple(axis if old[at] == new[at] else None for at, axis in enumerate(axes))
     if _extents(old) != _extents(new):
         return None
-    kept = iter([axis for axis, extent in zip(axes, old, strict=True) if extent != 1])
-    return tuple(next(kept) if extent != 1 else None for extent in new)
+    long_axes = iter([axis for axis, extent in zip(axes, old, strict=True) if extent != 1])
+    return tuple(next(long_axes) if extent != 1 else None for extent in new)

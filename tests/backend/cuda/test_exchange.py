@@ -97,8 +97,8 @@ def test_a_row_is_scanned_with_one_barrier(arch: str, tmp_path: Path) -> None:
     opcodes = machine_code(written(SCAN, {"y": mut(1, 4096), "x": tensor(2)}), arch, tmp_path)
     assert count(opcodes, "BAR") == 1
     assert count(opcodes, "LDG", ".128") == count(opcodes, "STG", ".128") == 2 * 4
-    # For each of four runs of 1024: five steps, what lies before, the last. For all runs: three steps over the totals of
-    # eight warps. For each run again: what lies before this warp, the total.
+    # For each of four runs of 1024: five steps, what lies before, the last. For all runs: three steps over the totals
+    # of eight warps. For each run again: what lies before this warp, the total.
     assert count(opcodes, "SHFL") <= 4 * 7 + 3 + 4 * 2
 
 

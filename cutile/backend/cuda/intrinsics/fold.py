@@ -338,15 +338,18 @@ class _Scan:
         slot = select_lanes(b, lane, others)
         starts = spans([dtype.bits // 8 * len(segments) * warps * lanes for dtype in dtypes], offset)
 
-        def address(position: int, index: int, which: Any) -> Any:
+        def address(position: int, index: Any, which: Any) -> Any:
             dtype = dtypes[position]
-            element = b.add(b.mul(which, i32c(lanes)), b.add(slot, i32c(index * warps * lanes)))
+            element = b.add(b.mul(which, i32c(lanes)), b.add(slot, b.mul(index, i32c(warps * lanes))))
             place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(starts[position]))
             return pointer(b, shared(b, place), memory_type(dtype), SHARED)
 
+        def total_of(index: Any, which: Any) -> Row:
+            return [from_shared(b, dtype, address(position, index, which)) for position, dtype in enumerate(dtypes)]
+
         for index, segment in enumerate(segments.values()):  # lanes that hold the same elements write the same number
             for position, value in enumerate(segment.total):
-                b.store(to_memory(b, dtypes[position], value), address(position, index, warp))
+                b.store(to_memory(b, dtypes[position], value), address(position, i32c(index), warp))
         barrier(b)  # all have written before anyone reads
         choices = [0]
         for bit in run.bits:
@@ -355,16 +358,10 @@ class _Scan:
         rest, mine = b.and_(warp, i32c(~mask & (warps - 1))), b.and_(warp, i32c(mask))
         # `lanes == 1`: all lanes have one total of a segment, so that a lane may take another warp's in its place.
         if lanes == 1 and len(choices) >= MIN_WARPS_BY_LANES:
-
-            def total_of(index: Any, choice: Any) -> Row:
-                element = b.add(b.or_(rest, _spread(b, choice, run.bits)), b.mul(index, i32c(warps)))
-                row: Row = []
-                for dtype, start in zip(dtypes, starts, strict=False):  # the last of `starts` is the end
-                    place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(start))
-                    row.append(from_shared(b, dtype, pointer(b, shared(b, place), memory_type(dtype), SHARED)))
-                return row
-
-            self._across_totals(segments, len(choices), select_lanes(b, mine, mask), total_of)
+            mine = select_lanes(b, mine, mask)
+            self._across_totals(
+                segments, len(choices), mine, lambda i, choice: total_of(i, b.or_(rest, _spread(b, choice, run.bits)))
+            )
             return
         ordered = self._ordered(choices)
         is_mine = [b.icmp_unsigned("==", mine, i32c(choice)) for choice in ordered]
@@ -374,7 +371,7 @@ class _Scan:
             before: Row = []
             for rank, choice in enumerate(ordered):
                 other = b.or_(rest, i32c(choice))
-                row = [from_shared(b, dtype, address(position, index, other)) for position, dtype in enumerate(dtypes)]
+                row = total_of(i32c(index), other)
                 if rank:
                     before = self._select(is_mine[rank], total, before)
                     total = self._function(total, row)
