@@ -123,6 +123,8 @@ def load_kernel(file: Path, name: str) -> Kernel:
     if spec is None or spec.loader is None:
         raise ArgumentError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    # An import lists its module before it runs it: dataclasses, for one, look up the module of a class there.
+    sys.modules.setdefault(spec.name, module)
     spec.loader.exec_module(module)
     kernels = {key: value for key, value in vars(module).items() if isinstance(value, Kernel)}
     if name not in kernels:

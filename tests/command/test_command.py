@@ -212,6 +212,35 @@ def test_a_missing_argument_or_kernel_or_file(tmp_path: Path, capsys: pytest.Cap
     assert "there is no file" in capsys.readouterr().err
 
 
+DATACLASS = """
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+import cutile as ct
+
+
+@dataclass
+class Setting:
+    size: int
+    _: KW_ONLY
+    name: str = ""
+
+
+@ct.entry
+def twice(y: ct.Mut, x: ct.Tensor):
+    y.store(ct.load_tile_like(x, y) * 2)
+"""
+
+
+def test_a_file_is_run_as_an_import_runs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "kernels_with_a_dataclass.py"
+    file.write_text(DATACLASS)
+    arguments = ["--arg", "y=f32[64]/(16)", "--arg", "x=f32[64]", "--stage", "ir"]
+    assert main(["compile", str(file), "twice", *arguments]) == 0
+    assert "twice" in capsys.readouterr().out
+
+
 def test_the_cache_is_listed_and_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
