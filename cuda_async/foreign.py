@@ -5,18 +5,20 @@ library's stream waits for ours. So both sides may go on writing and reading in 
 owner is held until our work on it is done.
 
 A storage here stands for all the memory of a device that others own: its address is 0, and offsets in it are addresses.
-All such storages of a device share one list of leases, so that uses of the same bytes conflict, whichever storages they
-name. `cutile.host.foreign` knows the tensors of other libraries.
+Storages of overlapping bytes share their leases, or know each other's, so that uses of the same bytes conflict,
+whichever storages they name (`Spans`). `cutile.host.foreign` knows the tensors of other libraries.
 """
 
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cuda_async.core.event import wait_event
-from cuda_async.core.lease import Lease, current_holder
+from cuda_async.core.lease import LeaseList, current_holder, link
 from cuda_async.core.storage import Storage
 from cuda_async.core.stream import Stream, borrow_stream
 from cuda_async.errors import ContextError, NotReadyError, without_traceback
@@ -25,7 +27,7 @@ from cuda_async.locks import new_lock
 if TYPE_CHECKING:
     from cuda_async.core.device import Device
 
-__all__ = ("ForeignStorage", "consumer_stream", "end_export", "import_stream", "wait_for_writer")
+__all__ = ("ForeignStorage", "Spans", "consumer_stream", "end_export", "import_stream", "wait_for_writer")
 
 LEGACY_STREAM = 1
 """The handle of a CUDA device's legacy default stream. 0 may mean it, too, or the default stream of a thread."""
@@ -33,11 +35,103 @@ LEGACY_STREAM = 1
 _WHOLE_MEMORY = 1 << 64  # bytes of an address space
 
 
+Span = tuple[int, int]
+"""Bytes [start, stop)."""
+
+
+class Spans:
+    """The lists of leases of one device's imported ranges, by address.
+
+    Imports of one range share a list. Ranges that overlap have lists of their own, which know each other as neighbours.
+    So an operation is compared with what may touch its bytes, however much else was imported.
+
+    Ranges are kept by the number of binary digits of their length, each kind sorted by start. A range that overlaps
+    [start, stop) begins below `stop`, and above `start` less its kind's greatest length; so few are looked at that do
+    not overlap.
+
+    A collection may end a list at any time, and a signal handler may import while this thread does. So a list that has
+    ended is only noted, and each change leaves the ranges complete.
+    """
+
+    __slots__ = ("_ended", "_lists", "_lock", "_starts")
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self._lists: dict[Span, weakref.ref[LeaseList]] = {}
+        self._starts: dict[int, list[Span]] = {}
+        self._ended: deque[Span] = deque()
+
+    def leases(self, start: int, stop: int) -> LeaseList:
+        """The list of leases of the bytes [start, stop).
+
+        Of no bytes it is one that has no neighbours.
+        """
+        if stop <= start:
+            return LeaseList()
+        span = (start, stop)
+        known = self._lists.get(span)
+        leases = None if known is None else known()
+        if leases is not None:
+            return leases
+        with self._lock:
+            self._forget()
+            known = self._lists.get(span)
+            leases = None if known is None else known()
+            if leases is None:
+                leases = self._add(span)
+        return leases
+
+    def _add(self, span: Span) -> LeaseList:
+        leases, ended = LeaseList(), self._ended
+        # Linked before anybody can lend by it: a lease that its neighbours miss does not exist yet.
+        linked = self._overlapping(span)
+        for neighbour in linked:
+            link(leases, neighbour)
+        if span not in self._lists:  # else its list has ended just now, and is not forgotten yet
+            insort(self._starts.setdefault((span[1] - span[0]).bit_length(), []), span)
+        self._lists[span] = weakref.ref(leases, lambda _: ended.append(span))
+        # A signal handler may have imported in between.
+        for neighbour in self._overlapping(span):
+            if neighbour is not leases and not any(neighbour is each for each in linked):
+                link(leases, neighbour)
+        return leases
+
+    def ranges(self) -> list[Span]:
+        """The ranges that have lists, for tests."""
+        return sorted(self._lists)
+
+    def _overlapping(self, span: Span) -> list[LeaseList]:
+        start, stop = span
+        overlapping: list[LeaseList] = []
+        for digits, spans in self._starts.items():
+            first = bisect_left(spans, (start - (1 << digits) + 1, 0))
+            for other in spans[first : bisect_left(spans, (stop, 0))]:
+                known = self._lists.get(other) if other[1] > start else None
+                leases = None if known is None else known()
+                if leases is not None:
+                    overlapping.append(leases)
+        return overlapping
+
+    def _forget(self) -> None:
+        """Forget the ranges whose lists have ended, unless they were imported again."""
+        while self._ended:
+            span = self._ended.popleft()
+            known = self._lists.get(span)
+            if known is None or known() is not None:
+                continue
+            del self._lists[span]
+            digits = (span[1] - span[0]).bit_length()
+            spans = self._starts[digits]
+            spans.remove(span)
+            if not spans:
+                del self._starts[digits]
+
+
 class _PerDevice:
-    """The leases and streams that all foreign memory of one device shares."""
+    """One device's ranges of foreign memory, and the streams that all share."""
 
     def __init__(self, device: Device) -> None:
-        self.leases: list[Lease] = []
+        self.spans = Spans()
         self.imports = device.new_stream()
         self.releases = device.new_stream()
         self.streams: dict[int, Stream] = {}
@@ -84,6 +178,7 @@ class ForeignStorage(Storage):
         owner: the object that keeps the memory alive; held until our work on it is done.
         lender: returns the handle of the stream that the library uses at this moment. None for a library whose work
             is done when its functions return (on the CPU), or whose stream is unknown.
+        span: the addresses [start, stop) that uses stay in; all of the device's by default.
         read_only: whether the memory must not be written.
         imported: whether the lender has just made `import_stream` wait for the data.
     """
@@ -96,12 +191,13 @@ class ForeignStorage(Storage):
         owner: object,
         lender: Callable[[], int | None] | None = None,
         *,
+        span: tuple[int, int] = (0, _WHOLE_MEMORY),
         read_only: bool = False,
         imported: bool = False,
     ) -> None:
         shared = _shared(device)
         super().__init__(shared.releases, 0, _WHOLE_MEMORY, owned=False, keep=owner)
-        self.leases = shared.leases
+        self.leases = shared.spans.leases(*span)
         self.read_only = read_only
         self._lender = lender
         if imported:

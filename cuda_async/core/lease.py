@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -26,6 +27,7 @@ __all__ = (
     "GuardLease",
     "Holder",
     "Lease",
+    "LeaseList",
     "Lendable",
     "PlainUse",
     "Settling",
@@ -36,6 +38,7 @@ __all__ = (
     "enter",
     "holders",
     "lend",
+    "link",
     "refuse_conflicts",
     "settle",
     "words_of",
@@ -97,9 +100,10 @@ class Lease:
         run: the operation's run; None before it runs.
         active: whether the lease has not ended.
         guarded: the arguments that conflict with operands of a graph, each with the graph's lease.
+        by_list: the uses and their positions, by the identity of the list that they are in; None until asked for.
     """
 
-    __slots__ = ("active", "guarded", "owner", "run", "site", "uses")
+    __slots__ = ("active", "by_list", "guarded", "owner", "run", "site", "uses")
 
     exported: ClassVar[bool] = False
     """Whether another library holds it, over DLPack: there is no operation to wait for."""
@@ -114,6 +118,21 @@ class Lease:
         self.run: object | None = None
         self.active = True
         self.guarded: tuple[tuple[str, Lease], ...] = ()
+        self.by_list: dict[int, list[tuple[int, Use | PlainUse]]] | None = None
+
+    def uses_in(self, held: list[Lease], before: int) -> Sequence[Use | PlainUse]:
+        """The uses that `held` is the list of, of those before a position among all uses.
+
+        For leases of many uses, which are sorted once: a graph has hundreds of operands, and each later operation on
+        one of them asks.
+        """
+        by_list = self.by_list
+        if by_list is None:
+            by_list = dict[int, list[tuple[int, Use | PlainUse]]]()
+            for position, use in enumerate(self.uses):
+                by_list.setdefault(id(use[1].leases), []).append((position, use))
+            self.by_list = by_list
+        return [use for position, use in by_list.get(id(held), ()) if position < before]
 
     def give_back(self) -> None:
         """End the lease. For finalizers, too: it takes no lock.
@@ -123,11 +142,54 @@ class Lease:
         self.active = False
         self.run = None  # until then the lists must keep neither the run alive,
         self.guarded = self.uses = ()  # nor, where several storages share a list, the other storages
+        self.by_list = None
 
     def __repr__(self) -> str:
         parts = [f"{use[0]!r} {'write' if use[2] else 'read'} [{use[3]}, {use[4]})" for use in self.uses]
         state = "" if self.active else ", given back"
         return f"<{type(self).__name__} {', '.join(parts)} of {format_site(self.site)}{state}>"
+
+
+FEW_USES = 8
+"""Up to so many uses of a lease are looked through; a launch seldom has more."""
+
+
+class LeaseList(list[Lease]):
+    """The leases of imported memory, of which other lists may have parts.
+
+    `foreign.py` makes them.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
+class _Neighbours(Lease):
+    """Stands in a list for the leases of the lists whose memory overlaps.
+
+    It is no lease of anybody's. A list that has it never seems empty, so that who enters a lease compares it.
+    """
+
+    __slots__ = ("lists",)
+
+    def __init__(self) -> None:
+        super().__init__((), None, ("", 0))
+        self.lists: list[weakref.ref[LeaseList]] = []
+
+
+def link(leases: LeaseList, others: LeaseList) -> None:
+    """Have leases of either list be compared with those of the other.
+
+    The memory of the two overlaps. Called before anybody lends by `leases`. So a lease of `others` is either entered
+    before, and found by each lease of `leases`, or finds its neighbour itself.
+    """
+    for home, neighbour in ((leases, others), (others, leases)):
+        entry = next((lease for lease in home if isinstance(lease, _Neighbours)), None)
+        if entry is None:
+            entry = _Neighbours()
+            home.append(entry)
+        for ended in [reference for reference in entry.lists if reference() is None]:
+            entry.lists.remove(ended)
+        entry.lists.append(weakref.ref(neighbour))
 
 
 class ExportLease(Lease):
@@ -273,12 +335,16 @@ def _remove(lease: Lease) -> None:
             use[1].leases.remove(lease)
 
 
-def _conflict(lease: Lease, position: int, held: list[Lease], allies: Set[object]) -> tuple[Lease, Use] | None:
+def _conflict(
+    lease: Lease, position: int, held: list[Lease], allies: Set[object], *, neighbours: bool = True
+) -> tuple[Lease, Use] | None:
     """The lease that conflicts with a lease's use at `position`, and its use.
 
     Compared are other leases, and the lease's own uses before that position. Conflicts with graphs go to `guarded`.
+    `neighbours` says whether those of lists whose memory overlaps are compared, too.
     """
     use = lease.uses[position]
+    write = use[2]
     for other in reversed(held):  # backwards: where another thread removes a lease meanwhile, none is skipped
         if not other.active:
             with suppress(ValueError):
@@ -286,17 +352,27 @@ def _conflict(lease: Lease, position: int, held: list[Lease], allies: Set[object
             continue
         if other.owner is not lease.owner and other.run is not None and other.run in allies:
             continue
-        for theirs in lease.uses[:position] if other is lease else other.uses:
-            if theirs[1].leases is held and _overlap(use, theirs):
+        theirs: Sequence[Use | PlainUse] = other.uses
+        if not theirs and neighbours and isinstance(other, _Neighbours):
+            for leases in filter(None, [reference() for reference in tuple(other.lists)]):
+                conflict = _conflict(lease, position, leases, allies, neighbours=False)
+                if conflict is not None:
+                    return conflict
+        elif len(theirs) > FEW_USES:
+            theirs = other.uses_in(held, position if other is lease else len(theirs))
+        elif other is lease:
+            theirs = theirs[:position]
+        for their in theirs:
+            if (write or their[2]) and their[1].leases is held and _overlap(use, their):
                 if not other.guards:
-                    return other, Use(*theirs)
+                    return other, Use(*their)
                 lease.guarded = (*lease.guarded, (use[0], other))
                 break
     return None
 
 
 def _overlap(use: Use | PlainUse, other: Use | PlainUse) -> bool:
-    return (use[2] or other[2]) and max(use[3], other[3]) < min(_stop(use), _stop(other))
+    return max(use[3], other[3]) < min(_stop(use), _stop(other))
 
 
 def _stop(use: Use | PlainUse) -> int:
@@ -325,6 +401,7 @@ def end(leases: Iterable[Lease]) -> None:
         lease.active = False
         lease.run = None
         lease.guarded = lease.uses = ()
+        lease.by_list = None
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:

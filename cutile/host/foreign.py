@@ -25,7 +25,7 @@ from cutile.dtypes import EVERY_DTYPE, DTypeLike, as_dtype, tf32
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.memory import Array
 from cutile.host.shapes import as_shape, row_major_strides
-from cutile.launch.views import View
+from cutile.launch.views import View, byte_span
 
 __all__ = (
     "CPU",
@@ -273,10 +273,27 @@ def refuse_without_values(value: Any, function: str) -> None:
         )
 
 
-def _view(storage: ForeignStorage, address: int, dtype: DTypeLike, shape: Any, strides: Any, function: str) -> View:
-    extents = tuple(int(extent) for extent in shape)
+def _view(
+    device: Device,
+    owner: object,
+    lender: Callable[[], int | None] | None,
+    address: int,
+    dtype: DTypeLike,
+    shape: Any,
+    strides: Any,
+    *,
+    read_only: bool = False,
+    imported: bool = False,
+) -> View:
+    """Elements of memory that `owner` keeps.
+
+    The other arguments are those of `ForeignStorage` and `View`.
+    """
+    extents, steps = tuple(int(extent) for extent in shape), tuple(int(stride) for stride in strides)
     as_shape(extents)
-    return View(storage, address, dtype, extents, tuple(int(stride) for stride in strides))
+    span = byte_span(address, dtype, extents, steps)
+    storage = ForeignStorage(device, owner, lender, span=span, read_only=read_only, imported=imported)
+    return View(storage, address, dtype, extents, steps)
 
 
 def _element_type(dtype: Any, function: str) -> DTypeLike:
@@ -314,14 +331,17 @@ def from_dlpack_view(value: Any, function: str, device: Device | None = None) ->
     except TypeError:  # a library from before that argument
         capsule = value.__dlpack__(**arguments)
     description = read_capsule(capsule)
-    storage = ForeignStorage(
+    return _view(
         where,
         (capsule, value),
         None if on_host else _lender(value, where),
+        description.address,
+        description.dtype,
+        description.shape,
+        description.strides,
         read_only=description.read_only or _library(value) in _IMMUTABLE,
         imported=not on_host,
     )
-    return _view(storage, description.address, description.dtype, description.shape, description.strides, function)
 
 
 def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
@@ -388,15 +408,14 @@ def _torch_view(value: Any, function: str) -> View | None:
         raise ArgumentError(
             f"{function}: the tensor requires a gradient, which is not recorded here; pass tensor.detach()"
         )
+    elements = value.data_ptr(), dtype, value.shape, value.stride()
     if kind == "cpu":
-        storage = ForeignStorage(Device.host(), value)
-    else:
-        ordinal = int(value.device.index)
-        lender = _torch_streams.get(ordinal)
-        if lender is None:
-            lender = _torch_streams[ordinal] = _torch_stream(ordinal)
-        storage = ForeignStorage(Device(ordinal), value, lender)
-    return _view(storage, value.data_ptr(), dtype, value.shape, value.stride(), function)
+        return _view(Device.host(), value, None, *elements)
+    ordinal = int(value.device.index)
+    lender = _torch_streams.get(ordinal)
+    if lender is None:
+        lender = _torch_streams[ordinal] = _torch_stream(ordinal)
+    return _view(Device(ordinal), value, lender, *elements)
 
 
 # -- interfaces of arrays ---------------------------------------------------------------------
@@ -414,9 +433,9 @@ def _array_view(array: Array, owner: object, function: str) -> View:
         raise ArgumentError(
             f"{function}: strides of {array.strides} bytes are no multiples of the {size} of an element"
         )
-    storage = ForeignStorage(Device.host(), owner, read_only=not array.flags.writeable)
     strides = tuple(stride // size for stride in array.strides)
-    return _view(storage, array.ctypes.data, dtype, array.shape, strides, function)
+    read_only = not array.flags.writeable
+    return _view(Device.host(), owner, None, array.ctypes.data, dtype, array.shape, strides, read_only=read_only)
 
 
 def _interface_stream(interface: dict[str, Any]) -> int | None:
@@ -443,5 +462,5 @@ def _interface_view(value: Any, function: str) -> View:
     from cuda_async.driver.cuda.pointer import ordinal_of
 
     device = Device(ordinal_of(int(address)))
-    storage = ForeignStorage(device, value, _lender(value, device), read_only=bool(read_only))
-    return _view(storage, int(address), dtype, shape, steps, function)
+    lender = _lender(value, device)
+    return _view(device, value, lender, int(address), dtype, shape, steps, read_only=bool(read_only))

@@ -13,7 +13,7 @@ from cuda_async.foreign import ForeignStorage
 from cutile.errors import ArgumentError
 from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
-from cutile.launch.views import View
+from cutile.launch.views import View, byte_span
 
 __all__ = ("borrow_raw_parts", "from_raw_parts")
 
@@ -66,8 +66,9 @@ def borrow_raw_parts(
     """
     extents, steps = _layout(shape, strides, "borrow_raw_parts")
     start = _positive(address, "borrow_raw_parts")
-    storage = ForeignStorage(device, owner)
-    return Tensor(View(storage, start, element_type(dtype, "borrow_raw_parts"), extents, steps))
+    element = element_type(dtype, "borrow_raw_parts")
+    storage = ForeignStorage(device, owner, span=byte_span(start, element, extents, steps))
+    return Tensor(View(storage, start, element, extents, steps))
 
 
 def from_raw_parts(

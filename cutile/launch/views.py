@@ -24,6 +24,23 @@ from cutile.errors import GenericsError, MissingGenericsError
 Grid = tuple[int, int, int]
 
 
+def byte_span(first: int, dtype: DTypeLike, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """The first byte of any element, and the first byte after all.
+
+    Args:
+        first: the byte at which the element with index 0 of every axis begins.
+        dtype, shape: the elements; with an extent of 0 there are no bytes.
+        strides: in elements, one per axis.
+    """
+    if 0 in shape:
+        return first, first
+    size = dtype.bits // 8
+    # Bytes from the first element to the last one of each axis.
+    reach = [(extent - 1) * stride * size for extent, stride in zip(shape, strides, strict=True)]
+    low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0)
+    return first + low, first + high + size
+
+
 @dataclass(slots=True, eq=False)
 class View:
     """Elements in memory. Not to be changed once made.
@@ -57,14 +74,7 @@ class View:
         self.address = self.storage.address + self.offset
         self.layout = layout_class(self.dtype, self.shape, self.strides, self.address)
         self.facts = TensorFacts(self.layout, self.shape)
-        size = self.dtype.bits // 8
-        # Bytes from the first element to the last one of each axis.
-        reach = [(extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)]
-        low = sum(each for each in reach if each < 0)
-        high = sum(each for each in reach if each > 0)
-        self.start, self.stop = self.offset + low, self.offset + high + size
-        if 0 in self.shape:
-            self.start = self.stop = self.offset
+        self.start, self.stop = byte_span(self.offset, self.dtype, self.shape, self.strides)
 
     @property
     def byte_range(self) -> tuple[int, int]:

@@ -1,0 +1,132 @@
+"""Leases on memory that others own: lists by ranges of addresses, and what an operation is compared with."""
+
+from __future__ import annotations
+
+import gc
+import random
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from cuda_async import OwnershipError, Use
+from cuda_async.core.lease import FEW_USES, GuardLease, Lease, LeaseList, end, lend
+from cuda_async.foreign import Spans
+
+SITE = ("test.py", 1)
+
+
+@dataclass(eq=False)
+class Import:
+    """Memory that was imported: it knows the list of its range, as a storage does."""
+
+    spans: Spans
+    start: int
+    stop: int
+    nbytes: int = 1 << 64
+    leases: LeaseList = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leases = self.spans.leases(self.start, self.stop)
+
+
+def use_of(memory: Import, write: bool, start: int | None = None, stop: int | None = None) -> Use:
+    return Use("x", memory, write, memory.start if start is None else start, memory.stop if stop is None else stop)
+
+
+def test_imports_of_one_range_share_a_list() -> None:
+    spans = Spans()
+    assert Import(spans, 64, 128).leases is not Import(spans, 128, 256).leases
+    first, again = Import(spans, 64, 128), Import(spans, 64, 128)
+    assert first.leases is again.leases
+
+
+def test_what_does_not_overlap_is_not_compared() -> None:
+    spans = Spans()
+    imports = [Import(spans, start, stop) for start, stop in pairwise(range(0, 64 * 1000, 64))]
+    leases = [lend([use_of(each, write=True)], object(), SITE) for each in imports]
+    assert [each.leases for each in imports] == [[lease] for lease in leases]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_conflicts_are_those_of_bytes(seed: int) -> None:
+    """Random imports of random ranges, lent at random: refused is what overlaps what is held, and nothing else."""
+    rng = random.Random(seed)
+    spans, imports = Spans(), list[Import]()
+    held: list[Lease] = []
+
+    def interval(low: int, high: int) -> tuple[int, int]:
+        start, stop = sorted((rng.randrange(low, high), rng.randrange(low, high)))
+        return start, stop + 1
+
+    for _ in range(150):
+        if len(imports) > 12:  # the lists of ranges that nobody has any more end
+            imports.pop(rng.randrange(len(imports)))
+            if rng.random() < 0.1:
+                gc.collect()
+        width = rng.choice((8, 64, 1024))
+        low = rng.randrange(0, 1024, width)
+        imports.append(Import(spans, *interval(low, low + width)))
+        several = rng.choice((1, 2, 3, FEW_USES + 4))
+        uses = list[Use]()
+        for memory in rng.choices(imports, k=several):
+            uses.append(use_of(memory, rng.random() < 0.3 / several, *interval(memory.start, memory.stop)))
+        taken = [(use, other) for lease in held for other in lease.uses for use in uses]
+        taken += [(use, other) for position, use in enumerate(uses) for other in uses[:position]]
+        expected = any(
+            (use[2] or other[2]) and max(use[3], other[3]) < min(use[4] or 0, other[4] or 0) for use, other in taken
+        )
+        try:
+            held.append(lend(uses, object(), SITE))
+        except OwnershipError:
+            assert expected
+        else:
+            assert not expected
+        if len(held) > 6:
+            end([held.pop(rng.randrange(len(held)))])
+
+
+def test_a_neighbour_that_is_imported_later_finds_what_is_held() -> None:
+    spans = Spans()
+    whole = Import(spans, 0, 1024)
+    lease = lend([use_of(whole, write=True)], object(), SITE)
+    part = Import(spans, 512, 640)
+    with pytest.raises(OwnershipError):
+        lend([use_of(part, write=False)], object(), SITE)
+    end([lease])
+    lend([use_of(part, write=True)], object(), SITE)
+    with pytest.raises(OwnershipError):
+        lend([use_of(whole, write=False)], object(), SITE)
+
+
+def test_ranges_are_forgotten_with_their_lists() -> None:
+    spans = Spans()
+    for start in range(0, 64 * 1000, 64):
+        Import(spans, start, start + 64)
+    gc.collect()
+    kept = Import(spans, 0, 32)
+    assert spans.ranges() == [(0, 32)]
+    assert kept.leases == []
+
+
+def test_no_bytes_have_no_neighbours() -> None:
+    spans = Spans()
+    whole, empty = Import(spans, 0, 64), Import(spans, 32, 32)
+    lend([use_of(whole, write=True)], object(), SITE)
+    lend([use_of(empty, write=True)], object(), SITE)
+
+
+def test_a_graphs_many_operands_are_looked_through_once() -> None:
+    """An operation on one of a graph's operands is compared with the uses of that operand alone."""
+    spans = Spans()
+    operands = [Import(spans, start, start + 64) for start in range(0, 64 * 300, 64)]
+    uses = [use_of(each, write=True) for each in operands]
+    graph = GuardLease(uses, object(), SITE)
+    for each in operands:
+        each.leases.append(graph)
+    lease = lend([use_of(operands[7], write=True)], object(), SITE)
+    assert [guard for _, guard in lease.guarded] == [graph]
+    assert list(graph.uses_in(operands[7].leases, len(operands))) == [uses[7]]
+    assert graph.by_list is not None
+    end([graph])
+    assert graph.by_list is None
