@@ -96,6 +96,6 @@ def times(rows: int, columns: int) -> tuple[int, int]:
     return rows or MANY // columns, columns
 
 
-def ragged(rows: int, tile: int) -> str:
-    """What a name says of rows, and of tiles that are wider than these."""
-    return (f", {rows} rows" if rows % 2 else "") + (f" in tiles of {tile}" if tile else "")
+def special(rows: int, tile: int = 0) -> str:
+    """What a name says of rows that are given, and of tiles that are wider than these."""
+    return (f", {rows} rows" if rows else "") + (f" in tiles of {tile}" if tile else "")
