@@ -142,9 +142,14 @@ def _pairs(items: Sequence[str], flag: str) -> dict[str, str]:
     return pairs
 
 
-# A tensor in a few characters: ELEMENTS [EXTENTS] [.T] [/(TILE)], as f16[64,64], f32[64,32]/(16,16), f16[8,4].T
-_FORM = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?P<transposed>\.T)?(?:/\((?P<tile>[\d,\s]+)\))?")
-EXAMPLE = "x=f16[4096,4096] for a tensor, y=f32[64,32]/(16,16) for a partition, z=f16[64,32].T for a transposed view"
+# A tensor in a few characters: ELEMENTS [EXTENTS] [.T] [/(TILE) [/(MAP)]], as f16[64,64], f32[64,32]/(16,16)
+_FORM = re.compile(
+    r"(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?P<transposed>\.T)?(?:/\((?P<tile>[\d,\s]+)\)(?:/\((?P<map>[\d,\s]+)\))?)?"
+)
+EXAMPLE = (
+    "x=f16[4096,4096] for a tensor, y=f32[64,32]/(16,16) for a partition, y=f32[64,32]/(16,16)/(2,1) for one that "
+    ".map((2, 1), ...) maps, z=f16[64,32].T for a transposed view"
+)
 
 
 def read_facts(signature: Signature, descriptions: Mapping[str, str]) -> list[Fact]:
@@ -177,10 +182,17 @@ def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
         dtype = as_dtype(form["dtype"])
     except TypeError as error:
         raise ArgumentError(f"--arg {parameter.name}={text}: {error}") from None
-    shape, tile = _numbers(form["shape"]), _numbers(form["tile"] or "")
+    shape, tile, map_ = _numbers(form["shape"]), _numbers(form["tile"] or ""), _numbers(form["map"] or "")
     if (parameter.kind == "mut") != bool(tile):
         wanted = "a partition: add its tile, as in /(16,16)" if parameter.kind == "mut" else "a tensor, without a tile"
         raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {wanted}")
+    if parameter.mapped != bool(map_):
+        wanted = "a mapped partition: add its map, as in /(16,16)/(2,1)" if parameter.mapped else "no map"
+        raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {wanted}")
+    if len(map_) not in (0, len(tile)) or 0 in map_:
+        raise ArgumentError(
+            f"--arg {parameter.name}={text}: a map has a positive number for each axis of the tile {tile}, got {map_}"
+        )
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
@@ -190,7 +202,7 @@ def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
     if form["transposed"]:
         shape, strides = shape[::-1], strides[::-1]
     layout = layout_class(dtype, shape, tuple(strides), 0)
-    return TensorFacts(layout.tiled(shape, tile) if tile else layout, shape)
+    return TensorFacts(layout.tiled(shape, tile, map_ or None) if tile else layout, shape)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -188,6 +188,7 @@ def test_machine_code_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFix
     ("changed", "says"),
     [
         (["--arg", "z=f16[512,512]"], "'z' takes a partition: add its tile, as in /(16,16)"),
+        (["--arg", "z=f16[512,512]/(64,64)/(2,1)"], "'z' takes no map"),
         (["--arg", "x=f16[512,256]/(1,1)"], "'x' takes a tensor, without a tile"),
         (["--arg", "x=512"], "expected the form of x=f16[4096,4096] for a tensor"),
         (["--arg", "x=f17[8]"], "f17"),
@@ -201,6 +202,35 @@ def test_machine_code_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFix
 def test_mistakes_are_explained(changed: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, *changed]) == 1
     assert says in capsys.readouterr().err
+
+
+STREAM = """
+import cutile as ct
+
+@ct.entry
+def stream(z: ct.MappedPartitionMut, x: ct.Tensor):
+    for index in z.iter_indices():
+        z.store(ct.load_tile(x, z.shape, index.coords()), index)
+"""
+
+
+@pytest.mark.parametrize(
+    ("described", "says"),
+    [
+        ("f32[64,64]/(16,16)/(2,1)", ""),
+        ("f32[64,64]/(16,16)", "'z' takes a mapped partition: add its map, as in /(16,16)/(2,1)"),
+        ("f32[64,64]/(16,16)/(2)", "a map has a positive number for each axis of the tile (16, 16), got (2,)"),
+    ],
+)
+def test_mapped_partitions_are_described(
+    described: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "streams.py"
+    file.write_text(STREAM)
+    arguments = ["--arg", f"z={described}", "--arg", "x=f32[64,64]", "--target", "sm_90a", "--stage", "plan"]
+    assert main(["compile", str(file), "stream", *arguments]) == bool(says)
+    printed = capsys.readouterr()
+    assert says in printed.err if says else "stream for sm_90a" in printed.out
 
 
 def test_a_missing_argument_or_kernel_or_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
