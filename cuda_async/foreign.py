@@ -39,6 +39,10 @@ Span = tuple[int, int]
 """Bytes [start, stop)."""
 
 
+RECENT = 256
+"""Lists that are kept though nothing is imported by them: a program imports the same tensors again and again."""
+
+
 class Spans:
     """The lists of leases of one device's imported ranges, by address.
 
@@ -53,13 +57,15 @@ class Spans:
     ended is only noted, and each change leaves the ranges complete.
     """
 
-    __slots__ = ("_ended", "_lists", "_lock", "_starts")
+    __slots__ = ("_count", "_ended", "_lists", "_lock", "_recent", "_starts")
 
     def __init__(self) -> None:
         self._lock = new_lock()
         self._lists: dict[Span, weakref.ref[LeaseList]] = {}
         self._starts: dict[int, list[Span]] = {}
         self._ended: deque[Span] = deque()
+        self._recent: deque[LeaseList] = deque(maxlen=RECENT)
+        self._count = 0  # of lists that were ever made
 
     def leases(self, start: int, stop: int) -> LeaseList:
         """The list of leases of the bytes [start, stop).
@@ -82,7 +88,7 @@ class Spans:
         return leases
 
     def _add(self, span: Span) -> LeaseList:
-        leases, ended = LeaseList(), self._ended
+        leases, ended, count = LeaseList(), self._ended, self._count
         # Linked before anybody can lend by it: a lease that its neighbours miss does not exist yet.
         linked = self._overlapping(span)
         for neighbour in linked:
@@ -90,10 +96,12 @@ class Spans:
         if span not in self._lists:  # else its list has ended just now, and is not forgotten yet
             insort(self._starts.setdefault((span[1] - span[0]).bit_length(), []), span)
         self._lists[span] = weakref.ref(leases, lambda _: ended.append(span))
-        # A signal handler may have imported in between.
-        for neighbour in self._overlapping(span):
-            if neighbour is not leases and not any(neighbour is each for each in linked):
-                link(leases, neighbour)
+        self._recent.append(leases)
+        self._count += 1
+        if self._count > count + 1:  # a signal handler has imported in between
+            for neighbour in self._overlapping(span):
+                if neighbour is not leases and not any(neighbour is each for each in linked):
+                    link(leases, neighbour)
         return leases
 
     def ranges(self) -> list[Span]:

@@ -32,13 +32,17 @@ def byte_span(first: int, dtype: DTypeLike, shape: Sequence[int], strides: Seque
         dtype, shape: the elements; with an extent of 0 there are no bytes.
         strides: in elements, one per axis.
     """
-    if 0 in shape:
-        return first, first
+    low = high = 0  # elements from the first one to those with the lowest and the highest address
+    for extent, stride in zip(shape, strides, strict=True):
+        if extent == 0:
+            return first, first
+        reach = (extent - 1) * stride
+        if reach > 0:
+            high += reach
+        else:
+            low += reach
     size = dtype.bits // 8
-    # Bytes from the first element to the last one of each axis.
-    reach = [(extent - 1) * stride * size for extent, stride in zip(shape, strides, strict=True)]
-    low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0)
-    return first + low, first + high + size
+    return first + low * size, first + (high + 1) * size
 
 
 @dataclass(slots=True, eq=False)
