@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 from cuda_async.errors import OwnershipError
 from cuda_async.locks import new_lock
@@ -90,6 +90,23 @@ PlainUse = tuple[str, Lendable, bool, int, "int | None"]
 """A `Use` as a plain tuple, which costs less to make."""
 
 
+class _SortedUses(tuple[Use | PlainUse, ...]):
+    """Uses of one lease, and the same sorted by lists of leases.
+
+    Attributes:
+        by_list: the uses and their positions, by the identity of the list that they are in.
+    """
+
+    by_list: dict[int, list[tuple[int, Use | PlainUse]]]
+
+    def __new__(cls, uses: Sequence[Use | PlainUse]) -> Self:
+        self = super().__new__(cls, uses)
+        self.by_list = {}
+        for position, use in enumerate(self):
+            self.by_list.setdefault(id(use[1].leases), []).append((position, use))
+        return self
+
+
 class Lease:
     """The bytes of storages that an operation holds until its run is over.
 
@@ -100,10 +117,9 @@ class Lease:
         run: the operation's run; None before it runs.
         active: whether the lease has not ended.
         guarded: the arguments that conflict with operands of a graph, each with the graph's lease.
-        by_list: the uses and their positions, by the identity of the list that they are in; None until asked for.
     """
 
-    __slots__ = ("active", "by_list", "guarded", "owner", "run", "site", "uses")
+    __slots__ = ("active", "guarded", "owner", "run", "site", "uses")
 
     exported: ClassVar[bool] = False
     """Whether another library holds it, over DLPack: there is no operation to wait for."""
@@ -118,7 +134,6 @@ class Lease:
         self.run: object | None = None
         self.active = True
         self.guarded: tuple[tuple[str, Lease], ...] = ()
-        self.by_list: dict[int, list[tuple[int, Use | PlainUse]]] | None = None
 
     def uses_in(self, held: list[Lease], before: int) -> Sequence[Use | PlainUse]:
         """The uses that `held` is the list of, of those before a position among all uses.
@@ -126,13 +141,10 @@ class Lease:
         For leases of many uses, which are sorted once: a graph has hundreds of operands, and each later operation on
         one of them asks.
         """
-        by_list = self.by_list
-        if by_list is None:
-            by_list = dict[int, list[tuple[int, Use | PlainUse]]]()
-            for position, use in enumerate(self.uses):
-                by_list.setdefault(id(use[1].leases), []).append((position, use))
-            self.by_list = by_list
-        return [use for position, use in by_list.get(id(held), ()) if position < before]
+        uses = self.uses
+        if not isinstance(uses, _SortedUses):
+            self.uses = uses = _SortedUses(uses)
+        return [use for position, use in uses.by_list.get(id(held), ()) if position < before]
 
     def give_back(self) -> None:
         """End the lease. For finalizers, too: it takes no lock.
@@ -142,7 +154,6 @@ class Lease:
         self.active = False
         self.run = None  # until then the lists must keep neither the run alive,
         self.guarded = self.uses = ()  # nor, where several storages share a list, the other storages
-        self.by_list = None
 
     def __repr__(self) -> str:
         parts = [f"{use[0]!r} {'write' if use[2] else 'read'} [{use[3]}, {use[4]})" for use in self.uses]
@@ -401,7 +412,6 @@ def end(leases: Iterable[Lease]) -> None:
         lease.active = False
         lease.run = None
         lease.guarded = lease.uses = ()
-        lease.by_list = None
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:

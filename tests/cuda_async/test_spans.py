@@ -127,6 +127,5 @@ def test_a_graphs_many_operands_are_looked_through_once() -> None:
     lease = lend([use_of(operands[7], write=True)], object(), SITE)
     assert [guard for _, guard in lease.guarded] == [graph]
     assert list(graph.uses_in(operands[7].leases, len(operands))) == [uses[7]]
-    assert graph.by_list is not None
     end([graph])
-    assert graph.by_list is None
+    assert graph.uses == (), "which held the operands"
