@@ -381,11 +381,11 @@ def store_view_tko(
     what = "store_view_tko"
     part = _partition(frame, view, what)
     latency_of(frame, latency, what)
-    marker_of(frame, tma, markers.tma, what)
+    bulk = marker_of(frame, tma, markers.tma, what) is markers.tma.ENABLED
     marker = ordering_of(frame, ordering, what, stores=True)
     scope_of(frame, scope, what)
     if marker == "weak":
-        store(frame, part, value, index, what)
+        store(frame, part, value, index, what, bulk=bulk)
     else:
         _store_ordered(frame, part, value, index, what, marker, scope)
     return TOKEN

@@ -71,7 +71,7 @@ class Operand:
     @property
     def latency(self) -> int:
         """Iterations ahead that the author asks for; 0 if none are asked for."""
-        return self.load.latency if isinstance(self.load, LoadTile) else 0
+        return self.load.latency
 
     @property
     def merged(self) -> int:
@@ -166,8 +166,7 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
     if isinstance(load, LoadView):
         require(not load.limited, f"{whose}'s tensor ends where a number says")
         require(load.padding in ("none", "zero"), f"{whose}'s padding is not zero")
-    else:
-        require(load.bulk, f"{whose}'s load keeps off TMA: it says ct.tma.DISABLED")
+    require(load.bulk, f"{whose}'s load keeps off TMA: it says ct.tma.DISABLED")
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
         raise Refused(f"{whose} is a tensor that this launch writes")
