@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from cuda_async.locks import new_lock
@@ -315,11 +316,14 @@ def front(request: Request) -> Program:
     return program
 
 
-def lower(request: Request, function: Function, check: bool) -> Function:
-    """The IR after the target's own passes."""
-    lowered = backend(request.target.backend).lower(function, request.target, request.options)
+def lower(request: Request, function: Function, check: bool, prove: bool = False) -> Function:
+    """The IR after the target's own passes; with `prove`, its models hold."""
+    made_by = backend(request.target.backend)
+    lowered = made_by.lower(function, request.target, request.options)
     if check:
         verify(lowered)
+    if prove:
+        made_by.prove(lowered)
     return lowered
 
 
@@ -362,8 +366,7 @@ def compile_kernel(request: Request) -> Compiled:
         if executable is None:
             source = made_by.emit(lowered, request.target, request.options)
             clock.lap("emit")
-            executable = _build(made_by, source, request.target)
-            executable = _with_more_warps(request, made_by, function, executable, settings.verify)
+            executable = machine_code(request, function, source, partial(_build, made_by), settings)
             clock.lap("build")
             if store is not None:
                 store.put(key, executable)
@@ -380,22 +383,31 @@ def compile_kernel(request: Request) -> Compiled:
     return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts, options=request.options)
 
 
-def _with_more_warps(
-    request: Request, made_by: Backend, function: Function, executable: Executable, check: bool
-) -> Executable:
-    """The kernel built with more warps, if it spills less with them.
+Build = Callable[[Source, Target], Executable]
+"""Machine code of a generated text, made in this process or in another one."""
 
-    Else `executable` itself.
+
+def machine_code(request: Request, function: Function, source: Source, build: Build, settings: Config) -> Executable:
+    """The machine code of a kernel, with more warps if it spills less with them.
+
+    Args:
+        request: the kernel.
+        function: its IR after the neutral passes.
+        source: its generated text.
+        build: makes machine code of a text.
+        settings: whether a second text is verified and proved.
     """
+    executable = build(source, request.target)
     warps = more_warps(executable.facts, request.options)
     if warps is None:
         return executable
     request = replace(request, options=replace(request.options, num_worker_warps=warps))
     try:
-        lowered = lower(request, function, check)
+        lowered = lower(request, function, settings.verify, settings.prove)
     except KernelTypeError:  # so many warps may need more shared memory than there is
         return executable
-    again = _build(made_by, made_by.emit(lowered, request.target, request.options), request.target)
+    made_by = backend(request.target.backend)
+    again = build(made_by.emit(lowered, request.target, request.options), request.target)
     if again.facts.get("spills", 0) >= executable.facts["spills"]:
         return executable
     note = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
@@ -448,8 +460,7 @@ def render(request: Request, stage: str) -> str:
     if stage == "log":
         return _build(made_by, source, request.target).log
     try:
-        executable = _build(made_by, source, request.target)
-        facts = _with_more_warps(request, made_by, function, executable, check=True).facts
+        facts = machine_code(request, function, source, partial(_build, made_by), config.load()).facts
     except ImportError as error:
         facts = without_toolchain(source.facts, made_by.name, error)
     return plan_text(program.function, request.target, request.options, facts)

@@ -87,15 +87,15 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
 def _unknown(signature: Signature, name: str) -> GenericsError:
     """The error of an unknown generic: most often a tile's extent is meant."""
     names = [generic.name for generic in signature.generics]
-    written = next((each.name for each in signature.parameters if each.kind == "mut"), None)
-    known = f"its generics are {', '.join(names)}" if names else "it has no generics"
+    output = next((each.name for each in signature.parameters if each.kind == "mut"), None)
+    generics = f"its generics are {', '.join(names)}" if names else "it has no generics"
     remedy = f"leave it out{', or take one of these' if names else ''}"
     if name in LAUNCH:
         remedy = LAUNCH[name]
-    elif written:
-        remedy = f"the extents of a tile come from the partition: {written}.partition(...)"
-    error = GenericsError(f"{signature.name} has no generic {name!r}; {known}; {remedy}")
-    error.extent = name if written and name not in LAUNCH else ""
+    elif output:
+        remedy = f"the extents of a tile come from the partition: {output}.partition(...)"
+    error = GenericsError(f"{signature.name} has no generic {name!r}; {generics}; {remedy}")
+    error.extent = name if output and name not in LAUNCH else ""
     return error
 
 
