@@ -1,4 +1,4 @@
-"""The order of tile blocks, views of written tensors, the depth of nested blocks.
+"""The order of tile blocks, written views, hints of loads, the depth of blocks.
 
 `why_linear` decides for every target whether tile blocks may run in any order. They may where each one writes only its
 own tiles: then a target may group them, or hand many to one thread block. A kernel with atomics, raw pointers or prints
@@ -7,12 +7,13 @@ gets a thread block for each tile block, in linear order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cutile.errors import KernelTypeError, Location
 from cutile.ir import Block, Effect, For, Function, If, TensorType, Value, While
+from cutile.ops.memory import LoadTile
 from cutile.ops.pointer import TensorAddress
-from cutile.ops.view import TensorView
+from cutile.ops.view import LoadView, TensorView
 
 
 def why_linear(function: Function) -> str:
@@ -25,6 +26,21 @@ def why_linear(function: Function) -> str:
             where = f" in line {op.location.line}" if op.location is not None else ""
             return f"{op.name}{where} reaches beyond the tile block"
     return ""
+
+
+def late_loads(function: Function, ahead: Callable[[LoadTile | LoadView], tuple[int, str]]) -> Iterator[str]:
+    """A line for each load that is begun fewer iterations ahead than its hint says.
+
+    Args:
+        function: the kernel, before a target lowers it.
+        ahead: the iterations by which a target begins a load ahead, and why they are no more.
+    """
+    for op in function.walk():
+        if isinstance(op, LoadTile | LoadView) and op.latency:
+            count, why = ahead(op)
+            how = f"begun {count} iteration{'s' * (count > 1)} ahead" if count else "not begun ahead"
+            if count < op.latency:
+                yield f"latency={op.latency} of {op.x.name or 'a view'}: {how}, {why}"
 
 
 def is_reorderable(function: Function) -> bool:

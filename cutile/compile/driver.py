@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -46,7 +46,9 @@ WIDTH = 118  # characters of a plan's lines
 HEADING = 16  # characters of the column of headings
 
 
-def plan_text(function: Function, target: Target, options: CompileOptions, facts: Mapping[str, Any]) -> str:
+def plan_text(
+    function: Function, target: Target, options: CompileOptions, facts: Mapping[str, Any], unread: Sequence[str] = ()
+) -> str:
     """A kernel's plan: a head, then a heading and a text on each line.
 
     Args:
@@ -54,9 +56,11 @@ def plan_text(function: Function, target: Target, options: CompileOptions, facts
         target: the target that it is compiled for.
         options: the options of the launch.
         facts: the facts of the kernel's `Source` or `Executable`.
+        unread: a line for each option that the target does not read.
     """
     rows = [("types", types_text(function))]
     rows += [*backend(target.backend).explain(facts, target)]
+    rows += [("not used", line) for line in unread]
     rows += [("toolchain", str(facts["toolchain"]))] if "toolchain" in facts else []
     lines = [f"{function.name} for {title_of(target)}{_changed_options(options)}"]
     previous = ""
@@ -239,6 +243,16 @@ class Request:
         """
         return replace(self, options=self.options.only(backend(self.target.backend).options))
 
+    @property
+    def unread(self) -> list[str]:
+        """A line for each option of the launch that its target does not read."""
+        options, read = self.options, self.as_compiled().options
+        return [
+            f"{each.name}={getattr(options, each.name)!r}: {title_of(self.target)} has no use for it"
+            for each in fields(options)
+            if getattr(options, each.name) != getattr(read, each.name)
+        ]
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -338,7 +352,7 @@ def compile_kernel(request: Request) -> Compiled:
         KernelError: the kernel does not compile; shows the place.
         CompilationError: the toolchain refused the generated code.
     """
-    request = request.as_compiled()
+    unread, request = request.unread, request.as_compiled()
     settings = request.declared.dump_settings(config.load())
     dump = Dump(settings, request.source.name)
     made_by = backend(request.target.backend)
@@ -373,7 +387,7 @@ def compile_kernel(request: Request) -> Compiled:
                 clock.lap("cache")
     dump.text("source", executable.source)
     if dump.wants("plan"):
-        dump.text("plan", plan_text(program.function, request.target, request.options, executable.facts))
+        dump.text("plan", plan_text(program.function, request.target, request.options, executable.facts, unread))
     dump.text("log", executable.log)
     if executable.facts.get("spills"):
         types = types_text(program.function)
@@ -443,7 +457,7 @@ def render(request: Request, stage: str) -> str:
             "; for machine code: python -m cutile compile FILE KERNEL --stage image --output k.cubin, and nvdisasm"
         )
         raise ArgumentError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
-    request = request.as_compiled()
+    unread, request = request.unread, request.as_compiled()
     program = front(request)
     if stage == "ir":
         return print_function(program.function)
@@ -463,4 +477,4 @@ def render(request: Request, stage: str) -> str:
         facts = machine_code(request, function, source, partial(_build, made_by), config.load()).facts
     except ImportError as error:
         facts = without_toolchain(source.facts, made_by.name, error)
-    return plan_text(program.function, request.target, request.options, facts)
+    return plan_text(program.function, request.target, request.options, facts, unread)

@@ -218,9 +218,9 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         function = with_half_steps(function, deep)
         first, lowered = _within(room, function, warps, arch)
     try:
-        check_budget(function, lowered, arch, options.occupancy or 0)
+        check_budget(function, lowered, arch, options)
     except KernelTypeError:  # nothing fits: what the best of them lacks is what the user can do something about
-        check_budget(function, first, arch, options.occupancy or 0)
+        check_budget(function, first, arch, options)
         raise
     hoped = lowered.facts["min_blocks"]
     if hoped > 1 and lowered.facts["shared_bytes"] > shared_room(arch, hoped):

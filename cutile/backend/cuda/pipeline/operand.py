@@ -69,11 +69,6 @@ class Operand:
         return () if isinstance(self.load, LoadTile) or self.load.is_plain else self.load.steps
 
     @property
-    def latency(self) -> int:
-        """Iterations ahead that the author asks for; 0 if none are asked for."""
-        return self.load.latency
-
-    @property
     def merged(self) -> int:
         """The product of the extents ahead of the matrix's two axes."""
         return math.prod(self.load.shape[: max(self.lead, 0)])
