@@ -288,13 +288,14 @@ class SpillWarning(UserWarning):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def own_keywords(remedies: Mapping[str, str]) -> Callable[[F], F]:
+def own_keywords(remedies: Mapping[str, str], more: str = "") -> Callable[[F], F]:
     """Have a function refuse keywords that it has not, with remedies for some.
 
     Raises ArgumentTypeError when the function is called with such a keyword.
 
     Args:
         remedies: by keyword, the sentence behind the colon.
+        more: the same for more arguments than the function takes; empty leaves these to Python.
 
     Example:
         >>> @own_keywords({"size": "it is called extent"})
@@ -318,6 +319,9 @@ def own_keywords(remedies: Mapping[str, str]) -> Callable[[F], F]:
                     near = closest(name, takes)
                     remedy = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(takes)}"
                     raise ArgumentTypeError(f"{function.__name__} takes no {name!r}: {remedies.get(name, remedy)}")
+            if more and len(args) > len(takes):
+                names = ", ".join(takes)
+                raise ArgumentTypeError(f"{function.__name__} takes ({names}), got {len(args)} arguments: {more}")
             return function(*args, **named)
 
         return cast("F", checked)
