@@ -26,6 +26,7 @@ functions raise pass through unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import TracebackType
 from typing import Any, NoReturn, cast
 
 __all__ = (
@@ -49,7 +50,9 @@ __all__ = (
     "WouldBlockError",
     "as_text",
     "closest",
+    "outer_frames",
     "raise_again",
+    "shows_place",
     "without_traceback",
 )
 
@@ -177,6 +180,36 @@ _MAX_ITEMS = 8  # items of a tuple whose `repr` fails that a message shows; of a
 def raise_again(error: BaseException) -> NoReturn:
     """Raise `error`. For callbacks that report failure by raising."""
     raise error
+
+
+def shows_place(error: BaseException) -> bool:
+    """Whether an error's text shows the place in the user's code.
+
+    Errors of kernels do (`cutile.errors`): they are raised with `outer_frames` alone.
+
+    >>> shows_place(ValueError("no"))
+    False
+    """
+    return getattr(error, "shows_place", False) is True
+
+
+def outer_frames(error: BaseException) -> TracebackType | None:
+    """An error's traceback without the frames of this project.
+
+    They lie between the user's call and the discovery of the error, and say nothing that its text does not.
+    """
+    from cuda_async.site import is_internal  # here, since errors are rare
+
+    places: list[TracebackType] = []
+    place = error.__traceback__
+    while place is not None:
+        if not is_internal(place.tb_frame):
+            places.append(place)
+        place = place.tb_next
+    outer: TracebackType | None = None
+    for place in reversed(places):
+        outer = TracebackType(outer, place.tb_frame, place.tb_lasti, place.tb_lineno)
+    return outer
 
 
 def as_text(value: Any) -> str:

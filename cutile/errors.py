@@ -43,6 +43,7 @@ from typing import Any, TypeVar, cast
 # Re-exported: a message shows objects and guesses names alike in both packages.
 from cuda_async.errors import as_text as as_text
 from cuda_async.errors import closest as closest
+from cuda_async.errors import outer_frames as outer_frames
 
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
@@ -130,7 +131,10 @@ class KernelError(CutileError):
         remedy: what to do.
         places: other places that the message names, each with a title.
         errors: all errors of the kernel that were found, or this one alone.
+        shows_place: the text shows the place: such an error is raised without the frames in between.
     """
+
+    shows_place = True
 
     def __init__(
         self,
