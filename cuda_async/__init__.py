@@ -10,6 +10,9 @@ Lazy operations, streams, awaitable results.
 See `op.py` for how to write an operation, `policy.py` for who chooses the stream and who waits.
 """
 
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
 from cuda_async.combinators import empty, value, with_context
 from cuda_async.combinators import zip as zip
 from cuda_async.core.context import ExecutionContext
@@ -59,6 +62,7 @@ from cuda_async.errors import (
     WouldBlockError,
 )
 from cuda_async.graph import CudaGraph
+from cuda_async.hints import remedy_for as _remedy_for
 from cuda_async.instrument import Instrument, ObservedOperation, add_instrument, instrumented, remove_instrument
 from cuda_async.launch import AsyncKernelLaunch, LaunchConfig
 from cuda_async.op import DeviceOp, into_op
@@ -141,3 +145,11 @@ __all__ = (
     "value",
     "with_context",
 )
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        # Protocols, and imports of modules, look for names that are not there.
+        remedy = "" if name.startswith("_") else _remedy_for(name, __all__)
+        words = f"module 'cuda_async' has no attribute {name!r}{remedy}"
+        raise AttributeError(words, name=name, obj=sys.modules[__name__])

@@ -1,7 +1,8 @@
 """Errors of the project as IPython shows them: the user's lines and the message.
 
 They have at most 15 lines in all. IPython asks an exception for `_render_traceback_`. Everywhere else tracebacks are
-complete; in a notebook `traceback.print_exception(error)` shows the complete one.
+complete, but for errors that show the place themselves (`errors.outer_frames`); in a notebook
+`traceback.print_exception(error)` shows the complete one.
 """
 
 from __future__ import annotations

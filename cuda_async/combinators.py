@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar, cast, overload
 
 from cuda_async.core.context import ExecutionContext
-from cuda_async.errors import ArgumentTypeError
+from cuda_async.errors import ArgumentTypeError, as_text
 from cuda_async.op import DeviceOp, into_op
 
 __all__ = ("Inspect", "Map", "Select", "Then", "Titled", "Value", "Zip", "empty", "value", "with_context", "zip")
@@ -333,7 +333,15 @@ def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceO
 def empty(function: Callable[[], DeviceOp[T]]) -> DeviceOp[T]:
     """An operation built by `function` only when it runs.
 
+    Raises:
+        ArgumentTypeError: `function` cannot be called.
+
     >>> empty(lambda: value(3)).sync()
     3
     """
+    if not callable(function):
+        raise ArgumentTypeError(
+            f"empty: expected a function that makes an operation, got {as_text(function)}; memory for a tensor is made "
+            "by cutile.api.empty(shape, dtype)"
+        )
     return _WithContext(lambda context: function())

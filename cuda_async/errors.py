@@ -25,6 +25,8 @@ functions raise pass through unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import TracebackType
 from typing import Any, NoReturn, cast
 
 __all__ = (
@@ -46,8 +48,11 @@ __all__ = (
     "ReentrancyError",
     "SchedulingError",
     "WouldBlockError",
-    "raise_again",
     "as_text",
+    "closest",
+    "outer_frames",
+    "raise_again",
+    "shows_place",
     "without_traceback",
 )
 
@@ -168,12 +173,43 @@ class InternalError(DeviceError, RuntimeError):
     """A broken invariant of `cuda_async`: please report it."""
 
 
-_MAX_TEXT = 1000  # characters of an object in a message
+_MAX_TEXT = 1000  # characters of an object in a message; a longer text is cut there
+_MAX_ITEMS = 8  # items of a tuple whose `repr` fails that a message shows; of a longer one it tells the length
 
 
 def raise_again(error: BaseException) -> NoReturn:
     """Raise `error`. For callbacks that report failure by raising."""
     raise error
+
+
+def shows_place(error: BaseException) -> bool:
+    """Whether an error's text shows the place in the user's code.
+
+    Errors of kernels do (`cutile.errors`): they are raised with `outer_frames` alone.
+
+    >>> shows_place(ValueError("no"))
+    False
+    """
+    return getattr(error, "shows_place", False) is True
+
+
+def outer_frames(error: BaseException) -> TracebackType | None:
+    """An error's traceback without the frames of this project.
+
+    They lie between the user's call and the discovery of the error, and say nothing that its text does not.
+    """
+    from cuda_async.site import is_internal  # here, since errors are rare
+
+    places: list[TracebackType] = []
+    place = error.__traceback__
+    while place is not None:
+        if not is_internal(place.tb_frame):
+            places.append(place)
+        place = place.tb_next
+    outer: TracebackType | None = None
+    for place in reversed(places):
+        outer = TracebackType(outer, place.tb_frame, place.tb_lasti, place.tb_lineno)
+    return outer
 
 
 def as_text(value: Any) -> str:
@@ -191,10 +227,40 @@ def as_text(value: Any) -> str:
         if not isinstance(value, tuple | list):
             return f"<{name}>"
         items = cast("list[Any]", value)
-        if len(items) > 8 or any(isinstance(item, tuple | list | dict) for item in items):
+        if len(items) > _MAX_ITEMS or any(isinstance(item, tuple | list | dict) for item in items):
             return f"<{name} of {len(items)}>"
         return f"{name}({', '.join(map(as_text, items))})"
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
+
+
+def closest(name: str, names: Iterable[str]) -> list[str]:
+    """The likeliest right spelling of a name, as a list of one; else empty.
+
+    >>> closest("atomicAdd", ["atomic_add"]), closest("opt", ["options"]), closest("lsat", ["last"])
+    (['atomic_add'], ['options'], ['last'])
+    >>> closest("norm", ["Tensor"]), closest("sum", ["cumsum"])
+    ([], [])
+    """
+    import difflib  # here: a program without mistakes does not need it
+
+    near = difflib.get_close_matches(name, list(names), n=3, cutoff=_SAME_LETTERS)
+    return [each for each in near if _misspelt(name, each, difflib.SequenceMatcher(None, each, name).ratio())][:1]
+
+
+_SAME_LETTERS = 0.6  # share of equal letters below which names are not compared further, as in difflib
+_MISSPELT = 0.77  # share of equal letters: one wrong letter of five, one too many of three
+
+
+def _misspelt(name: str, other: str, share: float) -> bool:
+    if len(name) >= 3 and other.startswith(name):
+        return True
+    if sorted(name) == sorted(other):
+        return True
+    same_begin = name[:1].lower() == other[:1].lower()
+    if same_begin and len(name) == len(other) >= 3 and sum(a != b for a, b in zip(name, other, strict=True)) == 1:
+        return True
+    same_begin = same_begin or other.endswith(name) or name.endswith(other)
+    return share >= _MISSPELT and same_begin
 
 
 def without_traceback(error: BaseException) -> BaseException:

@@ -28,7 +28,15 @@ from cuda_async.core.lease import GuardLease, Lease, end, enter, holders
 from cuda_async.core.nesting import OneByOne, refuse_nested
 from cuda_async.core.run import Run
 from cuda_async.core.stream import Stream, expect_stream
-from cuda_async.errors import ArgumentTypeError, ContextError, NotReadyError, raise_again, without_traceback
+from cuda_async.errors import (
+    ArgumentTypeError,
+    ContextError,
+    NotReadyError,
+    outer_frames,
+    raise_again,
+    shows_place,
+    without_traceback,
+)
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Recorder
@@ -107,7 +115,12 @@ class CudaGraph(Generic[T]):
         """
         expect_stream(stream)
         _expect_op(op, "capture")
-        return _capture(stream, op, user_site())
+        try:
+            return _capture(stream, op, user_site())
+        except Exception as error:
+            if shows_place(error):
+                raise error.with_traceback(outer_frames(error)) from error.__cause__
+            raise
 
     @overload
     @staticmethod

@@ -1,19 +1,91 @@
-"""Errors of an operation that is used as if it were its result.
+"""Remedies for names of other libraries, and for operations used as results.
 
-An example is `api.zeros((3,)).shape`, where `.sync()` was forgotten. Type checkers do not see these methods, so that
-they refuse the same lines. An operation equals only itself.
+An example of the latter is `api.zeros((3,)).shape`, where `.sync()` was forgotten. Type checkers do not see these
+methods, so that they refuse the same lines. An operation equals only itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Number
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cuda_async.errors import ArgumentTypeError
+from cuda_async.errors import ArgumentTypeError, closest
 from cuda_async.site import format_site
 
-__all__ = ("NotItsResult",)
+__all__ = ("RUNTIME", "NotItsResult", "remedy_for")
+
+_TENSORS = "cutile.api.{}, whose operation yields a tensor"
+_ON = "stream = Device(0).new_stream(), and op.sync_on(stream)"
+_MEMORY = "device.memory_info(), or device.default_mem_pool().mem_stats()"
+_POOL = "device.default_mem_pool()"
+_WAITED = "op.sync(), await op, stream.synchronize() or device.synchronize()"
+_CHOSEN = "with Device(1): ..., or set_default_device(Device(1))"
+_GRAPH = "op.graph(), whose result is a cuda_async.CudaGraph"
+
+RUNTIME: dict[str, str] = {
+    "CUDAGraph": _GRAPH,
+    "Graph": _GRAPH,
+    "create_task": "await op, or asyncio.create_task of a function that awaits it",
+    "cuda": "the name without it: cuda_async.Device, cuda_async.device_count()",
+    "current_device": "default_device()",
+    "current_stream": _ON,
+    "default_stream": _ON,
+    "device": "Device(0), Device('cuda:1') or Device.host()",
+    "empty_cache": "device.default_mem_pool().trim()",
+    "event": "device.new_event()",
+    "free": "nothing: memory is given back when nobody holds it",
+    "gather": "zip(x, y), which yields a tuple",
+    "get_current_stream": _ON,
+    "get_default_memory_pool": _POOL,
+    "get_device": "default_device()",
+    "get_device_name": "device.name",
+    "is_available": "device_count() > 0",
+    "jit": "@cutile.entry",
+    "malloc": _TENSORS.format("empty(shape, dtype)"),
+    "max_memory_allocated": _MEMORY,
+    "mem_get_info": "device.memory_info()",
+    "memory_allocated": _MEMORY,
+    "run": "op.sync(), op.sync_on(stream) or await op",
+    "select_device": _CHOSEN,
+    "set_device": _CHOSEN,
+    "stream": _ON,
+    "synchronise": _WAITED,
+    "synchronize": _WAITED,
+    "wait": _WAITED,
+    **{
+        name: _TENSORS.format(words)
+        for name, words in {
+            "arange": "arange(length, dtype)",
+            "array": "from_numpy(array)",
+            "asarray": "from_numpy(array)",
+            "copy": "dup(tensor)",
+            "from_dlpack": "from_dlpack(tensor)",
+            "from_numpy": "from_numpy(array)",
+            "full": "full(value, shape, dtype)",
+            "memcpy": "memcpy(destination, source)",
+            "ones": "ones(shape, dtype)",
+            "tensor": "from_numpy(array)",
+            "to_device": "from_numpy(array)",
+            "zeros": "zeros(shape, dtype)",
+        }.items()
+    },
+}
+"""What to write for a name of another library's runtime, by that name."""
+
+
+def remedy_for(name: str, public: Iterable[str]) -> str:
+    """The end of an error: what to write for a name that a module lacks.
+
+    Empty if nothing is near.
+
+    >>> remedy_for("get_device", ["Device"]), remedy_for("Devise", ["Device"])
+    ('; write default_device()', "; did you mean 'Device'?")
+    """
+    if name in RUNTIME:
+        return f"; write {RUNTIME[name]}"
+    near = closest(name, public)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 _RUN_IT = ", being work that yields a result when it is run: run it (.sync(), await) and use that"

@@ -16,6 +16,8 @@ print(out.y.unpartition().to_host_vec().sync())
 import sys
 from typing import TYPE_CHECKING
 
+import cuda_async as _cuda_async
+from cuda_async.hints import remedy_for as _remedy_for
 from cutile import language
 from cutile.autotune import autotune
 from cutile.backend.interface import CompileOptions
@@ -71,9 +73,6 @@ from cutile.errors import (
     UninitialisedReadError,
     UnsupportedTargetError,
 )
-from cutile.errors import (
-    closest as _closest,
-)
 from cutile.frontend.elsewhere import FUNCTIONS
 from cutile.frontend.elsewhere import dtype_named as _dtype_named
 from cutile.host import api
@@ -101,8 +100,9 @@ if not TYPE_CHECKING:
         words = LANGUAGE.get(name) or FUNCTIONS.get(name) or _dtype_named(name)
         if name in api.__all__:
             words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")
-        near = _closest(name, __dir__())
-        remedy = f"; write {words}" if words else f"; did you mean {near[0]!r}?" if near else ""
+        remedy = f"; write {words}" if words else _remedy_for(name, __dir__())
+        if name in _cuda_async.__all__ and not words:
+            remedy = f"; write cuda_async.{name}"
         raise AttributeError(f"module 'cutile' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
 
 

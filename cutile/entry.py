@@ -169,11 +169,10 @@ class Kernel:
         try:
             generics = launchable.kernel.generics(None, named)
         except GenericsError as error:
-            strange = next((name for name in named if name not in signature.generic_names), None)
-            if strange is None or "partition" not in str(error):
+            if not error.extent:
                 raise
             raise GenericsError(
-                f"{error}; where that names its extents, {signature.name}(...).generics({strange}=...) gives them"
+                f"{error}; where that names its extents, {signature.name}(...).generics({error.extent}=...) gives them"
             ) from None
         return *launchable.arranged(tuple(values[name] for name in names)), generics
 

@@ -35,10 +35,15 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+# Re-exported: a message shows objects and guesses names alike in both packages.
+from cuda_async.errors import as_text as as_text
+from cuda_async.errors import closest as closest
+from cuda_async.errors import outer_frames as outer_frames
 
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
@@ -126,7 +131,10 @@ class KernelError(CutileError):
         remedy: what to do.
         places: other places that the message names, each with a title.
         errors: all errors of the kernel that were found, or this one alone.
+        shows_place: the text shows the place: such an error is raised without the frames in between.
     """
+
+    shows_place = True
 
     def __init__(
         self,
@@ -215,7 +223,13 @@ class LaunchError(CutileError, ValueError):
 
 
 class GenericsError(CutileError, ValueError):
-    """Generics are missing, too many, or contradict the arguments."""
+    """Generics are missing, too many, or contradict the arguments.
+
+    Attributes:
+        extent: the name that a call gives and the kernel lacks, where a partition may name an extent so; else empty.
+    """
+
+    extent: str = ""
 
 
 class MissingGenericsError(GenericsError):
@@ -275,46 +289,17 @@ class SpillWarning(UserWarning):
     """
 
 
-def closest(name: str, names: Iterable[str]) -> list[str]:
-    """The likeliest right spelling of a name, as a list of one; else empty.
-
-    >>> closest("atomicAdd", ["atomic_add"]), closest("opt", ["options"]), closest("lsat", ["last"])
-    (['atomic_add'], ['options'], ['last'])
-    >>> closest("norm", ["Tensor"]), closest("sum", ["cumsum"])
-    ([], [])
-    """
-    import difflib  # here: a program without mistakes does not need it
-
-    near = difflib.get_close_matches(name, list(names), n=3, cutoff=_SAME_LETTERS)
-    return [each for each in near if _misspelt(name, each, difflib.SequenceMatcher(None, each, name).ratio())][:1]
-
-
-_SAME_LETTERS = 0.6  # share of equal letters below which names are not compared further, as in difflib
-_MISSPELT = 0.77  # share of equal letters: one wrong letter of five, one too many of three
-
-
-def _misspelt(name: str, other: str, share: float) -> bool:
-    if len(name) >= 3 and other.startswith(name):
-        return True
-    if sorted(name) == sorted(other):
-        return True
-    same_begin = name[:1].lower() == other[:1].lower()
-    if same_begin and len(name) == len(other) >= 3 and sum(a != b for a, b in zip(name, other, strict=True)) == 1:
-        return True
-    same_begin = same_begin or other.endswith(name) or name.endswith(other)
-    return share >= _MISSPELT and same_begin
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def own_keywords(remedies: Mapping[str, str]) -> Callable[[F], F]:
+def own_keywords(remedies: Mapping[str, str], more: str = "") -> Callable[[F], F]:
     """Have a function refuse keywords that it has not, with remedies for some.
 
     Raises ArgumentTypeError when the function is called with such a keyword.
 
     Args:
         remedies: by keyword, the sentence behind the colon.
+        more: the same for more arguments than the function takes; empty leaves these to Python.
 
     Example:
         >>> @own_keywords({"size": "it is called extent"})
@@ -338,33 +323,11 @@ def own_keywords(remedies: Mapping[str, str]) -> Callable[[F], F]:
                     near = closest(name, takes)
                     remedy = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(takes)}"
                     raise ArgumentTypeError(f"{function.__name__} takes no {name!r}: {remedies.get(name, remedy)}")
+            if more and len(args) > len(takes):
+                names = ", ".join(takes)
+                raise ArgumentTypeError(f"{function.__name__} takes ({names}), got {len(args)} arguments: {more}")
             return function(*args, **named)
 
         return cast("F", checked)
 
     return decorate
-
-
-_MAX_TEXT = 1000  # characters of an object in a message; a longer text is cut there
-_MAX_ITEMS = 8  # items of a tuple whose `repr` fails that a message shows; of a longer one it tells the length
-
-
-def as_text(value: Any) -> str:
-    """An object's `repr` for a message. It never fails, and is cut where it is long.
-
-    >>> as_text([1, 2]), as_text(-(10**5000))
-    ('[1, 2]', '<negative int of 16610 bits>')
-    """
-    try:
-        text = repr(value)
-    except Exception:  # a `repr` of the user's that fails, lists that nest too deeply, or a long integer
-        if isinstance(value, int):  # Python writes at most 4300 digits (`sys.set_int_max_str_digits`)
-            return f"<{'negative ' if value < 0 else ''}int of {value.bit_length()} bits>"
-        name = type(cast("object", value)).__name__
-        if not isinstance(value, tuple | list):
-            return f"<{name}>"
-        items = cast("list[Any]", value)
-        if len(items) > _MAX_ITEMS or any(isinstance(item, tuple | list | dict) for item in items):
-            return f"<{name} of {len(items)}>"
-        return f"{name}({', '.join(map(as_text, items))})"
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"

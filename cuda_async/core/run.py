@@ -24,7 +24,7 @@ from cuda_async.core.reactor import reactor
 from cuda_async.core.storage import Storage
 from cuda_async.core.stream import Stream
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import without_traceback
+from cuda_async.errors import outer_frames, shows_place, without_traceback
 from cuda_async.locks import Gate, new_lock
 from cuda_async.site import format_site
 
@@ -511,7 +511,7 @@ class Run(Generic[T]):
         error = cast("BaseException", self._error)
         self._error = without_traceback(error)
         try:
-            raise error
+            raise error.with_traceback(outer_frames(error)) if shows_place(error) else error
         finally:
             del error, self  # this frame is in the traceback
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError, as_text
-from cutile.ir.core import Function
+from cutile.ir.core import UNUSED, Function
 
 Grid = tuple[int, int, int]
 
@@ -29,6 +29,14 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 Row = tuple[str, str]
 """A line of a kernel's plan: its heading and its text."""
+
+NOT_USED = "not used"
+"""The heading of options and hints that a kernel does without."""
+
+
+def unused_rows(facts: Mapping[str, Any]) -> tuple[Row, ...]:
+    """The rows of options and hints that a kernel lacks, from its facts."""
+    return tuple((NOT_USED, str(line)) for line in facts.get(UNUSED, ()))
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ FAST_MATH = ("contract", "div", "exp", "ftz", "sqrt", "tanh")
 class CompileOptions:
     """Hints for the compiler; none but `fast_math` changes what a kernel means.
 
-    They are part of the cache key.
+    They are part of the cache key. A plan (`explain`) has a line, `not used`, for each one that a kernel does without.
 
     Attributes:
         occupancy: tile blocks that should fit on one multiprocessor at once; None lets the compiler choose.

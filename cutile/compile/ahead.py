@@ -14,6 +14,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +24,11 @@ from cuda_async.locks import Gate
 from cutile import config
 from cutile.backend.interface import Executable, Source, Target
 from cutile.backend.registry import backend
-from cutile.compile.driver import Request, built_ahead, front, lower
+from cutile.compile.driver import Request, built_ahead, front, lower, machine_code
 from cutile.compile.key import cache_key
 from cutile.compile.store import disk_store
 from cutile.errors import ArgumentError, CompilationError
+from cutile.ir import Function
 from cutile.passes.pipeline import run_passes
 
 # The building process, which `Builders` starts: generated text in, machine code out, until its input ends.
@@ -72,11 +74,19 @@ WORTH_A_PROCESS = 8
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel to be built: its key in the disk cache, its generated text, its target."""
+    """A kernel to be built.
+
+    Attributes:
+        key: its key in the disk cache.
+        source: its generated text.
+        request: the kernel.
+        function: its IR after the neutral passes, of which a second text is made if the first one spills.
+    """
 
     key: str
     source: Source
-    target: Target
+    request: Request
+    function: Function
 
 
 def job_of(request: Request) -> Job | None:
@@ -92,8 +102,8 @@ def job_of(request: Request) -> Job | None:
     key = cache_key(function, request.options, request.target, made_by.version())
     if key in built_ahead or (settings.disk_cache and disk_store(settings.cache_directory).get(key) is not None):
         return None
-    lowered = lower(request, function, settings.verify)
-    return Job(key, made_by.emit(lowered, request.target, request.options), request.target)
+    lowered = lower(request, function, settings.verify, settings.prove)
+    return Job(key, made_by.emit(lowered, request.target, request.options), request, function)
 
 
 class Builders:
@@ -203,7 +213,29 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def build(self, job: Job, limit_s: float | None) -> tuple[Executable | None, str]:
-        """The executable of a job; or None, and the reason."""
+        """The executable of a job; or None, and the reason.
+
+        The limit is of the whole job: a kernel that spills may be built twice.
+        """
+        until = None if limit_s is None else time.monotonic() + limit_s
+
+        def build(source: Source, target: Target) -> Executable:
+            left = None if until is None else max(until - time.monotonic(), 0.0)
+            executable, reason = self._send(source, target, left)
+            if executable is None:
+                raise CompilationError(reason or f"compiling took longer than {limit_s:g} s")
+            return executable
+
+        try:
+            return machine_code(job.request, job.function, job.source, build, config.load()), ""
+        except Exception as error:
+            return None, str(error) or type(error).__name__
+
+    def _send(self, source: Source, target: Target, left_s: float | None) -> tuple[Executable | None, str]:
+        """The executable of a text; or None, and the reason.
+
+        The reason is empty if `left_s` seconds were too few.
+        """
         process = self._process = self._process or _start()
         given_up = Gate()
 
@@ -211,17 +243,17 @@ class _Worker:
             given_up.open()  # first: killing the process ends `receive`, which then looks at it
             process.kill()
 
-        timer = threading.Timer(limit_s, give_up) if limit_s is not None else None
+        timer = threading.Timer(left_s, give_up) if left_s is not None else None
         if timer is not None:
             timer.daemon = True
             timer.start()
         try:
-            send(cast("BinaryIO", process.stdin), (job.target, job.source))
+            send(cast("BinaryIO", process.stdin), (target, source))
             return receive(cast("BinaryIO", process.stdout))
         except (OSError, EOFError):
             self.close()
             if given_up.is_open:
-                return None, f"compiling took longer than {limit_s:g} s"
+                return None, ""
             return None, f"the compiler's process ended with status {process.returncode}"
         finally:
             if timer is not None:

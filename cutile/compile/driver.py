@@ -12,8 +12,9 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from cuda_async.locks import new_lock
@@ -45,7 +46,9 @@ WIDTH = 118  # characters of a plan's lines
 HEADING = 16  # characters of the column of headings
 
 
-def plan_text(function: Function, target: Target, options: CompileOptions, facts: Mapping[str, Any]) -> str:
+def plan_text(
+    function: Function, target: Target, options: CompileOptions, facts: Mapping[str, Any], unread: Sequence[str] = ()
+) -> str:
     """A kernel's plan: a head, then a heading and a text on each line.
 
     Args:
@@ -53,9 +56,11 @@ def plan_text(function: Function, target: Target, options: CompileOptions, facts
         target: the target that it is compiled for.
         options: the options of the launch.
         facts: the facts of the kernel's `Source` or `Executable`.
+        unread: a line for each option that the target does not read.
     """
     rows = [("types", types_text(function))]
     rows += [*backend(target.backend).explain(facts, target)]
+    rows += [("not used", line) for line in unread]
     rows += [("toolchain", str(facts["toolchain"]))] if "toolchain" in facts else []
     lines = [f"{function.name} for {title_of(target)}{_changed_options(options)}"]
     previous = ""
@@ -238,6 +243,16 @@ class Request:
         """
         return replace(self, options=self.options.only(backend(self.target.backend).options))
 
+    @property
+    def unread(self) -> list[str]:
+        """A line for each option of the launch that its target does not read."""
+        options, read = self.options, self.as_compiled().options
+        return [
+            f"{each.name}={getattr(options, each.name)!r}: {title_of(self.target)} has no use for it"
+            for each in fields(options)
+            if getattr(options, each.name) != getattr(read, each.name)
+        ]
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -315,11 +330,14 @@ def front(request: Request) -> Program:
     return program
 
 
-def lower(request: Request, function: Function, check: bool) -> Function:
-    """The IR after the target's own passes."""
-    lowered = backend(request.target.backend).lower(function, request.target, request.options)
+def lower(request: Request, function: Function, check: bool, prove: bool = False) -> Function:
+    """The IR after the target's own passes; with `prove`, its models hold."""
+    made_by = backend(request.target.backend)
+    lowered = made_by.lower(function, request.target, request.options)
     if check:
         verify(lowered)
+    if prove:
+        made_by.prove(lowered)
     return lowered
 
 
@@ -334,7 +352,7 @@ def compile_kernel(request: Request) -> Compiled:
         KernelError: the kernel does not compile; shows the place.
         CompilationError: the toolchain refused the generated code.
     """
-    request = request.as_compiled()
+    unread, request = request.unread, request.as_compiled()
     settings = request.declared.dump_settings(config.load())
     dump = Dump(settings, request.source.name)
     made_by = backend(request.target.backend)
@@ -362,15 +380,14 @@ def compile_kernel(request: Request) -> Compiled:
         if executable is None:
             source = made_by.emit(lowered, request.target, request.options)
             clock.lap("emit")
-            executable = _build(made_by, source, request.target)
-            executable = _with_more_warps(request, made_by, function, executable, settings.verify)
+            executable = machine_code(request, function, source, partial(_build, made_by), settings)
             clock.lap("build")
             if store is not None:
                 store.put(key, executable)
                 clock.lap("cache")
     dump.text("source", executable.source)
     if dump.wants("plan"):
-        dump.text("plan", plan_text(program.function, request.target, request.options, executable.facts))
+        dump.text("plan", plan_text(program.function, request.target, request.options, executable.facts, unread))
     dump.text("log", executable.log)
     if executable.facts.get("spills"):
         types = types_text(program.function)
@@ -380,22 +397,31 @@ def compile_kernel(request: Request) -> Compiled:
     return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts, options=request.options)
 
 
-def _with_more_warps(
-    request: Request, made_by: Backend, function: Function, executable: Executable, check: bool
-) -> Executable:
-    """The kernel built with more warps, if it spills less with them.
+Build = Callable[[Source, Target], Executable]
+"""Machine code of a generated text, made in this process or in another one."""
 
-    Else `executable` itself.
+
+def machine_code(request: Request, function: Function, source: Source, build: Build, settings: Config) -> Executable:
+    """The machine code of a kernel, with more warps if it spills less with them.
+
+    Args:
+        request: the kernel.
+        function: its IR after the neutral passes.
+        source: its generated text.
+        build: makes machine code of a text.
+        settings: whether a second text is verified and proved.
     """
+    executable = build(source, request.target)
     warps = more_warps(executable.facts, request.options)
     if warps is None:
         return executable
     request = replace(request, options=replace(request.options, num_worker_warps=warps))
     try:
-        lowered = lower(request, function, check)
+        lowered = lower(request, function, settings.verify, settings.prove)
     except KernelTypeError:  # so many warps may need more shared memory than there is
         return executable
-    again = _build(made_by, made_by.emit(lowered, request.target, request.options), request.target)
+    made_by = backend(request.target.backend)
+    again = build(made_by.emit(lowered, request.target, request.options), request.target)
     if again.facts.get("spills", 0) >= executable.facts["spills"]:
         return executable
     note = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
@@ -431,7 +457,7 @@ def render(request: Request, stage: str) -> str:
             "; for machine code: python -m cutile compile FILE KERNEL --stage image --output k.cubin, and nvdisasm"
         )
         raise ArgumentError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
-    request = request.as_compiled()
+    unread, request = request.unread, request.as_compiled()
     program = front(request)
     if stage == "ir":
         return print_function(program.function)
@@ -448,8 +474,7 @@ def render(request: Request, stage: str) -> str:
     if stage == "log":
         return _build(made_by, source, request.target).log
     try:
-        executable = _build(made_by, source, request.target)
-        facts = _with_more_warps(request, made_by, function, executable, check=True).facts
+        facts = machine_code(request, function, source, partial(_build, made_by), config.load()).facts
     except ImportError as error:
         facts = without_toolchain(source.facts, made_by.name, error)
-    return plan_text(program.function, request.target, request.options, facts)
+    return plan_text(program.function, request.target, request.options, facts, unread)

@@ -17,6 +17,7 @@ from cutile.compile.declared import DEFAULT_DECLARED, Declared, cap_alignment
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact, generics_key
 from cutile.compile.specialize import Specialization, generic_values, specialize
+from cutile.errors import KernelError, outer_frames
 from cutile.frontend.signature import Signature, read_signature, refuse_pointers
 from cutile.frontend.source import as_it_is, take_source
 
@@ -197,7 +198,10 @@ class Plan:
         last = self._last
         if last is not None and last[0] is target and last[1].program.captures.unchanged():
             return last[1]
-        compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        try:
+            compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        except KernelError as error:
+            raise error.with_traceback(outer_frames(error)) from error.__cause__
         if not compiled.program.captures.unchanged():
             self._compiled.forget(target)
             compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
@@ -216,7 +220,10 @@ class Plan:
 
     def render(self, target: Target, stage: str) -> str:
         """The text of one stage of the compilation."""
-        return render(self.request(target), stage)
+        try:
+            return render(self.request(target), stage)
+        except KernelError as error:
+            raise error.with_traceback(outer_frames(error)) from error.__cause__
 
     def __len__(self) -> int:
         return len(self._compiled) + sum(map(len, self._variants.values()))

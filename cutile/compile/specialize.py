@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutile.backend.interface import CompileOptions
 from cutile.compile.facts import Fact, PointerFacts, TensorFacts, constant
 from cutile.dtypes import DTypeLike, as_dtype, u64
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, MissingGenericsError
@@ -21,6 +22,7 @@ from cutile.ir.types import MutType, TensorType, TileType, Type
 
 _OPTIONS = "hints for the compiler are given as k(...).compile_options(ct.CompileOptions({}))"
 LAUNCH: dict[str, str] = {
+    **{name: _OPTIONS.format(f"{name}=...") for name in CompileOptions.__dataclass_fields__},
     "backend": "ct.use_backend(name) chooses for a block",
     "grid": "the grid of an operation is set with k(...).grid((x, y, z))",
     "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
@@ -77,18 +79,24 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
         values.update(zip(names, _by_generic(signature, flat), strict=True))
     for name, value in named.items():
         if name not in names:
-            known = f"its generics are {', '.join(names)}" if names else "it has no generics"
-            known += f"; {LAUNCH[name]}" if name in LAUNCH else _remedy_for_unknown(signature, names)
-            raise GenericsError(f"{signature.name} has no generic {name!r}; {known}")
+            raise _unknown(signature, name)
         values[name] = value
     return {name: _checked(signature, _generic(signature, name), value) for name, value in values.items()}
 
 
-def _remedy_for_unknown(signature: Signature, names: Sequence[str]) -> str:
-    """The remedy for an unknown generic: most often a tile's extent is meant."""
-    written = next((each.name for each in signature.parameters if each.kind == "mut"), None)
-    remedy = f"; the extents of a tile come from the partition: {written}.partition(...)" if written else ""
-    return remedy or f"; leave it out{', or take one of these' if names else ''}"
+def _unknown(signature: Signature, name: str) -> GenericsError:
+    """The error of an unknown generic: most often a tile's extent is meant."""
+    names = [generic.name for generic in signature.generics]
+    output = next((each.name for each in signature.parameters if each.kind == "mut"), None)
+    generics = f"its generics are {', '.join(names)}" if names else "it has no generics"
+    remedy = f"leave it out{', or take one of these' if names else ''}"
+    if name in LAUNCH:
+        remedy = LAUNCH[name]
+    elif output:
+        remedy = f"the extents of a tile come from the partition: {output}.partition(...)"
+    error = GenericsError(f"{signature.name} has no generic {name!r}; {generics}; {remedy}")
+    error.extent = name if output and name not in LAUNCH else ""
+    return error
 
 
 def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from cutile.frontend.source import FunctionSource
 from cutile.frontend.statements import execute
 from cutile.frontend.structure import made_of
 from cutile.frontend.values import MappedRef, MutRef, PointerRef, SharedRef, TensorRef, is_tile
-from cutile.ir import Block, Builder, Effect, Function, MutType, TensorType, Type, Value
+from cutile.ir import UNUSED, Block, Builder, Effect, Function, MutType, TensorType, Type, Value
 from cutile.language.variable import DeviceVariable
 
 NO_POINTERS: Mapping[str, DTypeLike] = types.MappingProxyType({})
@@ -132,6 +132,8 @@ def _attempt(
         raise KernelError.together(source.name, tuple(compilation.report.errors))
     _refuse_rebound(frame, body, parts)
     kernel = Function(source.name, body, source=dict(source.lines), file=source.file)
+    if compilation.unused:
+        kernel.facts[UNUSED] = tuple(compilation.unused)
     if unsafe:
         kernel.facts["unsafe"] = True
     else:

@@ -157,8 +157,15 @@ def flag_of(frame: Frame, value: Any, what: str) -> bool:
     )
 
 
-def latency_of(frame: Frame, value: Any, what: str) -> int:
-    """How many iterations ahead a load may begin; 0 for None."""
+BY_ADDRESS, A_STORE = "accesses by address are not begun ahead", "a store is not begun ahead"
+"""Why an operation does without a latency."""
+
+
+def latency_of(frame: Frame, value: Any, what: str, unused: str = "") -> int:
+    """How many iterations ahead a load may begin; 0 for None.
+
+    `unused` says why this operation begins nothing ahead, and stands in the plan; empty if it may.
+    """
     if value is None:
         return 0
     turns = constant_int(frame, int(value) if isinstance(value, Latency) else value, f"{what}: the latency")
@@ -167,6 +174,8 @@ def latency_of(frame: Frame, value: Any, what: str) -> int:
             f"{what}: the latency is a number of turns, at least 1, got {turns}",
             remedy="Leave it out to let the compiler choose.",
         )
+    if unused:
+        frame.compilation.unused[f"latency={turns} of {what}: {unused}"] = None
     return turns
 
 

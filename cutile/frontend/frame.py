@@ -125,6 +125,7 @@ class Compilation:
         bare: floats that nothing gave a dtype; see `Bare`.
         weak: scalars that Python would have as plain numbers, with the intervals of whole ones; see `weak.py`.
         reached: the elements that pointers lead to, where the pointers were made of a tensor and indices.
+        unused: a line for each hint that no operation keeps, and why; a dictionary for its order.
         element: in a function of elements, as `reduce` takes one, the scalar for the name of a tile; None elsewhere.
     """
 
@@ -140,6 +141,7 @@ class Compilation:
     bare: Bare = field(default_factory=Bare)
     weak: dict[Value, Interval | None] = field(default_factory=dict[Value, "Interval | None"])
     reached: dict[Value, Reached] = field(default_factory=dict[Value, "Reached"])
+    unused: dict[str, None] = field(default_factory=dict[str, None])
     element: Callable[[Value], Value] | None = None
 
     @contextmanager

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 import numpy as np
 
 from cuda_async import DeviceOp
+from cuda_async.hints import remedy_for
 from cutile.conversion import convert as converted
 from cutile.dtypes import DTYPES, DTypeLike, as_dtype, f4e2m1fnx2, f32, u8
-from cutile.errors import ArgumentError, ArgumentTypeError, as_text, closest
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text, own_keywords
 from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace, meta
 from cutile.host.device_vec import DeviceVec, device_vec
 from cutile.host.exchange import from_dlpack, from_foreign, partition
 from cutile.host.foreign import refuse_without_values
-from cutile.host.hints import FUNCTIONS
+from cutile.host.hints import ARGUMENTS, FUNCTIONS
 from cutile.host.memory import Array, DevicePointer
 from cutile.host.partition import BorrowedPartition, MutBorrow, Partition
 from cutile.host.random import rand, randn, randn_f16
@@ -82,10 +83,8 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
-        near = closest(name, __all__)
-        remedy = f"; did you mean {near[0]!r}?" if near else ""
-        remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else remedy
         # A known name of another library comes before a similar name of ours.
+        remedy = f"; write {FUNCTIONS[name]}" if name in FUNCTIONS else remedy_for(name, __all__)
         words = f"module 'cutile.api' has no attribute {name!r}{remedy}"
         raise AttributeError(words, name=name, obj=sys.modules[__name__])
 
@@ -104,6 +103,7 @@ W = TypeVar("W", bound=Writable)
 # -- creation ---------------------------------------------------------------------------------
 
 
+@own_keywords(ARGUMENTS, "a shape is one argument, such as (4, 8)")
 def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a new tensor with undefined contents.
 
@@ -123,6 +123,7 @@ def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     return Empty(new_shape(shape, "empty"), element_type(dtype, "empty"))
 
 
+@own_keywords(ARGUMENTS, "a shape is one argument, such as (4, 8)")
 def zeros(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a new tensor of zeros. Arguments and errors as for `empty`.
 
@@ -134,6 +135,7 @@ def zeros(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     return _filled("zeros", 0, shape, dtype)
 
 
+@own_keywords(ARGUMENTS, "a shape is one argument, such as (4, 8)")
 def ones(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a new tensor of ones. Arguments and errors as for `empty`.
 
@@ -145,6 +147,7 @@ def ones(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     return _filled("ones", 1, shape, dtype)
 
 
+@own_keywords(ARGUMENTS, "a shape is one argument, such as (4, 8)")
 def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a new tensor with the same value everywhere.
 
@@ -171,6 +174,7 @@ def _filled(function: str, value: Any, shape: ShapeLike, dtype: DTypeSpec) -> De
     return Full(new_shape(shape, function), element, as_element(value, element, function), function)
 
 
+@own_keywords(ARGUMENTS, ARGUMENTS["start"])
 def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields 0, 1, ..., `length` - 1, as a tensor of one axis.
 
@@ -187,6 +191,11 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         >>> api.arange(4, f32).to_numpy().sync()
         array([0., 1., 2., 3.], dtype=float32)
     """
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        raise ArgumentTypeError(
+            f"arange: expected a length and an element type, got the numbers {as_text(length)} and {dtype}; "
+            f"{ARGUMENTS['start']}"
+        )
     number = number_type(dtype, "arange")
     shape = new_shape(length, "arange")
     if len(shape) != 1:
@@ -240,6 +249,7 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
     return _from_host(array, dtype, "copy_host_to_device")
 
 
+@own_keywords(ARGUMENTS)
 def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     """`copy_host_to_device` under the name that PyTorch has for it.
 

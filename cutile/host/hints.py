@@ -15,9 +15,10 @@ import numpy as np
 
 from cuda_async import NotReadyError
 from cuda_async.core.lease import current_holder
+from cuda_async.hints import RUNTIME
 from cutile.errors import ArgumentTypeError
 
-__all__ = ("FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS", "NotItsValues")
+__all__ = ("ARGUMENTS", "FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS", "NotItsValues")
 
 READ = "tensor.numpy(), or await tensor.to_numpy()"
 KERNEL = "a kernel (@cutile.entry), or compute with what to_numpy() gives"
@@ -72,7 +73,7 @@ LANGUAGE: dict[str, str] = {
     "jit": "@ct.entry",
     "kernel": "@ct.entry",
     "next_power_of_2": "the number itself: tiles need no powers of two",
-    "synchronize": "op.sync(), await op, or stream.synchronize()",
+    "synchronize": RUNTIME["synchronize"],
     "testing": "cutile.bench.do_bench(op)",
 }
 """What to write for a name of another kernel language, by that name."""
@@ -101,6 +102,24 @@ FUNCTIONS: dict[str, str] = {
     "zeros_like": "api.zeros(tensor.shape, tensor.dtype)",
 }
 """What to write for a function of another library's module, by its name."""
+
+_COUNTED = "it counts from 0; write api.from_numpy(np.arange(2, 8)), or in a kernel ct.iota(shape, dtype, start)"
+ARGUMENTS: dict[str, str] = {
+    "copy": "leave it out: the memory of the host is copied",
+    "device": "an op runs where a stream or a with block says: op.sync_on(stream), or with Device(0): op.sync()",
+    "end": _COUNTED,
+    "fill_value": "it is called value, and comes first",
+    "order": "leave it out: tensors are row-major",
+    "out": "write api.memcpy(out, tensor)",
+    "pin_memory": "leave it out: copies of the host's memory are staged",
+    "requires_grad": "leave it out: nothing is differentiated here",
+    "size": "it is called shape",
+    "start": _COUNTED,
+    "step": _COUNTED,
+    "stop": _COUNTED,
+    "stream": "an op runs where it is told to: op.sync_on(stream)",
+}
+"""What to write for an argument of another library's functions that make tensors, by its name there."""
 
 _OF_SHAPES: dict[Any, str] = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
 _IN_KERNELS = {

@@ -13,7 +13,7 @@ IR is a value once built: `Builder` makes it, `Rewriter` makes a changed copy, n
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
@@ -24,7 +24,7 @@ from cutile.ir.types import MutType, TensorType, TileType, Type
 __all__ = (
     "ANY_MUT", "ANY_TENSOR", "ANY_TILE", "Accuracy", "Attribute", "BITS_TILE", "BOOL_TILE", "Block", "COMPUTED_TILE",
     "CORRECT", "Constraint", "Effect", "FLOAT_TILE", "Function", "INT_TILE", "NUMBER_TILE", "Op", "PRODUCT_TILE",
-    "SCALAR_INT", "Value", "attribute", "operand", "operands", "region", "remedy",
+    "SCALAR_INT", "UNUSED", "Value", "attribute", "operand", "operands", "region", "remedy",
 )  # fmt: skip
 
 Attribute = Any
@@ -390,6 +390,10 @@ class Op:
         return f"<{self.name} {', '.join(map(repr, self.operands))} {self.attributes or ''}>"
 
 
+UNUSED = "unused"
+"""The fact of a function that has a line for each option and hint that the kernel does without, and why."""
+
+
 @dataclass
 class Function:
     """A kernel as IR.
@@ -409,6 +413,11 @@ class Function:
     file: str = ""
     stage: str = "ir"
     facts: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
+
+    def note_unused(self, lines: Iterable[str]) -> None:
+        """Add lines to the fact `UNUSED`, each once."""
+        if every := tuple(dict.fromkeys((*self.facts.get(UNUSED, ()), *lines))):
+            self.facts[UNUSED] = every
 
     @property
     def parameters(self) -> tuple[Value, ...]:

@@ -152,7 +152,7 @@ def load_gather_scatter_view_tko(
             tile index.
         ordering: WEAK, RELAXED or ACQUIRE.
         scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
-        latency: accepted, and without effect: accesses by address do not run ahead.
+        latency: accepted, and without effect: accesses by address are not begun ahead. The plan says so.
         token: happen after the accesses that this stands for.
 
     Returns:
@@ -190,7 +190,7 @@ def store_gather_scatter_view_tko(
         ordering: WEAK, RELAXED or RELEASE.
         scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
         token: happen after the accesses that this stands for.
-        latency: accepted, and without effect.
+        latency: accepted, and without effect: a store is not begun ahead. The plan says so.
 
     Returns:
         A token that stands for the store.

@@ -153,10 +153,11 @@ class atomic(Marker):
 
 
 class tma(Marker):
-    """Whether a load may go through TMA; a hint.
+    """Whether a load or a store may go through TMA; a hint.
 
-    TMA serves loads of plain partitions in kernels with products (sm_90a). There it may serve stores of a product's
-    result, by `y.store` and by views. The hint refuses TMA to a load alone: on stores it has no effect.
+    TMA serves loads of partitions in kernels with products (sm_90a). There it may serve stores of a product's result,
+    by `y.store` and by views. With DISABLED, threads load or store this tile. A plan that needs TMA for it is refused:
+    `explain` says so.
     """
 
     ENABLED = "enabled"

@@ -354,7 +354,7 @@ def load_ptr_tko(
         mask: bools; where it is false nothing is read.
         pad: the result where `mask` is false; zero by default.
         token: happen after the accesses that this stands for.
-        latency: accepted, and without effect: accesses by address do not run ahead.
+        latency: accepted, and without effect: accesses by address are not begun ahead. The plan says so.
 
     Returns:
         A tile of the pointers' shape and dtype; and a token.
@@ -390,7 +390,7 @@ def store_ptr_tko(
         scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
         mask: bools; where it is false nothing is written.
         token: happen after the accesses that this stands for.
-        latency: accepted, and without effect: accesses by address do not run ahead.
+        latency: accepted, and without effect: a store is not begun ahead. The plan says so.
 
     Returns:
         A token.

@@ -297,8 +297,8 @@ def store_view_tko(
         ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
             load it meanwhile. An ACQUIRE load that reads what a RELEASE store wrote sees what this block did before.
         scope: among whom a RELAXED or RELEASE store is ordered.
-        latency, tma: hints without an effect on stores. A store is never begun ahead. TMA carries it out where the
-            kernel's plan has TMA store this tile, whatever `tma` says; see `tma`.
+        latency: accepted, and without effect: a store is not begun ahead. The plan says so.
+        tma: whether TMA may store this tile, a hint; see `tma`.
 
     Returns:
         A token.

@@ -93,8 +93,10 @@ Place = tuple[str, str, int, str]
 """The kernel, its file, the line's number and its text."""
 
 
-def failure_text(message: str, where: Place, block: Sequence[int | str]) -> str:
-    """The message of a failed assertion.
+def failure_text(
+    message: str, where: Place, block: Sequence[int | str], names: Sequence[str] = (), numbers: Sequence[int] = ()
+) -> str:
+    """The message of a failed assertion, with the numbers that its condition compares.
 
     Example:
         >>> print(failure_text("n must be even", ("halve", "k.py", 3, "assert n % 2 == 0"), (1, 0, 0)))
@@ -105,7 +107,9 @@ def failure_text(message: str, where: Place, block: Sequence[int | str]) -> str:
     kernel, file, line, text = where
     place = ", ".join(map(str, block))
     file = cell_of(file) or f'File "{file}"'
-    return f"{kernel}: {message}\n  {file}, line {line}, in tile block ({place})\n    {text}"
+    told = ", ".join(f"{name} = {number}" for name, number in zip(names, numbers, strict=True))
+    whole = f"{kernel}: {message}\n  {file}, line {line}, in tile block ({place})\n    {text}"
+    return f"{whole}\n    with {told}" if told else whole
 
 
 def print_text(pieces: Sequence[str], specs: Sequence[str], values: Sequence[Any]) -> str:

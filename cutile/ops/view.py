@@ -44,7 +44,8 @@ class LoadView(
 
     `padding` past the edges.
 
-    `index` has one i32 scalar per axis, then the limit (in elements) of each axis in `limited`.
+    `index` has one i32 scalar per axis, then the limit (in elements) of each axis in `limited`. `latency` and `bulk`
+    are hints, as those of `load_tile`.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -53,6 +54,8 @@ class LoadView(
     steps: tuple[int, ...] = attribute()
     limited: tuple[int, ...] = attribute(())
     padding: str = attribute("zero")
+    latency: int = attribute(default=0)
+    bulk: bool = attribute(default=True)
 
     @property
     def starts(self) -> tuple[Value, ...]:
@@ -109,7 +112,7 @@ class StoreView(
 
     What lies past the edges is dropped.
 
-    `index` as in `load_view`.
+    `index` as in `load_view`. `bulk` is a hint: whether a GPU's TMA unit may do it.
 
     Examples:
         >>> @ct.entry
@@ -127,6 +130,7 @@ class StoreView(
     index: tuple[Value, ...] = operands(SCALAR_INT)
     steps: tuple[int, ...] = attribute()
     limited: tuple[int, ...] = attribute(())
+    bulk: bool = attribute(default=True)
 
     @property
     def starts(self) -> tuple[Value, ...]:

@@ -173,9 +173,12 @@ class _Asserting:
     def __init__(self, name: str, debug: bool) -> None:
         self._name = name
         self._debug = debug
+        self._constants: dict[Value, object] = {}
 
     def rule(self, op: Op, rewriter: Rewriter) -> Replacement:
         """What becomes of an operation."""
+        if isinstance(op, Constant):
+            self._constants[op.result] = op.value
         if isinstance(op, Assumption):
             if self._debug:
                 self._assume(op, rewriter.builder)
@@ -198,12 +201,14 @@ class _Asserting:
 
         None for `low` is 0.
         """
+        # A number that is not known here is told by the assertion itself, with the index.
+        most = f": there are {self._constants[count]}" if low is None and count in self._constants else ""
         index, count, *rest = _alike([index, count, *([] if low is None else [low])], builder)
         low = rest[0] if rest else builder.constant(0, index.tile.dtype)
         not_before = builder.value(Ge(x=index, y=low))
         before_end = builder.value(Lt(x=index, y=count))
         both = builder.value(And(x=not_before, y=before_end))
-        self._require(op, both, f"{what} is out of range", builder)
+        self._require(op, both, f"{what} is out of range{most}", builder)
 
     def _require(self, op: Op, condition: Value, message: str, builder: Builder) -> None:
         """Assert a condition, of a tile for all elements, at the line of `op`."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from cutile.dtypes import DTypeLike, f32
 from cutile.ir import KEEP, Block, Constant, Function, Op, Replacement, Rewriter, Value, rewrite
@@ -52,6 +52,24 @@ def fast_math(function: Function, parts: Collection[str], contracted: Collection
     copy = dce(rewrite(function, relaxed.rule))  # products that were fused are used no more
     copy.facts[FACT] = tuple(f"{what}: {count}" for what, count in relaxed.done.items())
     return copy
+
+
+def exact_parts(
+    function: Function, parts: Collection[str], gains: Collection[str], contracted: Collection[DTypeLike]
+) -> Iterator[str]:
+    """A line for each part of `fast_math` that changes nothing, with the reason.
+
+    Args:
+        function: the kernel, as `fast_math` gets it.
+        parts: the parts that the author permits.
+        gains: the parts by which the target gains.
+        contracted: as for `fast_math`.
+    """
+    for part in parts:
+        if part not in gains:
+            yield f"fast_math={part!r}: this target gains nothing by it"
+        elif not fast_math(function, (part,), contracted).facts.get(FACT):
+            yield f"fast_math={part!r}: the kernel has no operation that it would change"
 
 
 class _Relaxed:

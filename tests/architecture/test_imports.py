@@ -26,6 +26,11 @@ def test_imported_modules_exist() -> None:
     assert list(unresolved(ROOT)) == []
 
 
+def test_both_packages_word_objects_and_guess_names_alike() -> None:
+    ours, below = (importlib.import_module(f"{package}.errors") for package in ("cutile", "cuda_async"))
+    assert (ours.as_text, ours.closest) == (below.as_text, below.closest)
+
+
 def test_analyses_change_nothing() -> None:
     assert list(reads_only(ROOT)) == []
 
@@ -59,6 +64,7 @@ def write(root: Path, where: str, text: str) -> None:
 
 ALLOWED = [
     ("cutile/__init__.py", "from .entry import entry\nfrom cuda_async import zip"),
+    ("cutile/errors.py", "from cuda_async.errors import as_text"),
     ("cutile/ops/math.py", "from ..ir.core import Op\nfrom ..errors import TileError"),
     ("cutile/frontend/build.py", "from cutile import ops"),
     ("cutile/backend/registry.py", "def load():\n    from .cuda import backend"),
@@ -84,6 +90,7 @@ FORBIDDEN: list[Row] = [
         "import numpy\nfrom cutile.ops import math",
         "core.py:2: ir must not import",
     ),
+    (one_way, "cutile/errors.py", "from cuda_async.site import x", "errors must not import cuda_async"),
     (one_way, "cutile/ops/math.py", "def f():\n    from ..backend import x", "ops must not import backend"),
     (one_way, "cutile/backend/interface.py", "import cutile.compile", "backend must not import compile"),
     (one_way, "cutile/compile/driver.py", "import cuda_async", "compile must not import cuda_async"),

@@ -14,7 +14,7 @@ from cutile.backend.interface import Source, Target
 from cutile.backend.registry import target_named
 from cutile.compile import ahead
 from cutile.compile.ahead import Builders, Job, job_of
-from cutile.compile.driver import Request, built_ahead, compile_kernel
+from cutile.compile.driver import Request, built_ahead, compile_kernel, front
 from cutile.tune import Autotuner
 from tests.support.kernels import kernel
 
@@ -65,7 +65,7 @@ def test_what_ends_its_process_fails_alone() -> None:
     """Another process takes its place."""
     good = job_of(request_of(1))
     assert good is not None
-    bad = Job("0" * 64, replace(good.source, text="import os\nos._exit(3)\n"), good.target)
+    bad = replace(good, key="0" * 64, source=replace(good.source, text="import os\nos._exit(3)\n"))
     with Builders(workers=1, limit_s=60) as builders:
         answers = builders._build([bad, good])  # pyright: ignore[reportPrivateUsage]
     assert answers[0] == (None, "the compiler's process ended with status 3")
@@ -95,7 +95,8 @@ def test_a_limit_that_ends_behind_the_answer_harms_no_other_job(monkeypatch: pyt
 
     monkeypatch.setattr(threading, "Timer", Timer)
     monkeypatch.setattr(ahead, "receive", receive_and_run_out_of_time)
-    nobodys = Job("0" * 64, Source("", "", ()), Target("nobody", ""))
+    request = replace(request_of(1), target=Target("nobody", ""))
+    nobodys = Job("0" * 64, Source("", "", ()), request, front(request).function)
     with Builders(workers=1, limit_s=60) as builders:
         answers = builders._build([nobodys] * 2)  # pyright: ignore[reportPrivateUsage]
     assert answers[0] == answers[1]

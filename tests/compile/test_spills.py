@@ -13,6 +13,7 @@ import cutile as ct
 from cutile import CompileOptions, api, bf16
 from cutile.backend.cuda import lower
 from cutile.backend.interface import Target
+from cutile.compile.ahead import Builders
 from cutile.compile.driver import Request, compile_kernel, more_warps, warn_of_spills
 from cutile.dtypes import i32
 from cutile.errors import SpillWarning
@@ -67,6 +68,20 @@ def test_where_the_choice_spills_another_is_made(monkeypatch: pytest.MonkeyPatch
     assert (made.executable.facts["warps"], made.executable.facts["spills"]) == (8, 0)
     assert "with 1 warps " in made.executable.log
     assert compile_kernel(request).from_disk
+
+
+@pytest.mark.slow
+def test_kernels_built_ahead_get_more_warps_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of()
+    monkeypatch.setattr(lower, "MAX_PRODUCT_REGISTERS", 10_000)  # so that one warp is chosen
+    with Builders(workers=1, limit_s=300) as builders:
+        assert builders.compile([request]) == [None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        launched = compile_kernel(request)
+    assert launched.from_disk
+    assert (launched.executable.facts["warps"], launched.executable.facts["spills"]) == (8, 0)
+    assert "with 1 warps " in launched.executable.log
 
 
 @pytest.mark.slow

@@ -47,6 +47,17 @@ def test_misspelt_arguments_are_named() -> None:
         SCALE(part(), 2.0, L=3)
 
 
+def test_an_extent_is_explained_where_a_partition_may_name_it() -> None:
+    """Not where the word is a part of the kernel's name."""
+    with pytest.raises(GenericsError, match=r"names its extents, scale\(\.\.\.\)\.generics\(L=\.\.\.\) gives them$"):
+        SCALE(part(), 2.0, L=3)
+    partition_rows = kernel("def partition_rows(y: ct.SharedMut):\n    ct.scatter(y, 0, 1.0)\n")
+    with pytest.raises(GenericsError, match=r"^partition_rows has no generic 'L'; it has no generics; leave it out$"):
+        partition_rows(api.ones((8,)).sync(), L=3)
+    with pytest.raises(GenericsError, match=r"CompileOptions\(num_worker_warps=\.\.\.\)\)$"):
+        SCALE(part(), 2.0, num_worker_warps=4)
+
+
 def test_a_call_that_fails_gives_tensors_back() -> None:
     y = api.ones((8,)).sync()
     for wrong in ({"b": 2.0}, {"a": 2.0, "L": 3}, {"a": None}):

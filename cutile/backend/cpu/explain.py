@@ -8,7 +8,7 @@ from typing import Any
 
 from cutile.backend.cpu.stage import Gemm, Read, ReadInside, Scratch, Step, Write
 from cutile.backend.cpu.streaming import LINE
-from cutile.backend.interface import Row, Target
+from cutile.backend.interface import NOT_USED, Row, Target, unused_rows
 from cutile.ir import Block, For, Function, Op, TileType
 from cutile.passes.fast_math import FACT
 
@@ -40,23 +40,26 @@ def plan(function: Function) -> tuple[Row, ...]:
         names = ", ".join(op.result.name or "a tile" for op in scratch)
         rows.append(("scratch", f"{nbytes / 1024:.0f} KiB a thread: {names}"))
     rows += [("why not better", reason) for reason in facts["plans"] if "since" in reason]
-    return tuple(rows)
+    return (*rows, *unused_rows(facts))
 
 
 def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
     """The rows of a kernel, from the facts of a `Source` or an `Executable`."""
     rows = [(str(heading), str(text)) for heading, text in facts["plan"]]
     reasons = [row for row in rows if row[0] == "why not better"]
-    rows = [row for row in rows if row[0] != "why not better"]
+    unused = [row for row in rows if row[0] == NOT_USED]
+    rows = [row for row in rows if row[0] not in ("why not better", NOT_USED)]
     cores = f"{target.units} threads, " if target.units else ""
     rows.insert(0, ("threads", f"{cores}which take ranges of tile blocks as they get free"))
     if facts.get("streaming") and facts.get("results"):
         rows.append(("stores", f"streaming, past the caches, where rows begin at multiples of {LINE} bytes"))
     elif facts.get("results"):
         rows.append(("stores", "streaming in launches that write more than the last cache holds"))
+    elif facts.get("streaming"):
+        unused.append((NOT_USED, "streaming_stores=True: no loop writes results that can go past the caches"))
     if "vectors" in facts:
         rows.append(("vectors", str(facts["vectors"]) or "none: the loops are scalar"))
-    return (*rows, *(reasons or [("why not better", "no better plan was refused")]))
+    return (*rows, *unused, *(reasons or [("why not better", "no better plan was refused")]))
 
 
 def _innermost(block: Block) -> Iterator[Block]:

@@ -376,7 +376,13 @@ class KernelOutput:
         sys.stdout.write(text)
 
     def _on_failure(self, site: int, x: int, y: int, z: int) -> None:
-        self._local.failure = (site, (x, y, z))
+        """A number of a failed assertion (site -1), or the assertion with its tile block."""
+        numbers: list[int] = self._local.__dict__.setdefault("numbers", [])
+        if site < 0:
+            numbers.append(x)
+            return
+        self._local.failure = (site, (x, y, z), tuple(numbers))
+        numbers.clear()
 
     def check(self) -> None:
         """Raise the failure that this thread's last call of the kernel noted.
@@ -386,9 +392,9 @@ class KernelOutput:
         """
         failure = self._local.__dict__.pop("failure", None)
         if failure is not None:
-            site, block = failure
-            message, where = self._asserts[site]
-            raise KernelAssertionError(failure_text(message, where, block))
+            site, block, numbers = failure
+            message, where, names = self._asserts[site]
+            raise KernelAssertionError(failure_text(message, where, block, names, numbers))
 
 
 def _copy(address: int, dtype: str, shape: Sequence[int]) -> Any:

@@ -4,6 +4,7 @@ Pure: IR in, IR out. The lowered function takes the kernel's parameters, then ho
 axis of the grid, then the range of (joined) blocks to run. Its facts have the reasons against better plans.
 """
 
+from cutile.analysis.structure import late_loads
 from cutile.backend.cpu.lowering.accesses import gathers
 from cutile.backend.cpu.lowering.control import lower_block
 from cutile.backend.cpu.lowering.lower import Lowering
@@ -11,9 +12,9 @@ from cutile.backend.cpu.lowering.strength_reduction import reciprocals
 from cutile.backend.cpu.stage import INDEX, STAGE
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import f32, f64
-from cutile.ir import For, Function, Value
+from cutile.ir import UNUSED, For, Function, Value
 from cutile.ir.verify import verify
-from cutile.passes.fast_math import FACT, fast_math, lower_scaled_mma
+from cutile.passes.fast_math import FACT, exact_parts, fast_math, lower_scaled_mma
 from cutile.passes.redundancy import dce
 
 
@@ -33,6 +34,9 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     # Dead code goes before lowering: a tensor whose address nobody takes is known to overlap no other.
     lowered = lower_function(dce(gathers(relaxed)))
     lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
+    lowered.note_unused(function.facts.get(UNUSED, ()))
+    lowered.note_unused(late_loads(function, lambda _: (0, "since a CPU loads nothing ahead")))
+    lowered.note_unused(exact_parts(function, options.fast_math_parts, ("contract",), (f32, f64)))
     reciprocals(lowered)
     verify(lowered)
     return dce(lowered)  # last: lowering computes every offset and extent that may be needed

@@ -306,13 +306,15 @@ class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
 class FailUnless(Op, name="cpu.fail_unless", effect=Effect.WRITE):
     """Unless the condition holds, note a failure and leave the kernel.
 
-    `x`, `y`, `z` are the index of the tile block.
+    `x`, `y`, `z` are the index of the tile block. `numbers` are told under their `names`.
     """
 
     condition: Value = operand(A_BOOL)
     x: Value = operand(AN_INDEX)
     y: Value = operand(AN_INDEX)
     z: Value = operand(AN_INDEX)
+    numbers: tuple[Value, ...] = operands(AN_INDEX)
+    names: tuple[str, ...] = attribute()
     message: str = attribute()
     where: tuple[str, str, int, str] = attribute()
 

@@ -11,7 +11,7 @@ from typing import Any
 from cutile.backend.common.versions import installed_version
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.target import architecture, for_capability
-from cutile.backend.interface import CompileOptions, Executable, Loaded, Row, Source, Target
+from cutile.backend.interface import FAST_MATH, CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.ir.core import Function
 
 
@@ -41,9 +41,14 @@ class CudaBackend:
 
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
         """Decide layouts, conversions, access widths and shared memory."""
-        from cutile.backend.cuda.plans import lower
+        from cutile.backend.cuda.explain import unused
+        from cutile.backend.cuda.plans import FLOATS, lower
+        from cutile.passes.fast_math import exact_parts
 
-        return lower(function, target, options)
+        lowered = lower(function, target, options)
+        lowered.note_unused(unused(function, lowered, options, architecture(target.arch)))
+        lowered.note_unused(exact_parts(function, options.fast_math_parts, FAST_MATH, FLOATS))
+        return lowered
 
     def prove(self, lowered: Function) -> None:
         """Run the models of barriers, stages, results and layouts.

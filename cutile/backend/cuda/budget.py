@@ -14,6 +14,7 @@ from cutile.backend.cuda.ops import StagedMma
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.op_facts import source_of
+from cutile.backend.interface import CompileOptions
 from cutile.errors import KernelTypeError
 from cutile.ir.core import Function, Op, Value
 from cutile.ops.cast import Convert
@@ -56,19 +57,21 @@ def product_words(
     return sums, sum(words(value, name) for value, name in zip((op.a, op.b), op.attributes["source"], strict=True))
 
 
-def check_budget(function: Function, lowered: Function, arch: Architecture, blocks: int) -> None:
+def check_budget(function: Function, lowered: Function, arch: Architecture, options: CompileOptions) -> None:
     """Refuse a kernel whose tiles do not fit; name the nearest product that does.
+
+    Options that leave a thread block or a thread less room are named as well.
 
     Args:
         function: the kernel before it was lowered.
         lowered: the lowered kernel.
         arch: the architecture that it is compiled for.
-        blocks: thread blocks that have to fit on a multiprocessor at once; 0 for one.
+        options: the author's; for a kernel of rows, with the number of warps of its plan.
 
     Raises:
         KernelTypeError: the tiles need more shared memory, or more registers, than there is.
     """
-    blocks = max(blocks, 1)
+    blocks = options.occupancy or 1
     threads, shared = lowered.facts["threads"], lowered.facts["shared_bytes"]
     room = shared_room(arch, blocks)
     if shared > room:
@@ -76,7 +79,7 @@ def check_budget(function: Function, lowered: Function, arch: Architecture, bloc
         message = f"{function.name}: its tiles need {shared} bytes of shared memory; {of}"
         product = _largest(function)
         place = None if product is None else product.location
-        raise KernelTypeError(message, place, _remedy(function, arch, blocks))
+        raise KernelTypeError(message, place, _remedy(function, arch, options))
     most = registers(arch, threads, blocks) - SPARE_REGISTERS
     for op in lowered.walk():
         if isinstance(op, Mma | StagedMma):
@@ -88,7 +91,7 @@ def check_budget(function: Function, lowered: Function, arch: Architecture, bloc
                     + (f" and {operands} of its operands" if operands else "")
                     + f"; of its {most + SPARE_REGISTERS} registers on {arch.name}, {most} are for these",
                     op.location,
-                    _remedy(function, arch, blocks),
+                    _remedy(function, arch, options),
                 )
 
 
@@ -108,15 +111,17 @@ def _largest(function: Function) -> Mma | None:
     return max(products, key=lambda op: op.acc.tile.size * op.a.tile.shape[-1], default=None)
 
 
-def _remedy(function: Function, arch: Architecture, blocks: int) -> str:
-    product = _largest(function)
+def _remedy(function: Function, arch: Architecture, options: CompileOptions) -> str:
+    product, blocks, warps = _largest(function), options.occupancy or 1, options.num_worker_warps
+    other = f" Or ask for less than occupancy={blocks}, or for none." if blocks > 1 else ""
     if product is None:
-        return "Use a smaller partition."
+        return f"Use a smaller partition.{other}"
+    other += f" Or ask for more than num_worker_warps={warps}, or for none." if warps else ""
     near = nearest(product, arch, blocks)
     (m, n), k = product.acc.tile.shape[-2:], product.a.tile.shape[-1]
     if near is None:
-        return "Use smaller tiles: a smaller K step of the product, or a smaller partition."
-    return f"The nearest that fits is a product of {near[0]} x {near[1]} x {near[2]}, in place of {m} x {n} x {k}."
+        return f"Use smaller tiles: a smaller K step of the product, or a smaller partition.{other}"
+    return f"The nearest that fits is a product of {' x '.join(map(str, near))}, in place of {m} x {n} x {k}.{other}"
 
 
 def nearest(product: Mma, arch: Architecture, blocks: int) -> tuple[int, int, int] | None:

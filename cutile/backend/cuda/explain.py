@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cutile.analysis.structure import late_loads
 from cutile.backend.cuda.budget import SYSTEM_BYTES
+from cutile.backend.cuda.long_rows import CLUSTERS_SINCE
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops.memory import (
+    ConvertLayout,
     StagedMma,
     StageTile,
     Store,
@@ -26,7 +29,7 @@ from cutile.backend.cuda.ops.memory import (
     TmaStore,
 )
 from cutile.backend.cuda.ops.mma import Dot, SimtMma
-from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline
+from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline, PipelineType
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
 from cutile.backend.cuda.smem_layout import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import tensor_cores
@@ -34,9 +37,10 @@ from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
-from cutile.backend.interface import Row, Target
+from cutile.backend.interface import NOT_USED, CompileOptions, Row, Target, unused_rows
 from cutile.dtypes import DTypeLike, f16, f32, f64, tf32
-from cutile.ir import Function, MutType, Op, TensorType, TileType, Type, Value
+from cutile.ir import UNUSED, For, Function, MutType, Op, TensorType, TileType, Type, Value
+from cutile.ops.debug import Assert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from cutile.ops.pointer import LoadPointer, StorePointer
@@ -208,7 +212,80 @@ def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
     if is_f32_by_fma(function) and not any("tf32" in each for each in reasons):
         reasons.append("products of f32 keep off the tensor cores, which would round them: convert operands to ct.tf32")
     rows += [("why not better", line) for line in dict.fromkeys(reasons)]
-    return tuple(rows)
+    return (*rows, *unused_rows(function.facts))
+
+
+# Options and hints that the plan does without.
+
+
+def unused(function: Function, lowered: Function, options: CompileOptions, arch: Architecture) -> Iterator[str]:
+    """A line and a reason for each option and hint that a kernel lacks."""
+    yield from function.facts.get(UNUSED, ())
+    ahead = _ahead(lowered)
+    yield from late_loads(function, lambda op: ahead.get(op.x.name, (0, "since no loop takes its tiles from stages")))
+    ops = list(lowered.walk())
+    yield from _other_cluster(function, lowered, options.num_cta_in_cga, arch)
+    facts, splits = lowered.facts, next((op for op in ops if isinstance(op, KSplits)), None)
+    warps, pieces = options.num_worker_warps, options.num_pieces or 1
+    # With ping-pong the number is of one tile block, and a thread block has two at a time.
+    if warps not in (None, facts["warps"], facts["warps"] // 2 if "computing" in facts else None):
+        most = arch.max_threads // 32
+        why = f"a thread block has {most} at most" if warps > most else "the number is a power of two"
+        yield f"num_worker_warps={warps}: {facts['warps']} are taken, since {why}"
+    if splits is None and pieces > 1:
+        why = str(facts.get("divided", "")).removeprefix("no: ") or _reason(facts, "pieces of a tile block")
+        yield f"num_pieces={pieces}: {why or 'this plan divides the iterations of no product'}"
+    elif splits is not None and splits.most < pieces:
+        yield f"num_pieces={pieces}: up to {splits.most} are taken, the most that there are"
+    if options.limit_waits and not any(op.attributes.get("limited") for op in ops):
+        yield "limit_waits=True: no warp waits for warps of another role"
+
+
+def _ahead(lowered: Function) -> dict[str | None, tuple[int, str]]:
+    """Iterations by which a tensor's loads are begun ahead, and why no more."""
+    ahead: dict[str | None, tuple[int, str]] = {}
+    for op in lowered.walk():
+        if isinstance(op, TmaLoad) and isinstance(op.pipeline.type, PipelineType):
+            ahead[op.x.name] = op.pipeline.type.stages - 1, "as far as stages fit"
+        elif isinstance(op, StageTile) and not op.held:
+            ahead[op.x.name] = op.stage[1] - 1, "as far as stages fit"
+        elif isinstance(op, For):  # the next iteration's tile is what this one yields
+            carried = set(op.body.terminator.operands)
+            carried |= {
+                each.x for each in op.body.operations if isinstance(each, ConvertLayout) and each.result in carried
+            }
+            for load in op.body.operations:
+                if isinstance(load, LoadTile | LoadView) and load.result in carried:
+                    ahead.setdefault(load.x.name, (1, "since its tile waits in registers"))
+    return ahead
+
+
+def _other_cluster(function: Function, lowered: Function, requested: int | None, arch: Architecture) -> Iterator[str]:
+    """A line where thread blocks are in another cluster than the author asks for."""
+    ops = list(lowered.walk())
+    specialised = any(isinstance(op, Roles) for op in ops)
+    blocks = int(lowered.facts.get("cluster", 1))
+    if requested in (None, blocks):
+        return
+    why = (
+        _reason(lowered.facts, "to a cluster are asked for") or "the kernel has nothing that thread blocks would share"
+    )
+    if blocks > 1:
+        splits = any(isinstance(op, KSplits) for op in ops)
+        why = f"the pieces of a product are a cluster of {blocks}" if splits else f"clusters of {blocks} are taken"
+    elif arch.major < CLUSTERS_SINCE:
+        why = f"{arch.name} has no clusters"
+    elif specialised and any(isinstance(op, Assert | StoreView) for op in function.walk()):
+        why = "its assertions, and its stores at any place, have to be a thread block's own"
+    elif specialised:
+        why = "neighbouring tile blocks load no tile in common that so many thread blocks can divide"
+    yield f"num_cta_in_cga={requested}: {why}"
+
+
+def _reason(facts: Mapping[str, Any], words: str) -> str:
+    """The reason of the refusal with these words, or all of it."""
+    refusal = next((str(reason) for _, reason in facts.get("refused", ()) if words in reason), "")
+    return refusal.partition(": ")[2] or refusal
 
 
 def kilobytes(nbytes: int) -> str:
@@ -485,7 +562,8 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
     shared, threads = int(facts["shared_bytes"]), int(facts["threads"])
     rows = [(str(heading), str(text)) for heading, text in facts["plan"]]
     reasons = [row for row in rows if row[0] == "why not better"]
-    rows = [row for row in rows if row[0] != "why not better"]
+    unused = [row for row in rows if row[0] == NOT_USED]
+    rows = [row for row in rows if row[0] not in ("why not better", NOT_USED)]
     if "registers" in facts:
         rows.append(("registers", _registers(facts)))
         reasons += [("why not better", str(each)) for each in facts.get("remarks", ())]
@@ -495,7 +573,10 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
         if resident is not None:
             blocks = f"{resident.blocks} thread block{'' if resident.blocks == 1 else 's'}"
             rows.append(("residency", f"{blocks} on a multiprocessor, limited by {resident.limit}"))
-    return (*rows, *(reasons or [("why not better", "no better plan was refused")]))
+            # The compiler's own number of thread blocks, which it hopes for, is no option of the user's.
+            if resident.blocks < facts["min_blocks"] and not facts.get("may_have_fewer_blocks"):
+                unused.append((NOT_USED, f"occupancy={facts['min_blocks']}: {blocks} fit, limited by {resident.limit}"))
+    return (*rows, *unused, *(reasons or [("why not better", "no better plan was refused")]))
 
 
 def _registers(facts: Mapping[str, Any]) -> str:

@@ -243,7 +243,7 @@ class _HeldRows(Copier):
         x = self.values[load.operands[0]]
         row = self._held[load]
         beside = sum(_nbytes(other) for other in self._passes.loads if other not in self._held)
-        once = beside <= MAX_BESIDE
+        once = beside <= MAX_BESIDE and (isinstance(load, LoadMut) or load.bulk)  # a bulk copy is TMA's
         builder.add(HoldRow(x=x, index=index, row=row, shape=shape, axis=axis, parts=self._parts, at_once=once))
 
     def _pass(self, number: int) -> None:

@@ -307,9 +307,9 @@ class _ClusterRows(Copier):
         outside = builder.constant(-1, index[0].tile.dtype)
         index[0] = builder.value(Select(condition=is_first, x=index[0], y=outside))
         # As tiles of a Mut, tiles of a `StoreMut` lie side by side (`steps`), and none ends early (`limited`).
-        limited = {"limited": op.limited} if isinstance(op, StoreView) else {}
-        steps = op.steps if isinstance(op, StoreView) else value.tile.shape
-        builder.add(StoreView(x=x, value=value, index=tuple(index), steps=steps, **limited))
+        view = isinstance(op, StoreView)
+        steps, limited, bulk = (op.steps, op.limited, op.bulk) if view else (value.tile.shape, (), True)
+        builder.add(StoreView(x=x, value=value, index=tuple(index), steps=steps, limited=limited, bulk=bulk))
 
 
 def lower_cluster_arrive(op: ClusterArrive, context: LoweringContext) -> None:

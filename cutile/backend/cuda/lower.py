@@ -111,7 +111,8 @@ def _half(chain: list[Op], axis: int, half: int, builder: Builder) -> Value:
     at = builder.value(Add(x=twice, y=builder.constant(half)))
     index = tuple(at if a == axis else start for a, start in enumerate(load.index))
     shape = tuple(extent // 2 if a == axis else extent for a, extent in enumerate(load.shape))
-    value = builder.value(LoadTile(x=load.x, index=index, shape=shape), load.result.name)
+    piece = LoadTile(x=load.x, index=index, shape=shape, latency=load.latency, bulk=load.bulk)
+    value = builder.value(piece, load.result.name)
     for op in passed:
         builder.location = op.location
         value = builder.add(op.copy_with([value], (), ()), op.results[0].name).result
@@ -217,9 +218,9 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         function = with_half_steps(function, deep)
         first, lowered = _within(room, function, warps, arch)
     try:
-        check_budget(function, lowered, arch, options.occupancy or 0)
+        check_budget(function, lowered, arch, options)
     except KernelTypeError:  # nothing fits: what the best of them lacks is what the user can do something about
-        check_budget(function, first, arch, options.occupancy or 0)
+        check_budget(function, first, arch, options)
         raise
     hoped = lowered.facts["min_blocks"]
     if hoped > 1 and lowered.facts["shared_bytes"] > shared_room(arch, hoped):

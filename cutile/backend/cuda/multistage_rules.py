@@ -192,8 +192,7 @@ class Loop:
             elif isinstance(op, LoadTile | LoadView) and is_tile(op.result) and self.stable(op.x):
                 is_computable = op.x not in self.inner and all(map(self.recomputable, op.index))
                 if is_computable and (self.pads or not is_padded(op)):
-                    latency = op.latency if isinstance(op, LoadTile) else 0
-                    yield op, LoadAhead(op, latency, guards, self.layouts[op.result])
+                    yield op, LoadAhead(op, op.latency, guards, self.layouts[op.result])
 
 
 def is_padded(load: Load) -> bool:

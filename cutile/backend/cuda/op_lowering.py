@@ -14,13 +14,13 @@ from functools import singledispatch
 from typing import Any
 
 from cutile.analysis.affine import access_run
+from cutile.analysis.structure import subjects
 from cutile.backend.cuda.held_rows import LOWERINGS as HELD
 from cutile.backend.cuda.long_rows import LOWERINGS as CLUSTER
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store, Subtile
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
 from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
-from cutile.backend.gpu.failures import subjects
 from cutile.backend.gpu.layout import Layout, blocked, extended, reshaped
 from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile
 from cutile.backend.gpu.op_facts import updated_at_once

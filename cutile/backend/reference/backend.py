@@ -6,10 +6,21 @@ What every operation means, in order and block by block.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from cutile.analysis.structure import late_loads
 from cutile.backend.common.abi import HostStream, RepeatedLaunch, kernel_parameters
-from cutile.backend.interface import Argument, Backend, CompileOptions, Executable, Grid, Row, Source, Target
+from cutile.backend.interface import (
+    Argument,
+    Backend,
+    CompileOptions,
+    Executable,
+    Grid,
+    Row,
+    Source,
+    Target,
+    unused_rows,
+)
 from cutile.backend.reference.interpret import bind_parameters, run_block
-from cutile.ir.core import Function
+from cutile.ir.core import UNUSED, Function
 from cutile.ir.text import parse, print_function
 from cutile.ops import OPS
 
@@ -70,16 +81,22 @@ class ReferenceBackend:
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
         """The IR's text."""
         del target, options
-        return Source(print_function(function), function.name, kernel_parameters(function))
+        late = late_loads(function, lambda _: (0, "since NumPy loads nothing ahead"))
+        lines = tuple(dict.fromkeys((*function.facts.get(UNUSED, ()), *late)))
+        facts = {UNUSED: lines} if lines else {}
+        return Source(print_function(function), function.name, kernel_parameters(function), facts=facts)
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
-        """One row, the same for every kernel."""
-        del facts, target
-        return (("schedule", "tile blocks one by one, in order; each operation by NumPy, on whole tiles"),)
+        """One row, the same for every kernel, and the hints that nothing keeps."""
+        del target
+        return (
+            ("schedule", "tile blocks one by one, in order; each operation by NumPy, on whole tiles"),
+            *unused_rows(facts),
+        )
 
     def build(self, source: Source, target: Target) -> Executable:
         """The text as bytes."""
-        return Executable(target, source.text.encode(), source.entry, source.parameters, {}, source.text)
+        return Executable(target, source.text.encode(), source.entry, source.parameters, source.facts, source.text)
 
     def load(self, executable: Executable) -> ReferenceKernel:
         """Parse the text."""

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from cutile.analysis.structure import subjects
 from cutile.backend.interface import Argument, Grid, Parameter
 from cutile.conversion import element
 from cutile.dtypes import DTypeLike, from_numpy
@@ -189,6 +190,7 @@ class Walker:
         self._values = values
         self._index = index
         self._grid = grid
+        self._definitions: dict[Value, Op] = {}  # of the values of this block
 
     @property
     def values(self) -> MutableMapping[Value, Array]:
@@ -208,6 +210,7 @@ class Walker:
                 return self._of(op.operands)
             results = self.operation(op)
             self._values.update(zip(op.results, results, strict=True))
+            self._definitions.update((result, op) for result in op.results)
         return []
 
     def _of(self, values: Sequence[Value]) -> list[Array]:
@@ -289,7 +292,9 @@ class Walker:
                 sys.stdout.write(op.reference(*self._of(op.operands)))
             case Assert():
                 if not self._values[op.condition]:
-                    raise KernelAssertionError(failure_text(op.message, op.where, self._index))
+                    names, values = subjects(op.condition, self._definitions)
+                    numbers = [int(each) for each in self._of(values)]
+                    raise KernelAssertionError(failure_text(op.message, op.where, self._index, names, numbers))
             case CheckTile() | CheckIndex():
                 self._check(op)
 

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutile.dtypes import i64
-from cutile.frontend.expect import axis_of, index_between, index_scalar, indices, latency_of, shape_of
+from cutile.frontend.expect import (
+    A_STORE,
+    BY_ADDRESS,
+    axis_of,
+    index_between,
+    index_scalar,
+    indices,
+    latency_of,
+    shape_of,
+)
 from cutile.frontend.families.memory import extent, is_ordered
 from cutile.frontend.families.pointer import (
     Shape,
@@ -267,7 +276,7 @@ def load_gather_scatter_view_tko(
     latency: Any = None,
 ) -> Any:
     what = "load_gather_scatter_view_tko"
-    latency_of(frame, latency, what)
+    latency_of(frame, latency, what, BY_ADDRESS)
     where = _chosen(frame, view, index, what)
     how = {
         "order": ordering_of(frame, ordering, what, stores=False),
@@ -289,7 +298,7 @@ def store_gather_scatter_view_tko(
     latency: Any = None,
 ) -> Any:
     what = "store_gather_scatter_view_tko"
-    latency_of(frame, latency, what)
+    latency_of(frame, latency, what, A_STORE)
     where = _chosen(frame, view, index, what)
     written(frame, TensorRef(view.value), what)
     order = ordering_of(frame, ordering, what, stores=True)

@@ -249,7 +249,7 @@ def load(
 ) -> Value:
     """The tile at an index.
 
-    `latency` and `bulk` are hints, which plans for loops of products look at.
+    `latency` and `bulk` are hints, which plans for loops look at.
     """
     place = place_of(frame, part, index, what, checked=checked)
     plain = place.steps == place.shape and not place.limits and part.padding in ("zero", "none")
@@ -264,17 +264,22 @@ def load(
             steps=place.steps,
             limited=tuple(place.limits),
             padding=part.padding,
+            latency=latency,
+            bulk=bulk,
         )
         tile = frame.emit(op)
     return frame.emit(Permute(x=tile, axes=part.order)) if part.order else tile
 
 
-def store(frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, *, checked: bool = True) -> None:
-    """Write the tile at an index."""
+def store(
+    frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, *, checked: bool = True, bulk: bool = True
+) -> None:
+    """Write the tile at an index. `bulk` is a hint: whether TMA may do it."""
     require_written(frame, part, what)
     place = place_of(frame, part, index, what, checked=checked)
     tile = as_it_lies(frame, part, stored_tile(frame, part, value, what))
-    op = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=tuple(place.limits))
+    limited = tuple(place.limits)
+    op = StoreView(x=part.value, value=tile, index=place.operands, steps=place.steps, limited=limited, bulk=bulk)
     frame.builder.add(op)
 
 

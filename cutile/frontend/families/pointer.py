@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import DTypeLike, bool_, i64, u64
-from cutile.frontend.expect import dtype_of, latency_of, marker_of, shape_of
+from cutile.frontend.expect import A_STORE, BY_ADDRESS, dtype_of, latency_of, marker_of, shape_of
 from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
@@ -244,7 +244,7 @@ def load_ptr_tko(
     latency: Any = None,
 ) -> Any:
     what = "load_ptr_tko"
-    latency_of(frame, latency, what)
+    latency_of(frame, latency, what, BY_ADDRESS)
     how = {
         "order": ordering_of(frame, ordering, what, stores=False),
         "scope": scope_of(frame, scope, what),
@@ -265,7 +265,7 @@ def store_ptr_tko(
     latency: Any = None,
 ) -> Any:
     what = "store_ptr_tko"
-    latency_of(frame, latency, what)
+    latency_of(frame, latency, what, A_STORE)
     how = {
         "order": ordering_of(frame, ordering, what, stores=True),
         "scope": scope_of(frame, scope, what),

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.dtypes import i32, i64, u64
-from cutile.frontend.expect import axis_of, constant_int, dtype_of, indices, latency_of, marker_of, shape_of
+from cutile.frontend.expect import (
+    A_STORE,
+    BY_ADDRESS,
+    axis_of,
+    constant_int,
+    dtype_of,
+    indices,
+    latency_of,
+    marker_of,
+    shape_of,
+)
 from cutile.frontend.families.element import Elements, along_tile, elements_of, is_constant
 from cutile.frontend.families.memory import extent, is_ordered
 from cutile.frontend.families.partition import (
@@ -322,10 +332,11 @@ def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any
     The hints are for loads that the compiler may move: WEAK ones.
     """
     part = _partition(frame, view, what)
-    turns = latency_of(frame, latency, what)
     bulk = marker_of(frame, through, tma, what) is tma.ENABLED
     marker = ordering_of(frame, order, what, stores=False)
     scope_of(frame, scope, what)
+    by_address = isinstance(part, WindowRef) or marker != "weak"
+    turns = latency_of(frame, latency, what, BY_ADDRESS if by_address else "")
     if isinstance(part, WindowRef):
         if marker != "weak":
             frame.type_error(f"{what}: windows with starts are loaded WEAK", remedy="Leave the ordering out.")
@@ -380,12 +391,12 @@ def store_view_tko(
 ) -> Any:
     what = "store_view_tko"
     part = _partition(frame, view, what)
-    latency_of(frame, latency, what)
-    marker_of(frame, tma, markers.tma, what)
+    latency_of(frame, latency, what, A_STORE)
+    bulk = marker_of(frame, tma, markers.tma, what) is markers.tma.ENABLED
     marker = ordering_of(frame, ordering, what, stores=True)
     scope_of(frame, scope, what)
     if marker == "weak":
-        store(frame, part, value, index, what)
+        store(frame, part, value, index, what, bulk=bulk)
     else:
         _store_ordered(frame, part, value, index, what, marker, scope)
     return TOKEN

@@ -146,11 +146,13 @@ def _say(printer: Printer, op: Say) -> None:
 
 
 def _fail(printer: Printer, op: FailUnless) -> None:
-    site = printer.site("asserts", [op.message, list(op.where)])
+    site = printer.site("asserts", [op.message, list(op.where), list(op.names)])
     function = printer.parameter("fail", "i64")
     index = ", ".join(printer.operand(each).text for each in (op.x, op.y, op.z))
     printer.line(f"if not {printer.operand(op.condition).within(NOT)}:", op)
     with printer.indented():
+        for number in op.numbers:  # -1: a number of the assertion that follows
+            printer.line(f"{printer.use('notify')}({function}, -1, {printer.operand(number).text}, 0, 0)")
         printer.line(f"{printer.use('notify')}({function}, {site}, {index})")
         printer.line("return")
 

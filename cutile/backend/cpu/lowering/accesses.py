@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cutile.analysis.structure import subjects
 from cutile.backend.cpu.lowering.loop_nests import Root, Target
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.lowering.tile_expr import Extent, Index, Loaded, Node, Product, TensorAxis
@@ -152,10 +153,13 @@ def lower_print(lowering: Lowering, op: Print) -> None:
 def lower_assert(lowering: Lowering, op: Assert) -> None:
     """Lower an assertion: where it does not hold, the function notes so and returns."""
     condition = lowering.concrete(op.condition)
+    names, values = subjects(op.condition, lowering.definitions)
+    integers = [lowering.concrete(value) for value in values]
     lowering.flush()  # stores before the assertion are done even if it fails
     lowering.scope.builder.location = op.location
     x, y, z = lowering.block_index()
-    lowering.scope.builder.add(FailUnless(condition, x, y, z, message=op.message, where=op.where))
+    numbers = tuple(map(lowering.scope.as_index, integers))
+    lowering.scope.builder.add(FailUnless(condition, x, y, z, numbers, names=names, message=op.message, where=op.where))
 
 
 def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:

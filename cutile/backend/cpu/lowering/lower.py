@@ -78,6 +78,7 @@ class Lowering:
 
     def __init__(self, function: Function) -> None:
         self.function = function
+        self.definitions = {value: op for op in function.walk() for value in op.results}
         self.axes = Axes(function)
         self.nodes: dict[Value, Node] = {}
         self.passed: dict[Value, Product] = {}

@@ -53,7 +53,7 @@ EMITTERS: dict[type[Op], Emitter] = {
 }
 """Operation to emitter. A test compares it with the language's operations."""
 
-IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math")
+IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math", "unused")
 """Facts for readers of the dump alone, or that the text has in another form."""
 
 INLINE = ("arith", "rounding", "math", "compare", "cast", "create")

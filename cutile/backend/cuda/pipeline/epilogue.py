@@ -104,12 +104,13 @@ def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None
 
 
 def _is_unfit(kernel: Kernel, op: Stored) -> bool:
-    """Whether a kernel reads the tensor that it stores to, or stores a part of a tile.
+    """Whether TMA may not carry out a store.
 
-    Of a view with limits only the part within them is stored.
+    The kernel reads the tensor, stores a part of a tile, or says `tma=ct.tma.DISABLED`. Of a view with limits only
+    the part within them is stored.
     """
     loads = (load for load in kernel.order if isinstance(load, LoadMut | LoadTile | LoadView))
-    partly = isinstance(op, StoreView) and (op.steps != op.value.tile.shape or bool(op.limited))
+    partly = isinstance(op, StoreView) and (op.steps != op.value.tile.shape or bool(op.limited) or not op.bulk)
     return partly or any(load.operands[0] is op.x for load in loads)
 
 

@@ -69,11 +69,6 @@ class Operand:
         return () if isinstance(self.load, LoadTile) or self.load.is_plain else self.load.steps
 
     @property
-    def latency(self) -> int:
-        """Iterations ahead that the author asks for; 0 if none are asked for."""
-        return self.load.latency if isinstance(self.load, LoadTile) else 0
-
-    @property
     def merged(self) -> int:
         """The product of the extents ahead of the matrix's two axes."""
         return math.prod(self.load.shape[: max(self.lead, 0)])
@@ -166,8 +161,7 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
     if isinstance(load, LoadView):
         require(not load.limited, f"{whose}'s tensor ends where a number says")
         require(load.padding in ("none", "zero"), f"{whose}'s padding is not zero")
-    else:
-        require(load.bulk, f"{whose}'s load keeps off TMA: it says ct.tma.DISABLED")
+    require(load.bulk, f"{whose}'s load keeps off TMA: it says ct.tma.DISABLED")
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
         raise Refused(f"{whose} is a tensor that this launch writes")

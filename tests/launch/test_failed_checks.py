@@ -1,0 +1,67 @@
+"""An index that is out of range where a kernel runs on the CPU is told with its extent, its axis and its line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutile as ct
+from cutile import api
+from cutile.errors import KernelAssertionError
+from tests.support.kernels import kernel
+
+LOAD = kernel(
+    """
+def load(y: Mut, x: Tensor, at: Tensor):
+    y.store(x.partition((4,)).load(at.load_tile((1,), (0,)).reshape(())))
+"""
+)
+STORE = kernel(
+    """
+def store(y: Mut, x: Tensor, at: Tensor):
+    y.partition_mut((2,)).store(ct.constant(1.0, (2,), f32), at.load_tile((1,), (0,)).reshape(()))
+"""
+)
+ASSERT = kernel(
+    """
+def check(y: Mut, x: Tensor, at: Tensor):
+    i = at.load_tile((1,), (0,)).reshape(())
+    assert i < x.shape[0], "i is too large"
+    y.store(y.load())
+"""
+)
+
+
+def failure(function: Any, index: int, backend: str) -> str:
+    at = api.from_numpy(np.array([index], np.int32)).sync()
+    with ct.use_backend(backend), pytest.raises(KernelAssertionError) as raised:
+        function(api.zeros((4,)).sync().partition((4,)), api.ones((8,)).sync(), at).sync()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("index", [99, -1])
+def test_the_index_and_the_extent_are_told(index: int, backend: str) -> None:
+    text = failure(LOAD, index, backend)
+    assert "the tile index along axis 0 of 'x', in tiles of 4, is out of range" in text
+    assert text.endswith(f"    with index = {index}, count = 2")
+    assert "line 3, in tile block (0, 0, 0)\n    y.store(x.partition((4,)).load(" in text
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_an_extent_that_is_known_before_stands_in_the_message(backend: str) -> None:
+    text = failure(STORE, 7, backend)
+    assert "the index along axis 0 into the nested partition of 'y' is out of range: there are 2" in text
+    assert text.endswith(" = 7")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_the_numbers_of_an_assertion_are_told(backend: str) -> None:
+    assert failure(ASSERT, 9, backend).endswith("    with i = 9, number 1 = 8")
+
+
+def test_a_failure_tells_nothing_of_the_one_before() -> None:
+    for index in (50, 60):
+        assert failure(LOAD, index, "cpu").endswith(f"    with index = {index}, count = 2")
