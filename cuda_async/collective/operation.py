@@ -17,7 +17,7 @@ from cuda_async.collective.board import Call, Key, words_by_rank
 from cuda_async.collective.buffer import Buffer, buffer_of
 from cuda_async.collective.engine import Engine, Seat
 from cuda_async.collective.semantics import supported
-from cuda_async.core.lease import Use, refuse_conflicts
+from cuda_async.core.lease import Use, contested, refuse_conflicts
 from cuda_async.core.stream import expect_stream
 from cuda_async.errors import ArgumentError, ArgumentTypeError, raise_again, without_traceback
 from cuda_async.op import DeviceOp
@@ -160,7 +160,7 @@ class BoundCollective:
         stream = self._stream
         with stream.submission:
             stream.continue_run()
-            if any(use.storage.leases for use in self._uses):  # seldom; comparing the ranges takes a while
+            if any(contested(use.storage.leases) for use in self._uses):  # seldom; comparing the ranges takes a while
                 refuse_conflicts(self._uses, self, self._site)
             stream.driver.enter()  # NCCL asks for the thread's current GPU
             try:

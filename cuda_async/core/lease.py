@@ -33,6 +33,7 @@ __all__ = (
     "Settling",
     "Use",
     "check_guards",
+    "contested",
     "current_holder",
     "end",
     "enter",
@@ -412,6 +413,14 @@ def end(leases: Iterable[Lease]) -> None:
         lease.active = False
         lease.run = None
         lease.guarded = lease.uses = ()
+
+
+def contested(held: Sequence[Lease]) -> bool:
+    """Whether leases of a list may conflict with work that holds none itself.
+
+    Those of graphs do not: such work is ordered with a graph's launches by streams.
+    """
+    return any(not lease.guards for lease in held)
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:

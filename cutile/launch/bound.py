@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cuda_async import Storage, Stream, Use
-from cuda_async.core.lease import refuse_conflicts
+from cuda_async.core.lease import contested, refuse_conflicts
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, as_text
 from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar
@@ -157,7 +157,7 @@ class BoundLaunch:
             submission.acquire()
             self._continue_run()
             for storage, write in self._storages:
-                if storage.leases:  # rarely any: compare the byte ranges only then
+                if storage.leases and contested(storage.leases):  # rarely: compare the byte ranges only then
                     refuse_conflicts(self._uses(), self, self._site)
                 storage.order(stream, write)
             self._launch()

@@ -85,6 +85,22 @@ def test_a_launch_costs_what_it_costs_alone(kind: str, make: Callable[[], Tensor
     assert beside <= alone + 10
 
 
+@pytest.mark.parametrize("make", [own, imported])
+def test_a_bound_launch_beside_a_graph_of_its_operand_compares_nothing(make: Callable[[], Tensor]) -> None:
+    """A graph holds its operands as long as it lives; work that holds nothing itself is ordered with it by streams."""
+    stream = Device.host().new_stream()
+    y, x, z = make(), make(), make()
+    bound = launch(y, x).bind(stream)
+    alone = calls(bound)
+    with CudaGraph.scope(stream) as scope:
+        scope.record(launch(z, x))
+    held = scope.graph
+    beside = calls(bound)
+    stream.synchronize()
+    assert not held.closed
+    assert beside <= alone + 8
+
+
 def gathered(n: int) -> None:
     async def work() -> None:
         await asyncio.gather(*[launch(own(), own()) for _ in range(n)])
