@@ -61,13 +61,31 @@ _MAX_PATTERN_BYTES = 4  # bytes that cuMemsetD32 repeats
 MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less time than a kernel takes to load
 
 
+_MOST_ELEMENTS = 256
+_elements: dict[tuple[str, DTypeLike], Array] = {}
+"""Python's numbers as elements, by their text (0.0 and -0.0 are equal, and 1 and True), at most `_MOST_ELEMENTS`."""
+
+
 def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value") -> Array:
-    """A number as an array of no axes and this dtype.
+    """A number as an array of no axes and this dtype, which is not to be written.
 
     Raises:
         ArgumentTypeError: it is no number.
         ArgumentError: the dtype cannot hold it: a fraction in an integer, or out of range.
     """
+    plain = type(value) is float or (type(value) is int and -(2**63) <= value < 2**64)
+    key = (repr(value), dtype) if plain else ("", dtype)
+    stored = _elements.get(key)
+    if stored is None:
+        stored = _as_element(value, dtype, function, name)
+        if plain:
+            if len(_elements) >= _MOST_ELEMENTS:
+                _elements.clear()
+            _elements[key] = stored
+    return stored
+
+
+def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array:
     if isinstance(value, int) and not -(2**63) <= value < 2**64:  # NumPy would make an array of objects
         if not dtype.is_float:
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
