@@ -4,13 +4,33 @@ Functions of Numba's modules are replaced during a compilation. The modules are 
 `numba.core`, the CUDA backend those of `numba.cuda.core`, which are copies.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import gc
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 
 @contextmanager
-def fast_analyses(analysis: Any, ssa: Any, postproc: Any, functions: Any) -> Generator[None]:
+def no_collection() -> Generator[None]:
+    """Keep Python's cyclic garbage collector off.
+
+    No object of a compilation is garbage before its end, and the collector would walk all of them again and again. If
+    it was on before, it is on afterwards, even if another thread has turned it off meanwhile.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def fast_analyses(
+    analysis: Any, ssa: Any, postproc: Any, functions: Any, base: Any, serialize: Any = None
+) -> Generator[None]:
     """Have Numba's modules use the functions below; the caller holds Numba's lock.
 
     Args:
@@ -18,14 +38,19 @@ def fast_analyses(analysis: Any, ssa: Any, postproc: Any, functions: Any) -> Gen
         ssa: the module with `_run_block_rewrite`.
         postproc: the module with `PostProcessor`.
         functions: the class with `get_call_type`, of types of functions.
+        base: the module with `_has_loc`.
+        serialize: the module with `dumps`, where code for exceptions is written.
     """
     replaced = [
         (analysis.ir.Inst, "_rec_list_vars", _listing(analysis.ir)),
         (postproc.PostProcessor, "run", _postponing(postproc)),
         (analysis, "compute_live_map", live_map),
         (ssa, "_run_block_rewrite", _Rewrite(ssa._run_block_rewrite)),
-        (functions, "get_call_type", _remembering(functions.get_call_type)),
+        (functions, "get_call_type", _remembering(functions)),
+        (base, "_has_loc", _remembered_for_functions(base._has_loc)),
     ]
+    if serialize is not None:
+        replaced.append((serialize, "dumps", _pickled_once(serialize.dumps)))
     originals = [getattr(owner, name) for owner, name, _ in replaced]
     for owner, name, function in replaced:
         setattr(owner, name, function)
@@ -95,22 +120,64 @@ def _postponing(postproc: Any) -> Any:
     return postponing
 
 
-def _remembering(get_call_type: Any) -> Any:
+def _remembering(functions: Any) -> Any:
     """`get_call_type`, asked once for each function and argument types.
 
-    Numba tries a function's templates one after the other, twice for each call: `x + y` of two floats has a dozen.
+    Numba tries a function's templates one after the other, twice for each call: `x + y` of two floats has a dozen. The
+    signatures hold for later compilations, too: a function that gets more templates is another function to Numba.
     """
-    signatures: dict[tuple[Any, Any], Any] = {}
+    get_call_type = functions.get_call_type
+    (numba_type,) = (parent for parent in functions.__mro__ if parent.__name__ == "Type")
+    of_casts: dict[tuple[Any, Any, Any], Any] = {}
 
     def remembering(function: Any, context: Any, args: Any, kws: Any) -> Any:
         if kws:  # a dict, which is no key
             return get_call_type(function, context, args, kws)
-        key = (function, tuple(args))
-        if key not in signatures:
-            signatures[key] = get_call_type(function, context, args, kws)
-        return signatures[key]
+        # A cast, `int32(x)`, is a new function at each place in a kernel: none comes again in another kernel.
+        signatures = of_casts if isinstance(function.typing_key, numba_type) else _SIGNATURES
+        key = (context, function, tuple(args))
+        signature = signatures.get(key)
+        if signature is None:
+            if len(_SIGNATURES) >= _MAX_SIGNATURES:
+                _SIGNATURES.clear()
+            signature = signatures[key] = get_call_type(function, context, args, kws)
+        return signature
 
     return remembering
+
+
+_SIGNATURES: dict[tuple[Any, Any, Any], Any] = {}
+"""By typing context, function and argument types. Read and written under Numba's lock."""
+_MAX_SIGNATURES = 10_000  # some ten megabytes; a kernel has tens, and the next one most of the same
+
+
+@lru_cache
+def _remembered_for_functions(has_loc: Callable[[Any], bool]) -> Any:
+    """`_has_loc`, asked once for each function that writes LLVM IR.
+
+    It calls `inspect.signature`, which takes a tenth of a millisecond: 75 times for a softmax.
+    """
+    return lru_cache(maxsize=2048)(has_loc)
+
+
+@lru_cache
+def _pickled_once(dumps: Callable[[Any], bytes]) -> Any:
+    """`dumps`, called once for each exception that code may raise.
+
+    Each `range` of a kernel has one, "arg 3 must not be zero". Numba pickles it with cloudpickle each time: 2 ms.
+    """
+    pickled = lru_cache(maxsize=256, typed=True)(dumps)
+
+    def pickled_once(value: Any) -> bytes:
+        # A tuple of the class, its arguments and a place in the source; None where Numba knows no place. Other values
+        # may be equal and differ in their pickles, such as (1,) and (True,).
+        match value:
+            case (type(), (str(),), None):
+                return pickled(value)
+            case _:
+                return dumps(value)
+
+    return pickled_once
 
 
 class _Rewrite:

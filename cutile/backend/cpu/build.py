@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numba.core.analysis as _analysis
+import numba.core.base as _base
 import numba.core.codegen as _codegen
 import numba.core.compiler as _compiler
 import numba.core.compiler_lock as _compiler_lock
@@ -18,12 +19,13 @@ import numba.core.compiler_machinery as _machinery
 import numba.core.errors as _errors
 import numba.core.postproc as _postproc
 import numba.core.registry as _registry
+import numba.core.serialize as _serialize
 import numba.core.ssa as _ssa
 import numba.core.typed_passes as _typed
 import numba.core.types as _types
 import numba.core.untyped_passes as _untyped
 
-from cutile.backend.common.numba_analyses import fast_analyses
+from cutile.backend.common.numba_analyses import fast_analyses, no_collection
 from cutile.backend.cpu import intrinsics
 from cutile.backend.cpu.intrinsics.math import LIBRARY
 from cutile.backend.cpu.load import JOINS, packed_members, scratch_offsets
@@ -42,6 +44,7 @@ from cutile.errors import CompilationError
 
 # Numba has no types: its modules are `Any` to the type checker.
 analysis: Any = _analysis
+base: Any = _base
 codegen: Any = _codegen
 compiler: Any = _compiler
 machinery: Any = _machinery
@@ -49,6 +52,7 @@ typed: Any = _typed
 untyped: Any = _untyped
 postproc: Any = _postproc
 registry: Any = _registry
+serialize: Any = _serialize
 ssa: Any = _ssa
 types: Any = _types
 global_compiler_lock: Any = _compiler_lock.global_compiler_lock
@@ -177,7 +181,8 @@ def _numba_module(source: Source, function: Any, kinds: Sequence[Any]) -> tuple[
     target_context.refresh()
     library = _Library(target_context.codegen(), source.entry)
     try:
-        with fast_analyses(analysis, ssa, postproc, types.Function):
+        fast = fast_analyses(analysis, ssa, postproc, types.Function, base, serialize)
+        with no_collection(), fast:
             result = compiler.compile_extra(
                 typing_context,
                 target_context,

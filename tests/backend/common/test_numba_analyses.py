@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numba.core.analysis as _analysis
+import numba.core.base as _base
 import numba.core.postproc as _postproc
+import numba.core.serialize as _serialize
 import numba.core.ssa as _ssa
 import numba.core.types as _types
 import pytest
@@ -22,7 +26,9 @@ from tests.backend.cpu.programs import source
 from tests.support.programs import mut, scalar
 
 analysis: Any = _analysis
+base: Any = _base
 postproc: Any = _postproc
+serialize: Any = _serialize
 ssa: Any = _ssa
 types: Any = _types
 
@@ -127,8 +133,68 @@ def assembly_and_statements() -> tuple[str, int]:
 def test_numba_is_as_it_was_behind_a_compilation() -> None:
     def of_numba() -> tuple[Any, ...]:
         functions = (analysis.ir.Inst._rec_list_vars, postproc.PostProcessor.run, types.Function.get_call_type)
-        return (analysis.compute_live_map, ssa._run_block_rewrite, *functions)
+        return (analysis.compute_live_map, ssa._run_block_rewrite, base._has_loc, serialize.dumps, *functions)
 
     before = of_numba()
     BACKEND.build(program(), host_target())
     assert of_numba() == before
+
+
+def test_what_a_compilation_asked_numba_is_known_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions: list[str] = []
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counting(first: Any, *others: Any) -> Any:
+            is_cast = isinstance(getattr(first, "typing_key", None), types.Type)  # a new function in each kernel
+            questions.append("cast" if is_cast else name)
+            return original(first, *others)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    count(types.Function, "get_call_type")
+    count(base, "_has_loc")
+    count(serialize, "dumps")
+    numba_analyses._SIGNATURES.clear()
+    BACKEND.build(program(), host_target())
+    first = Counter(questions)
+    assert first.keys() == {"get_call_type", "cast", "_has_loc", "dumps"}
+    questions.clear()
+    BACKEND.build(program(), host_target())
+    assert Counter(questions).keys() == {"cast"}
+
+
+def test_signatures_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba_analyses, "_MAX_SIGNATURES", 5)
+    numba_analyses._SIGNATURES.clear()
+    BACKEND.build(program(), host_target())
+    assert 0 < len(numba_analyses._SIGNATURES) <= 5
+
+
+def test_exceptions_are_pickled_as_numba_does() -> None:
+    dumps = numba_analyses._pickled_once(serialize.dumps)
+    values = [
+        (ValueError, ("range() arg 3 must not be zero",), None),
+        (ValueError, (1,), None),
+        (ValueError, (True,), None),
+        (ValueError, ("text",), ("function", "file", 3)),
+        [1, 2],
+    ]
+    for value in values:
+        assert dumps(value) == dumps(value) == serialize.dumps(value)
+
+
+def test_nothing_is_collected_while_numba_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[bool] = []
+    compile_extra = build.compiler.compile_extra
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        states.append(gc.isenabled())
+        return compile_extra(*arguments, **named)
+
+    monkeypatch.setattr(build.compiler, "compile_extra", watched)
+    assert gc.isenabled()
+    BACKEND.build(program(), host_target())
+    assert states == [False]
+    assert gc.isenabled()

@@ -5,13 +5,10 @@ literals, inlining and array expressions find nothing there, and each walks the 
 code is the same to the byte (docs/benchmarks/compile has the time that this saves).
 """
 
-import gc
 import importlib
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
-from cutile.backend.common.numba_analyses import fast_analyses
+from cutile.backend.common.numba_analyses import fast_analyses, no_collection
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.toolchain import import_numba_cuda
 
@@ -24,6 +21,7 @@ def _of(module: str) -> Any:
 
 _compiler: Any = _of("compiler")
 _analysis: Any = _of("core.analysis")
+_base: Any = _of("core.base")
 _machinery: Any = _of("core.compiler_machinery")
 _postproc: Any = _of("core.postproc")
 _ssa: Any = _of("core.ssa")
@@ -85,22 +83,6 @@ class _Pipeline(_compiler.CUDACompiler):
         return [passes]
 
 
-@contextmanager
-def _no_collection() -> Generator[None]:
-    """Keep Python's cyclic garbage collector off.
-
-    No object of a compilation is garbage before its end, and the collector would walk all of them again and again. If
-    it was on before, it is on afterwards, even if another thread has turned it off meanwhile.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Architecture) -> Any:
     """The code library with a function's LLVM IR for an architecture.
 
@@ -118,8 +100,8 @@ def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Archit
     flags.nvvm_options = {"opt": 3}
     flags.compute_capability = arch.capability
     typing, target = _target.typing_context, _target.target_context
-    fast = fast_analyses(_analysis, _ssa, _postproc, _types.Function)
-    with _lock, _no_collection(), fast, _utils.numba_target_override():
+    fast = fast_analyses(_analysis, _ssa, _postproc, _types.Function, _base)
+    with _lock, no_collection(), fast, _utils.numba_target_override():
         result = _compiler.compile_extra(
             typingctx=typing,
             targetctx=target,
